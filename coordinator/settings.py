@@ -401,6 +401,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "dashboard.frame.context.rail",
             ],
+            "builtins": ["dashboard.templatetags.names"],
         },
     },
 ]

@@ -17,6 +17,8 @@ _IGNORABLE = frozenset(code for first, last in _RANGES for code in range(first, 
 # Assigned and not ignorable, and yet fonts draw nothing, by the code charts: Braille pattern blank, Khitan small
 # script filler, musical null notehead, Egyptian full and half blank.
 _BLANK = frozenset({0x2800, 0x16FE4, 0x1D159, 0x13441, 0x13442})
+# Variation selector and joiner, that stand within emoji.
+_EMOJI_PARTS = frozenset("\ufe0f\u200d")
 # What is worth a look: most texts have nothing of it.
 UNUSUAL = re.compile(r"[^\n\t\x20-\x7e]")
 
@@ -33,5 +35,22 @@ def holds_invisible(text: str) -> bool:
 
 
 def show_invisible(text: str) -> str:
-    """Return a text in which every character that a reader could miss stands as its code: `[U+202E]`."""
-    return UNUSUAL.sub(lambda match: f"[U+{ord(match[0]):04X}]" if is_invisible(match[0]) else match[0], text)
+    """Return a name or title in which what could deceive a reader stands as its code: `[U+202E]`.
+
+    Odd spaces stay, and so does what joins the parts of one emoji.
+    """
+    return UNUSUAL.sub(lambda match: _shown(text, match.start()), text)
+
+
+def _shown(text: str, place: int) -> str:
+    char = text[place]
+    if not is_invisible(char) or unicodedata.category(char) == "Zs":
+        return char
+    before = text[place - 1] if place else ""
+    if (
+        char in _EMOJI_PARTS
+        and before
+        and (unicodedata.category(before) in {"So", "Sk"} or before in _EMOJI_PARTS)
+    ):
+        return char
+    return f"[U+{ord(char):04X}]"

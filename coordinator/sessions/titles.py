@@ -10,6 +10,7 @@ from django.db import connection
 from django.db.models.functions import Substr
 
 from coordinator.engine.values import text_of
+from coordinator.lib.invisible import show_invisible
 from coordinator.models import Run, SessionTitle, UnreadableText
 from coordinator.models.fields import decoded
 from coordinator.sessions.title_words import READ_UP_TO, says_much, title_of
@@ -32,7 +33,8 @@ def of(session_ids: Iterable[str | None]) -> dict[str, str]:
         return {}
     kept = dict(SessionTitle.objects.filter(pk__in=ids).values_list("pk", "title"))
     guessed = guesses([session_id for session_id in ids if session_id not in kept])
-    return {session_id: guess.title for session_id, guess in guessed.items()} | kept
+    titles = {session_id: guess.title for session_id, guess in guessed.items()} | kept
+    return {session_id: show_invisible(title) for session_id, title in titles.items()}
 
 
 def of_one(session_id: str) -> str:

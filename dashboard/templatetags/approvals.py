@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
-from coordinator.lib.invisible import UNUSUAL, is_invisible, show_invisible
+from coordinator.lib.invisible import UNUSUAL, is_invisible
 from coordinator.lib.lookalikes import lookalikes, name_of
 from coordinator.policy.approvals import Validity
 from coordinator.secrets.masking import short
@@ -36,12 +36,6 @@ def reveal(text: object) -> SafeString:
     """
     escaped = str(escape(short(str(text))))
     return SafeString(UNUSUAL.sub(lambda match: _mark(match[0]), _with_lookalikes(escaped)))
-
-
-@register.filter
-def visible(text: object) -> str:
-    """Return text for a title, a heading or an attribute: what cannot be seen in it stands as `[U+202E]`."""
-    return show_invisible(str(text))
 
 
 def _with_lookalikes(escaped: str) -> str:

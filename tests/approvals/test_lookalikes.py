@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from coordinator.lib.invisible import show_invisible
 from coordinator.lib.lookalikes import lookalikes
 from coordinator.policy.marks import LOOKALIKES, reasons
 from dashboard.templatetags.approvals import reveal
@@ -54,7 +53,3 @@ def test_a_card_says_that_it_holds_them(signed_in) -> None:
     page = " ".join(html_of(signed_in()).split())
     assert "look like others but are not" in page
     assert LOOKALIKES in page
-
-
-def test_what_cannot_be_seen_stands_as_its_code_in_plain_text() -> None:
-    assert show_invisible("a\u202eb\u200b\x07 déjà") == "a[U+202E]b[U+200B][U+0007] déjà"

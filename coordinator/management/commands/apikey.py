@@ -14,6 +14,7 @@ from coordinator.errors import SignalboxError
 from coordinator.identity.actors import system
 from coordinator.identity.keys import speaks_for_any
 from coordinator.identity.scopes import SCOPES
+from coordinator.lib.invisible import show_invisible
 from coordinator.models import ApiKey
 
 COMMAND_LINE = system("command-line")
@@ -77,7 +78,7 @@ class Command(BaseCommand):
             state = "revoked" if row.revoked_at else f"expires {day(row.expires_at)}"
             agents = "any agent" if speaks_for_any(row) else ",".join(sorted(row.bound_agents or ())) or "-"
             self.stdout.write(
-                f"{row.name}  {row.prefix}…  {scopes}  {agents}  used {day(row.last_used_at)}  {state}"
+                f"{show_invisible(row.name)}  {row.prefix}…  {scopes}  {agents}  used {day(row.last_used_at)}  {state}"
             )
 
     def bind(self, options: dict[str, Any]) -> None:

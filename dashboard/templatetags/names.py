@@ -1,0 +1,15 @@
+"""Names as templates show them, without loading anything: nothing in them can hide or turn round what follows."""
+
+from __future__ import annotations
+
+from django.template import Library
+
+from coordinator.lib.invisible import show_invisible
+
+register = Library()
+
+
+@register.filter(is_safe=True)
+def visible(text: object) -> str:
+    """Return a name or title with what cannot be seen in it as its code: `[U+202E]`."""
+    return show_invisible(str(text))
