@@ -50,4 +50,6 @@ def edit_of(row: PermissionRequest, *, with_rules: bool) -> ToolCallEdit | None:
 
 
 def _own_words(option: Mapping[str, Any]) -> str:
-    return str(option.get("name") or option.get("optionId"))
+    """Return what the option does, in our words, before the agent's own, which may say anything."""
+    name = str(option.get("name") or option.get("optionId"))
+    return f"Let more calls than this one run, without asking here. The agent calls that “{name}”"

@@ -7,6 +7,7 @@ import pytest
 from django.utils import timezone
 
 from coordinator.lib.lookalikes import lookalikes
+from coordinator.policy.agent_options import ASKS
 from coordinator.policy.marks import LOOKALIKES, reasons
 from dashboard.templatetags.approvals import reveal
 from tests.approvals.factories import asked
@@ -53,3 +54,17 @@ def test_a_card_says_that_it_holds_them(signed_in) -> None:
     page = " ".join(html_of(signed_in()).split())
     assert "look like others but are not" in page
     assert LOOKALIKES in page
+
+
+@pytest.mark.django_db
+def test_a_lasting_option_is_named_in_our_words_before_the_agents_own(signed_in) -> None:
+    option = {"optionId": "x", "name": "Deny and stop", "kind": "allow_always"}
+    asked(
+        now=timezone.now(),
+        tool_input={"command": "ls"},
+        metadata={"hook": ASKS, "permission_suggestions": [option]},
+    )
+    words = " ".join(html_of(signed_in()).split())
+    assert (
+        "Let more calls than this one run, without asking here. The agent calls that “Deny and stop”" in words
+    )
