@@ -12,11 +12,22 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from coordinator.actions import audit, changed_columns, chat, grants, keys
+from coordinator.actions import audit, changed_columns, chat, deleted_agents, grants, keys
 from coordinator.errors import Conflict, Forbidden, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.lib import versions
-from coordinator.models import Agent, AgentPlugin, ApiKey, ChatAttachment, ChatMessage, Grant, ReadMark
+from coordinator.models import (
+    Agent,
+    AgentPlugin,
+    ApiKey,
+    ChatAttachment,
+    ChatMessage,
+    ConnectCode,
+    DeletedAgent,
+    Grant,
+    ReadMark,
+    SessionKey,
+)
 
 DEFAULT_AGENT = "agent.cloto_default"
 DEFAULT_REFUSED = f"{DEFAULT_AGENT} is the default agent and cannot be deleted. Switch it off instead."
@@ -55,7 +66,10 @@ def create(
     now: datetime | None = None,
     **others: Any,
 ) -> Agent:
-    """Make an agent; `others` are further columns of EDITABLE. Raises Invalid, or Conflict for a taken id."""
+    """Make an agent; `others` are further columns of EDITABLE. Raises Invalid, or Conflict for a taken id.
+
+    An id that a deleted agent had is taken while anything names it.
+    """
     changed_columns.require_id(agent_id, "An agent's id")
     row = Agent(id=agent_id)
     changes = {"name": name, "default_engine_id": default_engine_id, **others}
@@ -63,6 +77,7 @@ def create(
     changed_columns.assign(row, changes, EDITABLE)
     try:
         with transaction.atomic():
+            deleted_agents.release_id(agent_id)
             row.save(force_insert=True)
             audit.record(
                 "AGENT_CREATED",
@@ -207,8 +222,9 @@ def consequences(agent_ids: Iterable[str]) -> dict[str, int]:
 def delete(agent_id: str, *, by: Actor, reason: str | None = None, now: datetime | None = None) -> Agent:
     """Delete an agent with its messages, attachments, grants and assignments, and revoke its API keys.
 
-    The id comes from the name, so a later agent may get the same one: whatever stayed would be its own.
-    Raises NotFound, or Conflict for the default agent, which other programs count on.
+    The id comes from the name, so a later agent might get the same one, and with it whatever stays under it: it is
+    given to no other before nothing of that is left (deleted_agents). Raises NotFound, or Conflict for the default
+    agent, which other programs count on.
     """
     moment = now or timezone.now()
     if agent_id == DEFAULT_AGENT:
@@ -224,7 +240,10 @@ def delete(agent_id: str, *, by: Actor, reason: str | None = None, now: datetime
         grants.end_all(by=by, now=moment, reason=f"The agent {agent_id} was deleted.", agent_id=agent_id)
         AgentPlugin.objects.filter(agent=agent_id).delete()
         before = changed_columns.values_of(row, EDITABLE)
+        SessionKey.objects.filter(agent_id=agent_id).delete()
+        ConnectCode.objects.filter(agent_id=agent_id, used_at__isnull=True).delete()
         Agent.objects.filter(pk=agent_id).delete()
+        DeletedAgent.objects.update_or_create(pk=agent_id, defaults={"deleted_at": moment})
         audit.record(
             "AGENT_DELETED",
             actor=by,

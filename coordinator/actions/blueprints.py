@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 
-from coordinator.actions import audit
+from coordinator.actions import audit, deleted_agents
 from coordinator.actions.named import NamedRows
 from coordinator.identity.actors import Actor
 from coordinator.models import Blueprint
@@ -19,8 +21,13 @@ _BLUEPRINTS = NamedRows(
     removable=("system_prompt", "mcp_servers", "skills", "demands", "parameters_schema"),
 )
 find = _BLUEPRINTS.find
-create = _BLUEPRINTS.create
 edit = _BLUEPRINTS.edit
+
+
+def create(name: str, fields: Mapping[str, Any], *, by: Actor, now: datetime) -> Blueprint:
+    """Add a blueprint. Raises as NamedRows.create, and Conflict for the id of a deleted agent: runs speak as it."""
+    deleted_agents.require_unused_id(name)
+    return _BLUEPRINTS.create(name, fields, by=by, now=now)
 
 
 def set_status(name: str, status: str, *, by: Actor, now: datetime) -> Blueprint:

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils.crypto import salted_hmac
 
-from coordinator.actions import audit, key_binding, keys
+from coordinator.actions import audit, deleted_agents, key_binding, keys
 from coordinator.actions.attempts import AttemptLimit, network_of
 from coordinator.errors import Conflict, Forbidden, Invalid
 from coordinator.identity.actors import person, system
@@ -52,6 +52,7 @@ def make_code(
         raise Invalid("A key needs a name that says which machine uses it.")
     if agent_id and not Agent.objects.filter(pk=agent_id).exists():
         raise Invalid("There is no such agent.")
+    deleted_agents.require_unused_id(agent_id)
     if ApiKey.objects.filter(name=key_name).exists():
         raise Conflict(f"A key named {key_name!r} already exists.")
     code = "".join(secrets.choice(SIGNS) for _ in range(LENGTH))

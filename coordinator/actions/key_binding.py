@@ -12,7 +12,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from coordinator.actions import agents, audit, changed_columns, keys
+from coordinator.actions import agents, audit, changed_columns, deleted_agents, keys
 from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.identity.actors import key as key_actor
@@ -28,6 +28,7 @@ from coordinator.identity.scopes import SPEAK_AS_AGENTS
 from coordinator.models import (
     Agent,
     ApiKey,
+    DeletedAgent,
     GatewayCall,
     GatewaySession,
     InstallationSetting,
@@ -111,11 +112,15 @@ def bind_unbound_keys(*, by: Actor, now: datetime) -> list[UnboundKey]:
 
 
 def bind(name: str, agent_ids: Sequence[str], *, by: Actor, now: datetime) -> ApiKey:
-    """Bind a key to these agents instead of any others. Raises NotFound, Invalid, or Conflict for a revoked key."""
+    """Bind a key to these agents instead of any others. Raises NotFound, Invalid, or Conflict for a revoked key.
+
+    Conflict, too, for the id of a deleted agent that something names still.
+    """
     if not agent_ids:
         raise Invalid("Name at least one agent.")
     for agent_id in agent_ids:
         changed_columns.require_id(agent_id, "An agent's id")
+        deleted_agents.require_unused_id(agent_id)
     with transaction.atomic():
         row = ApiKey.objects.select_for_update().filter(name=name).first()
         if row is None:
@@ -149,4 +154,5 @@ def _agents_spoken_for(keys: Sequence[ApiKey]) -> dict[int, set[str]]:
     requested = PermissionContext.objects.filter(requested_by__in=by_actor)
     for actor, agent_id in requested.values_list("requested_by", "agent_id").distinct():
         spoken_for[by_actor[actor]].add(agent_id or "")
-    return {key_id: names - {""} for key_id, names in spoken_for.items()}
+    deleted = set(DeletedAgent.objects.values_list("pk", flat=True))
+    return {key_id: names - {""} - deleted for key_id, names in spoken_for.items()}

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from django.db import IntegrityError, OperationalError, transaction
 
-from coordinator.actions import audit
+from coordinator.actions import audit, deleted_agents
 from coordinator.actions.attempts import AttemptLimit, network_of
 from coordinator.engine import locks
 from coordinator.errors import Conflict, Invalid, NotFound, TooMany, Unauthorized
@@ -70,7 +70,8 @@ def create(
     """Make a key and return its row and the key itself, which is never to be had again.
 
     Raises Invalid for an empty name, no or unknown scopes, an expiry in the past, or the scope `agent` without an
-    agent where such keys are refused; Conflict for a name in use.
+    agent where such keys are refused; Conflict for a name in use and for the id of a
+    deleted agent that something names still.
     """
     name, wanted = name.strip(), sorted(set(scopes))
     if not name:
@@ -81,6 +82,7 @@ def create(
         raise Invalid("The expiry date is in the past.")
     if not agent_id and SPEAK_AS_AGENTS & set(wanted) and not accepts_unbound_keys():
         raise Invalid("A key of scope agent must be bound to an agent. Choose one, or make one for this key.")
+    deleted_agents.require_unused_id(agent_id)
     raw = new_raw()
     try:
         with transaction.atomic():

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
-from coordinator.actions import audit, keys
+from coordinator.actions import audit, deleted_agents, keys
 from coordinator.actions.driving.holding import require_holder
 from coordinator.errors import Conflict
 from coordinator.gateway import reach
@@ -78,11 +78,11 @@ def _agent_for(run: Run, runner: Runner, program: str, now: datetime) -> str | N
     """Return as which agent a run's calls are judged; None where it gets no gateway.
 
     That is the run's blueprint, else the agent that the runner's key is bound to, else the program itself. Nothing
-    is handed to whom nothing is open, and where the agent or its blueprint has switched it off.
+    is handed to whom nothing is open, nor to an agent that was deleted, nor where it or its blueprint switched it off.
     """
     bound = ApiKey.objects.filter(name=runner.registered_by).values_list("agent_id", flat=True).first()
     agent_id = run.agent_name or bound or _program(runner, program)
-    if agent_id is None or _is_switched_off(agent_id, run):
+    if agent_id is None or _is_switched_off(agent_id, run) or deleted_agents.is_deleted(agent_id):
         return None
     return agent_id if reach.is_open(agent_id, now) else None
 

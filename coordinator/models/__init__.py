@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator.lib.unreadable import UnreadableText
-from coordinator.models.agents import Agent, AgentPlugin
+from coordinator.models.agents import Agent, AgentPlugin, DeletedAgent
 from coordinator.models.audit import AuditLog
 from coordinator.models.brakes import Brake
 from coordinator.models.budgets import Budget, BudgetMark, SessionOwner, UsageDay
@@ -103,6 +103,7 @@ __all__ = [
     "DangerMark",
     "DecidingRule",
     "Delegation",
+    "DeletedAgent",
     "Draft",
     "DrivenCall",
     "DrivenCommand",

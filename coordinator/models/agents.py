@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-from coordinator.models.fields import JsonTextField, MsField
+from coordinator.models.fields import IsoTextField, JsonTextField, MsField
 
 
 def default_capabilities() -> list[str]:
@@ -56,3 +56,16 @@ class AgentPlugin(models.Model):
 
     def __str__(self) -> str:
         return f"{self.agent_id} uses {self.plugin_id}"
+
+
+class DeletedAgent(models.Model):
+    """The id of an agent that was deleted: no other gets it while anything names it (actions.deleted_agents)."""
+
+    agent_id = models.TextField(primary_key=True)
+    deleted_at = IsoTextField()
+
+    class Meta:
+        db_table = "deleted_agents"
+
+    def __str__(self) -> str:
+        return str(self.agent_id)

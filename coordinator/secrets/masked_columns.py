@@ -38,6 +38,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "ChatMessage": {SHOWN_MASKED: "content metadata", NAMES: "id user_id source"},  # an agent's own: masked
     "ConnectCode": {NAMES: "key_name agent_id used_from", OURS: "code_hash"},
     "DecidingRule": {NAMES: "permission_type tool server agent host groups people changed_by"},
+    "DeletedAgent": {NAMES: "agent_id"},
     "Delegation": {NAMES: "made_by revoked_by", PEOPLE: "reason"},
     "Draft": {SHOWN_MASKED: "text blocks", NAMES: "kind message_id began_at"},  # masked when it is an event
     "DrivenCall": {SHOWN_MASKED: "told output", NAMES: "call_id began_at"},  # likewise; gone when the turn has ended

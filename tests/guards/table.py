@@ -83,7 +83,7 @@ _TO_LOOK_AT = """
     coordinator_blueprint coordinator_callback coordinator_capability coordinator_change
     coordinator_chatattachment coordinator_chatbranch
     coordinator_chatmessage coordinator_connectcode
-    coordinator_decidingrule coordinator_delegation
+    coordinator_decidingrule coordinator_delegation coordinator_deletedagent
     coordinator_draft coordinator_drivencall coordinator_drivencommand coordinator_drivensession
     coordinator_escalation coordinator_escalationstep
     coordinator_event coordinator_eventcontext coordinator_eventorigin

@@ -10,7 +10,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.utils import timezone
 
-from coordinator.actions import approvals, runs
+from coordinator.actions import approvals, deleted_agents, runs
 from coordinator.actions import attachments as attachment_actions
 from coordinator.actions.attachments import KeptFile
 from coordinator.actions.importing import rows
@@ -22,6 +22,7 @@ from coordinator.importing import seeds
 from coordinator.importing.foreign import Row, Table
 from coordinator.lib import instants
 from coordinator.mcp import credentials
+from coordinator.models import DeletedAgent
 from coordinator.models.audit import AUDIT_KEPT
 from coordinator.models.fields import dump
 from coordinator.policy.approvals import APPROVED
@@ -69,6 +70,20 @@ class Plugins(TableImport):
                 f"{self.disarmed} plugins had more permissions there. They keep those they have here; new ones come in"
                 " with none. --with-policy gives them all."
             )
+
+
+class Agents(TableImport):
+    """The id of an agent that was deleted here comes in only once nothing here names it."""
+
+    def allowed(self, candidates: list[Candidate]) -> list[Candidate]:
+        refused = deleted_agents.refused_ids(str(one.row["id"]) for one in candidates)
+        for one in candidates:
+            if str(one.row["id"]) in refused:
+                self._leave_out(one.raw, refused[str(one.row["id"])])
+        return [one for one in candidates if str(one.row["id"]) not in refused]
+
+    def after(self, written: list[Candidate], standing: list[Candidate]) -> None:  # one shape
+        DeletedAgent.objects.filter(pk__in=[str(one.row["id"]) for one in written]).delete()
 
 
 class Servers(TableImport):
@@ -409,6 +424,7 @@ def _is_before(text: Any, limit: datetime) -> bool:
 
 
 KINDS: Mapping[str, type[TableImport]] = {
+    "agents": Agents,
     "plugin_settings": Plugins,
     "mcp_servers": Servers,
     "mcp_access_control": Grants,
