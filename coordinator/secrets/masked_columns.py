@@ -20,7 +20,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "Agent": {NAMES: "id name default_engine_id status", PEOPLE: "description metadata required_capabilities",
               OURS: "power_password_hash"},
     "AgentPlugin": {NAMES: "plugin_id"},
-    "ApiKey": {NAMES: "name agent_id created_by", OURS: "prefix key_hash scopes"},
+    "ApiKey": {NAMES: "name agent_id agent_ids created_by", OURS: "prefix key_hash scopes"},
     "AuditCheckpoint": {OURS: "note"},
     "AuditDelivery": {OURS: "place error"},
     "AuditKey": {OURS: "verifier"},
@@ -62,6 +62,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     "HeldRun": {OURS: "why"},
     "IdempotencyKey": {OURS: "key_hash fingerprint answer"},
     "Lease": {OURS: "name holder"},
+    "InstallationSetting": {NAMES: "name value changed_by"},
+    "KeyStorageDay": {OURS: "day"},
     "LivingExecutor": {NAMES: "runner_id run_id"},
     "McpCredential": {NAMES: "kind name set_by", OURS: "value"},  # sealed, or the name of a variable
     "McpProcess": {NAMES: "server_id caller", MASKED: "last_words", OURS: "state"},

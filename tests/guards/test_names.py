@@ -71,7 +71,7 @@ def carl() -> User:
     ReadMark.objects.create(person="carl", agent_id="agent.bot", read_at=now)
     wish = WantedAccess("agent.bot", "s", "t")
     approvals.request(NewRequest(wish.subject, "why", agent_id="agent.bot"), by=person(carl), now=now)
-    keys.create(name="carls", scopes=["agent"], by=person(carl), now=now)
+    keys.create(name="carls", scopes=["agent"], by=person(carl), now=now, agent_id="agent.bot")
     return carl
 
 

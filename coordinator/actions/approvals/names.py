@@ -40,6 +40,7 @@ HISTORY = (
     "DrivenCommand.ordered_by",
     "EscalationStep.created_by",
     "Grant.granted_by",
+    "InstallationSetting.changed_by",
     "McpCredential.set_by",
     "McpTool.accepted_by",
     "ModelPrice.changed_by",
