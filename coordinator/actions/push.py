@@ -85,6 +85,8 @@ def _keep(by: User, addresses: tuple[str, str], keys: str, name: str, now: datet
     known = mine.filter(address=address).first() or mine.filter(address=before).first()
     if known is None and _of(by).reachable().count() >= MOST_DEVICES:
         raise Conflict(f"You already have {MOST_DEVICES} devices, which is the limit. Remove one first.")
+    if known is None:
+        _forget_old_ended_devices(mine)
     target = known or NotificationTarget(person=by.get_username(), kind=Kind.PUSH, created_at=now)
     target.address = address
     target.save()
@@ -102,6 +104,12 @@ def _keep(by: User, addresses: tuple[str, str], keys: str, name: str, now: datet
     if known is None or (kept is not None and kept.ended_at is not None):
         _audit("PUSH_DEVICE_ADDED", target, by, now)
     return target
+
+
+def _forget_old_ended_devices(devices: NotificationTargetQuerySet) -> None:
+    """Delete a person's ended devices but for the latest: a push service could end each one that is added."""
+    ended = devices.filter(push__ended_at__isnull=False).order_by("-push__ended_at", "-pk")
+    NotificationTarget.objects.filter(pk__in=list(ended.values_list("pk", flat=True)[MOST_DEVICES:])).delete()
 
 
 def renew(*, by: User, address: str, now: datetime) -> NotificationTarget | None:

@@ -187,6 +187,17 @@ def test_a_person_has_so_many_devices_and_no_more(service: PushService, alice: U
     notifications.add(by=alice, kind="email", address="a@example.org", now=NOW)  # these count by themselves
 
 
+def test_ended_devices_do_not_grow_without_end(service: PushService, alice: User) -> None:
+    """A push service that ends each subscription at once makes room for the next, but keeps no more rows."""
+    for number in range(push.MOST_DEVICES * 3):
+        target = subscribed(service, alice, address=f"{service.address}-{number}")
+        push.end(target, "gone", NOW + timedelta(seconds=number))
+    devices = PushSubscription.objects.filter(target__person=alice.username)
+    assert devices.count() == push.MOST_DEVICES + 1
+    last = devices.order_by("-ended_at").values_list("target__address", flat=True)[0]
+    assert last == f"{service.address}-{push.MOST_DEVICES * 3 - 1}"  # what ended last can still be read about
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"address": "https://10.0.0.1/x"}, {"address": "javascript:1"}, {"p256dh": "x"}, {"auth": ""}],
