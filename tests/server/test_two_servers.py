@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -12,9 +13,11 @@ import pytest
 
 from tests.approvals.cards import served_form
 from tests.approvals.test_wait import URL, Waiter, asked
+from tests.claude_code.double import Claude
 from tests.gateway.agents import AGENT, Wire, furnish
 from tests.gateway.example_server import running as example_running
 from tests.live.connections import Stream, make_session, message
+from tests.patience import AT_ONCE, until
 from tests.served import Served, Template, postgres_url
 
 pytestmark = [
@@ -118,3 +121,55 @@ def test_nothing_sticks_to_a_server(pair: tuple[Served, Served]) -> None:
     there.post("/ui/approvals/decide/", data=served_form(there, for_other, "denied")).raise_for_status()
     assert held.told()["status"] == "denied"
     assert one.sql("SELECT count(*) FROM permission_requests WHERE status = 'approved'") == [(1,)]
+
+
+def test_a_brake_that_is_put_on_at_one_server_holds_the_next_call_at_the_other(
+    pair: tuple[Served, Served],
+) -> None:
+    one, other = pair
+    person, claude = one.sign_in("approver"), Claude(other, wait="1")
+    claude.start()
+    for turn in range(3):
+        assert claude.call("Bash", {"command": f"make {turn}"}).outcome == "ran"
+        form = {"reach": "everything", "reason": "Stop."}
+        person.post("/ui/brake/put-on/", data=form).raise_for_status()
+        assert claude.call("Bash", {"command": f"rm {turn}"}).outcome == "denied"
+        [(brake,)] = one.sql("SELECT id FROM brakes WHERE released_at IS NULL")
+        person.post(f"/ui/brake/{brake}/release/").raise_for_status()
+        until(lambda: claude.call("Bash", {"command": "make"}).outcome == "ran")
+
+
+def test_two_people_at_two_servers_decide_each_request_once(pair: tuple[Served, Served]) -> None:
+    requests = [asked(pair[0], target_resource=f"file-{number}") for number in range(8)]
+    people = [(pair[0].sign_in("approver"), "approved"), (pair[1].sign_in("approver2"), "denied")]
+    forms = [[served_form(person, request, verdict) for request in requests] for person, verdict in people]
+
+    def decide(number: int) -> None:
+        for form in forms[number]:
+            people[number][0].post("/ui/approvals/decide/", data=form)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(decide, range(2)))
+    rows = pair[0].sql("SELECT request_id, status, approved_by FROM permission_requests ORDER BY id")
+    assert {(status, by) for _, status, by in rows} <= {("approved", "approver"), ("denied", "approver2")}
+    audited = pair[0].sql(
+        "SELECT target_id, count(*) FROM audit_logs WHERE event_type IN ('PERMISSION_APPROVED',"
+        " 'PERMISSION_DENIED') GROUP BY target_id"
+    )
+    assert sorted(audited) == sorted((request, 1) for request in requests)
+
+
+def test_a_key_that_is_revoked_at_one_server_is_refused_at_the_other(pair: tuple[Served, Served]) -> None:
+    one, other = pair
+    admin, claude = one.sign_in("admin"), Claude(other)
+    claude.start()
+    program = other.client("agent")
+    held = Waiter(program, asked(other))
+    held.start()
+    [(key_id,)] = one.sql("SELECT id FROM api_keys WHERE name = 'test-agent'")
+    admin.post(f"/ui/keys/{key_id}/revoke/").raise_for_status()
+    assert other.client("agent").get("/sessions").status_code == 401  # asks the database
+    body = claude.fields("PreToolUse", tool_name="Bash", tool_input={"command": "ls"}, tool_use_id="t")
+    until(lambda: claude.http.post(claude.url, json=body, headers=claude.headers).status_code == 401)
+    held.join(AT_ONCE)
+    assert not held.is_alive()
