@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,10 @@ ONLY_LASTING = (
 
 
 def readable(options: Any) -> list[dict[str, str]]:
-    """Return the options that can be shown and chosen: each with `optionId`, `name` and `kind`, all texts."""
+    """Return the options that can be shown and chosen: each with `optionId`, `name` and `kind`, all texts.
+
+    Left out are those that share their id with another: nobody could tell which of them was chosen.
+    """
     found = []
     for one in options[:MOST_OPTIONS] if isinstance(options, list) else []:
         if isinstance(one, dict) and isinstance(one.get("optionId"), str):
@@ -32,7 +36,8 @@ def readable(options: Any) -> list[dict[str, str]]:
                     "kind": kind if isinstance(kind, str) else "",
                 }
             )
-    return found
+    times = Counter(option["optionId"] for option in found)
+    return [option for option in found if times[option["optionId"]] == 1]
 
 
 def is_of_driven(row: PermissionRequest) -> bool:

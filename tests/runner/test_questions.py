@@ -87,3 +87,14 @@ def test_why_a_yes_came_to_nothing_is_told_to_the_agent(coordinator: SmallCoordi
         coordinator.order("s", "r", "do: ask one")
         coordinator.report("r")
     assert "The reason: It offers no yes for once." in coordinator.said("s")
+
+
+def test_an_option_that_shares_its_id_with_another_is_never_chosen() -> None:
+    offered = [
+        {"optionId": "a", "name": "Deny", "kind": "allow_once"},
+        {"optionId": "c", "name": "Only this call", "kind": "allow_always"},
+        {"optionId": "a", "name": "Twice", "kind": "allow_always"},
+    ]
+    options = agent_options.readable(offered)
+    assert [option["optionId"] for option in options] == ["c"]
+    assert agent_options.allowing(options)["cancelled"]
