@@ -48,6 +48,7 @@ class Program:
     managed_http: str | None = None
     plugin: str | None = None
     gateway: Block | None = None
+    from_projects: str = ""
 
 
 def tabs() -> list[tuple[str, str]]:
@@ -72,6 +73,7 @@ def program(name: str, url: str) -> Program | None:
         managed_http=settings_for(url, managed=True) if is_claude else None,
         plugin=f"~/{agent.home}/{agent.plugin}" if agent.plugin else None,
         gateway=_gateway(agent, Call(("signalbox",), url, A_KEY, gateway=True)),
+        from_projects=agent.from_projects,
     )
 
 

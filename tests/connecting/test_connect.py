@@ -352,6 +352,30 @@ def test_a_switch_that_turns_hooks_off_is_told_and_is_drift(
     assert connect.run(["--check"]) == 1
 
 
+IN_PROJECTS = {
+    "claude-code": (".claude/settings.local.json", '{"disableAllHooks": true}', "disableAllHooks"),
+    "codex": (".codex/config.toml", "[features]\nhooks = false\n", "features.hooks"),
+    "gemini": (".gemini/settings.json", '{"hooksConfig": {"enabled": false}}', "hooksConfig.enabled"),
+}
+
+
+@pytest.mark.parametrize("agent", IN_PROJECTS)
+def test_a_project_that_switches_hooks_off_is_told_where_it_is(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], agent: str
+) -> None:
+    path, text, why = IN_PROJECTS[agent]
+    project = machine / "src" / "project" / "below"
+    project.mkdir(parents=True)
+    connected(agent)
+    monkeypatch.chdir(project)
+    capsys.readouterr()
+    assert connect.run(["--check"]) == 0
+    assert CONNECTABLE_AGENTS[agent].from_projects in capsys.readouterr().out
+    written(machine / "src" / "project", path, text)
+    assert connect.run(["--check"]) == 1
+    assert f"{why} in ~/src/project/{path} switches all hooks off" in capsys.readouterr().out
+
+
 def test_another_program_or_server_replaces_what_was_there(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,7 @@ class CommandStopped(Exception):
 def run(arguments: Sequence[str]) -> int:
     """Connect agents, or check what was connected; return the exit code."""
     asked = _parser().parse_args(list(arguments))
-    place = UserHome(os.path.expanduser("~"), os.environ)
+    place = UserHome(os.path.expanduser("~"), os.environ, _working_folder())
     try:
         return _check(asked, place) if asked.check else _connect(asked, place)
     except (CommandStopped, FileRefused, NotConnected, talk.Failed) as problem:
@@ -43,6 +43,13 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, EOFError):
         sys.stderr.write("\nStopped. Nothing else was changed.\n")
     return WRONG
+
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was deleted
+        return ""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -236,7 +243,10 @@ def _given(url: str, key_file: str | None) -> str:
 
 def _tell(agent: Agent, call: Call, place: UserHome) -> None:
     sys.stdout.write(f"\n{agent.title}: connected. {agent.afterwards}\n")
-    for note in plans.notes_of(agent, call, place):
+    notes = plans.notes_of(agent, call, place)
+    if agent.from_projects:
+        notes.append(agent.from_projects)
+    for note in notes:
         sys.stdout.write(f"  Note: {note}\n")
 
 
@@ -274,6 +284,8 @@ def _check(asked: argparse.Namespace, place: UserHome) -> int:
         for change in changes:
             if change.is_one:
                 sys.stdout.write(f"{visible(change.diff(place))}\n")
+        if agent.from_projects:
+            notes.append(agent.from_projects)
         for note in notes:
             sys.stdout.write(f"  Note: {note}\n")
     if differs:

@@ -27,10 +27,14 @@ _KEY = re.compile(r"sbx_[A-Za-z0-9_-]{6,}")
 
 @dataclass(frozen=True, slots=True)
 class UserHome:
-    """Where people and agents keep things: the home folder and the environment."""
+    """Where people and agents keep things: the home folder and the environment.
+
+    `working_folder` is the project that is looked at, too; "" for none.
+    """
 
     home: str
     environment: Mapping[str, str]
+    working_folder: str = ""
 
     def shown(self, path: str) -> str:
         """Return the path as people write it."""
@@ -238,13 +242,20 @@ def _whole(agent: Agent, path: str, content: str, kept: Mapping[str, EditedFile]
 def notes_of(agent: Agent, call: Call, place: UserHome) -> list[str]:
     """Return what prevents the agent's hooks or telemetry, in words."""
     folder, notes = agent.folder(place.home, place.environment), []
-    for name, path, value in agent.switches:
-        settings = _settings_in(os.path.join(folder, name))
+    files_of_project = [
+        (os.path.join(parent, name), path, value)
+        for parent in _parents(place.working_folder)
+        for name, path, value in agent.project_switches
+    ]
+    own = [(os.path.join(folder, name), path, value) for name, path, value in agent.switches]
+    for file, path, value in dict.fromkeys((*own, *files_of_project)):
+        settings = _settings_in(file)
         for step in path:
             settings = settings.get(step) if isinstance(settings, dict) else None
         if settings is not None and settings == value:
-            shown = place.shown(os.path.join(folder, name))
-            notes.append(f"{'.'.join(path)} in {shown} switches all hooks off. Nothing is reported or held.")
+            notes.append(
+                f"{'.'.join(path)} in {place.shown(file)} switches all hooks off. Nothing is reported or held."
+            )
     if agent.file and agent.wanted:
         wanted = agent.wanted(call)
         with suppress(FileRefused, Unreadable):
@@ -258,6 +269,14 @@ def notes_of(agent: Agent, call: Call, place: UserHome) -> list[str]:
         if not notes and (reason := why_no_telemetry(agent, call, place)):
             notes.append(f"{reason}. So Signalbox will not see {agent.title}'s tokens.")
     return notes
+
+
+def _parents(folder: str) -> list[str]:
+    """Return the folder and those that it lies in; agents look for a project's settings in some of them."""
+    folders = [folder] if folder else []
+    while folders and os.path.dirname(folders[-1]) != folders[-1]:
+        folders.append(os.path.dirname(folders[-1]))
+    return folders
 
 
 def _is_taken(path: str, wanted: Wanted | TomlTable | YamlEntry) -> bool:

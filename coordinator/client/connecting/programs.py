@@ -93,8 +93,9 @@ class Agent:
     `file` are the settings that are merged into, below that folder, where it has some; `wanted` says with what,
     `lines` which files get lines for its telemetry, `own` which are ours alone, and `plugin` where the file that the
     server makes goes. `trial` makes the hooks of a session that begins and ends, by its id and folder. `afterwards`
-    is what a person must do, `switches` are settings that turn hooks off: (file, path, the value that does). `mcp` is
-    how the agent is given the gateway, in the file `mcp_file`.
+    is what a person must do, `switches` are settings that turn hooks off: (file, path, the value that does);
+    `project_switches` are those of a project's own files, and `from_projects` says what a project can do against the
+    hooks, and what holds against that. `mcp` is how the agent is given the gateway, in the file `mcp_file`.
     """
 
     name: str
@@ -109,6 +110,8 @@ class Agent:
     lines: Callable[[Call], list[LinesWanted]] = lambda _call: []
     own: Callable[[Call], list[OwnFile]] = lambda _call: []
     switches: tuple[tuple[str, tuple[str, ...], Any], ...] = ()
+    project_switches: tuple[tuple[str, tuple[str, ...], Any], ...] = ()
+    from_projects: str = ""
     plugin: str | None = None
     mcp: Callable[[Call], Wanted | TomlTable | YamlEntry] | None = None
     mcp_file: str | None = None
@@ -424,6 +427,14 @@ CONNECTABLE_AGENTS: dict[str, Agent] = {
             mcp_file=f"{HOME}.claude.json",
             afterwards=_RESTART.format("Claude Code"),
             switches=(("settings.json", ("disableAllHooks",), True),),
+            project_switches=(
+                (".claude/settings.json", ("disableAllHooks",), True),
+                (".claude/settings.local.json", ("disableAllHooks",), True),
+            ),
+            from_projects=(
+                "A project's .claude/settings.json or settings.local.json can switch all hooks off (disableAllHooks)."
+                " Hooks in managed settings stay on: the page Connections has them ready to paste."
+            ),
         ),
         Agent(
             name="codex",
@@ -442,6 +453,14 @@ CONNECTABLE_AGENTS: dict[str, Agent] = {
                 ("config.toml", ("features", "hooks"), False),
                 ("config.toml", ("features", "codex_hooks"), False),
             ),
+            project_switches=(
+                (".codex/config.toml", ("features", "hooks"), False),
+                (".codex/config.toml", ("features", "codex_hooks"), False),
+            ),
+            from_projects=(
+                "The .codex/config.toml of a project that you trust can switch all hooks off (features.hooks)."
+                " `[features] hooks = true` in /etc/codex/requirements.toml holds against that."
+            ),
         ),
         Agent(
             name="gemini",
@@ -457,6 +476,15 @@ CONNECTABLE_AGENTS: dict[str, Agent] = {
                 ("settings.json", ("hooksConfig", "enabled"), False),
                 ("settings.json", ("tools", "enableHooks"), False),
             ),
+            project_switches=(
+                (".gemini/settings.json", ("hooksConfig", "enabled"), False),
+                (".gemini/settings.json", ("tools", "enableHooks"), False),
+            ),
+            from_projects=(
+                "A project's .gemini/settings.json can switch all hooks off (hooksConfig.enabled), or ours alone"
+                " (hooksConfig.disabled). `hooksConfig` in /etc/gemini-cli/settings.json holds against that, and"
+                " security.folderTrust in your own settings has you asked first."
+            ),
         ),
         Agent(
             name="opencode",
@@ -468,6 +496,10 @@ CONNECTABLE_AGENTS: dict[str, Agent] = {
             plugin="plugins/signalbox.js",
             mcp=_opencode_mcp,
             mcp_file="opencode.json",
+            from_projects=(
+                "A project's plugins (.opencode/plugins, opencode.json) run in the same process and can undo ours."
+                " Nothing holds against that: start OpenCode only in projects that you trust."
+            ),
             afterwards=_RESTART.format("OpenCode"),
         ),
         Agent(
