@@ -17,6 +17,7 @@ it is known already.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -109,6 +110,18 @@ def settings_path() -> str:
     return _chosen_path or os.path.join(_base("XDG_CONFIG_HOME", ".config"), "signalbox", "client.json")
 
 
+def make_private_folder(path: str) -> None:
+    """Make a folder, and those above that are missing, for this user alone, whatever the umask. Raises OSError.
+
+    `os.makedirs` would leave the ones above to the umask, and who can write there can replace what lies below.
+    """
+    parent = os.path.dirname(path)
+    if parent and not os.path.isdir(parent):
+        make_private_folder(parent)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+
+
 def state_folder() -> str:
     """Return the folder for what programs beside agents keep: the spool, and which calls are held for certain."""
     return os.path.join(_base("XDG_STATE_HOME", os.path.join(".local", "state")), "signalbox")
@@ -169,7 +182,7 @@ def save(settings: Settings) -> None:
 def write_private(path: str, content: bytes) -> None:
     """Write a file that only its owner can read, whole or not at all; makes its folder. Raises OSError."""
     folder = os.path.dirname(path)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    make_private_folder(folder)
     aside = f"{path}.{os.getpid()}"
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:

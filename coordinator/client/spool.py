@@ -14,6 +14,8 @@ import json
 import os
 import time
 
+from coordinator.client.settings import make_private_folder
+
 TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +77,7 @@ class Spool:
         content = kept.packed()
         if len(content) > LARGEST:
             return False
-        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        make_private_folder(self._folder)
         aside = os.path.join(self._folder, f"new-{os.getpid()}")
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         try:
@@ -149,7 +151,7 @@ class Spool:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[bool]:
         """Be the one that sends; False where another one is, and stays so."""
-        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        make_private_folder(self._folder)
         descriptor = os.open(
             os.path.join(self._folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.client import spool as module
+from coordinator.client.settings import write_private
 from coordinator.client.spool import HOOK_KEPT_FOR, LARGEST, Spool, UnsentHook
 
 
@@ -102,3 +104,15 @@ def test_it_is_its_owners_alone(spool: Spool, tmp_path: Path) -> None:
     found = [tmp_path / "spool", *(tmp_path / "spool").iterdir()]
     assert [path.name for path in found if path.stat().st_mode & 0o077] == []
     assert len(found) == 3
+
+
+def test_what_is_kept_lies_in_folders_of_this_user_alone_whatever_the_umask(tmp_path: Path) -> None:
+    usual = os.umask(0)
+    try:
+        write_private(str(tmp_path / "config" / "signalbox" / "settings.json"), b"{}")
+        with Spool(str(tmp_path / "state" / "signalbox" / "server" / "spool"))._locked():
+            pass
+    finally:
+        os.umask(usual)
+    made = [path for path in tmp_path.rglob("*") if path.stat().st_mode & 0o077]
+    assert made == []

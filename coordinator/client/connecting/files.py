@@ -7,6 +7,8 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass
 
+from coordinator.client.settings import make_private_folder
+
 LARGEST = 4 << 20
 WRITABLE = 0o222
 
@@ -112,7 +114,7 @@ def write(found: Found, content: bytes | None, mode: int | None = None) -> list[
         return []
     folder = os.path.dirname(found.target)
     made = _missing(folder)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    make_private_folder(folder)
     aside = os.path.join(folder, f".{os.path.basename(found.target)}.signalbox-{os.getpid()}")
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:

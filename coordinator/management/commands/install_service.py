@@ -81,7 +81,8 @@ class Command(BaseCommand):
             f"Signalbox runs as {wanted.name}. The link for the first administrator: journalctl -u {wanted.name}\n"
             f"Commands need its user and settings:\n"
             f"  systemd-run --quiet --pipe --wait --collect --uid={wanted.name} "
-            f"-p WorkingDirectory={wanted.code} -p EnvironmentFile={wanted.settings} {manage} doctor"
+            f"-p WorkingDirectory={wanted.code} -p EnvironmentFile={wanted.settings} "
+            f"-p Environment=SIGNALBOX_MCP_LAUNCHER={wanted.mcp_folder} {manage} doctor"
         )
 
 
