@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from coordinator.edge.gateway import line
+from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.upstreams import MOST_ANSWER, Upstreams, body_of, events_of
 from coordinator.gateway import answer_shares, sse
 from coordinator.gateway.http_client import Target, UpstreamAnswer, UpstreamFailed
@@ -140,3 +142,49 @@ def test_an_event_of_more_lines_than_anybody_writes_is_refused_before_it_is_spli
     assert event.count(line) == most
     with pytest.raises(sse.TooLong, match="more than 10000 lines"):
         sse.Splitter().feed(line * (most + 2) + line[-1:])
+
+
+class UnreadLine:
+    """A line whose client reads nothing until it is `read`."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.read = asyncio.Event()
+        self.line = Line(self._send)
+
+    async def _send(self, message: Any) -> None:
+        self.sent.append(message.get("body", b""))
+        if len(self.sent) == 2:
+            await self.read.wait()
+
+
+def test_answers_that_a_client_does_not_read_are_bounded_and_come_whole_once_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(line, "MAX_UNREAD_BYTES", 9 * MIB)
+    body = bytes(range(256)) * 8 * 1024 + b"end"
+
+    async def main() -> None:
+        turns.CALLER.set("key:1")
+        unread = [UnreadLine() for _ in range(2)]
+        sending = [asyncio.ensure_future(one.line.answer(body)) for one in unread]
+        await asyncio.sleep(0)
+        third = UnreadLine()
+        with pytest.raises(UpstreamFailed, match="has not read other large answers") as problem:
+            await third.line.answer(body)
+        assert problem.value.may_have_run
+        third.read.set()
+        await third.line.answer(b"{}", 502)  # why, which is small, still comes
+        assert third.sent[1:] == [b"{}"]
+        turns.CALLER.set("key:2")
+        other = UnreadLine()
+        other.read.set()
+        await other.line.answer(body)
+        for one in unread:
+            one.read.set()
+        await asyncio.gather(*sending)
+        assert all(b"".join(one.sent) == body for one in (*unread, other))
+        assert max(map(len, other.sent)) <= line.PIECE
+
+    asyncio.run(main())
+    assert not line._unread

@@ -299,18 +299,26 @@ class Calls:
             self._records.end(record, "ok", None, HEARD_ELSEWHERE)
             return
         except UpstreamFailed as problem:
-            words = answers.broke_off if problem.may_have_run else answers.not_reached
-            about = {"decision": "allow", "sent": problem.may_have_run}
-            response = answers.tool_error(x.message, words(x.server.name, record.tool, str(problem)), about)
-            self._records.end(record, "failed", response, f"The server {problem}.")
-            await x.line.answer(response)
+            await self._broke_off(x, record, problem)
             return
         through = f"a result of {record.tool} of {x.server.name}"
         told = response
         if x.takes_notes:
             told, event = await self._notes.added(record.session_id, through, response, event)
-        await finish(x.line, told, event, _status_of(x, status))
+        try:
+            await finish(x.line, told, event, _status_of(x, status))
+        except UpstreamFailed as problem:  # the client leaves too much unread
+            await self._broke_off(x, record, problem)
+            return
         self._records.end(record, outcome_of(response), response)
+
+    async def _broke_off(self, x: Exchange, record: CallRecord, problem: UpstreamFailed) -> None:
+        """Tell the client, and its timeline, that its call has no answer, and whether it may have run."""
+        words = answers.broke_off if problem.may_have_run else answers.not_reached
+        about = {"decision": "allow", "sent": problem.may_have_run}
+        response = answers.tool_error(x.message, words(x.server.name, record.tool, str(problem)), about)
+        self._records.end(record, "failed", response, f"The server {problem}.")
+        await x.line.answer(response)
 
 
 def detail_of(problem: Exception) -> str:

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 
 from coordinator.gateway import sse
+from coordinator.gateway.http_client import UpstreamFailed
 from coordinator.lib.asgi import Send
+from coordinator.lib.byte_shares import ByteShares
+from coordinator.lib.turns import CALLER
 
 JSON, EVENTS = b"application/json", b"text/event-stream"
 Extra = list[tuple[bytes, bytes]]
 KEY_ENDED = b'{"detail":"This API key was revoked, or has expired."}'
+MAX_UNREAD_BYTES = 192 * 1024 * 1024  # of answers that clients have not read yet, in one process
+PIECE = 256 * 1024  # bytes that are handed over at a time: what is not read is copied while it waits
+
+_unread = ByteShares()
+
+
+@contextlib.contextmanager
+def _counted(body: bytes) -> Iterator[None]:
+    """Count a body as unread while it is sent. Raises UpstreamFailed where its caller leaves too much unread."""
+    caller = CALLER.get()
+    if not _unread.take(caller, len(body), size=0, total=MAX_UNREAD_BYTES):
+        words = "answered, but its client has not read other large answers yet"
+        raise UpstreamFailed(words, may_have_run=True)
+    try:
+        yield
+    finally:
+        _unread.give_back(caller, len(body))
 
 
 class Line:
@@ -40,7 +61,8 @@ class Line:
     async def event(self, raw: bytes) -> None:
         """Send an event, as the bytes that it is."""
         if self.is_stream and not self.is_over:
-            await self._send({"type": "http.response.body", "body": raw, "more_body": True})
+            with _counted(raw):
+                await self._send_pieces(raw, more=True)
 
     async def end(self) -> None:
         """End the stream."""
@@ -56,10 +78,20 @@ class Line:
             await self.event(sse.event(body))
             await self.end()
             return
-        self.is_over = self._is_ended = True
-        headers = [(b"content-type", JSON), (b"content-length", str(len(body)).encode()), *self.extra]
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        with _counted(body):
+            self.is_over = self._is_ended = True
+            headers = [(b"content-type", JSON), (b"content-length", str(len(body)).encode()), *self.extra]
+            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+            await self._send_pieces(body, more=False)
+
+    async def _send_pieces(self, body: bytes, *, more: bool) -> None:
+        """Send a part of the answer's body; it is the last one without `more`."""
+        for begin in range(0, len(body) - PIECE, PIECE):
+            await self._send(
+                {"type": "http.response.body", "body": body[begin : begin + PIECE], "more_body": True}
+            )
+        rest = body[max(0, (len(body) - 1) // PIECE * PIECE) :]
+        await self._send({"type": "http.response.body", "body": rest, "more_body": more})
 
     async def empty(self, status: int) -> None:
         """Answer with a status alone."""
