@@ -10,7 +10,7 @@ from __future__ import annotations
 # Each scope that a key can be given, with what it allows as the page that makes keys says it.
 WHAT_SCOPES_ALLOW = {
     "runner": "register runners; take, start and stop runs; post events into its sessions",
-    "agent": "ask for permission, post events and chat; if bound to an agent, only in its sessions",
+    "agent": "ask for permission, post events and chat as the agent that the key is bound to",
     "operator": "start, stop and delete sessions; edit blueprints; switch agents",
     "read": "read everything, change nothing",
 }

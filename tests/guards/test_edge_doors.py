@@ -131,3 +131,40 @@ def test_an_agents_stream_is_of_one_session_of_its_own(box: Served, session: str
     for other in (place, "/sse/sessions?session_id=ses_none"):
         answer = knock(box, "GET", other, "sbx_reader of its own")
         assert (answer.status_code, answer.text) == (404, '{"detail":"Session not found"}')
+
+
+def test_a_key_of_several_agents_speaks_for_the_one_that_a_request_names(box: Served) -> None:
+    raw, agents = "sbx_of-several", ["claude-code", "agent.x"]
+    box.sql(
+        "INSERT INTO api_keys (name, prefix, key_hash, scopes, created_at, agent_ids) VALUES (?, ?, ?, ?, ?, ?)",
+        ("of several", "sbx_", hash_of(raw), '["agent"]', "2026-01-01T00:00:00+00:00", json.dumps(agents)),
+    )
+    http = box.client(key=None)
+    http.headers["Authorization"] = f"Bearer {raw}"
+
+    def hook(agent: str) -> httpx.Response:
+        body = {"session_id": f"of-several-{agent}", "hook_event_name": "SessionStart", "cwd": "/x"}
+        return http.post(f"/hooks/{agent}", json=body)
+
+    assert hook("claude-code").status_code == 200
+    refused = hook("codex")
+    assert (refused.status_code, "is bound to agent.x, claude-code" in refused.text) == (403, True)
+    made = box.sql("SELECT agent_name FROM sessions WHERE executor_session_id LIKE 'of-several-%'")
+    assert made == [("claude-code",)]
+
+    def call(**headers: str) -> httpx.Response:
+        about = {"name": "t", "version": "1"}
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": about}
+        return http.post(
+            "/mcp",
+            json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params},
+            headers={"Accept": "application/json, text/event-stream", **headers},
+        )
+
+    assert call(**{"X-Signalbox-Agent": "agent.x"}).status_code == 200
+    assert call(**{"X-Signalbox-Agent": "agent.y"}).status_code == 403
+    assert call().status_code == 403
+
+    question = {"server_id": "s", "tool_name": "t"}
+    asked = [http.post("/api/access/check", json=question | {"agent_id": f"agent.{name}"}) for name in "xy"]
+    assert [answer.status_code for answer in asked] == [200, 403]
