@@ -153,8 +153,8 @@ def test_two_people_at_two_servers_decide_each_request_once(pair: tuple[Served, 
     rows = pair[0].sql("SELECT request_id, status, approved_by FROM permission_requests ORDER BY id")
     assert {(status, by) for _, status, by in rows} <= {("approved", "approver"), ("denied", "approver2")}
     audited = pair[0].sql(
-        "SELECT target_id, count(*) FROM audit_logs WHERE event_type IN ('PERMISSION_APPROVED',"
-        " 'PERMISSION_DENIED') GROUP BY target_id"
+        "SELECT target_id, count(*) FROM audit_logs WHERE event_type IN ('PERMISSION_REQUEST_APPROVED',"
+        " 'PERMISSION_REQUEST_DENIED') GROUP BY target_id"
     )
     assert sorted(audited) == sorted((request, 1) for request in requests)
 
