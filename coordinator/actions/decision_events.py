@@ -70,10 +70,11 @@ def _send_some(known: AuditDelivery, now: datetime) -> bool:
         AuditDelivery.objects.filter(pk=known.pk).update(failed_at=now, error=words)
         log.warning("Decisions were not sent: %s", words)
         return False
-    known.tree_size = max(number or 0 for _pk, number, _ours in seen) + 1
-    AuditDelivery.objects.filter(pk=known.pk).update(
-        tree_size=known.tree_size, delivered_at=now, failed_at=None, error=None
-    )
+    after = max(number or 0 for _pk, number, _ours in seen) + 1
+    same = AuditDelivery.objects.filter(pk=known.pk, tree_size=known.tree_size)
+    if not same.update(tree_size=after, delivered_at=now, failed_at=None, error=None):
+        return False  # another worker has sent them meanwhile, and goes on
+    known.tree_size = after
     return len(seen) == STEP
 
 

@@ -69,5 +69,18 @@ def take(name: str, *, length: timedelta, now: datetime, holder: str = "") -> bo
     return True
 
 
+def renew(name: str, *, length: timedelta, now: datetime) -> bool:
+    """Have this process hold a lease that it has for `length` from now on; False where another took it meanwhile."""
+    with transaction.atomic():
+        held = Lease.objects.filter(name=name, holder=_this_process())
+        return bool(held.update(until=now + length))
+
+
+def give_back(name: str, *, due: datetime) -> None:
+    """Have a lease that this process renewed end when it was due; it stays with whoever took it meanwhile."""
+    with transaction.atomic():
+        Lease.objects.filter(name=name, holder=_this_process(), until__gt=due).update(until=due)
+
+
 def _this_process() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"

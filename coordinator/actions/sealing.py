@@ -146,6 +146,6 @@ def _send(place: CheckpointPlace, known: AuditDelivery, checkpoint: AuditCheckpo
         if note != checkpoint.note:
             checkpoint.note = note
             checkpoint.save(update_fields=["note"])
-        AuditDelivery.objects.filter(pk=known.pk).update(
+        AuditDelivery.objects.filter(pk=known.pk, tree_size__lt=checkpoint.tree_size).update(
             tree_size=checkpoint.tree_size, delivered_at=now, failed_at=None, error=None
         )

@@ -2,6 +2,11 @@
 
 A job is due when its lease has run out; the worker that moves the lease forward does it. So a job runs about
 once in `every`, whatever number of workers there is, and a worker that dies in the middle is made up for.
+
+A job that takes longer than its lease keeps it: `LeaseKeeper` renews the leases of all jobs that this process has taken
+and not finished, and gives each back as its job ends. A worker that dies holds a renewed lease for at most
+`RENEWED_FOR` more. A worker that stood still for longer than its lease may find that another does the same job:
+whatever must not be done twice then compares and swaps its own place (as actions.decision_events).
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -105,6 +111,66 @@ JOBS: list[Job] = [
 ]
 
 
+RENEWED_FOR = timedelta(seconds=30)  # for so long a dead worker's job is not done
+RENEW_EVERY = 0.5  # seconds
+
+
+class LeaseKeeper:
+    """Renews the leases of the jobs that this process has taken and not finished.
+
+    Its thread lives while there are such jobs. The database is asked only for those that take longer than a tick.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._ends: dict[str, datetime] = {}  # of each lease that is held, when it ends
+        self._dues: dict[str, datetime] = {}  # … and when its job is due again
+        self._thread: threading.Thread | None = None
+
+    def hold(self, name: str, due: datetime) -> None:
+        """Renew a lease, which was just taken until its job is `due` again, until it is given back."""
+        with self._lock:
+            self._ends[name] = self._dues[name] = due
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
+                self._thread.start()
+
+    def is_holding(self, name: str) -> bool:
+        """Say whether a job of this process holds the lease."""
+        return name in self._ends
+
+    def give_back(self, name: str) -> None:
+        """Renew a lease no more; one that was renewed ends when its job is due."""
+        with self._lock:
+            ends, due = self._ends.pop(name), self._dues.pop(name)
+            if ends != due:
+                with suppress(DatabaseError):  # then it ends by itself
+                    leases.give_back(name, due=due)
+
+    def renew(self, now: datetime) -> None:
+        """Renew the leases that end soon. Raises DatabaseError."""
+        with self._lock:
+            for name in [name for name, ends in self._ends.items() if ends - now < RENEWED_FOR / 2]:
+                if leases.renew(name, length=RENEWED_FOR, now=now):
+                    self._ends[name] = now + RENEWED_FOR
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(RENEW_EVERY)
+            with self._lock:
+                if not self._ends:
+                    self._thread = None
+                    return
+                try:
+                    locks.wait_for_other_writers(PATIENCE_MS)
+                    self.renew(timezone.now())
+                except DatabaseError as problem:
+                    log.warning("Leases cannot be renewed: %s", str(problem).strip())
+                finally:
+                    connections.close_all()
+
+
+KEEPER = LeaseKeeper()
 Start = Callable[[Callable[[], None]], object]
 
 
@@ -120,12 +186,15 @@ def run_due(now: datetime, jobs: list[Job] | None = None, *, start: Start = run_
     """
     jobs = JOBS if jobs is None else jobs
     try:
-        free = leases.free({job.lease: job.every for job in jobs}, now=now)
+        idle = [job for job in jobs if not KEEPER.is_holding(job.lease)]
+        free = leases.free({job.lease: job.every for job in idle}, now=now)
         brief = {job.lease: job.every for job in jobs if job.lease in free and job.every <= BRIEF}
         due = free - brief.keys() | leases.take_all(brief, now=now)
     except DatabaseError as problem:
         log.warning("Housekeeping cannot reach the database: %s", str(problem).strip())
         return []
+    for name in due & brief.keys():  # while those before them are done, too
+        KEEPER.hold(name, now + brief[name])
     return [job.name for job in jobs if job.lease in due and _do(job, now, start)]
 
 
@@ -136,6 +205,8 @@ def _do(job: Job, now: datetime, start: Start) -> bool:
     except DatabaseError as problem:
         log.warning("Housekeeping %s: %s", job.name, str(problem).strip())
         return True
+    if job.every > BRIEF:
+        KEEPER.hold(job.lease, now + job.every)
     (start if job.alone else run_here)(partial(_work, job, now))
     return True
 
@@ -147,6 +218,8 @@ def _work(job: Job, now: datetime) -> None:
         log.warning("Housekeeping %s: %s", job.name, str(problem).strip())
     except Exception:  # one job's fault must not keep the others from being done
         log.exception("Housekeeping %s failed", job.name)
+    finally:
+        KEEPER.give_back(job.lease)
 
 
 class Housekeeper:

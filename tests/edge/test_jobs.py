@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from coordinator.actions import leases
 from coordinator.models import Lease
-from coordinator.operations.jobs import JOBS, Job, run_due
+from coordinator.operations.jobs import JOBS, KEEPER, Job, run_due, run_in_a_thread
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -87,3 +90,48 @@ def test_a_job_that_fails_keeps_no_other_from_being_done() -> None:
 
 def test_every_job_can_be_done_on_an_empty_database() -> None:
     assert run_due(NOW) == [job.name for job in JOBS]
+
+
+def test_a_job_keeps_its_lease_while_it_works_and_is_due_again_as_if_it_had_been_quick() -> None:
+    begun, go_on, now = threading.Event(), threading.Event(), timezone.now()
+    seconds = timedelta(seconds=1)
+
+    def work(_now: datetime) -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE)
+
+    slow, threads = Job("slow", 2 * seconds, work, alone=True), []
+    assert run_due(now, [slow], start=lambda do: threads.append(run_in_a_thread(do))) == ["slow"]
+    assert begun.wait(PATIENCE)
+    KEEPER.renew(now + seconds)
+    assert not leases.take(slow.lease, length=slow.every, now=now + 10 * seconds)  # another worker
+    assert run_due(now + 60 * seconds, [slow]) == []  # this one, too, however late it is
+    go_on.set()
+    threads[0].join(PATIENCE)
+    assert run_due(now + seconds, [Job("slow", 2 * seconds, work)]) == []
+    assert run_due(now + 2 * seconds, [Job("slow", 2 * seconds, lambda _now: None)]) == ["slow"]
+
+
+def test_the_leases_of_jobs_that_wait_for_one_before_them_are_kept() -> None:
+    now, later = timezone.now(), timedelta(seconds=5)
+    taken: list[bool] = []
+
+    def work(_now: datetime) -> None:
+        KEEPER.renew(now + later)
+        taken.append(leases.take("job:next", length=later, now=now + later))
+
+    jobs = [Job("first", timedelta(seconds=2), work), Job("next", timedelta(seconds=2), lambda _now: None)]
+    assert run_due(now, jobs) == ["first", "next"]
+    assert taken == [False]
+
+
+def test_a_lease_that_another_worker_took_is_neither_renewed_nor_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert leases.take("x", length=MINUTE, now=NOW)
+    monkeypatch.setattr(leases, "_this_process", lambda: "elsewhere:1")
+    assert leases.take("x", length=MINUTE, now=NOW + MINUTE)
+    monkeypatch.undo()
+    assert not leases.renew("x", length=5 * MINUTE, now=NOW + MINUTE)
+    leases.give_back("x", due=NOW)
+    assert Lease.objects.get(pk="x").until == NOW + 2 * MINUTE

@@ -120,3 +120,27 @@ def test_a_redirect_is_not_followed(collector: Collector, settings: Any) -> None
     decide("approved", "make")
     decision_events.send_due(timezone.now())
     assert AuditDelivery.objects.get().error == "answered 302"
+
+
+def test_a_worker_that_was_overtaken_moves_no_place_back(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decision_events.send_due(timezone.now())
+    decide("approved", "make")
+    post = decision_events._post
+
+    def post_slowly(records: Any) -> None:
+        post(records)
+        monkeypatch.setattr(decision_events, "_post", post)
+        decision_events.send_due(timezone.now())  # another worker, meanwhile
+        decide("denied", "rm -rf /")
+        decision_events.send_due(timezone.now())
+
+    monkeypatch.setattr(decision_events, "_post", post_slowly)
+    decision_events.send_due(timezone.now())
+    place = AuditDelivery.objects.get()
+    sent = len(collector.records)
+    decision_events.send_due(timezone.now())
+    assert len(collector.records) == sent
+    assert AuditDelivery.objects.get().tree_size == place.tree_size
+    assert collector.records[-1]["gen_ai.tool.call.decision"] == "denied"
