@@ -116,7 +116,7 @@ def _standings(budget: BudgetRow, now: datetime) -> list[BudgetState]:
     at_work = budgets.counted(budget, now).exclude(session_id__in=told).order_by()
     newest = at_work.values("session_id").annotate(last=Max("id")).order_by("-last")
     ids = list(newest.values_list("session_id", flat=True)[:MOST_SESSIONS])
-    return [budgets.standing(budget, now, session_id) for session_id in ids]
+    return budgets.states_of_sessions(budget, ids, now)
 
 
 def _mark(found: BudgetState, level: int, now: datetime, *, tell: bool) -> None:

@@ -208,7 +208,7 @@ def _stop_words(stops: list[StopCommand]) -> dict[str, Any]:
 
 def poll_topics(runner_id: str) -> list[str]:
     """Return the feed topics after which a poll may have an answer."""
-    return ["runs", "brakes", f"runners:{runner_id}"]
+    return ["runs", "brakes", "budgets", f"runners:{runner_id}"]
 
 
 def _take_stops(runner_id: str, now: datetime) -> list[StopCommand]:

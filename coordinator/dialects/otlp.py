@@ -147,11 +147,10 @@ def _log_events(record: Record, session: str, now: datetime) -> list[DedupedEven
             return []
         meaning = _LOGS.get(record.name, _milestone)
     sequence = record.attributes.get("event.sequence")
+    # With its time: a program that is started again in its session counts from the beginning.
     key = origin(
         "log", session, record.name, sequence if sequence is not None else record.attributes, record.begins
     )
-    if sequence is not None:
-        key = origin("log", session, record.name, sequence)
     left_out = own.TEXTS if own is not None else frozenset()
     event = meaning(record, Maker(record, session, key, now, left_out))
     return [] if event is None else [event]

@@ -6,6 +6,7 @@ Rows are cached, not verdicts: each call gets a new verdict, so grants end on ti
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Sequence
 
 from django.db import Error as DatabaseError
@@ -14,10 +15,12 @@ from django.utils import timezone
 from coordinator.errors import Busy
 from coordinator.feed.reader import Change
 from coordinator.lib.threads import EdgeThreads
-from coordinator.lib.turns import for_all
+from coordinator.lib.turns import Closed, for_all
 from coordinator.live.hub import Hub
 from coordinator.policy import access
 from coordinator.policy.access import Policy
+
+log = logging.getLogger(__name__)
 
 Pair = tuple[str, str]
 
@@ -91,7 +94,9 @@ class Policies:
             self._dropped = set()
             try:
                 policy = await self._threads.run(_load, {a for a, _ in wanted}, {s for _, s in wanted})
-            except DatabaseError:
+            except Exception as problem:  # whatever it is, nobody may be left waiting
+                if not isinstance(problem, DatabaseError | Closed):
+                    log.exception("The grants could not be read")
                 for future in wanted.values():
                     future.set_exception(
                         Busy("The grants cannot be read right now. Try again.", retry_after=1)

@@ -48,9 +48,10 @@ class SharedRead(Generic[T]):
 
     async def get(self) -> T:
         """Return what `read` returns, called from now on, or raise what it raises."""
-        if self._queued is None or self._queued.done():
-            self._queued = asyncio.ensure_future(self._run())
-        return await asyncio.shield(self._queued)
+        queued = self._queued  # read once: the thread takes it away as it begins
+        if queued is None or queued.done():
+            queued = self._queued = asyncio.ensure_future(self._run())
+        return await asyncio.shield(queued)
 
     async def _run(self) -> T:
         for_all()

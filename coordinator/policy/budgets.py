@@ -183,6 +183,11 @@ def counted(budget: BudgetRow, now: datetime, session_id: str | None = None) -> 
         rows = rows.filter(session_id=session_id) if session_id is not None else rows.filter(day=today(now))
     else:
         rows = rows.filter(day=today(now))
+    return _within_reach(budget, rows)
+
+
+def _within_reach(budget: BudgetRow, rows: QuerySet[UsageDay]) -> QuerySet[UsageDay]:
+    """Keep the rows of the agent or person that the budget is for."""
     if budget.reach == BudgetReach.AGENT:
         return rows.filter(Q(agent=budget.name) | Q(program=budget.name))
     return rows.filter(person=budget.name) if budget.reach == BudgetReach.PERSON else rows
@@ -228,6 +233,17 @@ def standing(budget: BudgetRow, now: datetime, session_id: str | None = None) ->
     """Return how a budget stands today, or in the session."""
     about = session_id if budget.is_by_session else None
     return BudgetState(budget, used(budget, now, session_id), budget.is_lifted(now), about)
+
+
+def states_of_sessions(budget: BudgetRow, session_ids: Sequence[str], now: datetime) -> list[BudgetState]:
+    """Return how a budget by session stands in each of the sessions, by one query."""
+    uses = _uses(
+        budget.measure,
+        _within_reach(budget, UsageDay.objects.filter(session_id__in=session_ids)),
+        "session_id",
+    )
+    is_lifted = budget.is_lifted(now)
+    return [BudgetState(budget, uses.get((name,), Use()), is_lifted, name) for name in session_ids]
 
 
 def of_session(

@@ -6,10 +6,12 @@ import json
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from coordinator.actions import budgets
-from coordinator.models import Budget, Notification, UsageDay
+from coordinator.models import Budget, BudgetMark, Notification, UsageDay
 from coordinator.notifications import push, webhook_messages
 from coordinator.policy.budgets import today
 from tests.approvals.factories import NOW, asked, person
@@ -92,3 +94,26 @@ def test_the_log_of_messages_names_the_budget(budget: Budget) -> None:
     budgets.notice_due(NOW)
     page = client.get("/ui/approvals/notifications/").content.decode()
     assert '<a href="/ui/budgets/">Budget</a>' in page
+
+
+def test_however_many_sessions_a_budget_has_they_are_read_together() -> None:
+    Budget.objects.create(
+        reach="everything",
+        name="",
+        span="session",
+        measure="calls",
+        amount=10.0,
+        at_limit="hold",
+        changed_at=NOW,
+    )
+    counts = []
+    for _ in range(2):
+        for _ in range(20):
+            use(1)
+        with CaptureQueriesContext(connection) as queries:
+            budgets.notice_due(NOW)
+        counts.append(len(queries))
+    assert counts[0] == counts[1]
+    use(9)
+    budgets.notice_due(NOW)
+    assert [mark.level for mark in BudgetMark.objects.all()] == [80]

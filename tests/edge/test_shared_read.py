@@ -86,3 +86,30 @@ def test_one_who_gives_up_takes_the_read_from_nobody() -> None:
             threads.close()
 
     asyncio.run(ask())
+
+
+class TakenAsItIsSeen(SharedRead[int]):
+    """One whose thread begins to read right after somebody has seen that the read is queued."""
+
+    queued: asyncio.Task[int] | None = None
+
+    @property
+    def _queued(self) -> asyncio.Task[int] | None:
+        queued, self.queued = self.queued, None
+        return queued
+
+    @_queued.setter
+    def _queued(self, task: asyncio.Task[int] | None) -> None:
+        self.queued = task
+
+
+def test_who_asks_as_the_read_begins_gets_what_is_read() -> None:
+    async def ask() -> None:
+        threads = EdgeThreads(1)
+        shared = TakenAsItIsSeen(threads, lambda: 7)
+        try:
+            assert await asyncio.gather(*(shared.get() for _ in range(4))) == [7] * 4
+        finally:
+            threads.close()
+
+    asyncio.run(ask())

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from django.utils import timezone
 
+from coordinator.dialects import otlp
 from coordinator.edge import grpc_refusal
 from coordinator.models import Event, EventContext, Run, Session
 from coordinator.sessions import usage
@@ -262,3 +263,22 @@ def test_whoever_points_grpc_here_is_told_the_setting(served: Served, pieces: in
     assert b"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" in heard
     assert timezone.now()  # the server goes on
     assert httpx.get(f"{served.url}/health").status_code == 200  # and goes on
+
+
+def log_record(sequence: int, second: int) -> dict[str, Any]:
+    """Return a record of a conversation that has no id of its own but a number of its exporter's."""
+    values = {"event.name": "codex.custom", "conversation.id": "conv-1", "event.sequence": str(sequence)}
+    attributes = [{"key": name, "value": {"stringValue": value}} for name, value in values.items()]
+    return {"timeUnixNano": str((1_790_000_000 + second) * 10**9), "attributes": attributes}
+
+
+def origins_of(*records: dict[str, Any]) -> list[str | None]:
+    """Return by what these records' events are known when they come again."""
+    request = {"resourceLogs": [{"resource": {}, "scopeLogs": [{"logRecords": list(records)}]}]}
+    return [event.origin for report in otlp.from_logs(request, NOW) for event in report.events]
+
+
+def test_records_of_a_program_that_counts_from_the_beginning_again_are_new_and_resent_ones_are_not() -> None:
+    first, again, resent = origins_of(log_record(1, 0), log_record(1, 60), log_record(1, 0))
+    assert first == resent
+    assert first != again

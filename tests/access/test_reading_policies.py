@@ -1,0 +1,34 @@
+"""How the edge reads the rows that decide access (edge.policies)."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from coordinator.edge import policies
+from coordinator.errors import Busy
+from coordinator.lib.threads import EdgeThreads
+from tests.patience import PATIENCE
+
+
+def test_whatever_goes_wrong_as_they_are_read_nobody_is_left_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(policies, "_load", fail)
+    feed = SimpleNamespace(watch=lambda: None, unwatch=lambda: None)
+
+    async def ask() -> None:
+        threads = EdgeThreads(1)
+        reader = policies.Policies(SimpleNamespace(feed=feed, listeners=[]), threads)  # type: ignore[arg-type]
+        try:
+            for _ in range(2):
+                with pytest.raises(Busy):
+                    await asyncio.wait_for(reader.of([("agent.a", "files")]), PATIENCE)
+        finally:
+            threads.close()
+
+    asyncio.run(ask())
