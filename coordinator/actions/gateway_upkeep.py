@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Q
 
 from coordinator.actions import gateway_calls, session_keys
 from coordinator.models import GatewayCall, GatewayFigures, GatewayLink, GatewaySession
@@ -19,18 +18,28 @@ MOST_ROWS = 500  # rows in one go
 
 def keep_in_order(now: datetime) -> None:
     """Do what is due. Safe to run at any time, by anyone."""
-    for call in GatewayCall.objects.filter(state=CallState.RUNNING)[:MOST_ROWS]:
-        gateway_calls.lost_if_gone(call, by=None, now=now)
+    _lose_calls_of_gone_workers(now)
     _forget_results(now)
     _forget_sessions(now)
     session_keys.end_leftovers(now)
     GatewayFigures.objects.filter(hour__lt=now - FIGURES_FOR).delete()
 
 
+def _lose_calls_of_gone_workers(now: datetime) -> None:
+    """Mark running calls whose worker is gone, or whose time is over, as lost; all of them, page by page."""
+    running = GatewayCall.objects.filter(state=CallState.RUNNING).defer("message", "result").order_by("pk")
+    last = ""
+    while page := list(running.filter(pk__gt=last)[:MOST_ROWS]):
+        for call in page:
+            gateway_calls.lost_if_gone(call, by=None, now=now)
+        last = page[-1].pk
+
+
 def _forget_results(now: datetime) -> None:
     """Drop what servers answered once nobody can ask for it any more, and in time the calls themselves."""
-    heard = Q(is_task=False, ended_at__lt=now - gateway_calls.RESULT_KEPT_FOR)
-    GatewayCall.objects.filter(heard | Q(expires_at__lt=now), result__isnull=False).update(result=None)
+    with_result = GatewayCall.objects.filter(result__isnull=False)
+    with_result.filter(is_task=False, ended_at__lt=now - gateway_calls.RESULT_KEPT_FOR).update(result=None)
+    with_result.filter(expires_at__lt=now).update(result=None)
     GatewayCall.objects.filter(expires_at__lt=now, message__isnull=False).update(message=None)
     gateway_calls.overtaking().filter(expires_at__lt=now).delete()
     over = GatewayCall.objects.filter(created_at__lt=now - CALLS_FOR, expires_at__lt=now)

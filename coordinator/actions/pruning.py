@@ -372,9 +372,10 @@ def _old_bodies(before: datetime) -> Iterator[list[int]]:
     """Yield events with a body to take out, from where this process found the last one; pages may be empty."""
     yield from _grown_old(before)
     _Progress.before = before
-    old = EventContext.objects.filter(received_at__lt=before)
-    ends = old.aggregate(first=Min("pk"), last=Max("pk"))
-    low, end = max(ends["first"] or 0, _Progress.upto), ends["last"] or 0
+    old = EventContext.objects.filter(received_at__lt=before, pk__gte=_Progress.upto)
+    # Two queries: SQLite finds both ends in one statement by walking through all of the index.
+    low = old.aggregate(first=Min("pk"))["first"] or 0
+    end = old.aggregate(last=Max("pk"))["last"] or 0
     for first, last in bulk.stretches("event_context", "event_id", STEP, low - 1):
         if first > end:
             break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import Q
 
 from coordinator.models.fields import IsoTextField, JsonTextField
 
@@ -156,6 +157,12 @@ class GatewayCall(models.Model):
         indexes = [
             models.Index(fields=["call_key", "created_at"], name="sbx_gateway_calls_key"),
             models.Index(fields=["request_id"], name="sbx_gateway_calls_request"),
+            models.Index(fields=["state"], name="sbx_gateway_calls_state"),
+            models.Index(fields=["created_at"], name="sbx_gateway_calls_created"),
+            models.Index(fields=["expires_at"], name="sbx_gateway_calls_expires"),
+            models.Index(
+                fields=["ended_at"], name="sbx_gateway_calls_ended", condition=Q(result__isnull=False)
+            ),
         ]
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from django.db.models import Max, Min, Q
+from django.db.models import Q
 
 from coordinator.lib import instants
 from coordinator.models import Event, PermissionRequest, UnreadableText
@@ -101,8 +101,9 @@ class Reader:
 
     def ends(self) -> tuple[int, int]:
         """Return the oldest and the newest event's id; 0 where there is none."""
-        found = Event.objects.aggregate(first=Min("id"), last=Max("id"))
-        return found["first"] or 0, found["last"] or 0
+        ids = Event.objects.values_list("id", flat=True)
+        # Two queries: SQLite finds both ends in one statement by walking through all of the index.
+        return ids.order_by("id").first() or 0, ids.order_by("-id").first() or 0
 
     def floor(self, before: int) -> int:
         """Return the id down to which a stretch before `before` goes."""

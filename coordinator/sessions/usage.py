@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.db.models import BigIntegerField, Case, F, QuerySet, Sum, Value, When
+from django.db.models import BigIntegerField, Case, F, QuerySet, Sum, TextField, Value, When
+from django.db.models.functions import Coalesce
 
 from coordinator.models import EventContext
 from coordinator.sessions import prices, spans
@@ -73,13 +74,15 @@ def _summed(rows: QuerySet[EventContext], *by: str) -> QuerySet[Any, Any]:
 
 def _by_agent(rows: QuerySet[EventContext]) -> Iterator[tuple[str | None, str | None, Usage]]:
     """Yield the usage of each agent and model. Agents are joined to sums: asked for each event, they take the time."""
-    sql, parameters = _summed(rows, "session_id").query.sql_with_params()
+    # Of an expression: to group by the column SQLite would walk through all of its index, not through what is recent.
+    by_session = rows.annotate(session_name=Coalesce("session_id", Value(""), output_field=TextField()))
+    sql, parameters = _summed(by_session, "session_name").query.sql_with_params()
     sums = ", ".join(f"sum(g.sum_{kind})" for kind in KINDS)
     price = _pricing()
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT s.agent_name, g.model, {sums} FROM ({sql}) g"  # noqa: S608 # constants
-            " LEFT JOIN sessions s ON s.session_id = g.session_id GROUP BY s.agent_name, g.model",
+            " LEFT JOIN sessions s ON s.session_id = g.session_name GROUP BY s.agent_name, g.model",
             parameters,
         )
         for agent, model, *tokens in cursor.fetchall():

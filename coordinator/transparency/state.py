@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from coordinator.engine.distinct import indexed_values
 from coordinator.models import AuditCheckpoint, AuditDelivery, AuditLeaf, AuditLog
 from coordinator.transparency import places, tree
 from coordinator.transparency.proofs import witnesses_of
@@ -71,3 +72,8 @@ def deliveries() -> list[Delivery]:
     """Return every place of the setting. Raises ValueError where the setting cannot be read."""
     known = {row.place: row for row in AuditDelivery.objects.all()}
     return [Delivery(one.name, known.get(one.name)) for one in places.configured()]
+
+
+def event_types() -> list[str]:
+    """Return the kinds of events that the audit log has entries of, in order."""
+    return indexed_values("audit_logs", "event_type")

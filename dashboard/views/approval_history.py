@@ -19,6 +19,7 @@ from dashboard.approvals.statistics import statistics as count
 from dashboard.filters.approvals import RequestFilter
 from dashboard.frame.guards import viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.lists.choices import recent_values
 from dashboard.lists.exports import csv_response
 from dashboard.lists.keyset import keyset_page
 
@@ -29,14 +30,14 @@ PERIODS = (7, 30, 90)
 @viewer
 def history(request: HtmxHttpRequest) -> HttpResponse:
     narrowed, now = _narrowed(request, PermissionRequest.objects.as_listed()), timezone.now()
-    page = keyset_page(narrowed.qs, request.GET)
+    page, everything = keyset_page(narrowed.qs, request.GET), PermissionRequest.objects.all()
     context = {
         "filter": narrowed,
         "page": page,
         "members": [CardMember(row, now) for row in page.rows],
         "filtered": any(request.GET.get(name) for name in narrowed.filters),
-        "plugins": _values("plugin_id"),
-        "types": _values("permission_type"),
+        "plugins": recent_values(everything, "plugin_id", chosen=request.GET.get("plugin")),
+        "types": recent_values(everything, "permission_type", chosen=request.GET.get("type")),
         "export": request.GET.urlencode(),
     }
     template = "approvals/_history.html" if wants_fragment(request) else "approvals/history.html"
@@ -66,11 +67,6 @@ def statistics(request: HtmxHttpRequest) -> HttpResponse:
 
 def _narrowed(request: HtmxHttpRequest, rows: QuerySet[PermissionRequest]) -> RequestFilter:
     return RequestFilter(request.GET, queryset=rows)
-
-
-def _values(column: str) -> QuerySet[PermissionRequest, str]:
-    """Return what a filter can offer; both columns are few in their values."""
-    return PermissionRequest.objects.order_by(column).values_list(column, flat=True).distinct()[:200]
 
 
 def _export_rows(rows: QuerySet[PermissionRequest], now: datetime) -> Iterator[dict[str, Any]]:

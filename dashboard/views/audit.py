@@ -20,6 +20,7 @@ from coordinator.transparency import proofs, state
 from dashboard.filters.audit import AuditFilter
 from dashboard.frame.guards import viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.lists.choices import recent_values
 from dashboard.lists.exports import csv_response, ndjson_response
 from dashboard.lists.keyset import keyset_page
 
@@ -60,8 +61,8 @@ def log(request: HtmxHttpRequest) -> HttpResponse:
         "page": page,
         "changed": proofs.changed_among(page.rows),
         "filtered": any(request.GET.get(name) for name in narrowed.filters),
-        "events": AuditLog.objects.order_by("event_type").values_list("event_type", flat=True).distinct(),
-        "results": AuditLog.objects.order_by("result").values_list("result", flat=True).distinct(),
+        "events": state.event_types(),
+        "results": recent_values(AuditLog.objects.all(), "result", chosen=request.GET.get("result")),
         "export": request.GET.urlencode(),
         "state": state.now_at(timezone.now()),
     }

@@ -328,6 +328,26 @@ def test_the_request_of_a_gateway_call_that_waits_stays() -> None:
     assert pruned("requests").rows == 1
 
 
+def test_however_many_calls_run_each_whose_time_is_over_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_upkeep, "MOST_ROWS", 2)
+    names = ("agent_id", "server_id", "tool_name", "call_key", "arguments_digest", "definition_digest")
+    for number in range(7):
+        GatewayCall.objects.create(
+            call_id=f"call_{number}",
+            key_id=1,
+            policy_version="1",
+            state="running",
+            created_at=NOW,
+            expires_at=NOW + timedelta(days=1),
+            run_until=NOW + timedelta(minutes=5 if number in (0, 3) else 1),
+            **dict.fromkeys(names, "x"),
+        )
+    gateway_upkeep.keep_in_order(NOW + timedelta(minutes=2))
+    assert set(GatewayCall.objects.filter(state="lost").values_list("pk", flat=True)) == {
+        f"call_{number}" for number in (1, 2, 4, 5, 6)
+    }
+
+
 def test_a_session_stays_while_its_call_waits_or_may_still_run() -> None:
     session("ses_asks")
     session("ses_may_run")
