@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from coordinator.client import settings
 from coordinator.client.connecting.programs import HOOK_FAILED, Call
 from tests.claude_code.test_deciding import decide, rules
 from tests.client.programs import Home, Said, until
-from tests.served import Served, children_of
+from tests.served import KEYS, Served, children_of
 
 pytestmark = pytest.mark.served
 
@@ -207,3 +208,30 @@ def test_an_agent_that_leaves_takes_its_question_with_it(agents: Callable[..., A
     with until() as pause:
         while agent.waiting():
             pause()
+
+
+def test_a_hook_that_is_no_json_is_judged_by_what_is_certain_of_it(agents: Callable[..., Agent]) -> None:
+    agent = agents()
+    cut = json.dumps(agent.call()).encode()[:-2]
+    said = agent.home.hook("codex", cut)
+    assert said.decision == "deny"
+    assert "Signalbox could not read this call: This is not JSON." in said.why
+    other = cut.replace(b'"Bash"', b'"Write"')
+    assert agent.home.hook("codex", other).out == ""
+    marked = b"\xef\xbb\xbf" + json.dumps(agent.call("ls")).encode()
+    assert agent.home.hook("codex", marked).out == ""
+    stop = json.dumps(agent.payload("Stop", last_assistant_message="Done.")).encode()[:-3]
+    assert agent.home.hook("codex", stop).code == 0
+    with until() as pause:
+        while "turn_end" not in agent.told():
+            pause()
+    agent.home.connect("http://127.0.0.1:9")
+    held_file = next((agent.home.folder / ".local/state/signalbox").glob("*/held-codex.json"))
+    away = settings.Settings("http://127.0.0.1:9", KEYS["agent"]).folder
+    moved = agent.home.folder / ".local/state/signalbox" / os.path.basename(away) / held_file.name
+    moved.parent.mkdir(parents=True)
+    moved.write_bytes(held_file.read_bytes())
+    said = agent.home.hook("codex", cut, "--timeout", "4")
+    assert said.decision == "deny"
+    assert "could not read this call" in said.why
+    assert agent.home.hook("codex", other, "--timeout", "4").out == ""
