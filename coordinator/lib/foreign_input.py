@@ -2,8 +2,9 @@
 
 Whatever arrives over the network is read by one of these entries first, or was measured by one when it arrived. Each
 has a budget that holds whatever the input says: a size, a depth, a count, or a child process that the kernel ends
-(coordinator.sandbox). tests/hostile/test_foreign_input.py feeds each its worst input, and fails for a module that
-imports a library of `PARSER_LIBRARIES`, or decodes JSON, and is not named here.
+(coordinator.sandbox). tests/hostile/test_foreign_input.py feeds each its worst input, and
+tests/house/test_foreign_parsers.py fails for a module that imports a library of `PARSER_LIBRARIES`, or
+decodes JSON, and is not named here.
 """
 
 from __future__ import annotations

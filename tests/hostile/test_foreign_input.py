@@ -1,14 +1,12 @@
-"""Each parser of the table holds its budget on its worst input, and no module parses without standing in the table."""
+"""Each parser of the table (coordinator.lib.foreign_input) holds its budget on its worst input."""
 
 from __future__ import annotations
 
-import ast
 import gzip
 import importlib
 import io
 import struct
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -33,7 +31,7 @@ from coordinator.errors import BadRequest, Invalid, SignalboxError, TooLarge
 from coordinator.gateway import listing, messages, sse
 from coordinator.identity.openid import fetching, tokens
 from coordinator.lib import json_bounds
-from coordinator.lib.foreign_input import FOREIGN_PARSERS, PARSER_LIBRARIES
+from coordinator.lib.foreign_input import FOREIGN_PARSERS
 from coordinator.live.streams import last_seen
 from coordinator.mcp import discovery, tools
 from coordinator.models.fields import UnreadableText, decoded
@@ -45,28 +43,12 @@ from coordinator.secrets.masking import without_secrets
 from dashboard.mcp.access_sheet import unpacked
 from dashboard.text import diffs, markdown
 from tests.bodies import test_shares as bodies
-from tests.served import ROOT
 
 pytestmark = pytest.mark.one_engine
 
 MIB = 1024 * 1024
 DEEP = b"[" * 200_000
 HEAVY = b"[" + b"[]," * 4_000_000 + b"[]]"
-# Programs of their own, which read at their user's machine, before the server starts, or for whoever calls them.
-OTHER_PROGRAMS = (
-    "coordinator/client/",
-    "coordinator/runner/",
-    "coordinator/hosting/",
-    "coordinator/demo/",
-    "coordinator/management/",
-    "coordinator/migrations/",
-    "coordinator/operations/",
-    "coordinator/importing/",
-    "coordinator/actions/importing/",
-    "coordinator/transparency/verify_audit.py",
-    "coordinator/sandbox/child.py",
-)
-WRITES_ONLY = {"dashboard/sessions/evidence.py": "zipfile", "dashboard/lists/exports.py": "csv"}
 
 
 def refused(
@@ -352,51 +334,3 @@ def test_each_entry_of_the_table_exists(parser: Any) -> None:
         found = getattr(found, name)
     assert callable(found)
     assert parser.budget
-
-
-def sources() -> Iterator[tuple[str, ast.Module]]:
-    for package in ("coordinator", "dashboard"):
-        for path in sorted(Path(ROOT, package).rglob("*.py")):
-            name = str(path.relative_to(ROOT))
-            if not name.startswith(OTHER_PROGRAMS):
-                yield name, ast.parse(path.read_text())
-
-
-def parsing_in(tree: ast.Module) -> Iterator[str]:
-    """Yield the libraries of PARSER_LIBRARIES that a module imports, and `json` where it decodes."""
-    for node in ast.walk(tree):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Attribute) and ast.unparse(node) in {
-            "json.loads", "json.load", "json.JSONDecoder", "msgspec.json.decode", "msgspec.json.Decoder",
-        }:  # fmt: skip
-            yield "json"
-        for name in names:
-            yield from (one for one in PARSER_LIBRARIES if name == one or name.startswith(f"{one}."))
-
-
-def test_no_module_parses_foreign_input_without_standing_in_the_table() -> None:
-    named = {module for parser in FOREIGN_PARSERS for module in parser.modules}
-    parsing = {
-        (name, library)
-        for name, tree in sources()
-        for library in parsing_in(tree)
-        if WRITES_ONLY.get(name) != library
-    }
-    modules = {name.removesuffix(".py").replace("/", "."): library for name, library in parsing}
-    assert {module: library for module, library in modules.items() if module not in named} == {}
-    assert sorted(named - modules.keys()) == []
-
-
-def test_the_check_sees_a_parser_that_nobody_named() -> None:
-    for source in (
-        "import yaml",
-        "from lxml import etree",
-        "from xml.etree import ElementTree",
-        "json.loads(x)",
-    ):
-        assert list(parsing_in(ast.parse(source)))
-    assert not list(parsing_in(ast.parse("import json\njson.dumps(1)")))
