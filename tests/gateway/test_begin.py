@@ -1,0 +1,584 @@
+"""An approved call begins once, as it was approved, and only while nothing that it was judged by has changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from coordinator.actions import approvals, gateway_calls
+from coordinator.actions.gateway_calls import Attempt, CallPlace, Settled
+from coordinator.errors import Conflict, NotFound
+from coordinator.gateway import deciding, servers, states
+from coordinator.gateway.binding import Binding, digest_of, policy_version
+from coordinator.gateway.deciding import Caller
+from coordinator.gateway.states import GoOnState, WaitState
+from coordinator.identity.actors import key
+from coordinator.models import (
+    AcceptedOnlyServer,
+    AskingGrant,
+    AuditLog,
+    Brake,
+    Budget,
+    GatewayCall,
+    Grant,
+    McpServer,
+    McpTool,
+    McpUpstream,
+    PermissionContext,
+    PermissionRequest,
+    ToolRule,
+    UsageDay,
+)
+from coordinator.models.gateway import CallState
+from coordinator.policy import brakes
+from coordinator.policy import budgets as policy_budgets
+from coordinator.policy.approvals import Scope, Validity
+from coordinator.policy.tool_rules import ALLOW, ASK, DENY, Ruling
+from tests.approvals.factories import NOW, person
+
+pytestmark = pytest.mark.django_db
+
+BY, CALLER, PLACE = key("agent-key"), Caller("agent.one"), CallPlace("ses_1", "client-1")
+RAW = b'{"path": "/a"}'
+
+
+@pytest.fixture(autouse=True)
+def server() -> None:
+    McpServer.objects.create(name="files", command="", created_at=NOW, default_policy="opt-out")
+    McpUpstream.objects.create(
+        server_id="files", url="http://127.0.0.1:9/mcp", private_network=True, changed_at=NOW
+    )
+    for tool in ("write", "read"):
+        McpTool.objects.create(
+            server_id="files",
+            name=tool,
+            definition_hash="d1",
+            accepted_hash="d1",
+            first_listed_at=NOW,
+            listed_at=NOW,
+        )
+    ToolRule.objects.create(position=1, tool="mcp__files__*", verdict="ask", changed_at=NOW, changed_by="ann")
+
+
+def judged(tool: str = "write") -> Ruling:
+    known = servers.load("files")
+    assert known is not None
+    return deciding.now(known, tool, CALLER, {"path": "/a"}, NOW)[0]
+
+
+def binding(**changes: Any) -> Binding:
+    values: dict[str, Any] = {
+        "by": BY,
+        "key_id": 1,
+        "agent_id": "agent.one",
+        "server_id": "files",
+        "tool": "write",
+        "arguments": {"path": "/a"},
+        "arguments_digest": digest_of(RAW),
+        "definition_digest": "d1",
+        "policy_version": policy_version(judged()),
+    }
+    return Binding(**values | changes)
+
+
+def attempt(call_id: str = "sbx-1", **changes: Any) -> Attempt:
+    return Attempt(call_id, binding(**changes), CALLER, PLACE)
+
+
+def asked(this: Attempt | None = None) -> PermissionRequest:
+    this = this or attempt()
+    return gateway_calls.ask(this.binding, Ruling(ASK, "Asks.", "rule 1"), PLACE, until=None, now=NOW)
+
+
+def approved(this: Attempt | None = None) -> PermissionRequest:
+    row = asked(this)
+    return approvals.decide(
+        row.request_id,
+        by=person(f"ann{row.pk}"),
+        verdict="approved",
+        validity=Validity.ONCE,
+        scope=Scope.CALL,
+        now=NOW,
+    )
+
+
+def is_unused(row: PermissionRequest) -> bool:
+    return PermissionContext.objects.get(pk=row.request_id).used_at is None
+
+
+def test_an_approved_call_begins_once() -> None:
+    row = approved()
+    assert gateway_calls.begin(attempt(), row.request_id, now=NOW) is None
+    assert GatewayCall.objects.get(pk="sbx-1").state == CallState.RUNNING
+    for call_id in ("sbx-1", "sbx-2"):
+        refusal = gateway_calls.begin(attempt(call_id), row.request_id, now=NOW)
+        assert refusal is not None
+        assert refusal.decision == ASK
+    assert GatewayCall.objects.count() == 1
+
+
+def change_definition() -> None:
+    McpTool.objects.update(definition_hash="d2", accepted_hash="d2")
+
+
+def change_policy() -> None:
+    ToolRule.objects.update(pattern="path")
+
+
+def change_ground() -> None:
+    ToolRule.objects.all().delete()
+    Grant.objects.create(
+        entry_type="server_grant",
+        agent_id="agent.one",
+        server_id="files",
+        permission="deny",
+        granted_by="ann",
+        granted_at=NOW,
+    )
+    AskingGrant.objects.create(grant=Grant.objects.get())
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (change_definition, "The tool's definition changed since this was asked."),
+        (change_policy, "The policy changed since this was asked."),
+        (change_ground, "The policy changed since this was asked."),
+    ],
+)
+def test_a_call_does_not_begin_where_what_it_was_judged_by_has_changed(
+    change: Callable[[], None], reason: str
+) -> None:
+    row, this = approved(), attempt()
+    change()
+    refusal = gateway_calls.begin(this, row.request_id, now=NOW)
+    assert refusal is not None
+    assert (refusal.decision, refusal.reason) == (ASK, reason)
+    assert is_unused(row)
+    assert not GatewayCall.objects.exists()
+
+
+def deny_by_rule() -> None:
+    ToolRule.objects.update(verdict="deny")
+
+
+def deny_by_grant() -> None:
+    Grant.objects.create(
+        entry_type="tool_grant",
+        agent_id="agent.one",
+        server_id="files",
+        tool_name="write",
+        permission="deny",
+        granted_at=NOW,
+    )
+
+
+def deny_by_budget() -> None:
+    Budget.objects.create(
+        reach="everything",
+        span="day",
+        measure="calls",
+        amount=3,
+        at_limit="hold",
+        changed_at=NOW,
+        changed_by="ann",
+    )
+    UsageDay.objects.create(
+        day=policy_budgets.today(NOW),
+        session_id="ses_2",
+        model="",
+        agent="agent.one",
+        calls=3,
+        **{f"{kind}_tokens": 0 for kind in ("input", "output", "cache_read", "cache_write")},
+    )
+
+
+def hold_change_back() -> None:
+    AcceptedOnlyServer.objects.create(server_id="files")
+    McpTool.objects.update(definition_hash="d2", changed_at=NOW)
+
+
+def switch_off() -> None:
+    McpServer.objects.update(is_active=False)
+
+
+def switch_upstream_off() -> None:
+    McpUpstream.objects.update(enabled=False)
+
+
+def delete_server() -> None:
+    McpServer.objects.all().delete()
+
+
+def remove_tool() -> None:
+    McpTool.objects.filter(name="write").update(gone_at=NOW)
+
+
+def have_a_longer_name() -> None:
+    McpTool.objects.filter(name="write").update(name="b__write")
+    McpServer.objects.create(name="files__b", command="", created_at=NOW)
+
+
+def leave_no_address() -> None:
+    McpUpstream.objects.all().delete()
+
+
+@pytest.mark.parametrize(
+    "deny",
+    [
+        deny_by_rule,
+        deny_by_grant,
+        deny_by_budget,
+        hold_change_back,
+        switch_off,
+        switch_upstream_off,
+        delete_server,
+        remove_tool,
+        leave_no_address,
+    ],
+)
+def test_a_call_does_not_begin_that_policy_denies_by_now(deny: Callable[[], None]) -> None:
+    row, this = approved(), attempt()
+    deny()
+    refusal = gateway_calls.begin(this, row.request_id, now=NOW)
+    assert refusal is not None
+    assert refusal.decision == DENY
+    assert is_unused(row)
+    assert not GatewayCall.objects.exists()
+    assert AuditLog.objects.filter(event_type="TOOL_CALL_DENIED").count() == 1
+
+
+def test_a_tool_whose_name_in_calls_is_another_server_s_is_denied() -> None:
+    have_a_longer_name()
+    ToolRule.objects.all().delete()
+    assert judged("b__write").decision == DENY
+
+
+def test_a_read_is_judged_by_the_server_as_a_whole() -> None:
+    ToolRule.objects.all().delete()
+    known = servers.load("files")
+    assert known is not None
+
+    def read() -> str:
+        return deciding.now(known, "resources/read", CALLER, {"uri": "x:1"}, NOW, is_read=True)[0].decision
+
+    assert read() not in {DENY, ASK}
+    McpServer.objects.update(default_policy="opt-in")
+    Grant.objects.create(
+        entry_type="tool_grant",
+        agent_id="agent.one",
+        server_id="files",
+        tool_name="resources/read",
+        permission="allow",
+        granted_at=NOW,
+    )
+    assert read() == DENY
+    Grant.objects.create(
+        entry_type="server_grant",
+        agent_id="agent.one",
+        server_id="files",
+        permission="allow",
+        granted_at=NOW,
+    )
+    assert read() == ALLOW
+    off = servers.Server("files", None, "is switched off", is_off=True)
+    assert deciding.now(off, "resources/read", CALLER, {}, NOW, is_read=True)[0].decision == DENY
+
+
+def test_a_program_s_rule_holds_whatever_program_the_client_says_it_is() -> None:
+    ToolRule.objects.update(program="codex", verdict="deny")
+    assert judged().decision == DENY
+    ToolRule.objects.update(verdict="allow")
+    assert judged().decision != ALLOW
+
+
+def revoke(row: PermissionRequest) -> None:
+    approvals.revoke(row.request_id, by=person("bob"), now=NOW)
+
+
+def deny(row: PermissionRequest) -> None:
+    PermissionRequest.objects.filter(pk=row.pk).update(status="denied")
+
+
+def wait(row: PermissionRequest) -> None:
+    PermissionRequest.objects.filter(pk=row.pk).update(status="pending")
+
+
+@pytest.mark.parametrize("change", [revoke, deny, wait])
+def test_a_call_does_not_begin_without_an_approval_in_force(
+    change: Callable[[PermissionRequest], None],
+) -> None:
+    row = approved()
+    change(row)
+    refusal = gateway_calls.begin(attempt(), row.request_id, now=NOW)
+    assert refusal is not None
+    assert refusal.reason == "The approval was used, or has ended."
+    assert not GatewayCall.objects.exists()
+
+
+def test_an_approval_ends_some_time_after_it_was_given() -> None:
+    row = approved()
+    refusal = gateway_calls.begin(attempt(), row.request_id, now=NOW + timedelta(seconds=settings.HELD_FOR))
+    assert refusal is not None
+    assert not GatewayCall.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"arguments": {"path": "/b"}, "arguments_digest": digest_of(b'{"path": "/b"}')},
+        {"arguments_digest": digest_of(b'{"path":  "/a"}')},
+        {"tool": "read"},
+        {"definition_digest": "d2"},
+        {"policy_version": "another"},
+    ],
+)
+def test_an_approval_is_for_no_other_call(other: dict[str, Any]) -> None:
+    row = approved()
+    refusal = gateway_calls.begin(attempt(**other), row.request_id, now=NOW)
+    assert refusal is not None
+    assert is_unused(row)
+    assert attempt(**other).binding.key != binding().key
+
+
+@pytest.mark.parametrize("other", [{"by": key("other-key")}, {"agent_id": "agent.two"}])
+def test_a_question_is_its_asker_s(other: dict[str, Any]) -> None:
+    assert attempt(**other).binding.key != binding().key
+    row = approved()
+    joined = asked(attempt(**other))
+    assert joined.request_id != row.request_id
+
+
+@pytest.mark.parametrize("state", [CallState.RUNNING, CallState.DONE, CallState.CANCELLED, CallState.LOST])
+def test_an_id_that_is_taken_begins_nothing(state: CallState) -> None:
+    row = approved()
+    gateway_calls.create_task(attempt(), row.request_id, b"{}", now=NOW)
+    GatewayCall.objects.update(state=state)
+    assert gateway_calls.begin(attempt(), row.request_id, now=NOW) is not None
+    assert is_unused(row)
+
+
+@pytest.mark.parametrize("other", [{"key_id": 2}, {"agent_id": "agent.two"}])
+def test_a_waiting_call_of_another_caller_is_not_begun(other: dict[str, Any]) -> None:
+    row = approved()
+    gateway_calls.create_task(attempt(), row.request_id, b"{}", now=NOW)
+    GatewayCall.objects.update(**other)
+    assert gateway_calls.begin(attempt(), row.request_id, now=NOW) is not None
+    assert is_unused(row)
+
+
+def test_a_call_that_is_allowed_by_now_uses_its_approval_up() -> None:
+    this = attempt()
+    row = approved(this)
+    ToolRule.objects.all().delete()
+    assert gateway_calls.begin(this, row.request_id, now=NOW) is None
+    assert not is_unused(row)
+
+
+def test_a_call_that_was_not_sent_gives_its_approval_back() -> None:
+    row = approved()
+    assert gateway_calls.begin(attempt(), row.request_id, now=NOW) is None
+    gateway_calls.undo("sbx-1", now=NOW)
+    assert is_unused(row)
+    gateway_calls.undo("sbx-1", now=NOW)
+    assert gateway_calls.begin(attempt("sbx-2"), row.request_id, now=NOW) is None
+    gateway_calls.end("sbx-2", b"{}", now=NOW)
+    gateway_calls.undo("sbx-2", now=NOW)
+    assert not is_unused(row), "it has run"
+
+
+# --- calls that go on -----------------------------------------------------------------------------------
+
+
+def going_on() -> Attempt:
+    this = attempt()
+    row = approved(this)
+    assert gateway_calls.begin(this, row.request_id, now=NOW) is None
+    gateway_calls.end(this.call_id, b'{"id":1}', asks=True, now=NOW)
+    return this
+
+
+def test_a_call_goes_on_once_for_each_question() -> None:
+    this = going_on()
+    assert gateway_calls.go_on(this, 0, now=NOW) is None
+    refusal = gateway_calls.go_on(this, 0, now=NOW)
+    assert refusal is not None
+    assert GatewayCall.objects.get().rounds == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "decision"),
+    [
+        (change_definition, ASK),
+        (change_policy, ASK),
+        (deny_by_rule, DENY),
+        (deny_by_budget, DENY),
+        (switch_off, DENY),
+    ],
+)
+def test_a_call_does_not_go_on_where_what_it_was_judged_by_has_changed(
+    change: Callable[[], None], decision: str
+) -> None:
+    this = going_on()
+    change()
+    refusal = gateway_calls.go_on(this, 0, now=NOW)
+    assert refusal is not None
+    assert refusal.decision == decision
+    assert GatewayCall.objects.get().rounds == 0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"key_id": 2},
+        {"agent_id": "agent.two"},
+        {"tool": "read"},
+        {"arguments_digest": digest_of(b"{}")},
+    ],
+)
+def test_another_call_does_not_go_on_in_its_place(other: dict[str, Any]) -> None:
+    this = going_on()
+    assert gateway_calls.go_on(replace(this, binding=replace(this.binding, **other)), 0, now=NOW) is not None
+    assert GatewayCall.objects.get().rounds == 0
+
+
+# --- states that clients carry ---------------------------------------------------------------------------
+
+
+def test_a_state_is_of_its_own_call_alone() -> None:
+    row = asked()
+    waiting = WaitState("sbx-1", row.request_id, binding().key, time.time() + 60, 0)
+    assert gateway_calls.stands(binding(), waiting)
+    assert not gateway_calls.stands(binding(arguments_digest=digest_of(b"{}")), waiting)
+    assert not gateway_calls.stands(binding(), replace(waiting, request_id="req_none"))
+    GatewayCall.objects.create(
+        call_id="sbx-1", key_id=1, agent_id="agent.one", state=CallState.DONE, created_at=NOW, expires_at=NOW,
+        delivered_at=NOW,
+    )  # fmt: skip
+    assert not gateway_calls.stands(binding(), waiting)
+
+
+def test_a_state_that_goes_on_is_of_its_call_and_round() -> None:
+    this = going_on()
+    state = GoOnState(this.call_id, this.binding.key, time.time() + 60, 0, None)
+    assert gateway_calls.stands(this.binding, state)
+    assert not gateway_calls.stands(this.binding, replace(state, round=1))
+    assert not gateway_calls.stands(replace(this.binding, key_id=2), state)
+
+
+def test_states_are_sealed_and_end() -> None:
+    state = WaitState("sbx-1", "req_1", "k", time.time() + 60, 0)
+    packed = states.packed(state)
+    assert states.opened(packed) == state
+    assert states.opened(packed[:-2]) is None
+    assert states.opened(packed.removeprefix(states.PREFIX)) is None
+    assert states.opened(states.packed(replace(state, until=time.time() - 1))) is None
+
+
+def test_a_question_is_settled_by_its_own_call_alone() -> None:
+    row, this = asked(), attempt()
+    settled, _ = gateway_calls.settle(this, row.request_id, "another key", now=NOW)
+    assert settled is Settled.ANOTHER
+    other = attempt(arguments_digest=digest_of(b"{}"))
+    assert gateway_calls.settle(other, row.request_id, this.binding.key, now=NOW)[0] is Settled.ANOTHER
+    assert PermissionRequest.objects.get().status == "pending"
+    assert gateway_calls.settle(this, row.request_id, this.binding.key, now=NOW)[0] is Settled.CLOSED
+
+
+def test_a_person_s_no_is_told_once_where_policy_allows_by_now() -> None:
+    row, this = asked(), attempt()
+    approvals.decide(row.request_id, by=person(), verdict="denied", now=NOW)
+    settled = [gateway_calls.settle(this, row.request_id, this.binding.key, now=NOW)[0] for _ in range(2)]
+    assert settled == [Settled.DENIED, Settled.OVER]
+
+
+# --- whose calls are whose -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("other", [{"key_id": 2}, {"agent_id": "agent.two"}])
+def test_a_task_is_its_caller_s(other: dict[str, Any]) -> None:
+    gateway_calls.create_task(attempt(), asked().request_id, b"{}", now=NOW)
+    own = {"key_id": 1, "agent_id": "agent.one"}
+    assert gateway_calls.find_task("sbx-1", **own, now=NOW).pk == "sbx-1"
+    with pytest.raises(NotFound):
+        gateway_calls.find_task("sbx-1", **own | other, now=NOW)
+
+
+@pytest.mark.parametrize("other", [{"key_id": 2}, {"agent_id": "agent.two"}])
+def test_a_call_beside_its_agent_is_its_caller_s(other: dict[str, Any]) -> None:
+    this = Attempt("sbx-1", binding(), CALLER, CallPlace("ses_1"), is_beside=True)
+    gateway_calls.begin_beside(this, now=NOW)
+    own = {"key_id": 1, "agent_id": "agent.one"}
+    with pytest.raises(NotFound):
+        gateway_calls.end_beside("sbx-1", **own | other, now=NOW)
+    assert gateway_calls.cancel_beside("sbx-1", BY, **own | other, now=NOW) is None
+    assert GatewayCall.objects.get().state == CallState.RUNNING
+    gateway_calls.end_beside("sbx-1", **own, now=NOW)
+    with pytest.raises(Conflict):
+        gateway_calls.end_beside("sbx-1", **own, now=NOW)
+
+
+@pytest.mark.parametrize("other", [{"key_id": 2}, {"agent_id": "agent.two"}])
+def test_an_approval_begins_no_waiting_call_of_another_beside(other: dict[str, Any]) -> None:
+    this = Attempt("sbx-1", binding(), CALLER, CallPlace("ses_1"), is_beside=True)
+    row = gateway_calls.ask_beside(this, Ruling(ASK, "Asks.", "rule 1"), now=NOW)
+    approvals.decide(row.request_id, by=person(), verdict="approved", now=NOW)
+    GatewayCall.objects.update(**other)
+    assert gateway_calls.begin(this, row.request_id, now=NOW) is not None
+
+
+def test_an_id_beside_an_agent_is_one_call_s() -> None:
+    this = Attempt("sbx-1", binding(), CALLER, CallPlace("ses_1"), is_beside=True)
+    gateway_calls.begin_beside(this, now=NOW)
+    gateway_calls.begin_beside(this, now=NOW)
+    other = replace(this, binding=binding(arguments_digest=digest_of(b"{}")))
+    with pytest.raises(Conflict):
+        gateway_calls.begin_beside(other, now=NOW)
+
+
+def test_a_cancelled_call_is_not_asked_about_again() -> None:
+    this = Attempt("sbx-1", binding(), CALLER, CallPlace("ses_1"), is_beside=True)
+    own = {"key_id": 1, "agent_id": "agent.one"}
+    assert gateway_calls.cancel_beside("sbx-1", BY, **own, now=NOW) is None
+    with pytest.raises(gateway_calls.Cancelled):
+        gateway_calls.ask_beside(this, Ruling(ASK, "Asks.", "rule 1"), now=NOW)
+    with pytest.raises(gateway_calls.Cancelled):
+        gateway_calls.require_wanted("sbx-1")
+
+
+def test_the_same_call_is_not_asked_about_while_it_runs() -> None:
+    row = approved()
+    assert gateway_calls.begin(attempt(), row.request_id, now=NOW) is None
+    asked_again = gateway_calls.ask_unless_begun(
+        binding(), Ruling(ASK, "Asks.", "rule 1"), PLACE, until=None, now=NOW
+    )
+    assert asked_again is None
+
+
+def test_a_result_is_told_by_one_line() -> None:
+    this = attempt()
+    assert gateway_calls.begin(this, approved().request_id, now=NOW) is None
+    gateway_calls.end(this.call_id, b"{}", now=NOW)
+    assert [gateway_calls.claim(this.call_id, now=NOW) for _ in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("reach", "name", "is_held"),
+    [
+        ("everything", "", True),
+        ("agent", "agent.one", True),
+        ("agent", "codex", True),
+        ("agent", "agent.two", False),
+    ],
+)
+def test_a_brake_holds_an_agent_by_every_name(reach: str, name: str, is_held: bool) -> None:
+    brake = Brake.objects.create(reach=reach, name=name, reason="Odd.", set_at=NOW, set_by="user:ann")
+    assert (brakes.holding_agent("agent.one", ["claude-code", "codex"]) is not None) == is_held
+    Brake.objects.filter(pk=brake.pk).update(released_at=NOW)
+    assert brakes.holding_agent("agent.one", ["claude-code", "codex"]) is None
