@@ -38,6 +38,7 @@ from coordinator.models import (
 from coordinator.models.gateway import CallState
 from coordinator.policy import brakes
 from coordinator.policy import budgets as policy_budgets
+from coordinator.policy.access import Verdict
 from coordinator.policy.approvals import Scope, Validity
 from coordinator.policy.tool_rules import ALLOW, ASK, DENY, Ruling
 from tests.approvals.factories import NOW, person
@@ -260,6 +261,15 @@ def test_a_tool_whose_name_in_calls_is_another_server_s_is_denied() -> None:
     assert judged("b__write").decision == DENY
 
 
+def test_a_changed_tool_is_held_back_though_the_grants_in_memory_do_not_know_of_it() -> None:
+    AcceptedOnlyServer.objects.create(server_id="files")
+    McpTool.objects.update(definition_hash="d2")
+    known = servers.load("files")
+    assert known is not None
+    verdict = Verdict(ALLOW, "server_grant", "files")
+    assert deciding.on_call([], verdict, known, "write", caller=CALLER, arguments={}).decision == DENY
+
+
 def test_a_read_is_judged_by_the_server_as_a_whole() -> None:
     ToolRule.objects.all().delete()
     known = servers.load("files")
@@ -345,6 +355,12 @@ def test_an_approval_is_for_no_other_call(other: dict[str, Any]) -> None:
     assert refusal is not None
     assert is_unused(row)
     assert attempt(**other).binding.key != binding().key
+
+
+def test_names_that_calls_cannot_tell_apart_are_bound_apart() -> None:
+    assert binding(tool="a.b").tool_name == binding(tool="a_b").tool_name
+    assert binding(tool="a.b").key != binding(tool="a_b").key
+    assert binding(server_id="my files").key != binding(server_id="my_files").key
 
 
 @pytest.mark.parametrize("other", [{"by": key("other-key")}, {"agent_id": "agent.two"}])

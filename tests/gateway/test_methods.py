@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from coordinator.gateway import methods
-from coordinator.gateway.messages import DENIED, METHOD_NOT_FOUND
+from coordinator.gateway.messages import DENIED, HEADER_MISMATCH, METHOD_NOT_FOUND
 from tests.gateway import obliging_server
-from tests.gateway.agents import AGENT, LONG_AGO, Wire, furnish, grant, rule
+from tests.gateway.agents import AGENT, LONG_AGO, OTHER, Wire, furnish, grant, rule
 from tests.gateway.conftest import TABLES
 from tests.gateway.obliging_server import Obliging
 from tests.patience import until
@@ -245,3 +245,31 @@ def test_a_response_goes_to_the_server_as_a_response_alone(box: Served, server: 
     told = {"jsonrpc": "2.0", "id": 5, "result": {"action": "accept"}, "params": {"name": "run"}, "x": 1}
     assert wire.post(told).status_code == 202
     assert server.got[-1][0] == {"jsonrpc": "2.0", "id": 5, "result": {"action": "accept"}}
+
+
+def test_an_agent_without_a_grant_reaches_nothing_of_a_server(box: Served, server: Obliging) -> None:
+    wire = begun(box)
+    box.sql("UPDATE mcp_servers SET default_policy = 'opt-in' WHERE name = 'obliging'")
+    before = len(server.got)
+    for method in ("ping", "tools/list", "resources/list", "tools/call"):
+        assert wire.send(method, {"name": "run"} if method == "tools/call" else None).status_code == 403
+    assert len(server.got) == before
+
+
+def test_a_bound_key_calls_as_no_other_agent(box: Served, server: Obliging) -> None:
+    wire = begun(box)
+    before = len(server.got)
+    assert wire.post(wire.message("tools/list"), **{"X-Signalbox-Agent": OTHER}).status_code == 403
+    assert len(server.got) == before
+
+
+@pytest.mark.parametrize("header", ["Mcp-Name", "Mcp-Method", "MCP-Protocol-Version"])
+def test_a_header_that_contradicts_a_stateless_body_is_refused(
+    box: Served, server: Obliging, header: str
+) -> None:
+    wire = begun(box, stateless=True)
+    call = wire.message("tools/call", {"name": "run", "arguments": {}})
+    answer = wire.post(call, **{header: "other"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == HEADER_MISMATCH
+    assert not server.heard("tools/call")

@@ -21,6 +21,11 @@ from pathlib import Path
 from tests.mutants.table import MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+# Without what takes long to load, and on a database that stays.
+OPTIONS = (
+    *("-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"),
+    *("--reuse-db", "--ds=tests.mutants.settings"),
+)
 TESTS_TIMEOUT_SECONDS = 420.0
 PASSED, FAILED = 0, 1  # pytest's exit codes
 
@@ -43,8 +48,9 @@ def copy_tree(target: Path) -> Path:
 
 def run_tests(tree: Path, tests: Sequence[str]) -> tuple[int, str]:
     """Run tests in a copy; return pytest's exit code and the end of what it printed. A time-out is a failure."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests]
-    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", *OPTIONS, *tests]
+    database = str(tree.with_suffix(".sqlite3"))
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "MUTANTS_DATABASE": database}
     try:
         done = subprocess.run(
             command,

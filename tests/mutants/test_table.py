@@ -23,7 +23,9 @@ def test_a_fault_changes_one_place_and_has_tests(mutant: Mutant) -> None:
     assert mutant.tests
     for test in mutant.tests:
         path, _, name = test.partition("::")
-        assert f"def {name.partition('[')[0]}(" in (ROOT / path).read_text() if name else (ROOT / path).exists()
+        assert (
+            f"def {name.partition('[')[0]}(" in (ROOT / path).read_text() if name else (ROOT / path).exists()
+        )
 
 
 def test_each_room_with_guards_has_faults() -> None:
