@@ -119,6 +119,9 @@ class Server:
             self._fail(number, INVALID, f"The one tool here is {TOOL}.")
             return
         token = meta.get("progressToken") if isinstance(meta, dict) else None
+        if json.dumps(number) in self._asking:
+            self._fail(number, INVALID, "Another question has this id.")
+            return
         question = OpenQuestion(self, number, asked, token)
         self._asking[json.dumps(number)] = question
         threading.Thread(target=self._ask, args=(number, question), daemon=True).start()
