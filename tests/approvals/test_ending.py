@@ -8,7 +8,8 @@ from django.db import connection
 from coordinator.actions import approvals
 from coordinator.errors import Conflict, Forbidden, NotFound
 from coordinator.identity.actors import key
-from coordinator.models import PluginSetting
+from coordinator.models import PermissionContext, PluginSetting
+from coordinator.policy import approvals as rules
 from coordinator.policy.approvals import Scope, Validity
 from coordinator.policy.coverage import Requester, is_approved
 from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person, stored, trail
@@ -106,6 +107,15 @@ def test_a_revoked_approval_covers_nothing_from_then_on() -> None:
     assert (row.status, row.expires_at, row.context.revoked_by) == ("approved", NOW + MINUTE, "bob")
     assert approvals.verdict(row.request_id, NOW + MINUTE)["allowed"] is False
     assert trail(row)[-1] == "PERMISSION_APPROVAL_REVOKED"
+
+
+@pytest.mark.parametrize("validity", [Validity.ONCE, Validity.HOUR, Validity.UNTIL_REVOKED])
+def test_a_revoked_approval_allows_nothing_whatever_its_validity(validity: Validity) -> None:
+    row = approved(validity)
+    assert rules.standing(fresh(row), NOW).allowed
+    PermissionContext.objects.filter(pk=row.request_id).update(revoked_at=NOW, revoked_by="bob")
+    state = rules.standing(fresh(row), NOW)
+    assert (state.word, state.allowed, state.in_force) == ("Revoked", False, False)
 
 
 def test_revoking_takes_back_the_permission_that_the_approval_granted() -> None:
