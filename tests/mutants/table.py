@@ -850,9 +850,23 @@ MUTANTS = (
     Mutant(
         "take: used",
         "coordinator/actions/approvals/holding.py",
-        "            return call_id is not None and context.used_by == user and context.used_at > now - ANSWERS_AGAIN",
-        "            return True",
+        "return call_id is not None and context.used_by == user and context.used_at > now - ANSWERS_AGAIN",
+        "return True",
         ("tests/gateway/test_begin.py::test_an_approved_call_begins_once",),
+    ),
+    Mutant(
+        "take: equal call",
+        "coordinator/actions/approvals/holding.py",
+        "    return context.used_by == user and context.used_at > now - ANSWERS_AGAIN",
+        "    return True",
+        ("tests/approvals/test_equal_calls.py",),
+    ),
+    Mutant(
+        "hooks: approval that another call took",
+        "coordinator/edge/held_hooks.py",
+        'return taken or not settled["allowed"]',
+        "return True",
+        ("tests/claude_code/test_equal_calls.py",),
     ),
     Mutant(
         "withdraw: another's",
