@@ -126,8 +126,10 @@ def _refusal(path: Path, *, writable: bool = False) -> str | None:
         return f"{path} cannot be given to a server."
     if any(_overlap(place, hidden) for hidden in hidden_places()):
         return f"{path} holds data of Signalbox, or lies in its data folder, and cannot be given to a server."
-    if any(home.is_relative_to(place) for home in _homes()):
-        return f"{path} holds the home folder of Signalbox's user and cannot be given to a server. Name a folder in it."
+    if any(folder.is_relative_to(place) for folder in (*_homes(), *_temporary_folders())):
+        return (
+            f"{path} holds what is not for one server alone and cannot be given to it. Name a folder in it."
+        )
     if writable and any(_overlap(place, code) for code in _what_signalbox_runs()):
         return f"{path} holds what Signalbox runs, so a server can be given it to read, but not to write to."
     if writable and any(
@@ -147,8 +149,16 @@ def _homes() -> set[Path]:
     return {home.resolve() for home in homes} - {Path("/")}
 
 
+def _temporary_folders() -> list[Path]:
+    return [Path(folder).resolve() for folder in ("/tmp", "/var/tmp", tempfile.gettempdir())]  # noqa: S108
+
+
 def _what_signalbox_runs() -> list[Path]:
-    return [place.resolve() for place in (private_files.CODE, Path(sys.prefix), Path(sys.base_prefix))]
+    """Return the folders of Signalbox's code, of its Python, and of the programs that it starts by their names."""
+    on_path = [Path(folder) for folder in os.get_exec_path() if os.path.isabs(folder)]
+    return [
+        place.resolve() for place in (private_files.CODE, Path(sys.prefix), Path(sys.base_prefix), *on_path)
+    ]
 
 
 def hidden_places() -> list[Path]:
@@ -158,6 +168,8 @@ def hidden_places() -> list[Path]:
     if "sqlite" in database["ENGINE"]:
         name = str(database["NAME"])
         places += [Path(f"{name}{suffix}") for suffix in ("", "-wal", "-shm", "-journal")]
+    else:  # folders of PostgreSQL's sockets
+        places += [Path(host) for host in str(database.get("HOST", "")).split(",") if host.startswith("/")]
     places += [Path(os.environ[name]) for name in ("PGPASSFILE", "PGSERVICEFILE") if os.environ.get(name)]
     return list(dict.fromkeys(place.expanduser().resolve() for place in places))
 
@@ -193,8 +205,8 @@ def _probe_bubblewrap() -> str:
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed"
     with tempfile.TemporaryDirectory(prefix="signalbox-isolation-") as folder:
-        command = _bubblewrap(["true"], Path(folder), Isolation())
         try:
+            command = _bubblewrap(["true"], Path(folder), Isolation())
             done = subprocess.run(  # noqa: S603 - our own words
                 command, env=variables(Path(folder)), stdin=subprocess.DEVNULL, capture_output=True,
                 timeout=PROBE_SECONDS, check=False,
@@ -257,16 +269,22 @@ def _bubblewrap(command: Sequence[str], folder: Path, isolation: Isolation) -> l
     # Root outside would be root over every file that is shown: it becomes the user that owns nothing.
     for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_DAC_READ_SEARCH"):
         options += ["--cap-add", capability]
+    # By its path: the program's own PATH may name folders that it can write to, and root is not its own yet.
     become_nobody = [
-        "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--inh-caps=-all",
+        _program("setpriv"), f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--inh-caps=-all",
         "--bounding-set=-all", "--no-new-privs", "--",
     ]  # fmt: skip
     return [_program("bwrap"), *options, "--", *become_nobody, *command]
 
 
 def _mounts(command: Sequence[str], own: Path, isolation: Isolation) -> list[str]:
-    """Return the options that make the file system: what it needs, over that what is hidden, its own folder last."""
+    """Return the options that make the file system: what it needs, over that what is hidden, its own folder last.
+
+    What lies below a folder that the server writes to is shown with that folder alone: it could be a link by now.
+    """
     mounts = _Mounts()
+    writable_folders = [_require_given(path, writable=True) for path in isolation.writable_folders]
+    changeable = [own, *(path.resolve() for path in writable_folders)]
     for name in SYSTEM_FOLDERS:
         mounts.show(Path(name))
     for name in SYSTEM_SETTINGS:
@@ -276,14 +294,13 @@ def _mounts(command: Sequence[str], own: Path, isolation: Isolation) -> list[str
     for home in _homes():
         if mounts.is_shown(home) and home.is_dir():  # a service's home may be below /opt
             mounts.hide(home)
-    for place in _program_places(command[0]):
-        mounts.show(place)
-    for place in _named_places(command[1:]):
-        mounts.show(place)
-    for path in isolation.folders:
-        mounts.show(_require_given(path))
-    for path in isolation.writable_folders:
-        mounts.show(_require_given(path, writable=True), writable=True)
+    folders = [_require_given(path) for path in isolation.folders]
+    for place in (*_program_places(command[0], changeable), *_named_places(command[1:]), *folders):
+        if not _leads_below(place, changeable):
+            mounts.show(place)
+    for place in writable_folders:
+        if not _leads_below(place, changeable):
+            mounts.show(place, writable=True)
     for hidden in hidden_places():
         if mounts.is_visible(hidden) and hidden.exists():
             mounts.hide(hidden)
@@ -345,13 +362,38 @@ def _program(name: str) -> str:
     return found
 
 
-def _program_places(name: str) -> Iterator[Path]:
-    """Yield what a program consists of: its folder and libraries, and those of its interpreter."""
+def _leads_below(path: Path, folders: Sequence[Path]) -> bool:
+    """Say whether the way to a path, link by link, passes something in one of these folders (or does not end)."""
+    way, links = Path("/"), 0
+    parts = [*reversed(path.parts[1:])]
+    while parts:
+        part = parts.pop()
+        step = way.parent if part == ".." else way / part
+        if any(step != folder and step.is_relative_to(folder) for folder in folders):
+            return True
+        if not step.is_symlink():
+            way = step
+            continue
+        target, links = step.readlink(), links + 1
+        if links > MOST_LINKS:
+            return True
+        way = Path("/") if target.is_absolute() else way
+        parts += [part for part in reversed(target.parts) if part != "/"]
+    return False
+
+
+def _program_places(name: str, changeable: Sequence[Path]) -> Iterator[Path]:
+    """Yield what a program consists of: its folder and libraries, and those of its interpreter.
+
+    Nothing is followed from a file in a `changeable` folder.
+    """
     pending = [Path(_program(name)).absolute()]
     for _ in range(MOST_LINKS):
         if not pending:
             return
         program = pending.pop()
+        if _leads_below(program, changeable):
+            continue
         yield from _toolchain(program)
         if program.is_symlink():
             pending.append(program.parent / program.readlink())

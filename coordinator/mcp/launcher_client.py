@@ -13,6 +13,9 @@ import socket
 import sys
 
 LENGTH_BYTES = 4
+LONGEST_STATUS = (
+    8  # characters of an exit status; the program runs as the launcher's user and may write in its name
+)
 
 
 def main() -> int:
@@ -30,9 +33,9 @@ def main() -> int:
     for number in (0, 1, 2):  # theirs now: an end of input must reach the program
         os.close(number)
     status = b""
-    while chunk := connection.recv(64):
+    while len(status) <= LONGEST_STATUS and (chunk := connection.recv(64)):
         status += chunk
-    return int(status) if status.isdigit() else 255
+    return int(status) if status.isdigit() and len(status) <= LONGEST_STATUS else 255
 
 
 if __name__ == "__main__":

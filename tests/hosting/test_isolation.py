@@ -227,6 +227,81 @@ def test_an_argument_that_names_what_belongs_to_signalbox_shows_nothing_of_it(ma
     assert "No such file" in done.stderr
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes nobody")
+def test_what_makes_root_nobody_is_not_looked_up_in_the_program_s_path(machine: Machine, place: Path) -> None:
+    folder = place / "work" / "bin"
+    folder.mkdir(parents=True)
+    (folder / "setpriv").write_text("#!/bin/sh\nid -u\n")
+    (folder / "setpriv").chmod(0o755)
+    wanted = Isolation(writable_folders=(str(place / "work"),))
+    line = isolation.command_line(["sh", "-c", "id -u"], machine.own, wanted)
+    variables = isolation.variables(machine.own) | {"PATH": f"{folder}:{os.environ['PATH']}"}
+    done = subprocess.run(line, env=variables, capture_output=True, text=True, check=False)
+    assert done.stdout == f"{NOBODY}\n", done.stderr
+
+
+@pytest.mark.parametrize("way", ["argument", "folder", "writable folder", "library", "program"])
+def test_a_link_where_a_server_may_write_shows_nothing_more(machine: Machine, place: Path, way: str) -> None:
+    work, secret = place / "work", place / "elsewhere" / "secret"
+    (work / "bin").mkdir(parents=True)
+    secret.mkdir(parents=True)
+    (secret / "file").write_text("secret")
+    (work / "bin" / "server").symlink_to(shutil.which("cat") or "")
+    readable: tuple[str, ...] = ()
+    writable = [str(work)]
+    command = ["cat"]
+    if way == "library":
+        (work / "lib").symlink_to(secret)
+        command[0] = str(work / "bin" / "server")
+    elif way == "program":
+        command[0] = str(work / "bin" / "server")
+        (work / "bin" / "server").unlink()
+        (work / "bin" / "server").write_text(f"#!{secret}/bin/sh\n")
+        (work / "bin" / "server").chmod(0o755)
+        (secret / "bin").mkdir()
+        (secret / "bin" / "sh").symlink_to(shutil.which("sh") or "")
+    else:
+        (work / "data").symlink_to(secret)
+        (place / "usual").symlink_to(work)  # an admin's own link leads there, too
+        named = str(place / "usual" / "data")
+        command += [named] if way == "argument" else []
+        readable = (named,) if way == "folder" else ()
+        writable += [named] if way == "writable folder" else []
+    line = isolation.command_line(command, machine.own, Isolation("none", readable, tuple(writable)))
+    given = line[: line.index("--")]
+    assert str(work) in given
+    assert not [word for word in given if Path(word).is_relative_to(place / "elsewhere")]
+
+
+def test_folders_that_every_program_writes_to_are_not_given(machine: Machine) -> None:
+    for path in ("/tmp", "/var/tmp", "/var", tempfile.gettempdir()):
+        with pytest.raises(Invalid, match="Name a folder in it"):
+            isolation.require_sound(Isolation(folders=(path,)))
+    line = isolation.command_line(["ls", "-A", "/tmp"], machine.own, Isolation())
+    with tempfile.NamedTemporaryFile(dir="/tmp"):
+        done = subprocess.run(line, env=isolation.variables(machine.own), capture_output=True, check=False)
+    assert done.stdout == b"", done.stderr
+
+
+def test_folders_of_programs_that_signalbox_starts_are_not_given_to_write(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{place}/bin")
+    isolation.require_sound(Isolation(folders=(str(place),)))
+    for path in (place, place / "bin"):
+        with pytest.raises(Invalid, match="holds what Signalbox runs"):
+            isolation.require_sound(Isolation(writable_folders=(str(path),)))
+
+
+def test_sockets_of_postgresql_are_given_to_no_server(place: Path, settings: Any) -> None:
+    engine = "django.db.backends.postgresql"
+    settings.DATABASES = {"default": {"ENGINE": engine, "NAME": "signalbox", "HOST": str(place / "sockets")}}
+    for path in (place, place / "sockets"):
+        with pytest.raises(Invalid, match="holds data of Signalbox"):
+            isolation.require_sound(Isolation(folders=(str(path),)))
+
+
 @pytest.mark.parametrize("kind", ["venv", "nvm", "shims", "local"])
 def test_programs_installed_in_a_home_folder_run(machine: Machine, place: Path, kind: str) -> None:
     """As pyenv, nvm and uv install them: a link or a script that leads to a program elsewhere in the home folder."""
