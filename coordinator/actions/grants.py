@@ -305,15 +305,19 @@ def extend(
     """Replace one grant by the same with another end (None: no end). An expired one is renewed.
 
     `seen` is the version of the slot. Raises NotFound, Invalid, StaleEdit, Forbidden, and Conflict where another grant
-    of the slot decides now: that one must not end by the way.
+    of the slot decides now, or denies or asks beside it: that one must not end, or be covered, by the way.
     """
     with transaction.atomic():
         row = _locked(grant_id, seen)
         standing = [other for other in rows_of_slot(row) if stands(other, now)]
-        if standing and row not in top_rows(standing):
+        top = top_rows(standing)
+        if standing and row not in top:
             state = "lies on top of this one" if row in standing else "was given after this one ended"
             newest = standing[-1]
             raise Conflict(f"Grant {newest.pk} ({newest.says}) {state}. Change or revoke that one first.")
+        if beside := [other for other in top if other != row and other.says != ALLOW]:
+            words = f"Grant {beside[-1].pk} ({beside[-1].says}) counts beside this one."
+            raise Conflict(f"{words} Change or revoke that one first.")
         edit = _edit_of(row, row.says, until, (reason or "").strip() or row.justification)
         return apply([edit], by=by, now=now)
 

@@ -202,7 +202,8 @@ class Policy:
         found = self._verdict(agent_id, server_id, tool_name, at, past=past)
         if past or found.until is None:
             return found
-        return replace(found, then=self.verdict(agent_id, server_id, tool_name, found.until))
+        # One step ahead, not all of them: there may be more rows than a stack has room for.
+        return replace(found, then=self._verdict(agent_id, server_id, tool_name, found.until, past=False))
 
     def _verdict(self, agent_id: str, server_id: str, tool_name: str, at: datetime, *, past: bool) -> Verdict:
         default = self.servers.get(server_id)

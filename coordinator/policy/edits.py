@@ -70,8 +70,9 @@ def policy_after(policy: Policy, edits: Iterable[Edit], *, by: Actor, now: datet
 def rows_beneath(edit: Edit, standing: Sequence[GrantLike]) -> list[GrantLike]:
     """Return those of a slot's rows that stay in force beneath the edit's own; the others end.
 
-    Under a grant that has an end, or gives way, everything stays that lasts longer. Only where the topmost row says
-    the same already does the edit change that one's end, and it does not stay.
+    Under a grant that has an end everything stays that lasts longer, and under one that gives way everything: nobody
+    knows how soon that is over. Only where the topmost row says the same already does the edit change that one's end,
+    and it does not stay.
     """
     if edit.permission == INHERIT or (edit.expires_at is None and not edit.gives_way):
         return []
@@ -79,17 +80,17 @@ def rows_beneath(edit: Edit, standing: Sequence[GrantLike]) -> list[GrantLike]:
     return [
         row
         for row in standing
-        if _outlasts(row, edit.expires_at) and not (row.id in top and row.says == edit.permission)
+        if _may_outlast(row, edit) and not (row.id in top and row.says == edit.permission)
     ]
 
 
-def _outlasts(row: GrantRow | Grant, end: datetime | None) -> bool:
-    """Return whether the row counts still when a grant with this end is over."""
+def _may_outlast(row: GrantRow | Grant, edit: Edit) -> bool:
+    """Return whether the row, which stands, may count still when the edit's own is over."""
     if row.expires_at is None:
         return True
     if not isinstance(row.expires_at, datetime):
         return row.says != ALLOW
-    return end is not None and row.expires_at > end
+    return edit.gives_way or (edit.expires_at is not None and row.expires_at > edit.expires_at)
 
 
 def columns_of(

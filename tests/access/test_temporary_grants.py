@@ -154,6 +154,44 @@ def test_extending_the_temporary_grant_leaves_what_lies_beneath() -> None:
     assert decisions(2, 4) == ["allow", "ask"]
 
 
+@pytest.mark.parametrize("validity", [Validity.ONCE, Validity.UNTIL_REVOKED])
+@pytest.mark.parametrize("length", [HOUR / 2, 24 * HOUR])
+def test_revoked_access_gives_way_to_a_denial_with_an_end(validity: Validity, length: timedelta) -> None:
+    put("deny", NOW + length, at=NOW - HOUR)
+    admin = new_person("admin")
+    request = approve(validity, admin)
+    assert decisions(0) == ["allow"]
+    approvals.revoke(request.request_id, by=admin, now=NOW + HOUR / 10)
+    assert decisions(0.2) == ["deny"]
+
+
+@pytest.mark.parametrize("word", ["allow", "deny"])
+def test_extending_a_grant_ends_and_covers_no_denial_beside_it(word: str) -> None:
+    temporary = put(word, NOW + HOUR, at=NOW - HOUR)
+    grant(*SLOT, permission="deny", granted_at=NOW)
+    with pytest.raises(Conflict, match="counts beside this one"):
+        grants.extend(temporary.pk, until=NOW + 5 * HOUR, by=ALICE, now=NOW)
+    assert decisions(0.5, 6) == ["deny", "deny"]
+
+
+def test_more_rows_in_a_slot_than_a_stack_has_room_for_are_judged() -> None:
+    rows = [
+        Grant(
+            entry_type="tool_grant",
+            agent_id="agent.a",
+            server_id="s",
+            tool_name="t",
+            permission="allow",
+            granted_by="another program",
+            granted_at=NOW - timedelta(seconds=number),
+            expires_at=NOW + timedelta(seconds=number),
+        )
+        for number in range(1, 1_201)
+    ]
+    Grant.objects.bulk_create(rows)
+    assert decisions(0) == ["allow"]
+
+
 def test_what_lies_beneath_is_not_extended_unseen() -> None:
     permanent = put("ask", at=NOW - HOUR)
     put("allow", NOW + HOUR)
