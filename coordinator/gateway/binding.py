@@ -11,6 +11,7 @@ from coordinator.identity.actors import Actor
 from coordinator.mcp.names import PREFIX, name_in_calls
 from coordinator.policy import in_force
 from coordinator.policy.approvals import Subject
+from coordinator.policy.call_text import text_of
 from coordinator.policy.tool_calls import GATEWAY
 from coordinator.policy.tool_rules import Rule, Ruling
 
@@ -79,4 +80,4 @@ def policy_version(ruling: Ruling) -> str:
 
 def about(arguments: Any) -> str:
     """Return what a call is about in one text, as rules look at it: its arguments as JSON."""
-    return json.dumps(arguments or {}, sort_keys=True, ensure_ascii=False)
+    return text_of(arguments or {}, None)

@@ -6,11 +6,12 @@ new text, a description) is seen by no rule: a patch that mentions `.env` touche
 
 An allow rule covers the text it was written for and the fields in COVERED, which change nothing about what a call may
 do. Any other field that is set (`dangerouslyDisableSandbox`, the `path` of a search, one that nobody knows) must be
-named by the pattern, and the pattern then has to fit the whole input as JSON.
+named by the pattern, and the pattern then has to fit the whole input as JSON. So it has where no field names the call.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import posixpath
 import re
@@ -23,7 +24,7 @@ PATH_FIELDS = frozenset(
     {"file_path", "notebook_path", "path", "filePath", "filepath", "absolute_path", "dir_path", "source"}
 )
 ADDRESS_FIELDS = frozenset({"url", "uri"})
-MAX_FIELD_TEXTS = 500  # beyond this a call's input is looked at as one JSON text
+MAX_FIELD_TEXTS = 500  # beyond this a call's texts are looked at together, one a line
 
 
 def _names(text: str) -> frozenset[str]:
@@ -59,6 +60,10 @@ _PATCH_TARGET = re.compile(r"^\*\*\* (?:Add File|Update File|Delete File|Move to
 _NOTHING: tuple[Any, ...] = (None, False, "", [], {})  # a field that says as much as one that is not there
 
 
+class Lines(str):
+    """Many texts, one a line; a pattern's `^` and `$` are the beginning and the end of each."""
+
+
 class CallText(str):
     """The text that names a call (its command, path or address), with the rest of its input as rules see it.
 
@@ -78,15 +83,15 @@ class CallText(str):
     def seen_texts(self) -> tuple[str, ...]:
         """Every text at which deny and ask rules look, the call's own first."""
         texts = [str(self), *_resolved(self)] if self.field in PATH_FIELDS else [str(self)]
-        if not self.field or not isinstance(self.tool_input, Mapping):
+        if not isinstance(self.tool_input, Mapping):
             return tuple(texts)
         rest = {k: v for k, v in self.tool_input.items() if k != self.field and k not in UNSEEN}
-        for number, text in enumerate(_strings_in(rest)):
-            if number >= MAX_FIELD_TEXTS:
-                texts.append(as_json(rest))
-                break
+        strings = _strings_in(rest)
+        for text in itertools.islice(strings, MAX_FIELD_TEXTS):
             texts += [text, *_resolved(text)]
-        return tuple(dict.fromkeys(map(mended, texts)))
+        more = [seen for text in strings for seen in (text, *_resolved(text))]
+        seen = tuple(dict.fromkeys(map(mended, texts)))
+        return (*seen, Lines(mended("\n".join(more))), mended(as_json(rest))) if more else seen
 
     def mended(self) -> CallText:
         """Return the same with a text that every engine of patterns takes."""
@@ -95,22 +100,33 @@ class CallText(str):
     @cached_property
     def uncovered(self) -> frozenset[str]:
         """The fields that are set and that no allow rule covers unless its pattern names them."""
-        if not self.field or not isinstance(self.tool_input, Mapping):
+        if not isinstance(self.tool_input, Mapping):
             return frozenset()
-        covered = _covered_beside(self.field)
-        return frozenset(
-            str(name)
-            for name, value in self.tool_input.items()
-            if name != self.field and name not in covered and not _says_nothing(value)
-        )
+        said = {str(name) for name, value in self.tool_input.items() if not _says_nothing(value)}
+        if not self.field:  # the pattern has to fit the whole input
+            return frozenset(said & LIFTS_GUARDS)
+        return frozenset(said - {self.field} - _covered_beside(self.field))
 
     @property
     def shown_text(self) -> str:
         """The text that an allow pattern has to fit: the call's own, or all that is not covered with it, as JSON."""
-        if not self.uncovered:
+        if not self.uncovered or not self.field:
             return str(self)
-        shown = {k: v for k, v in self.tool_input.items() if k == self.field or k in self.uncovered}
-        return mended(as_json(shown))
+        return mended(as_json(self._shown_input))
+
+    @property
+    def _shown_input(self) -> Any:
+        if not self.field or not isinstance(self.tool_input, Mapping):
+            return self.tool_input
+        return {k: v for k, v in self.tool_input.items() if k == self.field or k in self.uncovered}
+
+    @property
+    def resolved_text(self) -> str | None:
+        """The same with its paths resolved; None where that changes nothing."""
+        if self.uncovered or not self.field:
+            plain = _without_climbs(self._shown_input)
+            return mended(as_json(plain)) if plain != self._shown_input else None
+        return next(iter(_resolved(self)), None) if self.field in PATH_FIELDS else None
 
 
 class PatchText(CallText):
@@ -123,6 +139,13 @@ class PatchText(CallText):
         texts = [str(self), *targets, *(resolved for target in targets for resolved in _resolved(target))]
         return tuple(dict.fromkeys(map(mended, texts)))
 
+    @property
+    def resolved_text(self) -> str | None:
+        if self.uncovered:
+            return super().resolved_text
+        plain = "\n".join(next(iter(_resolved(target)), target) for target in self.split("\n"))
+        return mended(plain) if plain != self else None
+
 
 def mended(text: str) -> str:
     """Return a text without lone surrogates, which no engine of patterns takes."""
@@ -132,7 +155,9 @@ def mended(text: str) -> str:
 def text_of(tool_input: Any, field: str | None) -> str:
     """Return what a call is about: this field of its input, else the whole input as JSON."""
     text = tool_input.get(field) if isinstance(tool_input, dict) and field else None
-    return CallText(text, field or "", tool_input) if isinstance(text, str) else as_json(tool_input)
+    if isinstance(text, str):
+        return CallText(text, field or "", tool_input)
+    return CallText(as_json(tool_input), "", tool_input)
 
 
 def text_of_patch(tool_input: Any, field: str) -> str:
@@ -169,11 +194,9 @@ def is_covered(text: str, pattern: str) -> bool:
     return all(re.escape(name) in pattern or name in pattern for name in text.uncovered)
 
 
-def resolved_path(text: str) -> str | None:
-    """Return a call's path without `..` and doubled slashes; None where it has neither, or is none."""
-    if not isinstance(text, CallText) or text.field not in PATH_FIELDS:
-        return None
-    return next(iter(_resolved(text)), None)
+def resolved_text(text: str) -> str | None:
+    """Return the text of a call that an allow pattern has to fit as well: without `..`; None where it has none."""
+    return text.resolved_text if isinstance(text, CallText) else None
 
 
 def _covered_beside(field: str) -> frozenset[str]:
@@ -205,6 +228,16 @@ def _strings_in(value: Any) -> Iterator[str]:
             pending += part
         elif part is not None and not isinstance(part, bool):
             yield str(part)
+
+
+def _without_climbs(value: Any) -> Any:
+    """Return a value with those of its texts resolved that are paths and climb (`..`)."""
+    if isinstance(value, str):
+        climbs = ".." in value.split("/")
+        return next(iter(_resolved(value)), value) if climbs else value
+    if isinstance(value, dict):
+        return {name: _without_climbs(part) for name, part in value.items()}
+    return [_without_climbs(part) for part in value] if isinstance(value, list) else value
 
 
 def _resolved(path: str) -> list[str]:

@@ -27,7 +27,14 @@ from coordinator.models import ToolRule
 from coordinator.models.rules import RuleVerdict
 from coordinator.policy import access, managed, tool_kinds
 from coordinator.policy.access import UNKNOWN_SERVER, GrantRow, Policy, Verdict
-from coordinator.policy.call_text import is_covered, lifts_guards, resolved_path, seen_texts, shown_text
+from coordinator.policy.call_text import (
+    Lines,
+    is_covered,
+    lifts_guards,
+    resolved_text,
+    seen_texts,
+    shown_text,
+)
 from coordinator.policy.managed import ManagedServers
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
@@ -97,10 +104,9 @@ class Rule:
             return self._allows(text)
         if not self.pattern:
             return True
-        expression = compiled(self.pattern, False)
         # What lets a call go on looks at the text that names it alone.
         texts = (str(text),) if self.verdict == OBSERVE else seen_texts(text)
-        return any(expression.search(seen) for seen in texts)
+        return any(_expression_for(seen, self.pattern).search(seen) for seen in texts)
 
     def _allows(self, text: str) -> bool:
         if not self.pattern:
@@ -108,13 +114,13 @@ class Rule:
         if not is_covered(text, self.pattern):
             return False
         shown = shown_text(text)
-        if "\n" in shown and not speaks_of_lines(self.pattern):
+        if ("\n" in shown or "\r" in shown) and not speaks_of_lines(self.pattern):
             return False  # `ls [^;]*` is written for one line, and would match a command on the next
         expression = compiled(self.pattern, True)
         if not expression.fullmatch(shown):
             return False
         # `/srv/.*` is written for what is below /srv, where /srv/../etc is not.
-        resolved = resolved_path(text)
+        resolved = resolved_text(text)
         return resolved is None or r"\.\." in self.pattern or bool(expression.fullmatch(resolved))
 
 
@@ -202,6 +208,11 @@ def compiled(pattern: str, whole: bool) -> Any:
     options.max_mem = 4 << 20
     options.dot_nl = not whole
     return re2.compile(pattern, options)
+
+
+def _expression_for(seen: str, pattern: str) -> Any:
+    """Return a deny or ask rule's pattern ready to be looked for in a text of a call."""
+    return compiled(f"(?m){pattern}" if isinstance(seen, Lines) else pattern, False)
 
 
 @lru_cache(maxsize=1024)

@@ -160,3 +160,66 @@ def test_a_windows_path_opens_no_second_line() -> None:
     text = "type C:\\notes\\a.txt\nRemove-Item -Recurse C:\\"
     rule = Rule(1, "Bash", ALLOW, r"type C:\\notes[^;|&]*")
     assert decide(rule, "claude-code", "Bash", {"command": text}) == OBSERVE
+
+
+@pytest.mark.parametrize("verdict", [DENY, ASK])
+@pytest.mark.parametrize(
+    ("source", "tool", "tool_input"),
+    [
+        ("gemini", "read_many_files", {"include": ["README.md", "/etc/shadow"]}),
+        ("gemini", "read_many_files", {"include": ["README.md", "/srv/../etc//shadow"]}),
+        ("claude-code", "LS", {"path": "/srv/../etc/shadow"}),
+        ("claude-code", "mcp__files__read", {"path": "/etc//shadow"}),
+        ("claude-code", "Read", {"file_path": "a", "more": ["/etc/shadow", *["b"] * 600]}),
+        ("claude-code", "Read", {"file_path": "a", "more": [*["b"] * 600, "/srv/../etc/shadow"]}),
+    ],
+)
+def test_deny_and_ask_rules_see_each_text_of_an_input_whatever_its_form(
+    verdict: str, source: str, tool: str, tool_input: dict[str, Any]
+) -> None:
+    assert decide(Rule(1, "*", verdict, "^/etc/shadow$"), source, tool, tool_input) == verdict
+    assert decide(Rule(1, "*", verdict, "^shadow$"), source, tool, tool_input) == OBSERVE
+
+
+@pytest.mark.parametrize(
+    ("source", "tool", "tool_input", "pattern"),
+    [
+        (
+            "codex",
+            "apply_patch",
+            {"command": PATCH.format("src/../../etc/x")},
+            r"((notes|scratch|src)/.*\n?)*",
+        ),
+        (
+            "codex",
+            "apply_patch",
+            {"command": "*** Begin Patch\n*** Add File: src/../../etc/x\n+x\n*** End Patch\n"},
+            "src/.*",
+        ),
+        (
+            "claude-code",
+            "Grep",
+            {"pattern": "a", "path": "/srv/../etc"},
+            r'\{"path": "/srv/.*", "pattern": "a"\}',
+        ),
+        ("claude-code", "LS", {"path": "/srv/../etc"}, r'\{"path": "/srv/.*"\}'),
+    ],
+)
+def test_allow_rules_for_a_folder_fit_no_path_that_leaves_it(
+    source: str, tool: str, tool_input: dict[str, Any], pattern: str
+) -> None:
+    assert decide(Rule(1, tool, ALLOW, pattern), source, tool, tool_input) == OBSERVE
+
+
+@pytest.mark.parametrize("pattern", ["", ".*"])
+def test_no_allow_rule_lifts_a_guard_of_a_tool_whose_fields_are_not_known(pattern: str) -> None:
+    rule = Rule(1, "kind:command", ALLOW, pattern)
+    call = {"command": "ls"}
+    assert decide(rule, "claude-code", "PowerShell", call) == ALLOW
+    call_without_sandbox = call | {"dangerouslyDisableSandbox": True}
+    assert decide(rule, "claude-code", "PowerShell", call_without_sandbox) == OBSERVE
+
+
+def test_an_allow_rule_for_one_line_fits_no_second_one_behind_a_carriage_return() -> None:
+    rule = Rule(1, "kind:command", ALLOW, "ls [^;]*")
+    assert decide(rule, "copilot", "powershell", {"command": "ls a\rrm b"}) == OBSERVE
