@@ -160,6 +160,7 @@ def test_a_call_waits_for_a_person_and_asks_by_its_id(agent: Agent, box: Signalb
         (200, {}),
         (200, {"decision": "perhaps"}),
         (500, {"detail": "broken"}),
+        (403, {"decision": "allow", "call_id": "c1"}),
         (401, {"detail": "no key"}),
         (404, {}),
     ],
@@ -208,6 +209,8 @@ def test_the_list_shows_what_the_agent_may_see(box: Signalbox) -> None:
         '{"jsonrpc":"2.0","id":1,"error":{},"Method":"tools/call","params":{"name":"echo"}}',
         '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","Arguments":{"a":1}}}',
         '{"jsonrpc":"2.0","id":null,"method":"tools/list","params":{}}',
+        '{"jsonrpc":"2.0","id":1,"Method":"ping","method":"tools/call","params":{"name":"echo"}}',
+        '{"jsonrpc":"2.0","id":1,"method":"ping",\r"params":{}}',
         '{"x":\r{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"}}\r}',
     ],
 )

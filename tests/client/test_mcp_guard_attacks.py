@@ -227,3 +227,12 @@ def test_messages_are_restricted_as_the_gateway_does(line: bytes) -> None:
     restricted = mcp_lines.restricted(line, mcp_lines.read(line))
     assert json.loads(restricted) == messages.read(line).value
     assert mcp_lines.restricted(restricted, mcp_lines.read(restricted)) == restricted
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_a_cancelled_call_does_not_begin(is_cancelled: bool) -> None:
+    call = mcp_guard.Call("s", "echo", {}, b'{"params":{}}', None)
+    if is_cancelled:
+        call.cancel()
+    assert mcp_guard.Guard("s", ["none"])._begins(call) is not is_cancelled
+    assert (call.began is None) is is_cancelled

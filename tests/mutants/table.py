@@ -581,7 +581,7 @@ MUTANTS = (
         "coordinator/edge/auth.py",
         "    if role is None:\n        raise Forbidden",
         '    if role == "":\n        raise Forbidden',
-        ("tests/guards/test_edge_doors.py::test_a_page_s_stream_is_for_people_with_a_role",),
+        ("tests/edge/test_viewers.py::test_a_person_without_a_role_opens_nothing",),
     ),
     Mutant(
         "hooks: last resort",
@@ -723,9 +723,7 @@ MUTANTS = (
         "coordinator/identity/session_keys.py",
         "        or not has_good_key(row.runner_id, now)\n",
         "",
-        (
-            "tests/gateway/test_handed_to_agents.py::test_the_key_ends_with_the_key_of_the_runner_that_it_was_handed_to",
-        ),
+        ("tests/keys/test_session_keys.py::test_its_key_ends_with_its_time_and_with_its_runners_key",),
     ),
     Mutant(
         "decide: by whom",
@@ -764,7 +762,16 @@ MUTANTS = (
         "coordinator/actions/approvals/deciding.py",
         '        or (_held_by_brake(row) if vote.verdict == "approved" else None)\n',
         "",
-        ("tests/approvals/test_while_braked.py",),
+        (
+            "tests/brakes/test_brake.py::TestInTheDatabase::test_nothing_is_approved_while_it_is_on_but_denied_it_can_be",
+        ),
+    ),
+    Mutant(
+        "driven agent's key that is over",
+        "coordinator/identity/session_keys.py",
+        "        or row.expires_at <= now\n",
+        "",
+        ("tests/keys/test_session_keys.py::test_its_key_ends_with_its_time_and_with_its_runners_key",),
     ),
     Mutant(
         "decide: one of two people",
@@ -1135,7 +1142,7 @@ MUTANTS = (
         "coordinator/client/mcp_guard.py",
         "            if call.cancelled.is_set():\n                return False\n",
         "",
-        ("tests/client/test_mcp_guard.py::test_a_cancelled_call_is_not_sent",),
+        ("tests/client/test_mcp_guard_attacks.py::test_a_cancelled_call_does_not_begin",),
     ),
     Mutant(
         "client: key for the server",

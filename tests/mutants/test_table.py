@@ -24,7 +24,9 @@ def test_a_fault_changes_one_place_and_has_tests(mutant: Mutant) -> None:
     for test in mutant.tests:
         path, _, name = test.partition("::")
         assert (
-            f"def {name.partition('[')[0]}(" in (ROOT / path).read_text() if name else (ROOT / path).exists()
+            f"def {name.rpartition('::')[2]}(" in (ROOT / path).read_text()
+            if name
+            else (ROOT / path).exists()
         )
 
 
