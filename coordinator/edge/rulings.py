@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from django.utils import timezone
@@ -57,7 +57,16 @@ class PolicySnapshot:
 class Rulings:
     """The rules of one process. Used on the event loop; reading is done in a thread, once for all who wait."""
 
-    def __init__(self, hub: Hub, policies: Policies, threads: EdgeThreads) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        policies: Policies,
+        threads: EdgeThreads,
+        *,
+        is_counted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`is_counted` says whether what the present caller does is still written today, and so in budgets' sums."""
+        self._is_counted = is_counted
         self._policies = policies
         self._threads = threads
         self._snapshot: PolicySnapshot | None = None
@@ -158,7 +167,8 @@ class Rulings:
         known = self._snapshot.budgets if self._snapshot is not None else None
         try:
             async with asyncio.timeout(READ_WITHIN):
-                return await self._threads.run(_by_budgets, known, agents, session_id)
+                is_counted = self._is_counted()
+                return await self._threads.run(_by_budgets, known, agents, session_id, is_counted)
         except Exception as problem:
             log.warning("The budgets cannot be read, so a call is asked: %s", str(problem).strip())
             return BUDGETS_UNREAD
@@ -256,9 +266,11 @@ def _held_tools(snapshot: PolicySnapshot, caller: PartialCall) -> list[tuple[str
     return certain.held_tools(snapshot.rules, caller, grants_deny=known.strict, servers=known.servers)
 
 
-def _by_budgets(known: Sequence[BudgetRow] | None, agents: Sequence[str | None], session_id: str) -> Ruling:
+def _by_budgets(
+    known: Sequence[BudgetRow] | None, agents: Sequence[str | None], session_id: str, is_counted: bool
+) -> Ruling:
     in_force = budgets.in_force() if known is None else known
-    return budgets.ruling(in_force, agents, session_id, timezone.now())
+    return budgets.ruling(in_force, agents, session_id, timezone.now(), is_counted=is_counted)
 
 
 def _load() -> PolicySnapshot:

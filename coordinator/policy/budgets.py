@@ -255,9 +255,17 @@ def of_session(
 
 
 def ruling(
-    budgets: Sequence[BudgetRow], agents: Iterable[str | None], session_id: str, now: datetime
+    budgets: Sequence[BudgetRow],
+    agents: Iterable[str | None],
+    session_id: str,
+    now: datetime,
+    *,
+    is_counted: bool = True,
 ) -> Ruling:
-    """Return what the budgets say of the next call in a session: denied, asked about, or nothing."""
+    """Return what the budgets say of the next call in a session: denied, asked about, or nothing.
+
+    Where nothing that the caller does is written any more today, the call is not `is_counted`.
+    """
     acting = [one for one in budgets if one.acts and not one.is_lifted(now)]
     found = NO_OPINION
     for one in of_session(acting, [*agents, *names_of(session_id)], session_id, now) if acting else ():
@@ -265,6 +273,8 @@ def ruling(
             found = stricter(found, by_budget(one))
         elif one.use.unpriced:
             found = stricter(found, by_unpriced(one))
+        elif not is_counted:
+            found = stricter(found, by_uncounted(one))
     return found
 
 
@@ -301,6 +311,15 @@ def by_unpriced(found: BudgetState) -> Ruling:
         "models without a price. Set a price on the page Costs (0 if the model is free)."
     )
     return Ruling(ASK, words, f"budget {found.budget.id}", deny_at_deadline=True, ground=found.budget)
+
+
+def by_uncounted(state: BudgetState) -> Ruling:
+    """Return what a budget says of a call whose key has reached its quota: what it uses is in no sum any more."""
+    words = (
+        f"The budget of {state.budget.title} cannot be counted: the key has stored as much today as it may "
+        "(SIGNALBOX_KEY_MIB_PER_DAY)."
+    )
+    return Ruling(ASK, words, f"budget {state.budget.id}", deny_at_deadline=True, ground=state.budget)
 
 
 @dataclass(frozen=True, slots=True)

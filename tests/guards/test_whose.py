@@ -404,3 +404,24 @@ def test_a_verdict_on_a_call_answers_for_what_was_judged_alone(
     )
     settled = tool_calls.answered_before(asks, timezone.now(), by=key_actor("anna"))
     assert (settled is not None and settled["status"] == "approved") is answered
+
+
+@pytest.mark.parametrize("lie", ["folder", "host", "agent_id", "no host", None])
+def test_a_verdict_on_a_call_answers_for_where_it_was_said_to_run_alone(
+    session: Session, lie: str | None
+) -> None:
+    """Who may decide can depend on it, and whoever asks by the hook's names says it."""
+    place: dict[str, Any] = {"agent_id": "agent.anna", "folder": "/srv/app", "host": "production"}
+    told = place | ({"host": None} if lie == "no host" else {lie: "agent.bert"} if lie else {})
+    subject = Subject("claude-code", tool_calls.PERMISSION, None, "Bash", {"command": "ls"})
+    ask = approvals.NewRequest(
+        subject, "because", metadata={"tool_use_id": "toolu_1"}, session_id=session.pk, **told
+    )
+    row = approvals.request(ask, by=key_actor("anna")).request
+    approvals.decide(row.request_id, by=person("approver"), verdict="approved")
+    asks = AskedCall(
+        "PermissionRequest", session.pk, place["agent_id"], 0, "Bash", {"command": "ls"}, "", "claude-code", True,
+        call_id="toolu_1", folder=place["folder"], host=place["host"],
+    )  # fmt: skip
+    settled = tool_calls.answered_before(asks, timezone.now(), by=key_actor("anna"))
+    assert (settled is not None and settled["status"] == "approved") is (lie is None)
