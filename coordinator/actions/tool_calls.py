@@ -124,7 +124,8 @@ def answered_before(asked: AskedCall, now: datetime, *, by: Actor) -> Settled | 
         here | made_again, plugin_id=asked.program, status__in=rules.DECIDED
     )
     for row in requests.order_by("-id")[:LIKELY]:
-        if _is_about(row, asked) and judged(row, asked) and take(row.request_id, asked, by=by, now=now):
+        is_same = _is_about(row, asked) and judged(row, asked) and _is_of_asker(row, asked)
+        if is_same and is_on_host(row, asked) and take(row.request_id, asked, by=by, now=now):
             return _answer(row, now)
     return None
 
@@ -133,6 +134,17 @@ def _is_about(row: PermissionRequest, asked: AskedCall) -> bool:
     """Say whether the row was asked about the call of this id, or answered it when it was made again."""
     named = isinstance(row.metadata, dict) and row.metadata.get("tool_use_id") == asked.call_id
     return named or row.context.used_by == f"{asked.session_id} {asked.call_id}"
+
+
+def _is_of_asker(row: PermissionRequest, asked: AskedCall) -> bool:
+    """Say whether the row was asked for the call's agent, in its folder."""
+    context = row.context
+    return (context.agent_id, context.folder) == (asked.agent_id, without_secrets(asked.folder))
+
+
+def is_on_host(row: PermissionRequest, asked: AskedCall) -> bool:
+    """Say whether the row named the host on which the call would run: it may say who decides."""
+    return asked.host is None or row.context.host == asked.host
 
 
 def judged(row: PermissionRequest, asked: AskedCall) -> bool:

@@ -159,3 +159,21 @@ def test_over_http_it_is_said_and_calls_are_still_decided(serve: Callable[..., S
     assert claude.before(claude.new_call("Edit", {"file_path": "/x"}))["permissionDecision"] == "deny"
     assert claude.before(claude.new_call("Read", {"file_path": "/x"})) == {}
     assert served.client("operator").get("/sessions").status_code == 200
+
+
+@pytest.mark.served
+def test_a_budget_that_cannot_be_counted_any_more_asks_about_each_call(serve: Callable[..., Served]) -> None:
+    served = serve(SIGNALBOX_KEY_MIB_PER_DAY="1")
+    budget = {"reach": "everything", "name": "", "measure": "calls", "span": "session"}
+    form = budget | {"amount": "1000", "at_limit": "ask"}
+    assert served.sign_in("admin").post("/ui/budgets/add/", data=form).status_code == 200
+    claude = Claude(served, wait="1")
+    claude.prompt("Begin.")
+    assert claude.before(claude.new_call("Bash", {"command": "ls"})) == {}
+    agent = served.client("agent")
+    (session_id,) = served.sql("SELECT session_id FROM sessions")[0]
+    event = {"event_type": "note", "session_id": session_id, "timestamp": "t", "reason": "x" * 600_000}
+    assert [agent.post("/api/events", json=[event]) for _ in range(6)][-1].status_code == 429
+    assert claude.before(claude.new_call("Bash", {"command": "ls"}))["permissionDecision"] == "deny"
+    ((why,),) = served.sql("SELECT justification FROM permission_requests")
+    assert "cannot be counted: the key has stored as much today as it may" in why

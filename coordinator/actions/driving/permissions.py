@@ -136,7 +136,8 @@ def _decided_by_hook(asked: AskedCall) -> PermissionRequest | None:
     )
     for row in decided.order_by("-id")[: tool_calls.LIKELY]:
         named = isinstance(row.metadata, dict) and row.metadata.get("tool_use_id") == asked.call_id
-        if named and not agent_options.is_of_driven(row) and tool_calls.judged(row, asked):
+        is_own = named and not agent_options.is_of_driven(row) and tool_calls.is_on_host(row, asked)
+        if is_own and tool_calls.judged(row, asked):
             return row
     return None
 
