@@ -1056,7 +1056,7 @@ MUTANTS = (
     Mutant(
         "rule: second line",
         "coordinator/policy/tool_rules.py",
-        'if "\\n" in shown and not speaks_of_lines(self.pattern):',
+        'if ("\\n" in shown or "\\r" in shown) and not speaks_of_lines(self.pattern):',
         "if False:",
         ("tests/claude_code/test_rules.py",),
     ),
@@ -1105,7 +1105,7 @@ MUTANTS = (
     Mutant(
         "grants: renewing over a denial",
         "coordinator/actions/grants.py",
-        "if standing and row not in top_rows(standing):",
+        "if standing and row not in top:",
         "if False:",
         ("tests/access/test_temporary_grants.py::test_renewing_an_ended_grant_ends_no_newer_denial",),
     ),
