@@ -48,6 +48,8 @@ class RuleForm(forms.Form):
     agents = KeptMultipleChoiceField(
         required=False, initial=[EVERY_AGENT], widget=forms.SelectMultiple(attrs={"size": 3})
     )
+    # Says that the list of agents was there: without it, that none is named is not a choice.
+    agents_listed = forms.BooleanField(required=False, initial=True, widget=forms.HiddenInput)
     reason = forms.CharField(max_length=1000, required=False)
     wait_seconds = forms.IntegerField(min_value=1, max_value=policy.LONGEST_WAIT, required=False)
     deny_at_deadline = forms.BooleanField(required=False)
@@ -65,6 +67,18 @@ class RuleForm(forms.Form):
         if EVERY_AGENT in agents and len(agents) > 1:
             raise forms.ValidationError("Choose every agent, or some agents, not both.")
         return agents
+
+    def clean(self) -> dict[str, Any]:
+        """Take a request without the list of agents for all of them where the rule restricts, and refuse it else."""
+        cleaned = super().clean() or self.cleaned_data
+        is_chosen = cleaned.get("agents") or cleaned.get("agents_listed")
+        if is_chosen or not (cleaned.get("tool") or "").strip() or "agents" in self.errors:
+            return cleaned
+        if cleaned.get("verdict") in {RuleVerdict.ASK, RuleVerdict.DENY}:
+            cleaned["agents"] = [EVERY_AGENT]
+        else:
+            self.add_error("agents", "Choose every agent, or some agents.")
+        return cleaned
 
     @property
     def says_more(self) -> bool:
@@ -159,8 +173,8 @@ def save(request: HtmxHttpRequest) -> HttpResponse:
 
 def _forms_of(saved: Sequence[Rule]) -> Any:
     initial = [
-        {name: getattr(rule, name) for name in RuleForm.base_fields}
-        | {"agents": [EVERY_AGENT] if rule.agents is None else list(rule.agents)}
+        {name: getattr(rule, name) for name in RuleForm.base_fields if name != "agents_listed"}
+        | {"agents_listed": True, "agents": [EVERY_AGENT] if rule.agents is None else list(rule.agents)}
         for rule in saved
     ]
     return RuleForms(initial=initial)

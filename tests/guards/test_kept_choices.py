@@ -121,6 +121,20 @@ def test_no_agent_selected_is_nobody_and_every_agent_is_said_so() -> None:
     assert policy.by_rules(policy.saved(), "Bash", "x", "agent.a").decision == "observe"
 
 
+@pytest.mark.parametrize(
+    ("verdict", "status", "saved"), [("deny", 302, [None]), ("ask", 302, [None]), ("allow", 422, [])]
+)
+def test_a_request_without_the_list_of_agents_restricts_all_and_allows_nothing(
+    verdict: str, status: int, saved: list[None]
+) -> None:
+    client = signed_in("admin")
+    fields = fields_of(client.get("/ui/rules/").content.decode())
+    fields |= {"form-0-tool": ["Bash"], "form-0-verdict": [verdict], "do": ["save"]}
+    del fields["form-0-agents"], fields["form-0-agents_listed"]
+    assert client.post("/ui/rules/save/", fields).status_code == status
+    assert [rule.agents for rule in policy.saved()] == saved
+
+
 def test_every_agent_beside_one_of_them_is_refused() -> None:
     add_agents("agent.a")
     client = signed_in("admin")
