@@ -78,6 +78,14 @@ def test_a_grant_ends_by_the_clock() -> None:
     assert not resolve("a", "s", "t", NOW + timedelta(seconds=1)).allowed
 
 
+def test_a_grant_that_is_kept_in_memory_ends_by_the_clock() -> None:
+    add_server("s")
+    grant("a", "s", "t", expires_at=NOW + timedelta(seconds=1))
+    policy = access.load(["a"], ["s"], NOW)
+    assert policy.verdict("a", "s", "t", NOW).allowed
+    assert not policy.verdict("a", "s", "t", NOW + timedelta(seconds=1)).allowed
+
+
 def test_the_past_knows_only_what_was_given_then() -> None:
     add_server("s")
     grant("a", "s", granted_at=NOW - timedelta(days=2), expires_at=NOW - timedelta(days=1))
