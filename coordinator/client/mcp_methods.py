@@ -50,7 +50,7 @@ REQUESTS: dict[str, tuple[Use, frozenset[str]]] = {
     "tasks/result": (Use.TASK, frozenset({"taskId"})),
     "tasks/update": (Use.TASK, frozenset({"taskId", "inputResponses"})),
     "tasks/cancel": (Use.TASK, frozenset({"taskId"})),
-    "tasks/list": (Use.TASK, _PAGE),
+    "tasks/list": (Use.READ, _PAGE),  # the tasks of every caller, whose results a task's id opens
 }
 # The notifications that pass, and the members of their params.
 NOTIFICATIONS: dict[str, frozenset[str]] = {
@@ -67,6 +67,7 @@ LISTS = {
     "resources/list": "resources",
     "resources/templates/list": "resourceTemplates",
     "prompts/list": "prompts",
+    "tasks/list": "tasks",
 }
 REQUEST = frozenset({"jsonrpc", "id", "method", "params"})
 RESPONSE = frozenset({"jsonrpc", "id", "result", "error"})

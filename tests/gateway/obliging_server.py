@@ -22,6 +22,7 @@ RESULTS: dict[str, dict[str, Any]] = {
     "resources/list": {"resources": [{"uri": "file:///secret", "name": "SECRET"}]},
     "resources/templates/list": {"resourceTemplates": [{"uriTemplate": "x:{a}", "name": "SECRET"}]},
     "prompts/list": {"prompts": [{"name": "SECRET"}]},
+    "tasks/list": {"tasks": [{"taskId": "SECRET", "status": "working"}]},
 }
 ANYTHING = {"contents": [{"uri": "file:///secret", "text": "SECRET"}]}
 

@@ -145,6 +145,22 @@ def test_lists_of_a_denied_server_are_empty(
     assert len(server.heard(method)) == 1
 
 
+@pytest.mark.parametrize("policy", ["tool grant alone", "ask rule", "deny rule"])
+def test_a_server_s_tasks_are_listed_only_where_the_server_is_allowed(
+    box: Served, server: Obliging, policy: str
+) -> None:
+    """They are those of every agent that calls it."""
+    wire = begun(box)
+    assert "SECRET" in str(wire.ask("tasks/list"))
+    if policy == "tool grant alone":
+        box.sql("UPDATE mcp_servers SET default_policy = 'opt-in' WHERE name = 'obliging'")
+        grant(box, AGENT, "run", "allow", server="obliging")
+    else:
+        rule(box, "mcp__obliging__*", policy.split(maxsplit=1)[0])
+    assert wire.ask("tasks/list")["tasks"] == []
+    assert len(server.heard("tasks/list")) == 1
+
+
 def test_an_asking_server_names_what_it_has(box: Served, server: Obliging) -> None:
     rule(box, "mcp__obliging__*", "ask")
     assert "SECRET" in str(begun(box).ask("resources/list"))
