@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.mcp import isolation, launcher
+from coordinator.mcp import isolation, launcher, launcher_client
 from coordinator.mcp.isolation import Isolation
 from tests.patience import until
 from tests.processes import processes_naming
@@ -130,3 +130,27 @@ def test_a_launcher_that_is_not_there_is_named(settings: Any, tmp_path: Path) ->
     with start([sys.executable, "-V"]) as program:
         _, errors = program.communicate(timeout=60)
     assert (program.returncode, str(tmp_path) in errors.decode()) == (111, True)
+
+
+def test_a_status_without_end_is_none(tmp_path: Path) -> None:
+    """Who runs as the launcher's user may write in its name."""
+    request = json.dumps({"folder": "x"})
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "none.sock"))
+        listener.listen()
+        client = subprocess.Popen(
+            [
+                sys.executable,
+                "-I",
+                launcher_client.__file__,
+                str(tmp_path / "none.sock"),
+                request,
+                "--",
+                "true",
+            ],
+            stderr=subprocess.PIPE,
+        )
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"1" * 100)  # and no end
+            assert client.wait(30) == 255
