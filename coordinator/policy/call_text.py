@@ -24,6 +24,7 @@ PATH_FIELDS = frozenset(
     {"file_path", "notebook_path", "path", "filePath", "filepath", "absolute_path", "dir_path", "source"}
 )
 ADDRESS_FIELDS = frozenset({"url", "uri"})
+MAX_CLIMBING_PATHS = 5_000  # beyond MAX_FIELD_TEXTS, for each takes a moment to resolve
 MAX_FIELD_TEXTS = 500  # beyond this a call's texts are looked at together, one a line
 
 
@@ -64,6 +65,10 @@ class Lines(str):
     """Many texts, one a line; a pattern's `^` and `$` are the beginning and the end of each."""
 
 
+class Unclear(str):
+    """Texts that nobody looks at, so many are they: each deny and ask rule's pattern fits."""
+
+
 class CallText(str):
     """The text that names a call (its command, path or address), with the rest of its input as rules see it.
 
@@ -86,12 +91,11 @@ class CallText(str):
         if not isinstance(self.tool_input, Mapping):
             return tuple(texts)
         rest = {k: v for k, v in self.tool_input.items() if k != self.field and k not in UNSEEN}
-        strings = _strings_in(rest)
-        for text in itertools.islice(strings, MAX_FIELD_TEXTS):
+        strings = list(itertools.islice(_strings_in(rest), MAX_FIELD_TEXTS + 1))
+        for text in strings[:MAX_FIELD_TEXTS]:
             texts += [text, *_resolved(text)]
-        more = [seen for text in strings for seen in (text, *_resolved(text))]
         seen = tuple(dict.fromkeys(map(mended, texts)))
-        return (*seen, Lines(mended("\n".join(more))), mended(as_json(rest))) if more else seen
+        return seen if len(strings) <= MAX_FIELD_TEXTS else (*seen, *_texts_together(mended(as_json(rest))))
 
     def mended(self) -> CallText:
         """Return the same with a text that every engine of patterns takes."""
@@ -124,6 +128,8 @@ class CallText(str):
     def resolved_text(self) -> str | None:
         """The same with its paths resolved; None where that changes nothing."""
         if self.uncovered or not self.field:
+            if ".." not in self.shown_text:
+                return None
             plain = _without_climbs(self._shown_input)
             return mended(as_json(plain)) if plain != self._shown_input else None
         return next(iter(_resolved(self)), None) if self.field in PATH_FIELDS else None
@@ -228,6 +234,16 @@ def _strings_in(value: Any) -> Iterator[str]:
             pending += part
         elif part is not None and not isinstance(part, bool):
             yield str(part)
+
+
+def _texts_together(packed: str) -> tuple[str, ...]:
+    """Return all texts of an input, `packed` as JSON, as rules look at very many: without taking them one by one."""
+    lines = packed.replace('"', "\n").replace("\\n", "\n").replace("\\\\", "\\")
+    climbing = [line for line in lines.split("\n") if "/." in line or "./" in line or "//" in line]
+    if len(climbing) > MAX_CLIMBING_PATHS:
+        return (Unclear(packed),)
+    resolved = [plain for line in climbing for plain in _resolved(line)]
+    return packed, Lines(lines), Lines("\n".join(resolved))
 
 
 def _without_climbs(value: Any) -> Any:

@@ -29,6 +29,7 @@ from coordinator.policy import access, managed, tool_kinds
 from coordinator.policy.access import UNKNOWN_SERVER, GrantRow, Policy, Verdict
 from coordinator.policy.call_text import (
     Lines,
+    Unclear,
     is_covered,
     lifts_guards,
     resolved_text,
@@ -106,7 +107,7 @@ class Rule:
             return True
         # What lets a call go on looks at the text that names it alone.
         texts = (str(text),) if self.verdict == OBSERVE else seen_texts(text)
-        return any(_expression_for(seen, self.pattern).search(seen) for seen in texts)
+        return any(_is_in(seen, self.pattern) for seen in texts)
 
     def _allows(self, text: str) -> bool:
         if not self.pattern:
@@ -210,9 +211,10 @@ def compiled(pattern: str, whole: bool) -> Any:
     return re2.compile(pattern, options)
 
 
-def _expression_for(seen: str, pattern: str) -> Any:
-    """Return a deny or ask rule's pattern ready to be looked for in a text of a call."""
-    return compiled(f"(?m){pattern}" if isinstance(seen, Lines) else pattern, False)
+def _is_in(seen: str, pattern: str) -> bool:
+    """Say whether a deny or ask rule's pattern fits anywhere in a text of a call."""
+    expression = compiled(f"(?m){pattern}" if isinstance(seen, Lines) else pattern, False)
+    return isinstance(seen, Unclear) or bool(expression.search(seen))
 
 
 @lru_cache(maxsize=1024)

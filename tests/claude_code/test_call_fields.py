@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.dialects.loaded import DIALECTS
-from coordinator.policy import tool_rules
+from coordinator.policy import call_text, tool_rules
 from coordinator.policy.call_text import shown_text
 from coordinator.policy.shapes import escaped
 from coordinator.policy.tool_rules import ALLOW, ASK, DENY, OBSERVE, Rule
@@ -223,3 +223,25 @@ def test_no_allow_rule_lifts_a_guard_of_a_tool_whose_fields_are_not_known(patter
 def test_an_allow_rule_for_one_line_fits_no_second_one_behind_a_carriage_return() -> None:
     rule = Rule(1, "kind:command", ALLOW, "ls [^;]*")
     assert decide(rule, "copilot", "powershell", {"command": "ls a\rrm b"}) == OBSERVE
+
+
+def test_of_more_paths_than_can_be_resolved_a_deny_rule_fits_whatever_they_are() -> None:
+    call = {"file_path": "a", "more": ["/srv/../b"] * 6_000}
+    assert decide(Rule(1, "Read", DENY, "^/etc/"), "claude-code", "Read", call) == DENY
+    assert (
+        decide(Rule(1, "Read", DENY, "^/etc/"), "claude-code", "Read", call | {"more": ["b"] * 6_000})
+        == OBSERVE
+    )
+
+
+def test_many_values_are_not_taken_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved: list[str] = []
+
+    def note(path: str) -> list[str]:
+        resolved.append(path)
+        return []
+
+    monkeypatch.setattr(call_text, "_resolved", note)
+    call = {"file_path": "a", "more": [1] * 100_000}
+    assert decide(Rule(1, "Read", DENY, "^/etc/"), "claude-code", "Read", call) == OBSERVE
+    assert len(resolved) < 1_000
