@@ -87,8 +87,11 @@ def _script(char: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _is_form_of_ascii(char: str) -> bool:
-    """Say whether a letter is one of ASCII in another form: full width, mathematical, circled."""
-    if char.isascii():
+    """Say whether a letter is one of ASCII in another form: full width, mathematical, circled.
+
+    Raised and lowered ones (m², ªº) deceive nobody.
+    """
+    if char.isascii() or unicodedata.decomposition(char).startswith(("<super>", "<sub>")):
         return False
     plain = unicodedata.normalize("NFKC", char)
     return len(plain) == 1 and plain.isascii()

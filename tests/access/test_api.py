@@ -48,6 +48,7 @@ def test_a_check_answers_verdict_source_row_end_and_reason() -> None:
         "unknown_server": False,
         "grant_id": row.pk,
         "until": (NOW + timedelta(hours=1)).isoformat(timespec="microseconds"),
+        "then": "deny",
         "reason": "Allowed for this tool by somebody: For the release.",
     }
 

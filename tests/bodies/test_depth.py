@@ -49,7 +49,6 @@ LOGS = '{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": %s}]}]}]}'
 ASK = '{"plugin_id": "p", "permission_type": "t", "justification": "j", "tool_input": {"a": %s}}'
 DOORS = {
     "event": ("/sessions/ses_1/events", None, 422),
-    "hook": ("/hooks/claude-code", HOOK, 422),
     "telemetry": ("/v1/logs", LOGS, 400),
     "ask": ("/api/permission-requests", ASK, 422),
     "chat": ("/api/chat/agent.alpha/messages", '{"content": [{"type": "x", "v": %s}]}', 400),
@@ -69,6 +68,16 @@ def test_every_json_door_says_why(
     told, answer = post(connect(server), path, text.encode(), Content_Type="application/json")
     assert told == status, answer
     assert "deeper than 100 levels" in json.dumps(answer)
+
+
+@pytest.mark.parametrize("levels", DEPTHS.values(), ids=DEPTHS)
+def test_a_hook_that_is_too_deep_is_an_event_that_says_why(server: Served, levels: int) -> None:
+    body = (HOOK % deep(levels)).replace('"c"', f'"deep-{levels}"')
+    assert (
+        post(connect(server), "/hooks/claude-code", body.encode(), Content_Type="application/json")[0] == 200
+    )
+    rows = server.sql("SELECT tool_input FROM events WHERE event_type = 'unreadable_hook' ORDER BY id DESC")
+    assert "deeper than 100 levels" in rows[0][0]
 
 
 def test_a_question_about_access_is_not_hurt_by_what_it_does_not_read(server: Served) -> None:

@@ -65,7 +65,8 @@ _PAGES: dict[tuple[str, str], str] = {
         budgets:add budgets:remove agents:assign agents:withdraw approvals:escalation-add approvals:escalation-remove
         deciders:save deciders:group-make deciders:group-change deciders:group-delete
         costs:save-prices connections:code connections:key
-        connections:test keys:bind mcp:accept-command mcp:credential-remove mcp:credential-set mcp:switch mcp:upstream
+        connections:test keys:bind mcp:accept-command mcp:isolation
+        mcp:credential-remove mcp:credential-set mcp:switch mcp:upstream
         mcp:discover chat:delete-message keys:revoke plugins:switch plugins:register runners:deregister""",
 }
 PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -90,6 +91,7 @@ _TO_LOOK_AT = """
     coordinator_gatewaycall coordinator_gatewayfigures coordinator_gatewaylink coordinator_gatewaysession
     coordinator_grant coordinator_heldrun
     coordinator_idempotencykey coordinator_installationsetting
+    coordinator_keystorageday
     coordinator_lease coordinator_livingexecutor coordinator_mcpprocess
     coordinator_mcptool
     coordinator_mcpupstream coordinator_messagepart

@@ -22,6 +22,7 @@ from coordinator.runs import blueprints, sealed_servers
 from coordinator.secrets import keyring, masked_servers
 from tests.access.cases import add_server
 from tests.people import signed_in
+from tests.unbound import accept_unbound_keys
 
 pytestmark = pytest.mark.django_db
 NOW = timezone.now()
@@ -52,6 +53,7 @@ def set_value(name: str = "TOKEN", value: str = SECRET, kind: str = "env") -> Mc
 
 
 def client(*scopes: str, name: str = "") -> Client:
+    accept_unbound_keys()
     _, raw = keys.create(name=name or secrets.token_hex(4), scopes=scopes, by=ALICE, now=NOW)
     return Client(headers={"Authorization": f"Bearer {raw}"})
 
