@@ -122,9 +122,12 @@ def test_without_a_host_the_gateway_says_so(shared_server: SharedServer) -> None
 
 
 def test_no_call_passes_that_a_brake_meets_while_its_server_starts(served: Served, tmp_path: Path) -> None:
-    (tmp_path / "given").mkdir()
-    starts = tmp_path / "given" / "starts"
+    given = tmp_path / "given"
+    given.mkdir()
+    given.chmod(0o755)  # a server that root starts is another user
+    starts = given / "starts"
     starts.touch()
+    starts.chmod(0o644)
     served.sql("UPDATE mcp_upstreams SET folders = ?", (json.dumps([str(starts.parent)]),))
     served.sql("UPDATE mcp_servers SET args = ?", (json.dumps([SERVER, str(starts)]),))
     accept_command(served, "double")
