@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from coordinator.engine import is_sqlite, round_trips
 # as a whole, and whoever has time left tries again.
 DEADLOCK, NO_LOCK = "40P01", "55P03"
 EACH_CONNECTION_WAITS = 3.0  # seconds for a lock of PostgreSQL, as the settings ask for when it is opened
+MIGRATION_LOCK_PAUSE_SECONDS = 0.2  # a migration takes longer than that
 # Any number that nobody else uses for an advisory lock on this database.
 MIGRATION_LOCK = 0x51_6E_A1_B0
 
@@ -158,12 +160,14 @@ def migration_lock() -> Iterator[None]:
             yield
         return
     with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('lock_timeout')")
-        (before,) = cursor.fetchone()
-        cursor.execute("SET lock_timeout = 0")  # another's migration takes as long as it takes
-        cursor.execute("SELECT pg_advisory_lock(%s)", [MIGRATION_LOCK])
+        # Asked for again and again: a statement that waits for the lock holds a snapshot meanwhile, and an index that
+        # whoever migrates builds concurrently would wait for that one to end.
+        while True:
+            cursor.execute("SELECT pg_try_advisory_lock(%s)", [MIGRATION_LOCK])
+            if cursor.fetchone()[0]:
+                break
+            time.sleep(MIGRATION_LOCK_PAUSE_SECONDS)
         try:
-            cursor.execute("SELECT set_config('lock_timeout', %s, false)", [before])
             yield
         finally:
             cursor.execute("SELECT pg_advisory_unlock(%s)", [MIGRATION_LOCK])
