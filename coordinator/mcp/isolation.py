@@ -49,6 +49,7 @@ SYSTEM_SETTINGS = (
 # Folders that hold other processes, devices or sockets: never given to a program.
 NEVER_GIVEN = ("/proc", "/sys", "/dev", "/run", "/var/run")
 TOOLCHAIN_PARTS = ("lib", "lib64", "libexec", "include", "pyvenv.cfg")  # beside a program's `bin`
+NODE_SUFFIXES = {".js", ".mjs", ".cjs"}
 MOST_FOLDERS, LONGEST_FOLDER = 20, 1_000
 MOST_LINKS = 20  # from the name of a program to its interpreter
 PROBE_SECONDS = 10.0
@@ -429,7 +430,10 @@ def _interpreter(program: Path) -> Path | None:
 
 
 def _named_places(arguments: Sequence[str]) -> Iterator[Path]:
-    """Yield the files and folders that arguments name: exactly those, and none that a server is not given."""
+    """Yield the files and folders that arguments name, and the package of a named script of Node.
+
+    None that a server is not given.
+    """
     for argument in arguments:
         path = Path(re.sub(r"^-[^=/]*=", "", argument))
         try:
@@ -438,6 +442,17 @@ def _named_places(arguments: Sequence[str]) -> Iterator[Path]:
             continue
         if is_named:
             yield path
+            yield from _package_of(path)
+
+
+def _package_of(script: Path) -> Iterator[Path]:
+    """Yield where Node finds what a script imports: its package, or the outermost `node_modules` that it lies in."""
+    if script.suffix not in NODE_SUFFIXES or not script.is_file():
+        return
+    parents = script.resolve().parents
+    installed = [folder for folder in parents if folder.name == "node_modules"]
+    packages = installed[-1:] or [folder for folder in parents if (folder / "package.json").is_file()][:1]
+    yield from (folder for folder in packages if not _refusal(folder))
 
 
 def _give_to_nobody(folder: Path) -> None:

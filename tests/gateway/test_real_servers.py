@@ -116,8 +116,13 @@ def box(served_template: Template, tmp_path_factory: pytest.TempPathFactory, nod
         yield served
 
 
-def register(box: Served, name: str, *command: str, hosted: bool = True) -> None:
-    """Register a server, open to all agents; one that is not hosted runs beside its agent, which knows its command."""
+def register(
+    box: Served, name: str, *command: str, hosted: bool = True, writable: tuple[Path, ...] = ()
+) -> None:
+    """Register a server, open to all agents; one that is not hosted runs beside its agent, which knows its command.
+
+    `writable` are folders that a hosted one may write to.
+    """
     program, *more = command if hosted else ("",)
     words = (name, program, json.dumps(more), 1_767_225_600, "opt-out")
     box.sql(
@@ -127,8 +132,8 @@ def register(box: Served, name: str, *command: str, hosted: bool = True) -> None
     if hosted:
         box.sql(
             "INSERT INTO mcp_upstreams (server_id, transport, sharing, private_network, call_seconds, enabled,"
-            " changed_at) VALUES (?, 'stdio', 'caller', ?, 60, ?, ?)",
-            (name, False, True, LONG_AGO),
+            " changed_at, writable_folders) VALUES (?, 'stdio', 'caller', ?, 60, ?, ?, ?)",
+            (name, False, True, LONG_AGO, json.dumps([str(folder) for folder in writable])),
         )
         accept_command(box, name)
 
@@ -206,9 +211,11 @@ def test_server_filesystem_writes_the_file_that_a_person_approved_once(
     place = tmp_path / "files"
     place.mkdir()
     (place / "read.txt").write_text("as it is")
+    place.chmod(0o777)  # a server that root starts is another user
+    (place / "read.txt").chmod(0o644)
     name = f"files-{way}"
     command = (*programs.command("mcp-filesystem"), str(place))
-    register(box, name, *command)
+    register(box, name, *command, writable=(place,))
     register(box, f"{name}-beside", *command, hosted=False)
     rule(box, f"mcp__{name}{'-beside' if way == 'beside' else ''}__write_file", "ask")
     with speaking(box, way, name, command, tmp_path) as lines:

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,35 @@ def test_an_argument_that_names_what_belongs_to_signalbox_shows_nothing_of_it(ma
     )
     assert (done.stdout, done.returncode) == ("", 1)
     assert "No such file" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+@pytest.mark.parametrize("script", ["package/dist/index.mjs", "node_modules/package/dist/index.mjs"])
+def test_a_script_of_node_finds_what_it_imports_and_nothing_beside_its_package(
+    machine: Machine, place: Path, script: str
+) -> None:
+    index = place / "work" / script
+    package, library = index.parents[1], index.parents[2] / "library"
+    index.parent.mkdir(parents=True)
+    (package / "package.json").write_text("{}")
+    imported = package / "lib.mjs"
+    if library.parent.name == "node_modules":
+        library.mkdir()
+        imported = library / "index.js"
+        (library / "package.json").write_text('{"type": "module"}')
+        index.write_text('import { word } from "library"; console.log(word);')
+    else:
+        index.write_text('import { word } from "../lib.mjs"; console.log(word);')
+    imported.write_text('export const word = "found";')
+    (place / "work" / "beside").write_text("secret")
+    line = isolation.command_line(["node", str(index)], machine.own, Isolation())
+    done = subprocess.run(
+        line, env=isolation.variables(machine.own), capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.returncode) == ("found\n", 0), done.stderr
+    assert not any(
+        word.endswith(("/beside", "/work")) and "bind" in before for before, word in pairwise(line)
+    )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes nobody")
