@@ -100,7 +100,8 @@ PAGE_LIMITS: dict[str, str] = {
             connections:code connections:key connections:test costs:save-prices deciders:delegate
             deciders:delegation-end deciders:group-change deciders:group-delete deciders:group-make
             deciders:save keys:bind keys:list keys:revoke mcp:accept mcp:accept-command mcp:accepted-only mcp:add
-            mcp:ask mcp:credential-remove mcp:credential-set mcp:delete mcp:discover mcp:edit mcp:extend mcp:paste
+            mcp:ask mcp:credential-remove mcp:credential-set mcp:delete mcp:discover mcp:edit mcp:extend
+            mcp:isolation mcp:paste
             mcp:preview mcp:revoke mcp:save mcp:switch mcp:upstream plugins:grant plugins:register
             plugins:revoke plugins:switch push:deny push:key push:renew push:subscribe rules:accept-suggestion
             rules:calls rules:save rules:suggestions rules:trial runners:deregister runs:new runs:release

@@ -168,7 +168,7 @@ def test_a_proxy_is_used_where_the_person_who_connected_had_one(
     monkeypatch.setenv("http_proxy", impostor.url)
     project.connect("http://signalbox.example")
     assert runs(project.call())
-    assert len(impostor.received) == 1
+    assert impostor.received  # and what the first call could not send may come along
 
 
 @pytest.mark.parametrize("how", ["no Python", "no file", "broken", "exits with 1", "killed"])
