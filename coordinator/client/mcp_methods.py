@@ -1,6 +1,10 @@
-"""Which messages of an agent go on to a server beside it, and with which members.
+"""Which messages of clients go on to servers, and with which members. What is not named here stays here.
 
-The same as `gateway.methods`, which this program cannot import; a test compares them.
+A server may act on any method and any member that it knows, also on those that no version of MCP has. So nothing
+passes by default: a request with another method is refused, a notification is dropped, and of a message that passes
+each member that its method does not have is left out. What a person approves is then all that a server gets.
+
+For the gateway and for `signalbox mcp` beside an agent alike.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from coordinator.gateway import methods
-from coordinator.gateway.methods import META_CAPABILITIES, META_CLIENT, META_VERSION
+from coordinator.client import mcp_methods
+from coordinator.client.mcp_methods import META_CAPABILITIES, META_CLIENT, META_VERSION
 from coordinator.lib import json_bounds
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL = (
@@ -176,7 +176,7 @@ def _checked(raw: bytes, value: dict[str, Any]) -> Message:
 
 def _restricted(raw: bytes, value: dict[str, Any]) -> Message:
     """Return the message without the members that its method does not have. Raises Unreadable."""
-    known = methods.known_members(value)
+    known = mcp_methods.known_members(value)
     if known is value:
         return Message(raw, value)
     try:

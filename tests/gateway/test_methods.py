@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.gateway import methods
+from coordinator.client import mcp_methods
 from coordinator.gateway.messages import DENIED, HEADER_MISMATCH, METHOD_NOT_FOUND
 from tests.gateway import obliging_server
 from tests.gateway.agents import AGENT, LONG_AGO, OTHER, Wire, furnish, grant, rule
@@ -141,7 +141,7 @@ def test_lists_of_a_denied_server_are_empty(
     wire = begun(box, stateless=stateless)
     assert "SECRET" in str(wire.ask(method))
     rule(box, f"mcp__obliging__{method}", "deny")
-    assert wire.ask(method)[methods.LISTS[method]] == []
+    assert wire.ask(method)[mcp_methods.LISTS[method]] == []
     assert len(server.heard(method)) == 1
 
 
@@ -247,13 +247,13 @@ def test_unknown_notifications_go_nowhere_and_are_recorded(
     until(lambda: len(recorded(box, "(unknown method)")) == 2)
 
 
-@pytest.mark.parametrize("method", methods.NOTIFICATIONS)
+@pytest.mark.parametrize("method", mcp_methods.NOTIFICATIONS)
 def test_known_notifications_reach_the_server(box: Served, server: Obliging, method: str) -> None:
     wire = begun(box)
     params = {"requestId": 900, "progressToken": 1, "progress": 1, "zzz": "EVIL"}
     assert wire.post({"jsonrpc": "2.0", "method": method, "params": params}).status_code == 202
     *_, (message, _, _) = server.heard(method)
-    assert set(message["params"]) == set(params) & methods.NOTIFICATIONS[method]
+    assert set(message["params"]) == set(params) & mcp_methods.NOTIFICATIONS[method]
 
 
 def test_a_response_goes_to_the_server_as_a_response_alone(box: Served, server: Obliging) -> None:

@@ -15,6 +15,8 @@ from django.utils import timezone
 
 from coordinator.actions import approvals, gateway_calls
 from coordinator.actions.gateway_calls import Attempt, CallPlace
+from coordinator.client import mcp_methods
+from coordinator.client.mcp_methods import Use
 from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.bodies import Bodies
 from coordinator.edge.brake_gate import BrakeGate
@@ -34,10 +36,9 @@ from coordinator.edge.rulings import by_brake
 from coordinator.edge.shares import Shares
 from coordinator.edge.waits import Disconnect, Waits
 from coordinator.errors import Forbidden, Invalid, NotFound, SignalboxError
-from coordinator.gateway import answers, messages, methods
+from coordinator.gateway import answers, messages
 from coordinator.gateway.binding import Binding
 from coordinator.gateway.messages import Unreadable
-from coordinator.gateway.methods import Use
 from coordinator.gateway.servers import Server
 from coordinator.identity.scopes import AGENT_SCOPES
 from coordinator.lib import json_bounds
@@ -295,7 +296,7 @@ class BesideDoor:
 
     async def _decide_read(self, x: Exchange, question: CallQuestion) -> Answer:
         """Answer whether a request other than a call may be sent, at once: nobody is asked about one."""
-        method, use = question.method, methods.use_of(x.message.value)
+        method, use = question.method, mcp_methods.use_of(x.message.value)
         session_id = await self._records.session_of(x)
         record = self._records.begin_read(x, session_id, method if use else UNKNOWN_METHOD, x.message.params)
         if use not in {Use.READ, Use.LIST}:

@@ -11,6 +11,8 @@ import time
 from collections.abc import Awaitable, Callable
 
 from coordinator.actions.gateway_sessions import KnownClient
+from coordinator.client import mcp_methods
+from coordinator.client.mcp_methods import Use
 from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.bodies import Bodies
 from coordinator.edge.brake_gate import BrakeGate
@@ -50,10 +52,9 @@ from coordinator.edge.shares import Shares
 from coordinator.edge.waits import Disconnect, Waits
 from coordinator.edge.writer import GroupWriter
 from coordinator.errors import BadRequest, Forbidden, NotFound, SignalboxError
-from coordinator.gateway import answers, messages, methods
+from coordinator.gateway import answers, messages
 from coordinator.gateway.http_client import UpstreamFailed
 from coordinator.gateway.messages import HEADER_MISMATCH, INTERNAL, UNREACHABLE, Message, Unreadable
-from coordinator.gateway.methods import Use
 from coordinator.gateway.servers import Server
 from coordinator.identity.scopes import GATEWAY_SCOPES
 from coordinator.lib.asgi import Receive, Scope, Send
@@ -239,8 +240,8 @@ class GatewayDoor:
             await x.line.answer(answers.error(x.message.id, INTERNAL, str(problem.detail)))
 
     async def _answer(self, x: Exchange) -> None:
-        method, use = x.message.method, methods.use_of(x.message.value)
-        if x.message.is_response or (not x.message.is_request and method in methods.NOTIFICATIONS):
+        method, use = x.message.method, mcp_methods.use_of(x.message.value)
+        if x.message.is_response or (not x.message.is_request and method in mcp_methods.NOTIFICATIONS):
             await self._relaying.send_on(x)
         elif not x.message.is_request or use is None:
             await self.reads.refuse_unknown(x)

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.http.request import validate_host
 
 from coordinator.actions.gateway_sessions import KnownClient
+from coordinator.client.mcp_methods import META_CLIENT
 from coordinator.edge.auth import Admission
 from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.gateway.line import Line
@@ -22,7 +23,6 @@ from coordinator.errors import Forbidden
 from coordinator.gateway import param_headers
 from coordinator.gateway.deciding import Caller
 from coordinator.gateway.messages import NAMED_BY, Message
-from coordinator.gateway.methods import META_CLIENT
 from coordinator.gateway.servers import Server
 from coordinator.identity.keys import KeyIdentity
 from coordinator.policy.brakes import Braked

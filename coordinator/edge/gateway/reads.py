@@ -11,6 +11,8 @@ import logging
 from typing import Any
 
 from coordinator.actions import gateway_calls
+from coordinator.client import mcp_methods
+from coordinator.client.mcp_methods import Use
 from coordinator.edge.gateway.calls import Calls
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.records import CallRecord, Records
@@ -18,10 +20,9 @@ from coordinator.edge.gateway.refusals import Refusals
 from coordinator.edge.gateway.relaying import HeldByBrake, Relaying
 from coordinator.edge.gateway.running import HEARD_ELSEWHERE, outcome_of
 from coordinator.errors import Forbidden, SignalboxError
-from coordinator.gateway import answers, methods
+from coordinator.gateway import answers
 from coordinator.gateway.http_client import UpstreamFailed
 from coordinator.gateway.messages import DENIED, METHOD_NOT_FOUND
-from coordinator.gateway.methods import Use
 from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.policy.tool_rules import ASK, DENY, Ruling
 
@@ -110,8 +111,8 @@ class Reads:
         response = answers.error(x.message.id, DENIED, words)
         self._end(record, "denied", response)
         await self._note(x, words)
-        if method in methods.LISTS:
-            value: dict[str, Any] = {methods.LISTS[method]: []}
+        if method in mcp_methods.LISTS:
+            value: dict[str, Any] = {mcp_methods.LISTS[method]: []}
             if x.message.is_stateless:
                 value |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
             response = answers.result(x.message.id, value)

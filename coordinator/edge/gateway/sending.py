@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from coordinator.client.mcp_methods import META_CAPABILITIES, META_CLIENT, META_VERSION
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.links import Links
@@ -20,7 +21,6 @@ from coordinator.edge.gateway.resuming import Resuming
 from coordinator.edge.gateway.upstreams import BOTH, Forgotten, Upstreams, call_response, own_response
 from coordinator.gateway import answers, sse
 from coordinator.gateway.http_client import Look
-from coordinator.gateway.methods import META_CAPABILITIES, META_CLIENT, META_VERSION
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
