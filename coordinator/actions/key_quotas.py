@@ -83,6 +83,15 @@ class KeyQuotas:
         return self._sums
 
 
+def is_reached(caller: str, now: datetime) -> bool:
+    """Say whether nothing more that the caller does is written today, as the database has it."""
+    limit = settings.KEY_BYTES_PER_DAY
+    if not limit or not _is_key(caller):
+        return False
+    day = KeyStorageDay.objects.filter(key_id=caller[len(_KEY) :], day=_day_of(now))
+    return day.filter(bytes__gte=limit).exists()
+
+
 def stored_today(now: datetime) -> dict[int, int]:
     """Return how many bytes each key has stored today, by the key's id."""
     return dict(KeyStorageDay.objects.filter(day=_day_of(now)).values_list("key_id", "bytes"))

@@ -138,9 +138,7 @@ class Application:
         )
         self.metrics = MetricsDoor(self.auth, self.reporter, self.threads)
         self.access = AccessDoor(self.auth, policies, self.waits, self.threads, self.bodies)
-        self.rulings = Rulings(
-            self.hub, policies, self.threads, is_counted=lambda: not self.writer.is_at_quota()
-        )
+        self.rulings = Rulings(self.hub, policies, self.threads)
         asker = Asker(self.waits, self.threads)
         gate = BrakeGate(self.waits, self.threads)
         notes = Notes(self.hub, self.threads)

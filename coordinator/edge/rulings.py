@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.utils import timezone
 
-from coordinator.actions import gateway_sessions
+from coordinator.actions import gateway_sessions, key_quotas
 from coordinator.edge.policies import Policies
 from coordinator.feed.reader import Change
 from coordinator.lib.threads import EdgeThreads
-from coordinator.lib.turns import for_all
+from coordinator.lib.turns import CALLER, for_all
 from coordinator.live.hub import Hub
 from coordinator.mcp.names import PREFIX, ServerTool, behind_gateway
 from coordinator.policy import brakes, budgets, certain, managed, tool_rules
@@ -57,16 +57,7 @@ class PolicySnapshot:
 class Rulings:
     """The rules of one process. Used on the event loop; reading is done in a thread, once for all who wait."""
 
-    def __init__(
-        self,
-        hub: Hub,
-        policies: Policies,
-        threads: EdgeThreads,
-        *,
-        is_counted: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """`is_counted` says whether what the present caller does is still written today, and so in budgets' sums."""
-        self._is_counted = is_counted
+    def __init__(self, hub: Hub, policies: Policies, threads: EdgeThreads) -> None:
         self._policies = policies
         self._threads = threads
         self._snapshot: PolicySnapshot | None = None
@@ -167,8 +158,7 @@ class Rulings:
         known = self._snapshot.budgets if self._snapshot is not None else None
         try:
             async with asyncio.timeout(READ_WITHIN):
-                is_counted = self._is_counted()
-                return await self._threads.run(_by_budgets, known, agents, session_id, is_counted)
+                return await self._threads.run(_by_budgets, known, agents, session_id, CALLER.get())
         except Exception as problem:
             log.warning("The budgets cannot be read, so a call is asked: %s", str(problem).strip())
             return BUDGETS_UNREAD
@@ -267,10 +257,13 @@ def _held_tools(snapshot: PolicySnapshot, caller: PartialCall) -> list[tuple[str
 
 
 def _by_budgets(
-    known: Sequence[BudgetRow] | None, agents: Sequence[str | None], session_id: str, is_counted: bool
+    known: Sequence[BudgetRow] | None, agents: Sequence[str | None], session_id: str, caller: str
 ) -> Ruling:
     in_force = budgets.in_force() if known is None else known
-    return budgets.ruling(in_force, agents, session_id, timezone.now(), is_counted=is_counted)
+    now = timezone.now()
+    return budgets.ruling(
+        in_force, agents, session_id, now, is_counted=lambda: not key_quotas.is_reached(caller, now)
+    )
 
 
 def _load() -> PolicySnapshot:

@@ -168,10 +168,6 @@ class GroupWriter:
     def waiting(self) -> int:
         return self._all.events
 
-    def is_at_quota(self) -> bool:
-        """Say whether nothing more that the present caller does is written today, as far as is known here."""
-        return self._quotas.refusal(CALLER.get(), self._clock()) is not None
-
     def stuck_for(self) -> float:
         """Return how many seconds the group at hand has been worked on; infinity where the thread is gone."""
         if not self._thread.is_alive():

@@ -7,7 +7,7 @@ model without a price, an agent that tells no tokens) is said, and never taken f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -260,11 +260,11 @@ def ruling(
     session_id: str,
     now: datetime,
     *,
-    is_counted: bool = True,
+    is_counted: Callable[[], bool] = lambda: True,
 ) -> Ruling:
     """Return what the budgets say of the next call in a session: denied, asked about, or nothing.
 
-    Where nothing that the caller does is written any more today, the call is not `is_counted`.
+    `is_counted` says whether what the caller does is still written today, and so in the budgets' sums.
     """
     acting = [one for one in budgets if one.acts and not one.is_lifted(now)]
     found = NO_OPINION
@@ -273,7 +273,7 @@ def ruling(
             found = stricter(found, by_budget(one))
         elif one.use.unpriced:
             found = stricter(found, by_unpriced(one))
-        elif not is_counted:
+        elif not is_counted():
             found = stricter(found, by_uncounted(one))
     return found
 

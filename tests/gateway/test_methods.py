@@ -266,6 +266,7 @@ def test_a_response_goes_to_the_server_as_a_response_alone(box: Served, server: 
 def test_an_agent_without_a_grant_reaches_nothing_of_a_server(box: Served, server: Obliging) -> None:
     wire = begun(box)
     box.sql("UPDATE mcp_servers SET default_policy = 'opt-in' WHERE name = 'obliging'")
+    until(lambda: wire.send("ping").status_code == 403)  # the worker has read it
     before = len(server.got)
     for method in ("ping", "tools/list", "resources/list", "tools/call"):
         assert wire.send(method, {"name": "run"} if method == "tools/call" else None).status_code == 403

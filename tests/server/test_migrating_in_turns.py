@@ -11,10 +11,10 @@ from django.db import connection
 from coordinator.engine import locks
 from tests.served import postgres_url, with_database
 
-WAITS = (
-    "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()"
-    " AND now() - query_start > interval '300 ms'"
-)
+HAS_ASKED_FOR_LONGER = """
+SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_try_advisory_lock%' AND pid <> pg_backend_pid()
+    AND datname = current_database() AND now() - backend_start > interval '300 ms'
+"""
 
 
 @pytest.mark.skipif(postgres_url() is None, reason="SQLite's lock is a file's")
@@ -37,7 +37,7 @@ def test_who_waits_for_anothers_migration_waits_longer_than_for_a_row() -> None:
         other.execute("SELECT pg_advisory_lock(%s)", [locks.MIGRATION_LOCK])
         waiting = threading.Thread(target=migrate)
         waiting.start()
-        while waiting.is_alive() and other.execute(WAITS).fetchone() == (0,):
+        while waiting.is_alive() and other.execute(HAS_ASKED_FOR_LONGER).fetchone() == (0,):
             pass
         other.execute("SELECT pg_advisory_unlock(%s)", [locks.MIGRATION_LOCK])
         waiting.join(60)
