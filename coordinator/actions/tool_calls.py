@@ -174,13 +174,15 @@ def ask(
     deadline: datetime | None,
     outlasts: bool = False,
     sent_as: str | None = None,
+    waited_by: str | None = None,
     now: datetime,
 ) -> PermissionRequest:
     """Put the call before people and return the request that stands for it, with its context.
 
     The hook waits until `deadline`, for ever where there is none. Where the request `outlasts` it, people may decide
     for longer, and it may be one that was asked before, about this call, and is decided by now. Asked again under the
-    same `sent_as`, it is the same request, whatever has become of it.
+    same `sent_as`, it is the same request, whatever has become of it. `waited_by` is the process in which
+    the hook waits.
     """
     found = approvals.request(
         NewRequest(
@@ -205,6 +207,7 @@ def ask(
             outlasts=outlasts,
             waits_until=deadline if outlasts else None,
             slot=asked.slot or asked.call_id,
+            waited_by=waited_by and f"{waited_by} {asked.call_id or ''}".strip(),
         ),
         by=by,
         now=now,
@@ -226,7 +229,7 @@ def settled(request_id: str, asked: AskedCall, now: datetime) -> Settled | None:
     row = rules.find(request_id)
     if not rules.standing(row, now).waiting:
         return _answer(row, now)
-    return {"status": "elsewhere", "reason": ELSEWHERE} if _settled_elsewhere(asked) else None
+    return {"status": "elsewhere", "reason": ELSEWHERE} if went_on(asked) else None
 
 
 def _answer(row: PermissionRequest, now: datetime) -> Settled:
@@ -243,7 +246,8 @@ def _results(asked: AskedCall) -> Any:
     return ends.filter(tool_name=asked.tool, context__instant_us__gt=asked.since_us)
 
 
-def _settled_elsewhere(asked: AskedCall) -> bool:
+def went_on(asked: AskedCall) -> bool:
+    """Say whether the session went on as it does once the question is answered, or asked by nobody any more."""
     ends = _results(asked)
     if asked.call_id is not None:
         if ends.exists():

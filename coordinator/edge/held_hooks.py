@@ -20,6 +20,7 @@ from coordinator.edge.http import Gone
 from coordinator.edge.shares import Shares
 from coordinator.edge.waits import Disconnect, Waits
 from coordinator.errors import Restarting, Unauthorized
+from coordinator.gateway import workers
 from coordinator.identity.actors import Actor
 from coordinator.lib.asgi import Receive
 from coordinator.lib.threads import EdgeThreads
@@ -123,6 +124,7 @@ class Asker:
                 now=now,
                 # A question that was closed because its asker seemed gone is put anew.
                 sent_as=waiter.sent_as and f"{waiter.sent_as}:{attempt}",
+                waited_by=workers.own(),
             )
             settled = await self._wait(row, asked, waiter)
             if settled["status"] == "withdrawn":

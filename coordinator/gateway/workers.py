@@ -1,4 +1,4 @@
-"""Names the process that runs a call, so that others on the machine can tell whether it is still there."""
+"""Names the process that runs a call, or waits with it, so that others on the machine know whether it is there."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ def is_gone(worker: str | None) -> bool:
     if host != platform.node() or not number.isdigit():
         return False
     return _started(int(number)) != started
+
+
+def is_alive(worker: str | None) -> bool:
+    """Say whether the process is known to run. Of one on another machine nothing is known."""
+    place, _, started = (worker or "").rpartition(":")
+    host, _, number = place.rpartition(":")
+    return host == platform.node() and bool(started) and number.isdigit() and _started(int(number)) == started
 
 
 def _started(number: int) -> str:

@@ -128,6 +128,9 @@ class PermissionContext(models.Model):
     same call made again, waits until `waits_until`; at `held_at` the agent was first told to wait. Its verdict answers
     one call, `used_by` ("session call"), at `used_at`.
 
+    `waited_by` names the process in which a hook waits by the request, and its call ("process call"); NULL for what
+    is polled. Where that process is gone, nobody waits (actions.unawaited_calls).
+
     What a card shows must be part of what people judge: a new column that it shows belongs into SHOWN_OF_CONTEXT of
     policy/judged.py, and one with text into secrets/masked_columns.py.
     """
@@ -171,6 +174,7 @@ class PermissionContext(models.Model):
     held_at = IsoTextField(null=True, blank=True)
     used_at = IsoTextField(null=True, blank=True)
     used_by = models.TextField(null=True, blank=True)
+    waited_by = models.TextField(null=True, blank=True)
     seen_at = IsoTextField(null=True, blank=True)
     seen_by = models.TextField(null=True, blank=True)
     # Who decided with another's right, in words: "bob for anna" (models.deciders.Delegation).

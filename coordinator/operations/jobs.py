@@ -43,6 +43,7 @@ from coordinator.actions import (
     search,
     spending,
     titles,
+    unawaited_calls,
 )
 from coordinator.engine import locks
 from coordinator.feed import reader as feed
@@ -90,6 +91,7 @@ def lifecycle_interval() -> timedelta:
 JOBS: list[Job] = [
     Job("lifecycle", lifecycle_interval, housekeeping.run),
     Job("approvals:expire", timedelta(seconds=2), approvals.expire_due),
+    Job("approvals:unawaited", timedelta(seconds=2), unawaited_calls.close_due),
     Job("brakes:stop", timedelta(seconds=2), brakes.stop_held),
     Job("deciders:clock", timedelta(seconds=5), deciders.follow_the_clock),
     Job("notifications:escalate", timedelta(seconds=2), notifications.escalate_due),

@@ -32,12 +32,16 @@ def idle_ids(session_ids: Iterable[str], now: datetime) -> set[str]:
 def due(now: datetime, session_id: str | None = None) -> list[str]:
     """Return the sessions (or the one) of agents who tell by themselves that SIGNALBOX_SESSION_SILENT_AFTER ends.
 
-    One that waits for a person is not among them: it is we who have not answered. Told to wait, it was answered.
+    One that waits for a person is not among them: it is we who have not answered. Told to wait, it was answered, and
+    what waits no longer needs no answer.
     """
     silent = timedelta(seconds=settings.SESSION_SILENT_AFTER)
     cutoff = instants.to_us(now - silent)
     asked = PermissionContext.objects.filter(
-        session_id=OuterRef("pk"), request__status="pending", held_at__isnull=True
+        Q(waits_until__isnull=True) | Q(waits_until__gt=now),
+        session_id=OuterRef("pk"),
+        request__status="pending",
+        held_at__isnull=True,
     )
     reported = Q(executor_profile__in=OBSERVED_SOURCES) | Q(last_source__in=OBSERVED_SOURCES)
     quiet = Q(last_us__lte=cutoff) | Q(last_us=None)

@@ -126,6 +126,12 @@ class CardMember:
         return outlasts and self.standing.waiting and self.agent_waits_until is None
 
     @property
+    def is_abandoned(self) -> bool:
+        """Say whether nobody waits for a request that `told_to_wait` means, though nobody was told to."""
+        context = approvals.context_of(self.row)
+        return self.told_to_wait and context is not None and context.held_at is None
+
+    @property
     def runs_once_until(self) -> datetime | None:
         """Return until when the same call may run by this approval, where nobody waits who would run it now."""
         return None if self.agent_waits_until else approvals.usable_until(self.row, self.now)

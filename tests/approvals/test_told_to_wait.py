@@ -188,8 +188,8 @@ def test_a_call_that_joins_a_request_while_a_person_decides_it_undoes_no_verdict
     row = told_to_wait()
     look = holding.for_call
 
-    def looked_just_before_the_person_decided(*given: Any) -> PermissionRequest | None:
-        found = look(*given)
+    def looked_just_before_the_person_decided(*given: Any, **more: Any) -> PermissionRequest | None:
+        found = look(*given, **more)
         decide(row, verdict)
         return found
 
@@ -278,7 +278,7 @@ def test_a_session_that_was_told_to_wait_may_end_by_silence(settings) -> None:
         executor_profile="claude-code",
     )  # fmt: skip
     row = asks(call())
-    assert silence.due(NOW + MINUTE) == []
+    assert silence.due(NOW + MINUTE / 2) == []
     tool_calls.hold(row.request_id, by=AGENT, why="Nobody answered.", now=NOW)
     assert silence.due(NOW + MINUTE) == ["ses_1"]
 

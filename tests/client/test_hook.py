@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
+from coordinator.actions.tool_calls import GONE
 from coordinator.client import settings
 from coordinator.client.connecting.programs import HOOK_FAILED, Call
 from tests.claude_code.test_deciding import decide, rules
+from tests.claude_code.test_told_to_wait import crash
 from tests.client.programs import Home, Said, until
 from tests.served import KEYS, Served, children_of
 
@@ -172,6 +174,28 @@ def test_a_server_that_is_gone_and_back_answers_the_question_that_it_was_asked(
     decide(agent.served.sign_in("approver"), *asked, "approved")
     assert agent.home.end(waiting).decision == "allow"
     assert sorted(agent.told()) == ["message", "pre_tool"]
+
+
+def test_a_card_closes_when_a_server_comes_back_that_was_killed_beneath_a_call_which_a_rule_only_asks(
+    agents: Callable[..., Agent],
+) -> None:
+    """The agent goes on as soon as the server is gone, and nobody comes back for the card."""
+    agent = agents("claude-code", {"tool": "Bash", "pattern": "push", "verdict": "ask"})
+    waiting = agent.wait()
+    (request_id,) = agent.asked()
+    crash(agent.served)
+    assert agent.home.end(waiting).decision in {"ask", None}  # whether it had heard of the rule
+    assert agent.waiting() == [request_id]
+    agent.served.start()
+    with until() as pause:
+        while agent.waiting():
+            pause()
+    how = agent.served.sql(
+        "SELECT r.status, c.reason FROM permission_requests r JOIN permission_context c"
+        " ON c.request_id = r.request_id WHERE r.request_id = ?",
+        (request_id,),
+    )
+    assert how == [("withdrawn", GONE)]
 
 
 def test_what_happens_while_the_server_is_away_is_told_later_in_order_and_once(

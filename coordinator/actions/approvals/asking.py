@@ -51,6 +51,7 @@ class NewRequest:
     outlasts: bool = False
     waits_until: datetime | None = None
     slot: str | None = None  # which of several equal calls it is; None where its asker does not say
+    waited_by: str | None = None  # the process and the call that wait (PermissionContext.waited_by)
 
     def requester(self, by: Actor) -> Requester:
         return Requester(self.agent_id, str(by), self.session_id, self.folder, self.host)
@@ -196,17 +197,20 @@ def _standing_answer(question: _Question, now: datetime) -> PermissionRequest | 
             if not _asks_the_same(earlier, question):
                 raise Conflict("This idempotency_key was already used for a different request.")
             if question.repeat_key is not None and earlier.status == PermissionRequest.Status.PENDING:
-                holding.join(earlier, question.shown.waits_until)
+                holding.join(earlier, question.shown.waits_until, question.shown.waited_by)
             return earlier
     if question.repeat_key is not None:
-        known = holding.for_call(question.repeat_key, question.requester, now)
+        waited_by = question.shown.waited_by
+        known = holding.for_call(question.repeat_key, question.requester, now, waited_by=waited_by)
         if known is not None:
             if known.status == PermissionRequest.Status.PENDING:
-                holding.join(known, question.shown.waits_until)
+                holding.join(known, question.shown.waits_until, waited_by)
             return known
     twin = requests.filter(context__pending_key=question.pending_key).first()
     if twin is not None:
         if rules.standing(twin, now).waiting:
+            if question.shown.waited_by is not None:
+                PermissionContext.objects.filter(request=twin).update(waited_by=question.shown.waited_by)
             return twin
         ending.expire(twin, now)
     approval = coverage.approval_for(question.subject, question.requester, now)
@@ -267,6 +271,7 @@ def _create(question: _Question, now: datetime) -> PermissionRequest:
         idempotency_key=question.idempotency_key,
         repeat_key=None if auto else question.repeat_key,
         waits_until=ask.waits_until,
+        waited_by=ask.waited_by,
         deadline=ask.deadline,
         validity=Validity.ONCE if auto else None,
         closed_at=now if auto else None,

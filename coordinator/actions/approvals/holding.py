@@ -14,6 +14,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from coordinator.actions.approvals import rows
+from coordinator.gateway import workers
 from coordinator.identity.actors import Actor
 from coordinator.models import PermissionContext, PermissionRequest, Session
 from coordinator.policy import approvals as rules
@@ -32,11 +33,13 @@ def repeat_key(by: Actor, requester: Requester, call: str) -> str:
     return keyed_digest("repeat", str(by), requester.agent_id, requester.folder, requester.host, call)
 
 
-def for_call(key: str, requester: Requester, now: datetime) -> PermissionRequest | None:
+def for_call(
+    key: str, requester: Requester, now: datetime, *, waited_by: str | None = None
+) -> PermissionRequest | None:
     """Return the request that answers a call with this `repeat_key`: the newest untold verdict, else one that waits.
 
     It is one of the same session or, where the folder and the host are known, of a session that is over: the agent
-    was started anew.
+    was started anew. One by which an equal call waits just now is that call's: `waited_by` says which call asks.
     """
     place = Q(context__session_id=requester.session_id)
     if requester.folder and requester.host:
@@ -56,7 +59,18 @@ def for_call(key: str, requester: Requester, now: datetime) -> PermissionRequest
     decided = [row for row in candidates if row.status != "pending" and _answers_once(row)]
     if decided:
         return max(decided, key=lambda row: row.context.closed_at)
-    return next((row for row in candidates if row.status == "pending"), None)
+    waiting = (row for row in candidates if row.status == "pending")
+    return next((row for row in waiting if not _is_of_equal_call(row, waited_by, now)), None)
+
+
+def _is_of_equal_call(row: PermissionRequest, waited_by: str | None, now: datetime) -> bool:
+    """Say whether another call than that of `waited_by` waits by the request just now, as far as both are known."""
+    process, _, call_id = (row.context.waited_by or "").partition(" ")
+    own_id = (waited_by or "").partition(" ")[2]
+    until = row.context.waits_until
+    if not call_id or not own_id or call_id == own_id or workers.is_gone(process):
+        return False
+    return isinstance(until, datetime) and until > now
 
 
 def held_for() -> timedelta:
@@ -69,10 +83,10 @@ def _answers_once(row: PermissionRequest) -> bool:
     return row.status == "denied" or row.context.validity == Validity.ONCE
 
 
-def join(row: PermissionRequest, waits_until: datetime | None) -> None:
+def join(row: PermissionRequest, waits_until: datetime | None, waited_by: str | None) -> None:
     """Note that a hook waits by the request until then, and have its cards say so."""
     rows.touch(row)  # first, as whoever decides holds the request before its context
-    PermissionContext.objects.filter(request=row).update(waits_until=waits_until)
+    PermissionContext.objects.filter(request=row).update(waits_until=waits_until, waited_by=waited_by)
 
 
 def hold(request_id: str, *, by: Actor, reason: str, now: datetime) -> PermissionRequest | None:
