@@ -33,7 +33,12 @@ if TYPE_CHECKING:
     from coordinator.client.connection import HttpAnswer
     from coordinator.client.hook_agents import Agent
 
-USAGE = f"usage: signalbox hook AGENT [--timeout SECONDS]\n  AGENT is one of {', '.join(HOOK_AGENTS)}\n"
+USAGE = (
+    "usage: signalbox hook AGENT [--timeout SECONDS | --stream]\n"
+    f"  AGENT is one of {', '.join(HOOK_AGENTS)}\n"
+    "  --stream: take a hook a line (its id, a blank, its body) until stdin ends; nobody waits for an answer\n"
+)
+STREAM = "--stream"
 DRIVEN = "SIGNALBOX_SESSION"  # for which session a runner started the agent
 BLOCK = 2  # the exit code that agents take as "block this call"
 LARGEST = 20 << 20  # bytes of a hook that the server reads
@@ -79,6 +84,10 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.write(USAGE)
         return 0
     agent = HOOK_AGENTS.get(words[0]) if words else None
+    if agent is not None and words[1:] == [STREAM] and agent.session_ends:
+        from coordinator.client.hook_stream import HookStream  # noqa: PLC0415 - most hooks do not need it
+
+        return HookStream(agent, agent.timeout).run()
     timeout = _timeout(words[1:])
     if agent is None or timeout is None:
         sys.stderr.write(USAGE)
@@ -120,6 +129,7 @@ class HookCommand:
         self._body = b""
         self._unread = False
         self._settings: Settings | None = None
+        self._driven = os.environ.get(DRIVEN, "")
         self._folder = ""
         self._held: bool | None = None  # None: not found out yet
         self._is_known = False  # which calls are held
@@ -299,8 +309,8 @@ class HookCommand:
         hook = kept or UnsentHook(self._agent.name, self._id, 0.0, self._body)
         assert self._settings is not None
         headers = {"X-Signalbox-Hook-Id": hook.id, "X-Signalbox-Host": _quoted(os.uname().nodename)}
-        if kept is None and (driven := os.environ.get(DRIVEN)):
-            headers["X-Signalbox-Session"] = _quoted(driven)
+        if self._driven:
+            headers["X-Signalbox-Session"] = _quoted(self._driven)
         if self._settings.key:
             headers["Authorization"] = f"Bearer {self._settings.key}"
         if kept is not None:
@@ -351,7 +361,7 @@ class HookCommand:
             try:
                 held.keep(self._folder, self._agent.name, told)
             except OSError as problem:
-                _say(f"Signalbox's rules cannot be kept: {problem}")
+                say(f"Signalbox's rules cannot be kept: {problem}")
 
     # --- what is kept -----------------------------------------------------------------------------------------
 
@@ -361,14 +371,15 @@ class HookCommand:
 
     def _keep(self, denied: str = "") -> None:
         """Keep the hook, to be sent later."""
-        if self._settings is None:
-            return
-        kept = UnsentHook(self._agent.name, self._id, time.time(), self._body, denied)
+        if self._settings is not None:
+            self._keep_hook(UnsentHook(self._agent.name, self._id, time.time(), self._body, denied))
+
+    def _keep_hook(self, hook: UnsentHook) -> None:
         try:
-            if not Spool(self._spool).keep(kept):
-                _say("This hook is too large to be kept and sent later.")
+            if not Spool(self._spool).keep(hook):
+                say("This hook is too large to be kept and sent later.")
         except OSError as problem:
-            _say(f"This hook cannot be kept to be sent later: {problem}")
+            say(f"This hook cannot be kept to be sent later: {problem}")
 
     def _flush(self) -> None:
         """Have kept hooks sent by a process of its own: nobody waits for it."""
@@ -382,6 +393,7 @@ class HookCommand:
             for stop in STOPS:
                 signal.signal(stop, signal.SIG_DFL)
             self._until = time.monotonic() + LATE_WITHIN
+            self._driven = ""  # what is kept may be of other sessions
             Spool(self._spool).send(self._tell_late)
         finally:
             os._exit(0)
@@ -458,30 +470,32 @@ class HookCommand:
             while True:  # the other thread ends the process
                 time.sleep(60)
         try:
-            _write(1, answer)
+            write(1, answer)
         except OSError:
             code = BLOCK if denied else code
         if said:
-            _say(said)
+            say(said)
         try:
             if keep:
                 self._keep(denied)
             if flush:
                 self._flush()
         except Exception as problem:
-            _say(f"signalbox hook: {problem}")
+            say(f"signalbox hook: {problem}")
         finally:
             os._exit(code)
 
 
-def _write(descriptor: int, text: bytes) -> None:
+def write(descriptor: int, text: bytes) -> None:
+    """Write all of it. Raises OSError."""
     while text:
         text = text[os.write(descriptor, text) :]
 
 
-def _say(words: str) -> None:
+def say(words: str) -> None:
+    """Print a line for whoever reads the agent's log."""
     try:
-        _write(2, f"{words}\n".encode("utf-8", "replace"))
+        write(2, f"{words}\n".encode("utf-8", "replace"))
     except OSError:
         return  # nobody listens
 

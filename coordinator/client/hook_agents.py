@@ -57,10 +57,11 @@ class Agent:
     Of its hooks, `calls` tell of a call before it runs: by the hook's name, the forms of its answers; a hook that
     cannot be understood counts as the first of them. The hook's name stands in one of `named_in`. `timeout` is how
     many seconds the agent waits for a hook where its settings do not say, or the least that is known. `tool` returns
-    the name that rules know the call's tool by, None where it cannot be told.
+    the name that rules know the call's tool by, None where it cannot be told. `session_ends` are the hooks that end a
+    session, for an agent that streams its hooks: the first is sent for it when the agent has gone.
     """
 
-    __slots__ = ("calls", "name", "named_in", "timeout", "tool")
+    __slots__ = ("calls", "name", "named_in", "session_ends", "timeout", "tool")
 
     def __init__(
         self,
@@ -68,13 +69,16 @@ class Agent:
         timeout: float,
         calls: Mapping[str, Forms],
         tool: Callable[[Mapping[str, Any]], str | None] = _named_tool,
+        *,
         named_in: tuple[str, ...] = ("hook_event_name",),
+        session_ends: tuple[str, ...] = (),
     ) -> None:
         self.name = name
         self.timeout = timeout
         self.calls = calls
         self.tool = tool
         self.named_in = named_in
+        self.session_ends = session_ends
 
     @property
     def worst(self) -> str:
@@ -131,6 +135,10 @@ def _copilot(decision: str) -> dict[str, Any]:
     return {"permissionDecision": decision, "permissionDecisionReason": WORDS}
 
 
+def _opencode(words: str) -> dict[str, Any]:
+    return {"decision": "deny", "reason": words}
+
+
 def _goose(words: str) -> dict[str, Any]:
     return {"decision": "block", "reason": words}
 
@@ -165,6 +173,15 @@ HOOK_AGENTS = {
                 )
             },
             _gemini_tool,
+        ),
+        Agent(
+            "opencode",
+            600,  # our plugin's own limit: OpenCode has none
+            {
+                "tool.execute.before": Forms(_opencode(WORDS), _opencode(_cannot_ask("OpenCode"))),
+                "permission.asked": Forms(_opencode(WORDS), None),
+            },
+            session_ends=("dispose", "session.deleted"),
         ),
         Agent("copilot", 30, {"PreToolUse": Forms(_copilot("deny"), _copilot("ask"))}),
         Agent(

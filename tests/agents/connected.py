@@ -54,15 +54,11 @@ def shorten(home: Home, deadline: int) -> None:
     """Let the agent wait this many seconds for a hook that holds a call."""
     for file in home.settings_files():
         text = file.read_text()
+        text = re.sub(r"WAIT_SECONDS = 590\b", f"WAIT_SECONDS = {deadline}", text)
         text = re.sub(r"--timeout 590\b", f"--timeout {deadline}", text)
         text = re.sub(r'("timeout": )590\b', rf"\g<1>{deadline}", text)
         text = re.sub(r'("timeout": )590000\b', rf"\g<1>{deadline * 1000}", text)
         file.write_text(text)
-    file = home.path / ".config" / "signalbox" / "client.json"
-    known = json.loads(file.read_text())
-    if "opencode" in known["agents"]:  # the plugin sets its own limit: OpenCode has none
-        known["agents"]["opencode"]["wait"] = deadline
-        file.write_text(json.dumps(known))
 
 
 def paste(home: Home, served: Served, *, wait: int = WAIT) -> None:

@@ -193,7 +193,7 @@ def hooks_of(pid: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("name", ["claude-code", "codex", "gemini"])  # OpenCode's plugin is no process
+@pytest.mark.parametrize("name", AGENTS)
 def test_a_call_whose_hook_is_killed_does_not_run(served, homes, start, name):
     hold(served)
     (run,) = start(homes(served, only=name), "touch certain").values()

@@ -11,6 +11,7 @@ import pytest
 from coordinator.client.connecting import connect, disconnect, talk, trial
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS
 from coordinator.client.connecting.trial import Step
+from tests.served import ROOT
 
 URL, KEY = "http://127.0.0.1:9", "sbx_a-key-for-tests"
 PROGRAM = "/opt/sign box/bin/signalbox"  # a blank in it: commands must be quoted
@@ -45,6 +46,7 @@ ODD: dict[str, tuple[str, str]] = {
     "no settings": (CLAUDE, "\0"),
 }
 ABSENT = "\0"
+PLUGIN = (ROOT / "static/plugins/opencode.js").read_bytes()
 
 
 @pytest.fixture
@@ -72,7 +74,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(talk, "opens", opens)
     monkeypatch.setattr(talk, "greets", lambda _url, _key: None)
     monkeypatch.setattr(talk, "exchange", exchange)
-    monkeypatch.setattr(talk, "request", lambda url, path: f"// the plugin for {url}\n".encode())
+    monkeypatch.setattr(talk, "request", lambda *_: PLUGIN)
     monkeypatch.setattr(trial, "run", lambda *_: iter([Step("Reach it", True, "", 1.0)]))
     monkeypatch.setattr(connect, "program", lambda: (PROGRAM,))
     monkeypatch.setattr(connect.hook_agents, "HOOK_AGENTS", dict.fromkeys(CONNECTABLE_AGENTS))

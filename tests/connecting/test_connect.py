@@ -126,7 +126,7 @@ def test_an_agent_whose_hooks_would_be_blocked_is_not_connected(
     monkeypatch.setattr(connect.hook_agents, "HOOK_AGENTS", {})
     written(machine, CODEX, "{}")
     assert connected("codex") == 1
-    assert "Known agents: opencode." in capsys.readouterr().err
+    assert "There is no agent 'codex'" in capsys.readouterr().err
 
 
 def test_moved_settings_are_found(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,15 +412,20 @@ def test_hooks_of_an_older_version_are_named_and_written_anew(
     assert file.read_text() == "{}"
 
 
-def test_the_plugin_of_opencode_is_given_the_connected_file(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_plugin_of_opencode_is_told_how_to_call_us_apart_from_the_environment(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = Path(ROOT, "static/plugins/opencode.js").read_bytes()
-    monkeypatch.setattr(talk, "request", lambda *_: source)
+    monkeypatch.setattr(connect, "program", program_of_connect)
     connected("opencode")
     plugin = Path(CONNECTABLE_AGENTS["opencode"].folder(str(machine), {}), "plugins/signalbox.js").read_text()
-    assert f'const CONNECTED_FILE = "{settings.settings_path()}"' in plugin
+    launcher = str(ROOT / "coordinator/client/launch.py")
+    words = [sys.executable, "-I", "-S", launcher, "--settings", settings.settings_path()]
+    assert f"const HOOK_PROGRAM = {json.dumps(words)} //" in plugin
+    assert 'const AGENT = "opencode" //' in plugin
     assert connect.run(["--check"]) == 0
+    monkeypatch.setattr(talk, "request", lambda *_: b'const CONNECTED_FILE = ""')
+    assert connect.run(["--check"]) == 1
+    assert "is older than this program" in capsys.readouterr().err
 
 
 def test_nothing_is_written_without_a_yes(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:

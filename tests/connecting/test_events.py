@@ -31,6 +31,8 @@ def test_what_holds_a_call_may_wait_and_nothing_else_does(name: str) -> None:
 
 @pytest.mark.parametrize("name", hook_agents.HOOK_AGENTS)
 def test_whatever_the_command_answers_for_can_be_connected(name: str) -> None:
+    if CONNECTABLE_AGENTS[name].plugin:
+        return
     assert name in EVENTS
     waiting = {event for event, seconds in EVENTS[name].items() if seconds == WAITING}
     assert waiting <= set(hook_agents.HOOK_AGENTS[name].calls)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import socket
-import stat
 import subprocess
+import sys
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,12 +17,15 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from coordinator.client import held
-from coordinator.client.settings import Settings
+from coordinator.client import held, launch
+from coordinator.client.connecting.programs import HOOK_FAILED, Call, filled_plugin
+from coordinator.client.hook import HELD_UNTOLD
+from coordinator.client.settings import Settings, write_private
 from tests.claude_code.test_deciding import rules
 from tests.dialects import opencode as recording
 from tests.dialects.agent import Agent, recorded
-from tests.served import KEYS, Served
+from tests.patience import until
+from tests.served import KEYS, Served, children_of
 
 NODE = shutil.which("node")
 pytestmark = [pytest.mark.served, pytest.mark.skipif(NODE is None, reason="Node is not installed")]
@@ -32,30 +38,65 @@ class OpenCode(Agent):
 
 
 @pytest.fixture
-def opencode(served: Served) -> OpenCode:
+def opencode(served: Served, tmp_path: Path) -> OpenCode:
+    connect(tmp_path, served.url)
     return OpenCode(served)
 
 
-def drive(home: Path, steps: list[dict[str, Any]], **environment: str) -> list[dict[str, Any]]:
+def drive(home: Path, steps: list[dict[str, Any]], **how: Any) -> list[dict[str, Any]]:
     """Run the plugin through these steps with this home; return what came of each."""
+    return results(start(home, steps, **how))
+
+
+def start(
+    home: Path,
+    steps: list[dict[str, Any]],
+    *,
+    wait: int = 590,
+    program: Sequence[str] | None = None,
+    **environment: str,
+) -> subprocess.Popen[str]:
+    """Start OpenCode, as far as the plugin sees it, with this home and these steps.
+
+    `wait` is for how many seconds a call may wait, `program` what the plugin calls instead of ours.
+    """
     copy = home / "plugin.mjs"
-    copy.write_bytes(PLUGIN.read_bytes())
+    ours = (sys.executable, "-I", "-S", launch.__file__, "--settings", str(file_of(home)))
+    text = filled_plugin(PLUGIN.read_text(), "opencode", Call(tuple(program or ours), ""))
+    copy.write_text(text.replace("const WAIT_SECONDS = 590", f"const WAIT_SECONDS = {wait}"))
     assert NODE
-    ran = subprocess.run(
+    process = subprocess.Popen(
         [NODE, str(HERE / "drive_plugin.mjs")],
-        input=json.dumps({"plugin": str(copy), "steps": steps}),
         env={"HOME": str(home), **environment},
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
-        check=False,
     )
-    assert ran.returncode == 0, ran.stderr
-    return [json.loads(line) for line in ran.stdout.splitlines()]
+    assert process.stdin
+    process.stdin.write(json.dumps({"plugin": str(copy), "steps": steps}))
+    process.stdin.close()
+    process.stdin = None
+    return process
 
 
-def connected(opencode: OpenCode) -> dict[str, str]:
-    return {"SIGNALBOX_URL": opencode.served.url, "SIGNALBOX_KEY": KEYS["agent"]}
+def results(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    """Return what came of each step once it has ended."""
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def file_of(home: Path) -> Path:
+    """Return the file that says how this home is connected."""
+    return home / ".config" / "signalbox" / "client.json"
+
+
+def connect(home: Path, url: str, key: str = KEYS["agent"], **agents: Any) -> None:
+    """Write that file, as `signalbox connect` does."""
+    remembered = {"HOME": str(home)}
+    content = {"url": url, "key": key, "agents": agents, "environment": remembered}
+    write_private(str(file_of(home)), json.dumps(content).encode())
 
 
 def push(opencode: OpenCode, call_id: str = "call_1") -> dict[str, Any]:
@@ -87,9 +128,7 @@ def test_the_recorded_sessions_are_told_as_the_plugin_is_handed_them(
         elif line["t"] in {"chat.message", "tool.before"}:
             name = line["t"].replace("tool.before", "tool.execute.before")
             steps.append({"call": name, "input": given["i"], "output": given["o"]})
-    drive(
-        tmp_path, [*steps, {"call": "settle"}, {"call": "dispose"}, {"call": "settle"}], **connected(opencode)
-    )
+    drive(tmp_path, [*steps, {"call": "dispose"}])
     assert sorted(opencode.told("e.event_type, e.tool_name"), key=str) == [
         *[("message", None)] * 3,
         *[("model_request", None)] * 2,
@@ -109,7 +148,7 @@ def test_a_held_call_is_thrown_out_when_denied_and_runs_as_edited_when_approved(
     rules(opencode.served, {"tool": "bash", "pattern": "git push", "verdict": "ask"})
     steps = [push(opencode, "one"), push(opencode, "two")]
     with ThreadPoolExecutor(1) as pool:
-        running: Future[list[dict[str, Any]]] = pool.submit(drive, tmp_path, steps, **connected(opencode))
+        running: Future[list[dict[str, Any]]] = pool.submit(drive, tmp_path, steps)
         opencode.decide(opencode.pending(), "denied", reason="No.")
         edited = {"edited": "git push --dry-run", "edited_field": "command"}
         opencode.decide(opencode.pending(), "approved", **edited)
@@ -139,14 +178,13 @@ def test_a_permission_that_it_asks_for_is_answered_here_but_not_a_second_time(
     let_go = drive(
         tmp_path,
         [push(opencode), {"call": "event", "input": {"event": again}}, {"call": "replies"}],
-        **connected(opencode),
     )[-1]["replies"]
     assert let_go == [
         {"path": {"id": opencode.session, "permissionID": "per_2"}, "body": {"response": "once"}}
     ]
     with ThreadPoolExecutor(1) as pool:
         steps = [{"call": "event", "input": {"event": asked}}, {"call": "replies"}]
-        running: Future[list[dict[str, Any]]] = pool.submit(drive, tmp_path, steps, **connected(opencode))
+        running: Future[list[dict[str, Any]]] = pool.submit(drive, tmp_path, steps)
         opencode.decide(opencode.pending(), "denied")
         (reply,) = running.result(60)[-1]["replies"]
     assert reply == {
@@ -155,18 +193,30 @@ def test_a_permission_that_it_asks_for_is_answered_here_but_not_a_second_time(
     }
 
 
+def kept(home: Path) -> list[Path]:
+    """Return the hooks that wait to be sent."""
+    return sorted((home / ".local/state/signalbox").glob("*/spool/[0-9]*"))
+
+
+def prompted(opencode: OpenCode, text: str = "Push it.", message: str = "msg_1") -> dict[str, Any]:
+    """Return the step in which a person prompts it."""
+    parts = [{"type": "text", "text": text}]
+    output = {"message": {"id": message}, "parts": parts}
+    return {"call": "chat.message", "input": {"sessionID": opencode.session}, "output": output}
+
+
 def test_no_call_runs_while_the_server_is_away_unless_its_person_wants_that(
     opencode: OpenCode, tmp_path: Path
 ) -> None:
-    (held,) = drive(tmp_path, [push(opencode)], SIGNALBOX_URL=nobody())
-    assert held["error"].startswith("Signalbox must decide this call, but")
-    file = tmp_path / ".config" / "signalbox" / "client.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(json.dumps({"url": nobody(), "key": "sbx_x", "agents": {"opencode": {"hold": False}}}))
-    file.chmod(0o600)
+    connect(tmp_path, nobody())
+    (held_back,) = drive(tmp_path, [push(opencode)], wait=3)
+    assert "cannot be reached" in held_back["error"]
+    assert HELD_UNTOLD in held_back["error"]
+    connect(tmp_path, nobody(), opencode={"hold": False})
     (let_go,) = drive(tmp_path, [push(opencode)])
     assert let_go["output"]["args"]["command"] == "git push"
-    file.chmod(0o644)
+    assert let_go["ms"] < 5_000
+    file_of(tmp_path).chmod(0o644)
     (broken,) = drive(tmp_path, [push(opencode)])
     assert "chmod 600" in broken["error"]
 
@@ -174,12 +224,10 @@ def test_no_call_runs_while_the_server_is_away_unless_its_person_wants_that(
 def test_the_connected_file_goes_before_variables_that_a_project_can_set(
     opencode: OpenCode, tmp_path: Path
 ) -> None:
-    file = tmp_path / ".config" / "signalbox" / "client.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(json.dumps({"url": nobody(), "key": "sbx_x", "agents": {}}))
-    file.chmod(0o600)
-    (denied,) = drive(tmp_path, [push(opencode)], **connected(opencode))
-    assert denied["error"].startswith("Signalbox must decide this call, but")
+    connect(tmp_path, nobody())
+    variables = {"SIGNALBOX_URL": opencode.served.url, "SIGNALBOX_KEY": KEYS["agent"]}
+    (denied,) = drive(tmp_path, [push(opencode)], **variables, PYTHONPATH="/", wait=3)
+    assert HELD_UNTOLD in denied["error"]
 
 
 def test_what_is_held_is_known_at_its_next_start_though_the_server_is_away(
@@ -191,18 +239,16 @@ def test_what_is_held_is_known_at_its_next_start_though_the_server_is_away(
         "input": {"tool": "read", "sessionID": opencode.session, "callID": "call_2"},
         "output": {"args": {"filePath": "/home/dev/notes"}},
     }
-    drive(tmp_path, [read], **connected(opencode))
+    drive(tmp_path, [read])
     known = known_by(tmp_path, opencode.served.url)
     assert held.load(str(known), "opencode") == [["hold", "[!a]ash|w*"]]
-    assert stat.S_IMODE((known / "held-opencode.json").stat().st_mode) == 0o600
-    away = {"SIGNALBOX_URL": nobody(), "SIGNALBOX_KEY": KEYS["agent"]}
-    shutil.copytree(known, known_by(tmp_path, away["SIGNALBOX_URL"]))
-    ran, denied = drive(tmp_path, [read, push(opencode)], **away)
+    away = nobody()
+    shutil.copytree(known, known_by(tmp_path, away))
+    connect(tmp_path, away)
+    ran, denied = drive(tmp_path, [read, push(opencode)], wait=3)
     assert ran["output"] == read["output"]
-    assert ran["ms"] < 2_000
-    assert denied["error"].startswith("Signalbox must decide this call, but")
-    (known_by(tmp_path, away["SIGNALBOX_URL"]) / "held-opencode.json").write_text("[[")
-    assert "error" in drive(tmp_path, [read], **away)[0]
+    assert ran["ms"] < 5_000
+    assert "A rule in Signalbox holds such calls for certain" in denied["error"]
 
 
 def known_by(home: Path, url: str) -> Path:
@@ -211,10 +257,76 @@ def known_by(home: Path, url: str) -> Path:
     return home / ".local" / "state" / "signalbox" / folder
 
 
-def test_a_key_that_is_not_valid_holds_every_call_and_without_a_connection_it_does_nothing(
+def test_a_key_that_is_not_valid_holds_every_call_and_so_does_a_missing_connection(
     opencode: OpenCode, tmp_path: Path
 ) -> None:
-    (refused,) = drive(tmp_path, [push(opencode)], SIGNALBOX_URL=opencode.served.url, SIGNALBOX_KEY="sbx_no")
-    assert "it answered 401" in refused["error"]
-    (idle,) = drive(tmp_path, [push(opencode)])
-    assert idle["known"] is False
+    connect(tmp_path, opencode.served.url, "sbx_no")
+    (refused,) = drive(tmp_path, [push(opencode)])
+    assert "401" in refused["error"]
+    file_of(tmp_path).unlink()
+    (unconnected,) = drive(tmp_path, [push(opencode)])
+    assert "run `signalbox connect`" in unconnected["error"]
+
+
+def test_a_call_whose_hook_is_killed_or_is_not_there_does_not_run(opencode: OpenCode, tmp_path: Path) -> None:
+    rules(opencode.served, {"tool": "bash", "pattern": "git push", "verdict": "ask"})
+    process = start(tmp_path, [push(opencode)])
+    opencode.pending()
+    for child in children_of(process.pid):
+        os.kill(child, signal.SIGKILL)
+    (killed,) = results(process)
+    assert killed["error"] == HOOK_FAILED
+    (gone,) = drive(tmp_path, [push(opencode)], program=["/nowhere/signalbox"])
+    assert gone["error"].startswith(HOOK_FAILED)
+    assert "ENOENT" in gone["error"]
+    (babble,) = drive(tmp_path, [push(opencode)], program=[sys.executable, "-c", "print('Go on.')"])
+    assert babble["error"].startswith(HOOK_FAILED)
+
+
+def test_what_could_not_be_sent_is_sent_later_in_order_and_nothing_waits_for_it(
+    serve: Any, tmp_path: Path
+) -> None:
+    served = serve()
+    connect(tmp_path, served.url)
+    opencode = OpenCode(served)
+    served.stop()
+    steps = [prompted(opencode, "First.", "msg_1"), prompted(opencode, "Second.", "msg_2")]
+    answers = drive(tmp_path, [*steps, {"call": "dispose"}])
+    assert all(answer["ms"] < 1_000 for answer in answers[:2])
+    until(lambda: len(kept(tmp_path)) == 3)
+    served.start()
+    drive(tmp_path, [prompted(opencode, "Third.", "msg_3"), {"call": "dispose"}])
+    until(lambda: len(opencode.told("e.id")) == 5)
+    told = [
+        (kind, content and json.loads(content)[0]["text"])
+        for kind, content in opencode.told("e.event_type, e.content")
+    ]
+    assert told == [
+        ("message", "First."), ("message", "Second."), ("session_stop", None),
+        ("message", "Third."), ("session_stop", None),
+    ]  # fmt: skip
+    assert not kept(tmp_path)
+
+
+def test_its_sessions_end_with_it_though_it_is_killed(opencode: OpenCode, tmp_path: Path) -> None:
+    rules(opencode.served, {"tool": "bash", "pattern": "git push", "verdict": "ask"})
+    process = start(tmp_path, [prompted(opencode), push(opencode)])
+    opencode.pending()
+    until(lambda: opencode.told("e.id"))
+    process.kill()
+    process.wait()
+    until(lambda: ("session_stop",) in opencode.told("e.event_type"))
+    asked = "SELECT status FROM permission_requests"
+    until(lambda: ("pending",) not in opencode.served.sql(asked))
+
+
+def test_a_wait_ends_where_its_turn_is_stopped(opencode: OpenCode, tmp_path: Path) -> None:
+    rules(opencode.served, {"tool": "bash", "pattern": "git push", "verdict": "ask"})
+    idle = {"type": "session.idle", "id": "evt_9", "properties": {"sessionID": opencode.session}}
+    stop = {"call": "event", "input": {"event": idle}}
+    process = start(
+        tmp_path, [{**push(opencode), "alone": True}, {"call": "file", "path": str(tmp_path / "asked")}, stop]
+    )
+    opencode.pending()
+    (tmp_path / "asked").touch()
+    assert [one.get("error") for one in results(process) if "error" in one] == [HOOK_FAILED]

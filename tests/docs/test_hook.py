@@ -20,7 +20,7 @@ SECTION = " ".join(
     "said",
     [
         f"at most {spool.MOST_HOOKS:,} hooks, {spool.MOST_BYTES >> 20} MB and a week",
-        f"{HOOK_AGENTS['claude-code'].timeout} s for Claude Code and Codex",
+        f"{HOOK_AGENTS['claude-code'].timeout} s for Claude Code, Codex and OpenCode",
         f"{HOOK_AGENTS['gemini'].timeout} s for Gemini CLI, {HOOK_AGENTS['goose'].timeout} s for the others",
         "`signalbox hook AGENT`",
         "`--timeout SECONDS`",
@@ -36,7 +36,7 @@ def test_the_numbers_and_names_are_those_of_the_code(said: str) -> None:
 def test_words_stand_for_the_numbers_that_they_name() -> None:
     assert (spool.HOOK_KEPT_FOR, hook.UNREACHED_FOR) == (7 * 86_400, 60)
     assert hook.QUICK_END < 1
-    assert HOOK_AGENTS["claude-code"].timeout == HOOK_AGENTS["codex"].timeout
+    assert {HOOK_AGENTS[name].timeout for name in ("claude-code", "codex", "opencode")} == {600}
     assert {HOOK_AGENTS[name].timeout for name in ("copilot", "cursor", "goose")} == {30}
     assert "hook" in COMMANDS
 

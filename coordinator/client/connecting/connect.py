@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
 
 from coordinator.client import hook_agents, launch, settings
-from coordinator.client.connecting import files, plans, record, talk, trial
+from coordinator.client.connecting import files, plans, programs, record, talk, trial
 from coordinator.client.connecting.files import FileRefused
 from coordinator.client.connecting.plans import Change, UserHome
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Agent, Call
@@ -121,11 +120,7 @@ def former(known: Settings | None, agent: str) -> Call | None:
 
 def _chosen(names: Sequence[str], place: UserHome) -> list[Agent]:
     # What `signalbox hook` does not know, it would block.
-    known = {
-        name: agent
-        for name, agent in CONNECTABLE_AGENTS.items()
-        if agent.plugin or name in hook_agents.HOOK_AGENTS
-    }
+    known = {name: agent for name, agent in CONNECTABLE_AGENTS.items() if name in hook_agents.HOOK_AGENTS}
     for name in names:
         if name not in known:
             raise CommandStopped(f"There is no agent {name!r}. Known agents: {', '.join(known)}.")
@@ -154,9 +149,13 @@ def _changes(
 ) -> list[Change]:
     plugin = None
     if agent.plugin:
-        plugin = talk.request(call.url, f"/hooks/{agent.name}/plugin.js").decode("utf-8", "replace")
-        path = json.dumps(os.path.abspath(settings.settings_path()))
-        plugin = plugin.replace('const CONNECTED_FILE = ""', f"const CONNECTED_FILE = {path}", 1)
+        plugin = talk.request(call.url, f"/hooks/{agent.plugin_of}/plugin.js").decode("utf-8", "replace")
+        try:
+            plugin = programs.filled_plugin(plugin, agent.name, call)
+        except ValueError:
+            raise CommandStopped(
+                f"Signalbox at {call.url} is older than this program. Update it there, then try again."
+            ) from None
     return plans.to_connect(agent, call, place, kept, plugin=plugin, former=former(known, agent.name))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -91,11 +92,12 @@ class Agent:
 
     `programs` on the PATH and folders in `signs` (`home` unless told otherwise) show that it is on this machine.
     `file` are the settings that are merged into, below that folder, where it has some; `wanted` says with what,
-    `lines` which files get lines for its telemetry, `own` which are ours alone, and `plugin` where the file that the
-    server makes goes. `trial` makes the hooks of a session that begins and ends, by its id and folder. `afterwards`
-    is what a person must do, `switches` are settings that turn hooks off: (file, path, the value that does);
-    `project_switches` are those of a project's own files, and `from_projects` says what a project can do against the
-    hooks, and what holds against that. `mcp` is how the agent is given the gateway, in the file `mcp_file`.
+    `lines` which files get lines for its telemetry, `own` which are ours alone, and `plugin` where the server's
+    plugin file goes, which was made for `plugin_of` (this agent, or the one that it is a fork of). `trial` makes the
+    hooks of a session that begins and ends, by its id and folder. `afterwards` is what a person must do, `switches`
+    are settings that turn hooks off: (file, path, the value that does); `project_switches` are those of a project's
+    own files, and `from_projects` says what a project can do against the hooks, and what holds against that. `mcp` is
+    how the agent is given the gateway, in the file `mcp_file`.
     """
 
     name: str
@@ -113,6 +115,7 @@ class Agent:
     project_switches: tuple[tuple[str, tuple[str, ...], Any], ...] = ()
     from_projects: str = ""
     plugin: str | None = None
+    plugin_of: str = "opencode"
     mcp: Callable[[Call], Wanted | TomlTable | YamlEntry] | None = None
     mcp_file: str | None = None
     trial: Callable[[str, str], list[dict[str, Any]]] | None = None
@@ -140,6 +143,19 @@ class Agent:
             return True
         places = environment.get("PATH", "").split(os.pathsep)
         return any(os.access(os.path.join(p, one), os.X_OK) for p in places if p for one in self.programs)
+
+
+def filled_plugin(text: str, agent: str, call: Call) -> str:
+    """Return the plugin file for an agent, with the words by which it calls us.
+
+    Raises ValueError where the file has no place for them: an older server made it.
+    """
+    for name, value in (("AGENT", agent), ("HOOK_PROGRAM", list(call.program))):
+        place = re.search(rf"^const {name} = (.*?) //", text, re.MULTILINE)
+        if place is None:
+            raise ValueError(name)
+        text = text[: place.start(1)] + json.dumps(value) + text[place.end(1) :]
+    return text
 
 
 # --- entries ----------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import socket
 import urllib.error
 import urllib.request
 from contextlib import suppress
-from email.message import Message
 from typing import Any
 
 from coordinator.client.connection import Address
@@ -32,31 +31,20 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def request(url: str, path: str, key: str = "", body: Any = None) -> bytes:
-    """Return the body of the answer to a GET, or to a POST of `body` as JSON. Raises Failed."""
-    content, _ = _request(url, path, key, body)
-    return content
-
-
-def tell(url: str, agent: str, key: str, hook: Any) -> str | None:
-    """Post an agent's hook; return which calls are held for certain, as the server says it. Raises Failed."""
-    _, headers = _request(url, f"/hooks/{agent}", key, hook)
-    return headers.get("X-Signalbox-Held")
-
-
 def greets(url: str, key: str) -> None:
     """Check that the MCP gateway lets the key in. Raises Failed."""
     about = {"name": "signalbox-connect", "version": "1"}
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": about}
     body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    answer, _ = _request(url, "/mcp", key, body, accept="application/json, text/event-stream")
+    answer = request(url, "/mcp", key, body, accept="application/json, text/event-stream")
     if b'"protocolVersion"' not in answer:
         raise Failed(f"{url}/mcp is not an MCP server: it answered something else.")
 
 
-def _request(
-    url: str, path: str, key: str, body: Any, *, accept: str = "application/json"
-) -> tuple[bytes, Message]:
+def request(
+    url: str, path: str, key: str = "", body: Any = None, *, accept: str = "application/json"
+) -> bytes:
+    """Return the body of the answer to a GET, or to a POST of `body` as JSON. Raises Failed."""
     headers = {"Accept": accept, "User-Agent": "signalbox-connect"}
     if key:
         headers["Authorization"] = f"Bearer {key}"
@@ -66,7 +54,7 @@ def _request(
     asked = urllib.request.Request(url + path, data=data, headers=headers)  # noqa: S310 - http or https, see address()
     try:
         with _opener(url).open(asked, timeout=ANSWER_WAIT_SECONDS) as answer:
-            return answer.read(LARGEST), answer.headers
+            return bytes(answer.read(LARGEST))
     except urllib.error.HTTPError as refusal:
         with refusal:
             raise Failed(_words(refusal), refusal.code) from None

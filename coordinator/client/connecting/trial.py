@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.client import held
 from coordinator.client.connecting import talk
 from coordinator.client.connecting.programs import QUICK, Agent, Call
-from coordinator.client.settings import Settings
 
 SESSION_WAIT_SECONDS = 10.0  # seconds for a session to appear
 
@@ -39,10 +37,7 @@ def run(agent: Agent, call: Call, url: str, key: str) -> Iterator[Step]:
     yield step
     if step.works and agent.trial is not None:
         payloads = agent.trial(mark, os.getcwd())
-        if agent.plugin:  # a program of the agent's own runs it: this is what it posts
-            step = _try("Post what the plugin posts", lambda: _posts(agent, url, key, payloads))
-        else:
-            step = _try("Run the hook's command", lambda: _hooks(agent, call, payloads))
+        step = _try("Run the hook's command", lambda: _hooks(agent, call, payloads))
         yield step
         if step.works:
             yield _try("Find it as a session", lambda: _found(url, key, mark))
@@ -76,14 +71,6 @@ def _hooks(agent: Agent, call: Call, payloads: list[dict[str, Any]]) -> str:
             said = ran.stderr.decode("utf-8", "replace").strip()[-300:]
             raise ValueError(f"It ended with {ran.returncode}: {said}")
     return call.hook(agent.name, QUICK)
-
-
-def _posts(agent: Agent, url: str, key: str, payloads: list[dict[str, Any]]) -> str:
-    for payload in payloads:
-        told = talk.tell(url, agent.name, key, payload)
-        if told is not None:  # known from its first start on, then, also where the server is away
-            held.keep(Settings(url, key).folder, agent.name, told)
-    return f"{url}/hooks/{agent.name}"
 
 
 def _found(url: str, key: str, mark: str) -> str:
