@@ -28,6 +28,7 @@ from coordinator.errors import Invalid
 from coordinator.importing.lines import BROKEN, ImportedEvent, ImportedLine, NotUnderstood
 from coordinator.importing.transcripts import Transcript
 from coordinator.lib import instants
+from coordinator.sessions.reports import TURN_END
 
 COMMANDS = frozenset({"exec_command", "shell", "shell_command", "container.exec", "local_shell"})
 # What Codex tells the model of itself, in a person's place; newer versions mark it (`provenance`).
@@ -332,7 +333,7 @@ def _event(reader: Reader, payload: dict[str, Any], record: Record) -> Events:
     elif kind == "thread_name_updated":
         reader.title = text_in(payload, "thread_name") or reader.title
     elif kind == "turn_aborted":
-        yield record.event("turn_aborted", "aborted", reason=text_in(payload, "reason"))
+        yield record.event(TURN_END, "aborted", reason="cancelled")
     elif kind == "error":
         yield record.event("api_error", "error", error=text_in(payload, "message") or in_words(payload))
 

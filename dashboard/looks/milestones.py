@@ -1,10 +1,11 @@
 """How points of a session look in its timeline: that it or a run began or ended, a turn, a request to the model.
 
-An event of a type that is not here is shown with its own name.
+An event of a type that is not here is shown with its own name, as words; its details have the name as it was sent.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from coordinator.actions import notes
@@ -12,6 +13,9 @@ from coordinator.actions.transcripts import READ_FROM
 from coordinator.sessions.timeline import StoredValue, TimelineEvent
 
 MOST_OF_A_NOTE = 300  # characters in its line
+MOST_OF_A_NAME = 100  # characters of a type that nobody knows
+_METHOD = re.compile(r'"(?:method|sessionUpdate)":\s{0,9}"([\w/.:-]{1,100})"')
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
 _MILESTONES = {
     "session_start": ("play", "Session started", "busy"),
     "run_start": ("play", "Run started", "busy"),
@@ -19,6 +23,15 @@ _MILESTONES = {
     "api_error": ("st-warning", "The model did not answer", "bad"),
     "unreadable_hook": ("st-warning", "A hook could not be read", "bad"),
     "hooks_lost": ("st-warning", "Some earlier hooks could not be recorded", "bad"),
+    "SubagentStart": ("play", "Sub-agent started", "calm"),
+    "SubagentStop": ("st-check", "Sub-agent ended", "calm"),
+    "PreCompact": ("st-info", "The conversation is being compacted", "calm"),
+    "PreCompress": ("st-info", "The conversation is being compacted", "calm"),
+    "PostCompact": ("st-info", "Conversation compacted", "calm"),
+    "turn_aborted": ("st-stop", "Turn ended: interrupted", "calm"),
+    "managed_settings_resolved": ("st-info", "The agent read its managed settings", "calm"),
+    "permission_mode_changed": ("st-info", "Permission mode changed", "calm"),
+    "mcp_server_connection": ("st-info", "Connection to an MCP server", "calm"),
 }
 
 
@@ -67,10 +80,30 @@ def _note(event: TimelineEvent) -> str:
     return f"Note from {event.reason or 'somebody'}: {' '.join(shown.split())}"
 
 
+def _agent_message(event: TimelineEvent) -> str:
+    """Return which message of the agent's own protocol it is, in words."""
+    held = event.tool_input.value if event.tool_input else None
+    told = held if isinstance(held, dict) else {}
+    name = told.get("method") or told.get("sessionUpdate")
+    if not isinstance(name, str):
+        found = _METHOD.search(str(told.get("message", ""))[:2_000])
+        name = found[1] if found else ""
+    return f"Message of the agent: {in_words(name).lower()}" if name else "Message of the agent"
+
+
+def in_words(name: str) -> str:
+    """Return an identifier as words: `_auth/status_update` is "Auth status update"."""
+    words = " ".join(
+        word if word.isupper() else word.lower() for word in _WORD.findall(name[:MOST_OF_A_NAME])
+    )
+    return f"{words[:1].upper()}{words[1:]}" or name[:MOST_OF_A_NAME]
+
+
 # Icon, words, and tone where it does not follow from whether it failed.
 _WORDS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
     "turn_end": ("st-check", _turn_ended, ""),
     "mode_changed": ("st-info", lambda event: f"Mode changed: {_to(event)}", "calm"),
+    "agent_message": ("st-info", _agent_message, ""),
     "agent_failed": ("st-warning", lambda _: "The agent failed", "bad"),
     "model_request": ("st-dot", _asked, ""),
     "permission_request": ("approvals", lambda event: f"Asked for permission: {event.tool_name}", "warn"),
@@ -86,6 +119,12 @@ _OF_OURS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
 }
 
 
+def is_known(event: TimelineEvent) -> bool:
+    """Say whether there are words of ours for an event of this type."""
+    known = _OF_OURS if event.source == notes.SOURCE else _WORDS
+    return event.event_type in known or event.event_type in {*_MILESTONES, "session_stop", "run_completed"}
+
+
 def milestone_of(event: TimelineEvent) -> tuple[str, str, str]:
     """Return the icon, the words and the tone of an event that is a point of the session, not a call or message."""
     spoken = _OF_OURS.get(event.event_type) if event.source == notes.SOURCE else _WORDS.get(event.event_type)
@@ -95,7 +134,9 @@ def milestone_of(event: TimelineEvent) -> tuple[str, str, str]:
     if event.event_type in _MILESTONES:
         return _MILESTONES[event.event_type]
     if event.event_type not in {"session_stop", "run_completed"}:
-        return "st-info", event.event_type, "bad" if event.error else "calm"
+        # Nobody's own type reads like what Signalbox itself tells.
+        name = event.event_type if event.event_type in _OF_OURS else in_words(event.event_type)
+        return "st-info", name, "bad" if event.error else "calm"
     what = "Session" if event.event_type == "session_stop" else "Run"
     words = [event.reason or "", f"exit {event.exit_code}" if event.exit_code else ""]
     tail = " · ".join(word for word in words if word)

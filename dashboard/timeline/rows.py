@@ -31,7 +31,7 @@ from coordinator.sessions.timeline import (
     TimelineEvent,
 )
 from dashboard.looks import Look, Part, look_of
-from dashboard.looks.milestones import milestone_of
+from dashboard.looks.milestones import is_known, milestone_of
 from dashboard.looks.parts import (
     MOST_FACTS,
     is_image,
@@ -222,8 +222,10 @@ class ShownRow:
         """What an event of a type that we do not know holds."""
         event = self.event
         held: dict[str, Any] = {"tool": event.tool_name, "reason": event.reason, "error": event.error}
-        if self.milestone[1] != event.event_type:
+        if is_known(event):
             held = {}
+        elif self.milestone[1] != event.event_type:
+            held["event"] = event.event_type
         for name in JSON_COLUMNS:
             stored = getattr(event, name)
             if stored is not None:

@@ -222,7 +222,7 @@ def rows_since(timeline: Timeline, events: list[TimelineEvent], session: Session
         if start and start.id not in here:
             end, passed = pairs.end_of[start.id], pairs.passed.get(start.id)
             completed.append(CallRow(start.place, start, end, may_run=False, passed=passed))
-    completed += _refused_with(events, timeline, here)
+    completed += _ended_with(events, timeline, here)
     ended = _ended_turns(_waiting(events, pairs), session)
     errors = [event for event in events if event.error is not None]
     return ArrivedRows(
@@ -276,17 +276,23 @@ def _ended_turns(calls: Iterable[TimelineEvent], session: Session) -> set[str]:
     return {prompt_id for prompt_id in ended if prompt_id}
 
 
-def _refused_with(events: list[TimelineEvent], timeline: Timeline, here: set[int]) -> Iterable[CallRow]:
-    """Yield earlier calls that were refused, as the ends of their turns among `events` tell."""
+def _ended_with(events: list[TimelineEvent], timeline: Timeline, here: set[int]) -> Iterable[CallRow]:
+    """Yield earlier calls that get no result any more, as the ends of turns among `events` tell: some were refused."""
+    ends = [event for event in events if _ends_calls(event)]
+    if not ends:
+        return
+    well = {end.prompt_id for end in ends if end.event_type == TURN_END and end.error is None}
     plain = timeline.seen_through()
-    for end in events:
-        if end.event_type != TURN_END or end.error is not None or end.prompt_id is None:
-            continue
-        window = plain.before(end.place, REACH)
-        calls = _waiting(window.events, pair_window(plain, window)) if window.events else []
-        for call in calls:
-            if call.id not in here and call.prompt_id == end.prompt_id and _may_be_refused(call):
-                yield CallRow(call.place, call, None, may_run=False, refused=True)
+    window = plain.before(ends[-1].place, REACH)
+    for call in _waiting(window.events, pair_window(plain, window)) if window.events else []:
+        if call.id not in here:
+            refused = _may_be_refused(call) and call.prompt_id in well
+            yield CallRow(call.place, call, None, may_run=False, refused=refused)
+
+
+def _ends_calls(event: TimelineEvent) -> bool:
+    """Say whether no call that began before the event is told to end any more (`_over_until`)."""
+    return event.event_type in CATEGORIES["lifecycle"] or (event.role == "user" and event.subagent is None)
 
 
 def _over_until(
