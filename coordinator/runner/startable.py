@@ -19,7 +19,9 @@ class Known:
     `needs` are the programs that must be on the PATH, the one to start first; `names` tells programs of them to the
     first in a variable. `passes` are the variables that it may have of the runner's; one that ends in `*` begins so.
     `asks` are the modes in which a person is asked, the preferred one first; empty: its settings say, not its modes.
-    `opens_once_a_minute`: a conversation that it opens twice within one minute of the clock is lost.
+    `opens_once_a_minute`: a conversation that it opens twice within one minute of the clock is lost. `brings` is the
+    package beside the program to start that brings the agent itself, and the field of it that says its version;
+    `instead` is the variable that names another program in its place.
     """
 
     name: str
@@ -31,6 +33,8 @@ class Known:
     passes: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()
     opens_once_a_minute: bool = False
+    brings: tuple[str, str] | None = None
+    instead: str = ""
 
 
 KNOWN = (
@@ -41,6 +45,8 @@ KNOWN = (
         "npm install -g @agentclientprotocol/claude-agent-acp",
         passes=("ANTHROPIC_*", "CLAUDE_*", "DISABLE_AUTOUPDATER", "AWS_*", "CLOUD_ML_REGION"),
         asks=("default", "plan"),
+        brings=("@anthropic-ai/claude-agent-sdk", "claudeCodeVersion"),
+        instead="CLAUDE_CODE_EXECUTABLE",
     ),
     Known(
         "codex",
@@ -142,7 +148,7 @@ def _named(name: str, said: AgentOptions, path: str | None) -> tuple[Agent | Non
         name,
         said.title or (known.title if known else name),
         (program, *said.command[1:]),
-        _version(program),
+        _version_of(known, program, path) if known else _version(program),
         said.env,
         (*(known.passes if known else ()), *said.passes),
         known.asks if known else (),
@@ -158,12 +164,11 @@ def _known(known: Known, said: AgentOptions, path: str | None) -> tuple[Agent | 
     told = {name: shutil.which(program, path=path) for name, program in known.names.items()}
     env = {name: program for name, program in told.items() if program and name not in os.environ}
     program = str(programs[known.needs[0]])
-    version = _version(shutil.which(known.needs[-1], path=path) or program)
     return Agent(
         known.name,
         said.title or known.title,
         (program, *known.arguments),
-        version,
+        _version_of(known, program, path),
         {**env, **said.env},
         (*known.passes, *said.passes),
         known.asks,
@@ -172,14 +177,30 @@ def _known(known: Known, said: AgentOptions, path: str | None) -> tuple[Agent | 
     ), ""
 
 
-def _version(program: str) -> str:
-    """Return the version that the package around a program says, without starting it; "" where none does."""
+def _version_of(known: Known, program: str, path: str | None) -> str:
+    """Return the version of the agent itself, not of an adapter that speaks for it; "" where nobody says it."""
+    if known.instead and (other := os.environ.get(known.instead)):
+        return _version(other)
+    if known.brings is not None:
+        package, field_name = known.brings
+        return _version(program, os.path.join("node_modules", package), field_name)
+    if len(known.needs) > 1:
+        own = shutil.which(known.needs[-1], path=path)
+        return _version(own) if own else ""
+    return _version(program)
+
+
+def _version(program: str, beside: str = "", field_name: str = "version") -> str:
+    """Return the version that the package around a program says, without starting it; "" where none does.
+
+    `beside`: the package lies there, seen from the program's folder or one around it.
+    """
     folder = os.path.dirname(os.path.realpath(program))
-    for _ in range(4):
+    for _ in range(6 if beside else 4):
         try:
-            with open(os.path.join(folder, "package.json"), "rb") as file:
+            with open(os.path.join(folder, beside, "package.json"), "rb") as file:
                 told: Any = json.loads(file.read(1 << 20))
-            version = told.get("version") if isinstance(told, dict) else None
+            version = told.get(field_name) if isinstance(told, dict) else None
             if isinstance(version, str):
                 return version[:40]
         except (OSError, ValueError, RecursionError):

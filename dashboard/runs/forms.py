@@ -8,6 +8,7 @@ from django import forms
 
 from coordinator.models import Blueprint, Session
 from coordinator.runs.blueprints import brought_agents
+from coordinator.runs.demands import PROPERTIES
 from dashboard.frame.kept_choices import KeptChoiceField, offer
 from dashboard.runs.offers import Offered
 
@@ -31,11 +32,16 @@ class DemandsForm(forms.Form):
         data = self.cleaned_data
         tags = [tag.strip() for tag in data["tags"].split(",") if tag.strip()]
         named = {name: data[name] for name in ("hostname", "executor_profile") if data[name]}
+        named = self.demands_of_runner() | named
         if forked := Session.objects.filter(pk=data.get("fork_of") or None).first():
             # Its agent's memory is where it ran.
             known = {"hostname": forked.hostname, "executor_profile": forked.executor_profile}
             named = {name: value for name, value in known.items() if value} | named
         return {**named, "tags": tags} if named or tags else None
+
+    def demands_of_runner(self) -> dict[str, Any]:
+        """Return what only the chosen runner is; nothing where any will do."""
+        return {}
 
 
 class ResumeForm(DemandsForm):
@@ -55,6 +61,11 @@ class StartForm(DemandsForm):
 
     agent = forms.ChoiceField(
         required=False, label="Agent", help_text="The agents that online runners can drive."
+    )
+    runner = forms.ChoiceField(
+        required=False,
+        label="Runner",
+        help_text="Several runners are online. Any of them that can takes the run.",
     )
     worktree = forms.BooleanField(
         required=False,
@@ -84,6 +95,7 @@ class StartForm(DemandsForm):
 
     field_order = (
         "agent",
+        "runner",
         "project_dir",
         "prompt",
         "worktree",
@@ -107,7 +119,12 @@ class StartForm(DemandsForm):
         offer(self, "agent_name", [("", "No blueprint"), *((name, name) for name in names)])
 
     # Those that are asked first; the others stand behind a fold.
-    FIRST = ("agent", "project_dir", "prompt", "worktree")
+    FIRST = ("agent", "runner", "project_dir", "prompt", "worktree")
+
+    def demands_of_runner(self) -> dict[str, Any]:
+        """Return what only the chosen runner is; nothing where any will do."""
+        runner = self.offered.by_id.get(self.cleaned_data.get("runner") or "")
+        return {name: getattr(runner, name) for name in PROPERTIES} if runner is not None else {}
 
     def _offer(self) -> None:
         """Offer what online runners have."""
@@ -116,6 +133,11 @@ class StartForm(DemandsForm):
         agents.choices = [("", "Any agent"), *self.offered.agents]
         if not self.offered.agents:
             del self.fields["agent"]
+        runner = self.fields["runner"]
+        assert isinstance(runner, forms.ChoiceField)
+        runner.choices = [("", "Any runner"), *self.offered.names]
+        if self.offered.runners < 2:
+            del self.fields["runner"]
         if not self.offered.worktrees:
             del self.fields["worktree"]
         self.fields["project_dir"].widget.attrs["list"] = "offered-directories"

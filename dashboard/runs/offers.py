@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from django.utils import timezone
@@ -15,13 +16,38 @@ MOST_OFFERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """Agents as (name, title with version and hosts), directories, and agents that some machine has not."""
+    """Agents as (name, title with version and hosts), directories, and agents that some machine has not.
+
+    `by_id` are the runners by id, `names` what tells each of them from the others.
+    """
 
     agents: list[tuple[str, str]]
     directories: list[str]
     missing: list[tuple[str, str]]
     worktrees: bool
-    runners: int
+    by_id: dict[str, Runner]
+
+    @property
+    def runners(self) -> int:
+        """How many runners offer agents."""
+        return len(self.by_id)
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        """Each runner's id and name: its host, and its directory and profile where the host has several."""
+        per_host = Counter(one.hostname for one in self.by_id.values())
+        per_folder = Counter((one.hostname, one.project_dir) for one in self.by_id.values())
+        return [
+            (
+                runner_id,
+                _name(
+                    one,
+                    with_folder=per_host[one.hostname] > 1,
+                    with_profile=per_folder[one.hostname, one.project_dir] > 1,
+                ),
+            )
+            for runner_id, one in self.by_id.items()
+        ][:MOST_OFFERS]
 
     @classmethod
     def now(cls) -> Offered:
@@ -48,8 +74,17 @@ class Offered:
             list(directories)[:MOST_OFFERS],
             [one for one in missing.items() if one[0] not in known][:MOST_OFFERS],
             any(isinstance(one, dict) and one.get("worktrees") is True for one in found.values()),
-            len(found),
+            {one.pk: one for one in online if one.pk in found},
         )
+
+
+def _name(runner: Runner, *, with_folder: bool, with_profile: bool) -> str:
+    words = [
+        runner.hostname,
+        f"in {runner.project_dir}" if with_folder else "",
+        f"({runner.executor_profile})" if with_profile else "",
+    ]
+    return " ".join(filter(None, words))
 
 
 def _listed(hosts: list[str]) -> str:

@@ -77,6 +77,39 @@ def test_agents_are_found_and_those_that_are_missing_say_how_to_get_them(tmp_pat
     assert "codex-acp" in lacking["codex"], "codex without its adapter is not enough"
 
 
+@pytest.mark.parametrize("is_nested", [True, False])
+def test_an_adapter_s_version_is_not_its_agent_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_nested: bool
+) -> None:
+    monkeypatch.delenv("CLAUDE_CODE_EXECUTABLE", raising=False)
+    adapter = tmp_path / "node_modules/@agentclientprotocol/claude-agent-acp"
+    sdk = (adapter if is_nested else tmp_path) / "node_modules/@anthropic-ai/claude-agent-sdk"
+    other = tmp_path / "other"
+    for folder, told in (
+        (adapter, {"version": "0.101.0"}),
+        (sdk, {"version": "0.3.332", "claudeCodeVersion": "2.1.332"}),
+        (other, {"version": "2.1.197"}),
+    ):
+        (folder / "dist").mkdir(parents=True)
+        (folder / "package.json").write_text(json.dumps(told))
+        (folder / "dist/index.js").write_text("#!/bin/sh\n")
+        (folder / "dist/index.js").chmod(0o755)
+    (tmp_path / "claude-agent-acp").symlink_to(adapter / "dist/index.js")
+    (tmp_path / "codex-acp").symlink_to(adapter / "dist/index.js")
+    (tmp_path / "codex").write_text("#!/bin/sh\n")
+    (tmp_path / "codex").chmod(0o755)
+
+    def versions() -> dict[str, str]:
+        return {one.name: one.version for one in startable.find({}, str(tmp_path))[0]}
+
+    assert versions() == {"claude": "2.1.332", "codex": ""}
+    monkeypatch.setenv("CLAUDE_CODE_EXECUTABLE", str(other / "dist/index.js"))
+    assert versions()["claude"] == "2.1.197"
+    (sdk / "package.json").write_text("{}")
+    monkeypatch.delenv("CLAUDE_CODE_EXECUTABLE")
+    assert versions()["claude"] == ""
+
+
 def test_a_directory_is_allowed_by_where_it_really_is(tmp_path: Path) -> None:
     inside, outside = tmp_path / "in", tmp_path / "inside-too-by-its-name"
     inside.mkdir()
