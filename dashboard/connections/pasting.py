@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.client.connecting import toml_block, yaml_block
+from coordinator.client.connecting import toml_tables, yaml_entries
 from coordinator.client.connecting.merging import Wanted
-from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Agent, Call, TomlTable, YamlEntry
+from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Agent, Call
+from coordinator.client.connecting.toml_tables import TomlTable
+from coordinator.client.connecting.yaml_entries import YamlEntry
 from coordinator.client.settings import KEY_VARIABLE, URL_VARIABLE
 from coordinator.dialects.claude_settings import settings_for
 from coordinator.mcp.names import GATEWAY
@@ -93,21 +95,14 @@ def _gateway(agent: Agent, call: Call) -> Block | None:
         wanted, place = agent.mcp(call), agent.mcp_file
         place = place if place.startswith("~/") else f"~/{agent.home}/{place}"
         if isinstance(wanted, TomlTable):
-            return Block(place, _plain(toml_block.put_in("", wanted.table, wanted.values)), True)
+            return Block(place, toml_tables.written(wanted).rstrip(), True)
         if isinstance(wanted, YamlEntry):
-            return Block(place, _plain(yaml_block.put_in("", wanted.table, wanted.values)), True)
+            return Block(place, yaml_entries.written(wanted).rstrip(), True)
         return Block(place, _json(_nested(wanted.values)), True)
     if agent.file and agent.wanted:
         servers = {path: one for path, one in agent.wanted(call).values.items() if GATEWAY in path}
         return Block(f"~/{agent.home}/{agent.file}", _json(_nested(servers)), True) if servers else None
     return None
-
-
-def _plain(text: str) -> str:
-    """Return a block without the lines by which `signalbox disconnect` finds it."""
-    return "\n".join(
-        line for line in text.splitlines() if line.strip() not in {toml_block.BEGIN, toml_block.END}
-    )
 
 
 def _nested(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
@@ -139,13 +134,14 @@ def _managed(agent: Agent, call: Call) -> str:
 
 def _blocks(agent: Agent, call: Call) -> list[Block]:
     blocks = [Block(f"~/{agent.home}/{own.path}", own.content.rstrip(), False) for own in agent.own(call)]
-    lines = agent.lines(call)
     if agent.file and agent.wanted:
-        # The others' telemetry needs no line of its own, or takes more than pasting.
-        value = _settings(agent.wanted(call), telemetry=bool(lines))
+        # Claude Code's telemetry takes more than pasting; others' needs none here.
+        value = _settings(agent.wanted(call), telemetry=False)
         blocks.append(Block(f"~/{agent.home}/{agent.file}", json.dumps(value, indent=2), True))
-    for one in lines:
-        blocks.append(Block(f"~/{agent.home}/{one.path}", "\n".join(one.lines), True, one.secret != ""))
+    if agent.telemetry:
+        table = agent.telemetry(call)
+        text = toml_tables.written(table).rstrip()
+        blocks.append(Block(f"~/{agent.home}/{agent.mcp_file}", text, True, table.secret != ""))
     return blocks
 
 

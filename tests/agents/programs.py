@@ -47,6 +47,7 @@ PACKAGES = {
         "@anthropic-ai/claude-code", "2.1.332", "@anthropic-ai/claude-code-linux-*/claude"
     ),
     "codex": Package("@openai/codex", "~0.169.0", "@openai/codex-linux-*/vendor/*/bin/codex"),
+    "codex-newest": Package("@openai/codex", "0.171.0", "@openai/codex-linux-*/vendor/*/bin/codex"),
     # Node 20 runs it, too, at half as much again.
     "gemini": Package("@google/gemini-cli", "~0.61.0", "@google/gemini-cli/bundle/gemini.js", 22),
     # The build that runs on any machine; "opencode-ai" would install two.

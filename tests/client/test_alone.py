@@ -1,4 +1,4 @@
-"""The program that runs beside agents is light: nothing but the standard library, and little of that."""
+"""The program that runs beside agents is light: the standard library, and for editing settings two packages more."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ import pytest
 from tests.served import ROOT
 
 MODULES = sorted(Path(ROOT, "coordinator/client").rglob("*.py"))
+EDITORS = {
+    "toml_tables": {"tomlkit"},
+    "yaml_entries": {"yaml"},
+}  # what a module may import where it edits a file
 
 
 def imports_of(path: Path) -> set[str]:
@@ -27,7 +31,7 @@ def imports_of(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
 def test_it_needs_the_standard_library_alone(path: Path) -> None:
-    allowed = sys.stdlib_module_names | {"coordinator"}
+    allowed = sys.stdlib_module_names | {"coordinator"} | EDITORS.get(path.stem, set())
     assert {name for name in imports_of(path) if name.partition(".")[0] not in allowed} == set()
     ours = {name for name in imports_of(path) if name.partition(".")[0] == "coordinator"}
     assert {
@@ -49,6 +53,14 @@ def loaded_by(code: str) -> set[str]:
         check=True,
     )
     return set(done.stdout.split())
+
+
+def test_no_editor_is_loaded_before_a_file_is_edited() -> None:
+    """They run where only the standard library is: an agent without TOML or YAML is connected there all the same."""
+    loaded = loaded_by(
+        "import coordinator.client.connecting.connect, coordinator.client.connecting.disconnect"
+    )
+    assert {"tomlkit", "yaml"} & loaded == set()
 
 
 def test_the_package_itself_loads_nothing() -> None:

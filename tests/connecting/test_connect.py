@@ -257,7 +257,7 @@ def test_what_holds_the_key_can_be_read_by_its_owner_alone(machine: Path) -> Non
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600, path
     assert settings.load().key == KEY
     holding = {name: mode for name, (content, mode) in everything(machine).items() if KEY.encode() in content}
-    assert sorted(holding) == [".codex/config.toml", ".gemini/.env"]  # they take it from nowhere else
+    assert sorted(holding) == [".codex/config.toml"]  # it takes the key from nowhere else
     assert {stat.S_IMODE(mode) for mode in holding.values()} == {0o600}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.client.connecting import connect, talk, toml_block
+from coordinator.client.connecting import connect, talk
 from tests.connecting.homes import PROGRAM, URL, connected, disconnected, everything, machine, written
 from tests.people import signed_in
 
@@ -81,7 +81,6 @@ def test_where_the_agent_wrote_meanwhile_only_ours_is_taken_out(machine: Path, a
 
 
 GOOSE = ".config/goose/config.yaml"
-MARKS = toml_block.BEGIN, toml_block.END
 MINE = "  mine:\n    enabled: true\n"
 ENTRY = f"""  signalbox:
     enabled: true
@@ -98,11 +97,9 @@ ENTRY = f"""  signalbox:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("", f"{MARKS[0]}\nextensions:\n{ENTRY}{MARKS[1]}\n"),
-        (
-            f"a: 1\nextensions:\n{MINE}b: 2",
-            f"a: 1\nextensions:\n  {MARKS[0]}\n{ENTRY}  {MARKS[1]}\n{MINE}b: 2",
-        ),
+        ("", f"extensions:\n{ENTRY}"),
+        (f"a: 1\nextensions:\n{MINE}b: 2", f"a: 1\nextensions:\n{ENTRY}{MINE}b: 2"),
+        ("a: 1  # mine\n# all\n", f"a: 1  # mine\n# all\nextensions:\n{ENTRY}"),
         ("extensions: {}\n", None),
         ("{extensions: {}}\n", None),
         ("extensions:\n  signalbox:\n    cmd: theirs\n", None),
@@ -131,9 +128,7 @@ def test_each_agents_page_has_the_gateway_to_paste_as_connect_writes_it(machine:
     assert "sbx_" not in shown, "no key stands in it"
     assert connected(agent) == 0
     if agent == "goose":
-        wrote = [
-            line for line in (machine / GOOSE).read_text().splitlines() if not line.lstrip().startswith("#")
-        ]
+        wrote = (machine / GOOSE).read_text().splitlines()
         assert shown.splitlines() == [line.replace(PROGRAM, "signalbox") for line in wrote]
         return
     path, (group, name), wanted = PLACES[agent]

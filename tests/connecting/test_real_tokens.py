@@ -1,7 +1,8 @@
-"""Real agents, connected by the command, send their tokens; disconnected, their settings are as they were."""
+"""Real agents, connected by the command, send their tokens, and none is kept up where the server is away."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from pathlib import Path
@@ -18,7 +19,6 @@ pytestmark = [pytest.mark.served, pytest.mark.real_agent]
 SETTINGS = {
     "claude-code": ".claude/settings.json",
     "codex": ".codex/config.toml",
-    "gemini": ".gemini/settings.json",
 }
 TOLD = (
     "SELECT count(*) FROM event_context c JOIN sessions s ON s.session_id = c.session_id"
@@ -61,6 +61,32 @@ def test_its_tokens_arrive_once_it_is_connected(served: Served, agent: str, tmp_
         }
         assert machine.run("disconnect").returncode == 0
         assert settings.read_bytes() == before
+    finally:
+        if run is not None:
+            run.close()
+        home.close()
+
+
+def test_gemini_cli_is_neither_slow_nor_loud_while_the_server_is_away(served: Served, tmp_path: Path) -> None:
+    """Its exporter, which older versions set up, took 9 s for this and printed three stack traces."""
+    programs.needed("gemini")
+    home = Home("gemini", tmp_path)
+    machine, run = Machine(tmp_path / "machine", home.path), None
+    try:
+        words = ("connect", "gemini", "--url", served.url, "--yes", "--key-file", "-")
+        assert machine.run(*words, given=f"{KEYS['agent']}\n").returncode == 0
+        connection = home.path / ".config" / "signalbox" / "client.json"
+        known = json.loads(connection.read_text())
+        known["agents"]["gemini"]["hold"] = False  # no rule holds a call
+        connection.write_text(json.dumps({**known, "url": "http://127.0.0.1:9"}))
+        began = time.monotonic()
+        run = home.starts("echo hello")
+        run.ended()
+        took, output = time.monotonic() - began, run.output()
+        assert "Done." in output
+        assert "    at " not in output
+        assert "ECONNREFUSED" not in output
+        assert took < 7.5, f"{took:.1f} s: {output}"
     finally:
         if run is not None:
             run.close()

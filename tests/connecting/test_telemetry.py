@@ -1,7 +1,8 @@
-"""Connecting also has Codex and Gemini CLI send their telemetry here, and gives way to what is set up already."""
+"""Connecting also has Codex send its telemetry here, and gives way to what is set up already."""
 
 from __future__ import annotations
 
+import json
 import stat
 import tomllib
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.client.connecting import connect, jsonc
-from coordinator.client.connecting.lines import MARK
+from coordinator.client.connecting.toml_tables import MARK
 from tests.connecting.homes import (
     ABSENT,
     GEMINI,
@@ -29,8 +30,6 @@ ODD = {
     "codex without an end of line": (CODEX, MINE),
     "codex with a table": (CODEX, f"{MINE}\n\n# that is all\n"),
     "codex without any": (CODEX, ABSENT),
-    "gemini with variables": (GEMINI_ENV, "GEMINI_API_KEY=1\n"),
-    "gemini without any": (GEMINI_ENV, ABSENT),
 }
 
 
@@ -53,8 +52,8 @@ def test_the_key_is_in_files_that_their_owner_alone_can_read_and_gone_afterwards
     assert everything(machine) == before
 
 
-def test_they_send_logs_and_traces_here_over_http(machine: Path) -> None:
-    codex, gemini = written(machine, CODEX, MINE), written(machine, GEMINI, "{}")
+def test_codex_sends_logs_and_traces_here_over_http(machine: Path) -> None:
+    codex = written(machine, CODEX, MINE)
     connected()
     otel = tomllib.loads(codex.read_text())["otel"]
     for name, signal in (("exporter", "logs"), ("trace_exporter", "traces")):
@@ -64,11 +63,51 @@ def test_they_send_logs_and_traces_here_over_http(machine: Path) -> None:
             {"Authorization": f"Bearer {KEY}"},
         )
     assert otel["log_user_prompt"] is True
-    assert jsonc.loads(gemini.read_text())["telemetry"] == {
-        "enabled": True, "target": "local", "otlpEndpoint": URL, "otlpProtocol": "http",
-    }  # fmt: skip
-    variables = (machine / GEMINI_ENV).read_text()
-    assert f'OTEL_EXPORTER_OTLP_HEADERS="Authorization=Bearer%20{KEY}"' in variables
+
+
+FORMER = f"""{{
+  "telemetry": {{
+    "enabled": true,
+    "target": "local",
+    "otlpEndpoint": "{URL}",
+    "otlpProtocol": "http"
+  }}
+}}
+"""
+FORMER_ENV = f"""GEMINI_API_KEY=1
+
+{MARK}
+OTEL_EXPORTER_OTLP_HEADERS="Authorization=Bearer%20{KEY}"
+"""
+
+
+def test_gemini_cli_is_given_no_exporter_and_loses_that_of_an_older_version(
+    machine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gemini, env = written(machine, GEMINI, "{}"), machine / GEMINI_ENV
+    connected()
+    assert "telemetry" not in gemini.read_text()
+    assert not env.exists()
+    gemini.write_text(jsonc.put(gemini.read_text(), ["telemetry"], json.loads(FORMER)["telemetry"]))
+    env.write_text(FORMER_ENV)
+    capsys.readouterr()
+    assert connect.run(["--check"]) == 1
+    assert '-    "otlpEndpoint"' in capsys.readouterr().out
+    connected()
+    assert "telemetry" not in gemini.read_text()
+    assert env.read_text() == "GEMINI_API_KEY=1\n"
+    assert connect.run(["--check"]) == 0
+    disconnected()
+    assert (jsonc.loads(gemini.read_text()), env.read_text()) == ({}, "GEMINI_API_KEY=1\n")
+
+
+def test_telemetry_of_gemini_that_goes_elsewhere_stays(machine: Path) -> None:
+    mine = FORMER.replace(URL, "http://otel.example:4318")
+    gemini = written(machine, GEMINI, mine)
+    connected()
+    assert jsonc.loads(gemini.read_text())["telemetry"] == json.loads(mine)["telemetry"]
+    disconnected()
+    assert gemini.read_text() == mine
 
 
 @pytest.mark.parametrize(
@@ -77,25 +116,18 @@ def test_they_send_logs_and_traces_here_over_http(machine: Path) -> None:
         (CODEX, '[otel]\nenvironment = "mine"\n', "[otel] is set there already"),
         (CODEX, 'otel.environment = "mine"\n', "[otel] is set there already"),
         (CODEX, "model = \n", "it is not TOML"),
-        (GEMINI_ENV, "export OTEL_EXPORTER_OTLP_HEADERS=a=b\n", "is set there already"),
-        (GEMINI, '{"telemetry": {"enabled": false}}', "sends its telemetry elsewhere"),
-        (".env", "GEMINI_API_KEY=1\n", "Gemini CLI would no longer read ~/.env"),
     ],
 )
 def test_what_is_set_up_already_stays_and_it_says_so(
     machine: Path, path: str, text: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written(machine, GEMINI, "{}")
     file = written(machine, path, text)
     before = file.read_text()
-    assert connected("codex" if path == CODEX else "gemini", "--no-gateway") == 0
+    assert connected("codex", "--no-gateway") == 0
     assert reason in capsys.readouterr().out
-    if path != GEMINI:
-        assert file.read_text() == before
+    assert file.read_text() == before
     keys = [content for content, _ in everything(machine).values() if KEY.encode() in content]
     assert keys == []
-    if path != CODEX:
-        assert "otlpEndpoint" not in (machine / GEMINI).read_text()
     assert connect.run(["--check"]) == 0
     disconnected()
     assert file.read_text() == before
@@ -115,7 +147,7 @@ def test_what_codex_writes_behind_our_lines_stays(machine: Path) -> None:
 def test_what_somebody_adds_to_our_table_stays_in_it(machine: Path) -> None:
     file = written(machine, CODEX, f"{MINE}\n")
     connected("codex")
-    file.write_text(file.read_text() + 'environment = "mine"\n')
+    file.write_text(file.read_text().replace("[otel]\n", '[otel]\nenvironment = "mine"\n'))
     disconnected()
     assert tomllib.loads(file.read_text())["otel"] == {"environment": "mine"}
 
@@ -124,26 +156,22 @@ def test_another_server_and_key_replace_the_former_ones(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = written(machine, CODEX, MINE)
-    written(machine, GEMINI, "{}")
     connected()
     other = URL.replace("127.0.0.1", "localhost")
     monkeypatch.setattr("coordinator.client.connecting.talk.exchange", lambda *_: "sbx_another")
     monkeypatch.setattr("coordinator.client.connecting.talk.opens", lambda *_: None)
     key = machine / ".config" / "key-of-the-test"
     assert connect.run(["--url", other, "--yes", "--key-file", str(key)]) == 0
-    texts = [path.read_text() for path in (file, machine / GEMINI, machine / GEMINI_ENV)]
-    assert [text.count(MARK) for text in texts] == [1, 0, 1]
-    assert URL not in "".join(texts)
-    assert [KEY in text for text in texts] == [False] * 3
-    assert [other in texts[0], other in texts[1], "sbx_another" in texts[2]] == [True] * 3
+    text = file.read_text()
+    assert text.count("[otel]") == 1
+    assert [URL in text, KEY in text, other in text, "sbx_another" in text] == [False, False, True, True]
 
 
-@pytest.mark.parametrize("path", [CODEX, GEMINI_ENV])
 @pytest.mark.parametrize("how", ["a file", "a folder", "a repository"])
 def test_no_key_is_written_through_a_link_or_into_a_repository(
-    machine: Path, path: str, how: str, capsys: pytest.CaptureFixture[str]
+    machine: Path, how: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, dotfiles = written(machine, path, "# mine\n"), machine / "dotfiles"
+    file, dotfiles = written(machine, CODEX, "# mine\n"), machine / "dotfiles"
     if how == "a repository":
         (file.parent / ".git").mkdir()
     elif how == "a folder":

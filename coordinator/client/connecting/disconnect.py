@@ -6,16 +6,13 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 
 from coordinator.client import settings
 from coordinator.client.connecting import plans, record, talk
-from coordinator.client.connecting.connect import KEY_MARK, WRONG, CommandStopped, former, visible
+from coordinator.client.connecting.connect import WRONG, CommandStopped, former, visible
 from coordinator.client.connecting.files import FileRefused
-from coordinator.client.connecting.lines import LinesWanted
-from coordinator.client.connecting.merging import Wanted
-from coordinator.client.connecting.plans import UserHome
-from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Call, TomlTable, YamlEntry
+from coordinator.client.connecting.plans import Entry, UserHome
+from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Call
 from coordinator.client.connecting.record import EditedFile
 from coordinator.client.settings import NotConnected, Settings
 
@@ -50,9 +47,7 @@ def _disconnect(names: Sequence[str], place: UserHome) -> int:
     if not leaving:
         raise CommandStopped("Nothing is connected here.")
     chosen = {path: one for path, one in kept.items() if one.agent in leaving}
-    plan = {
-        path: plans.to_disconnect(path, one, _wanted(path, one, known, place)) for path, one in chosen.items()
-    }
+    plan = {path: plans.to_disconnect(path, one, _entries(path, one, known)) for path, one in chosen.items()}
     plans.carry_out([change for change, _ in plan.values()], kept, connects=False)
     for path, (change, exact) in plan.items():
         sys.stdout.write(f"{place.shown(path)}: {_words(chosen[path], change, exact=exact)}\n")
@@ -62,20 +57,24 @@ def _disconnect(names: Sequence[str], place: UserHome) -> int:
     return 0
 
 
-def _wanted(
-    path: str, kept: EditedFile, known: Settings | None, place: UserHome
-) -> Wanted | LinesWanted | TomlTable | YamlEntry | None:
-    """Return what we put into a file; None where it is ours alone."""
+def _entries(path: str, kept: EditedFile, known: Settings | None) -> list[Entry]:
+    """Return what we put into a file; nothing where it is ours alone. The agent's folder may have moved since."""
     agent = CONNECTABLE_AGENTS.get(kept.agent)
     if agent is None:
-        return None
+        return []
     call = former(known, agent.name) or Call(("signalbox",), known.url if known else "")
-    for found in agent.lines(replace(call, key=call.key or KEY_MARK)):
-        if path.endswith(os.sep + found.path):
-            return found
-    if agent.mcp is not None and path == agent.mcp_path(place.home, place.environment):
-        return agent.mcp(call)
-    return agent.wanted(call) if agent.wanted else None
+    for lines in agent.former_lines:
+        if path.endswith(os.sep + lines.path):
+            return [lines]
+    if (
+        agent.mcp is not None
+        and agent.mcp_file
+        and os.path.basename(path) == os.path.basename(agent.mcp_file)
+    ):
+        return [*([agent.telemetry(call)] if agent.telemetry else []), agent.mcp(call)]
+    if agent.wanted is not None and agent.file and path.endswith(os.sep + agent.file):
+        return [agent.wanted(call)]
+    return []
 
 
 def _words(kept: EditedFile, change: plans.Change, *, exact: bool) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,10 @@ class Wanted:
 
     `hooks` is, by event, the entry to add to the list `hooks.EVENT`. `basics` are values that the file must have to
     be understood, set where they are missing. `values` go in together, by path, unless one of them is set to
-    something else already: then none does, and `given_way` says what that means.
+    something else already: then none does, and `given_way` says what that means. An object that stands at one of
+    these paths and `is_ours` is no such thing, whatever an agent added to it. `former_values` are what older versions
+    put in and this one takes out, if all of
+    them stand there.
     """
 
     agent: str
@@ -27,6 +31,8 @@ class Wanted:
     basics: Mapping[tuple[str, ...], Any] = field(default_factory=dict)
     values: Mapping[tuple[str, ...], Any] = field(default_factory=dict)
     given_way: str = ""
+    is_ours: Callable[[Mapping[str, Any]], bool] = lambda _value: False
+    former_values: Mapping[tuple[str, ...], Any] = field(default_factory=dict)
 
 
 def put_in(text: str, wanted: Wanted, former: Wanted | None = None) -> str:
@@ -43,12 +49,23 @@ def put_in(text: str, wanted: Wanted, former: Wanted | None = None) -> str:
     for event in {**wanted.hooks, **_events(text, wanted.agent)}:
         text = _put_in_event(text, event, wanted)
     for path, value in (former.values if former else {}).items():
-        if value != wanted.values.get(path) and _value(text, path) == _hashable(value):
+        if path not in wanted.values and _value(text, path) == _hashable(value):
             text = jsonc.remove(text, path)
-    if not gives_way(text, wanted):
+    text = _take_out_former(text, former or wanted, "")
+    if not gives_way(text, wanted, former):
         for path, value in wanted.values.items():
-            if _value(text, path) != _hashable(value):
-                text = jsonc.put(text, path, value)
+            text = _put_in_value(text, path, value)
+    return text
+
+
+def _put_in_value(text: str, path: tuple[str, ...], value: Any) -> str:
+    """Return the settings with the value; what an agent added to an object stays in it."""
+    node = jsonc.find(jsonc.parse(text), path)
+    if node is None or node.kind != "object" or not isinstance(value, Mapping):
+        return text if _value(text, path) == _hashable(value) else jsonc.put(text, path, value)
+    for name, inner in value.items():
+        if _value(text, (*path, name)) != _hashable(inner):
+            text = jsonc.put(text, (*path, name), inner)
     return text
 
 
@@ -60,9 +77,21 @@ def take_out(text: str, wanted: Wanted, before: str = "") -> str:
     for event in _events(text, wanted.agent):
         text = _take_out_of_event(text, event, wanted.agent)
     text = _without_empty(text, ("hooks",), before)
+    text = _take_out_former(text, wanted, before)
     for path, value in wanted.values.items():
-        if _value(text, path) == _hashable(value) != _value(before, path):
+        is_ours = _value(text, path) == _hashable(value) or _is_our_object(text, path, wanted)
+        if is_ours and _value(text, path) != _value(before, path):
             text = _without_empty(jsonc.remove(text, path), path[:-1], before)
+    return text
+
+
+def _take_out_former(text: str, wanted: Wanted, before: str) -> str:
+    """Return the settings without what older versions put in, where all of it still stands so."""
+    values = wanted.former_values
+    if all(_value(text, path) == _hashable(value) for path, value in values.items()):
+        for path, value in values.items():
+            if _value(before, path) != _hashable(value):
+                text = _without_empty(jsonc.remove(text, path), path[:-1], before)
     return text
 
 
@@ -71,6 +100,8 @@ def gives_way(text: str, wanted: Wanted, former: Wanted | None = None) -> bool:
     ours = former.values if former else {}
     return any(
         _value(text, path) not in {None, _hashable(value), _hashable(ours.get(path))}
+        and not _is_our_object(text, path, wanted)
+        and not (former and _is_our_object(text, path, former))
         for path, value in wanted.values.items()
     )
 
@@ -167,7 +198,7 @@ def _take_out_of_event(text: str, event: str, agent: str, *, keep_list: bool = F
 def _without_empty(text: str, path: tuple[str, ...], before: str) -> str:
     """Return the text without the object at the path where our entries left it empty."""
     node = jsonc.find(jsonc.parse(text), path) if path else None
-    if node is None or node.items or _has_words(text, node) or _value(before, path) == {}:
+    if node is None or node.items or _has_words(text, node) or _value(before, path) == _hashable({}):
         return text
     return jsonc.remove(text, path)
 
@@ -187,5 +218,12 @@ def _value(text: str, path: tuple[str, ...]) -> Any:
     return _hashable(node.plain()) if node is not None else None
 
 
+def _is_our_object(text: str, path: tuple[str, ...], wanted: Wanted) -> bool:
+    """Say whether an object of ours stands at the path, by what it calls."""
+    node = jsonc.find(jsonc.parse(text), path) if text.strip("\ufeff \t\r\n") else None
+    return node is not None and node.kind == "object" and wanted.is_ours(node.plain())
+
+
 def _hashable(value: Any) -> Any:
-    return value if isinstance(value, str | int | float | bool | None) else repr(value)
+    plain = isinstance(value, str | int | float | bool | None)
+    return value if plain else json.dumps(value, sort_keys=True)

@@ -6,21 +6,22 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any
 
-from coordinator.client.connecting import files, jsonc, lines, merging, record, toml_block, yaml_block
+from coordinator.client.connecting import files, jsonc, lines, merging, record, toml_tables, yaml_entries
 from coordinator.client.connecting.files import FileRefused, Found
 from coordinator.client.connecting.jsonc import Unreadable
-from coordinator.client.connecting.lines import LinesWanted
+from coordinator.client.connecting.lines import FormerLines
 from coordinator.client.connecting.merging import Wanted
-from coordinator.client.connecting.programs import TAKEN, Agent, Call, TomlTable, YamlEntry
+from coordinator.client.connecting.programs import TAKEN, Agent, Call
 from coordinator.client.connecting.record import EditedFile
-from coordinator.client.connecting.toml_block import BEGIN
+from coordinator.client.connecting.toml_tables import TomlTable
+from coordinator.client.connecting.yaml_entries import YamlEntry
 
+Entry = Wanted | FormerLines | TomlTable | YamlEntry
 OWNERS = 0o700
 _KEY = re.compile(r"sbx_[A-Za-z0-9_-]{6,}")
 
@@ -103,16 +104,13 @@ def to_connect(
     """
     folder, changes = agent.folder(place.home, place.environment), []
     former = former or call
-    if why_no_telemetry(agent, call, place, former):
-        call = replace(call, telemetry=False)
     if agent.file and agent.wanted:
         changes.append(
             _merged(os.path.join(folder, agent.file), agent.wanted(call), agent.wanted(former), kept)
         )
-    for own_lines in agent.lines(former if not call.telemetry else call):
-        path = os.path.join(folder, own_lines.path)
-        changes += _with_lines(path, own_lines, kept, wants=call.telemetry)
-    changes = _with_gateway(agent, (call, former), place, kept, changes)
+    for own_lines in agent.former_lines:
+        changes += _without_lines(os.path.join(folder, own_lines.path), own_lines, kept)
+    changes += _with_servers(agent, (call, former), place, kept)
     for own in agent.own(call):
         changes.append(_whole(agent, os.path.join(folder, own.path), own.content, kept))
     if agent.plugin and plugin is not None:
@@ -134,100 +132,126 @@ def _merged(path: str, wanted: Wanted, former: Wanted, kept: Mapping[str, Edited
         else:
             base = found.content
     except Unreadable as problem:
-        raise FileRefused(
-            f"{path} cannot be changed: {problem}. Fix that, then try again. Nothing was changed."
-        ) from None
+        raise _refusal(path, problem) from None
     return Change(wanted.agent, found, after, base)
 
 
-def _with_lines(
-    path: str, wanted: LinesWanted, kept: Mapping[str, EditedFile], *, wants: bool
-) -> list[Change]:
-    """Return the change of a file that is to hold our lines, or, where it no longer is to, that takes them out."""
+def _refusal(path: str, problem: Unreadable) -> FileRefused:
+    return FileRefused(f"{path} cannot be changed: {problem}. Fix that, then try again. Nothing was changed.")
+
+
+def _without_lines(path: str, former: FormerLines, kept: Mapping[str, EditedFile]) -> list[Change]:
+    """Return the change that takes an older version's lines out of a file."""
     found, before = files.read(path), kept.get(path)
-    rest = lines.take_out(found.text, wanted)
-    if not wants and (found.content is None or rest == found.text):
+    rest = lines.take_out(found.text, former)
+    if found.content is None or rest == found.text:
         return []
-    after = (lines.put_in(found.text, wanted) if wants else rest).encode()
-    if before is not None and (found.content is None or before.is_untouched(found.content)):
-        base = before.original
-    else:
-        base = rest.encode() if found.content is not None else None
-    return [Change(wanted.agent, found, after, base, wanted.secret if wants else "")]
+    if before is not None and before.is_untouched(found.content):
+        return [Change(former.agent, found, before.original, before.original, mode=before.mode)]
+    return [Change(former.agent, found, rest.encode(), rest.encode(), mode=before.mode if before else None)]
 
 
-def _with_gateway(
-    agent: Agent,
-    calls: tuple[Call, Call],
-    place: UserHome,
-    kept: Mapping[str, EditedFile],
-    changes: list[Change],
+def _with_servers(
+    agent: Agent, calls: tuple[Call, Call], place: UserHome, kept: Mapping[str, EditedFile]
 ) -> list[Change]:
-    """Return the changes with those that give the agent the gateway, or take it away; `calls` are new and former."""
+    """Return what gives the agent the gateway and the table of its telemetry, or takes them away.
+
+    `calls` are the new call and the former one.
+    """
     call, former = calls
     path = agent.mcp_path(place.home, place.environment)
     if path is None or agent.mcp is None:
-        return changes
+        return []
     wanted, was = agent.mcp(call), agent.mcp(former)
-    if isinstance(wanted, TomlTable | YamlEntry):
-        found = files.read(path)
-        begun = next((one for one in changes if one.found.path == path), None)
-        if begun is None and not call.gateway and BEGIN not in found.text:
-            return changes
-        begun = begun or Change(agent.name, found, found.content, found.content)
-        others = [one for one in changes if one.found.path != path]
-        return [*others, _with_table(begun, wanted, kept, wants=call.gateway)]
+    if isinstance(wanted, TomlTable):
+        assert isinstance(was, TomlTable)
+        entries: list[tuple[TomlTable | YamlEntry, TomlTable | YamlEntry, bool]] = []
+        # Telemetry comes first: `codex mcp add` drops comments before MCP servers, which may be a person's last ones.
+        if agent.telemetry:
+            sends = not why_no_telemetry(agent, call, place, former)
+            entries.append((agent.telemetry(call), agent.telemetry(former), sends))
+        return _with_entries(path, [*entries, (wanted, was, call.gateway)], kept)
+    if isinstance(wanted, YamlEntry):
+        assert isinstance(was, YamlEntry)
+        return _with_entries(path, [(wanted, was, call.gateway)], kept)
+    assert isinstance(was, Wanted)
     if call.gateway:
-        return [*changes, _merged(path, wanted, was if isinstance(was, Wanted) else wanted, kept)]
-    return [*changes, to_disconnect(path, kept[path], was)[0]] if path in kept else changes
+        return [_merged(path, wanted, was, kept)]
+    return [to_disconnect(path, kept[path], [was])[0]] if path in kept else []
 
 
-def _block_of(wanted: TomlTable | YamlEntry) -> ModuleType:
-    """Return what puts an entry of its kind into a file, and takes it out."""
-    return toml_block if isinstance(wanted, TomlTable) else yaml_block
+def _with_entries(
+    path: str,
+    entries: Sequence[tuple[TomlTable | YamlEntry, TomlTable | YamlEntry, bool]],
+    kept: Mapping[str, EditedFile],
+) -> list[Change]:
+    """Return the change of a file that is to hold these tables or entries, or, where one is not wanted, to lose it.
 
-
-def _with_table(
-    begun: Change, wanted: TomlTable | YamlEntry, kept: Mapping[str, EditedFile], *, wants: bool
-) -> Change:
-    """Return a change that puts our table behind what it does already, or takes it out."""
-    before = kept.get(begun.found.path)
-    text = (begun.after or b"").decode()
+    Each comes with what it was formerly, and whether it is wanted. A file that the agent cannot read is left alone.
+    """
+    found, before = files.read(path), kept.get(path)
+    if any(isinstance(wanted, TomlTable) for wanted, _, _ in entries) and not toml_tables.is_toml(found.text):
+        return []
+    after = base = found.text
     try:
-        block = _block_of(wanted)
-        after = block.put_in(text, wanted.table, wanted.values) if wants else block.take_out(text)
-        base = block.take_out((begun.base or b"").decode()).encode() if begun.base is not None else None
-    except Unreadable:  # the agent cannot read it either
-        return begun
-    if begun.found.content is None and not after:
-        return begun
-    if before is not None and before.is_untouched(begun.found.content):
-        base = before.original
-    return replace(begun, after=after.encode(), base=base)
+        for wanted, was, wants in entries:
+            without = take_out(take_out(base, wanted), was)
+            if not wants:
+                after = take_out(take_out(after, wanted), was)
+            elif not _is_taken(after, wanted):
+                after = put_in(after, wanted)
+            elif not _is_taken(after, was):
+                after = put_in(take_out(after, was), wanted)
+            base = without
+    except Unreadable as problem:
+        if isinstance(entries[0][0], YamlEntry):
+            return []
+        raise _refusal(path, problem) from None
+    if before is None and after == found.text == base:
+        return []  # nothing of ours is there, and nothing is wanted
+    if before is not None and (found.content is None or before.is_untouched(found.content)):
+        original = before.original
+    else:
+        original = base.encode() if found.content is not None else None
+    secret = "".join(one.secret for one, _, wants in entries if isinstance(one, TomlTable) and wants)
+    return [Change(entries[0][0].agent, found, after.encode(), original, secret)]
+
+
+def put_in(text: str, wanted: TomlTable | YamlEntry) -> str:
+    """Return the settings with a table or an entry. Raises Unreadable."""
+    return (
+        toml_tables.put_in(text, wanted)
+        if isinstance(wanted, TomlTable)
+        else yaml_entries.put_in(text, wanted)
+    )
+
+
+def take_out(text: str, wanted: TomlTable | YamlEntry) -> str:
+    """Return the settings without a table or an entry. Raises Unreadable."""
+    if isinstance(wanted, TomlTable):
+        return toml_tables.take_out(text, wanted)
+    return yaml_entries.take_out(text, wanted)
+
+
+def _is_taken(text: str, wanted: TomlTable | YamlEntry) -> bool:
+    if isinstance(wanted, TomlTable):
+        return toml_tables.is_taken(text, wanted)
+    return yaml_entries.is_taken(text, wanted)
 
 
 def why_no_telemetry(agent: Agent, call: Call, place: UserHome, former: Call | None = None) -> str:
     """Return why the agent's telemetry cannot come here though its hooks can, in words; "" where nothing is wrong."""
-    folder = agent.folder(place.home, place.environment)
-    if not call.telemetry or not agent.lines(call):
+    path = agent.mcp_path(place.home, place.environment)
+    if agent.telemetry is None or path is None:
         return ""
-    for wanted in agent.lines(call):
-        path = os.path.join(folder, wanted.path)
-        other = os.path.join(place.home, wanted.shadows) if wanted.shadows else None
-        found = files.read(path)
-        if wanted.secret and (reason := files.why_no_key(path, place.home)):
-            return f"{place.shown(path)} is left as it is: {reason}"
-        if reason := lines.why_not(found.text, wanted):
-            return f"{place.shown(path)} is left as it is: {reason}"
-        if other and found.content is None and os.path.exists(other):
-            return f"{place.shown(path)} is not made: {agent.title} would no longer read {place.shown(other)}"
-    if agent.file and agent.wanted:
-        path = os.path.join(folder, agent.file)
-        text = files.read(path).text
-        with suppress(Unreadable):  # whoever merges into it says so
-            if text.strip() and merging.gives_way(text, agent.wanted(call), agent.wanted(former or call)):
-                return f"{place.shown(path)} sends its telemetry elsewhere"
-    return ""
+    wanted = agent.telemetry(call)
+    if wanted.secret and (reason := files.why_no_key(path, place.home)):
+        return f"{place.shown(path)} is left as it is: {reason}"
+    text = files.read(path).text
+    reason = toml_tables.why_not(text, wanted)
+    if reason and former and not toml_tables.why_not(text, agent.telemetry(former)):
+        return ""
+    return f"{place.shown(path)} is left as it is: {reason}" if reason else ""
 
 
 def _whole(agent: Agent, path: str, content: str, kept: Mapping[str, EditedFile]) -> Change:
@@ -263,10 +287,15 @@ def notes_of(agent: Agent, call: Call, place: UserHome) -> list[str]:
             if text.strip() and merging.gives_way(text, wanted):
                 notes.append(f"{wanted.given_way[:1].upper()}{wanted.given_way[1:]}.")
     servers = agent.mcp_path(place.home, place.environment)
-    if call.gateway and servers is not None and agent.mcp is not None and _is_taken(servers, agent.mcp(call)):
+    if (
+        call.gateway
+        and servers is not None
+        and agent.mcp is not None
+        and _gives_way(servers, agent.mcp(call))
+    ):
         notes.append(f"{place.shown(servers)}: {TAKEN}.")
     with suppress(FileRefused):
-        if not notes and (reason := why_no_telemetry(agent, call, place)):
+        if reason := why_no_telemetry(agent, call, place):
             notes.append(f"{reason}. So Signalbox will not see {agent.title}'s tokens.")
     return notes
 
@@ -279,13 +308,12 @@ def _parents(folder: str) -> list[str]:
     return folders
 
 
-def _is_taken(path: str, wanted: Wanted | TomlTable | YamlEntry) -> bool:
+def _gives_way(path: str, wanted: Wanted | TomlTable | YamlEntry) -> bool:
     """Say whether somebody else's server has our name there."""
     with suppress(FileRefused, Unreadable):
         text = files.read(path).text
         if isinstance(wanted, TomlTable | YamlEntry):
-            block = _block_of(wanted)
-            return bool(block.stands(block.take_out(text), wanted.table))
+            return _is_taken(text, wanted)
         return bool(text.strip()) and merging.gives_way(text, wanted)
     return False
 
@@ -298,21 +326,21 @@ def _settings_in(path: str) -> Any:
     return None
 
 
-def to_disconnect(
-    path: str, kept: EditedFile, wanted: Wanted | LinesWanted | TomlTable | YamlEntry | None
-) -> tuple[Change, bool]:
+def to_disconnect(path: str, kept: EditedFile, wanted: Sequence[Entry]) -> tuple[Change, bool]:
     """Return what would change for a file to be without us, and whether it then is exactly what it was before.
 
-    `wanted` are the settings or lines that we put in; None for a file of our own. Raises FileRefused.
+    `wanted` are the entries that we put in; none for a file of our own. Raises FileRefused.
     """
     found = files.read(path)
     if found.content is None or kept.is_untouched(found.content) or found.content == kept.original:
         after, exact = (kept.original, True) if found.content is not None else (None, kept.original is None)
-    elif wanted is None:
+    elif not wanted:
         after, exact = None, False
     else:
         try:
-            text = _without(found.text, wanted, kept)
+            text = found.text
+            for one in wanted:
+                text = _without(text, one, kept)
         except Unreadable as problem:
             raise FileRefused(
                 f"{path} cannot be read: {problem}. Remove Signalbox's hooks by hand."
@@ -325,12 +353,10 @@ def to_disconnect(
     return change, exact
 
 
-def _without(text: str, wanted: Wanted | LinesWanted | TomlTable | YamlEntry, kept: EditedFile) -> str:
+def _without(text: str, wanted: Entry, kept: EditedFile) -> str:
     if isinstance(wanted, TomlTable | YamlEntry):
-        return str(_block_of(wanted).take_out(text))
-    if isinstance(wanted, LinesWanted) and wanted.is_toml:
-        text = toml_block.take_out(text)
-    if isinstance(wanted, LinesWanted):
+        return take_out(text, wanted)
+    if isinstance(wanted, FormerLines):
         return lines.take_out(text, wanted)
     return merging.take_out(text, wanted, _text(kept.original))
 

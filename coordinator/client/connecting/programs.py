@@ -12,11 +12,14 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.client.connecting.lines import LinesWanted
+from coordinator.client.connecting.lines import FormerLines
 from coordinator.client.connecting.merging import Wanted
+from coordinator.client.connecting.toml_tables import TomlTable
+from coordinator.client.connecting.yaml_entries import YamlEntry
 
 WAITING = 590  # seconds that a hook which holds a call may take; most agents' own limit is 600
 QUICK = 10  # seconds for one that only tells
@@ -33,24 +36,6 @@ Entries = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class TomlTable:
-    """A table of ours at the end of a TOML file."""
-
-    agent: str
-    table: tuple[str, ...]
-    values: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class YamlEntry:
-    """An entry of ours in a mapping of a YAML file."""
-
-    agent: str
-    table: tuple[str, ...]
-    values: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class OwnFile:
     """A file that is ours alone: its place below the agent's folder, and what it holds."""
 
@@ -62,14 +47,12 @@ class OwnFile:
 class Call:
     """How hooks call us: the program (its words), and which server's the telemetry is, with which key ("": none).
 
-    Without `telemetry` there is none for the agents whose settings must hold the key. With `gateway` the agent is
-    given Signalbox's MCP servers, too.
+    With `gateway` the agent is given Signalbox's MCP servers, too.
     """
 
     program: tuple[str, ...]
     url: str
     key: str = ""
-    telemetry: bool = True
     gateway: bool = False
 
     def hook(self, agent: str, seconds: float) -> str:
@@ -92,12 +75,13 @@ class Agent:
 
     `programs` on the PATH and folders in `signs` (`home` unless told otherwise) show that it is on this machine.
     `file` are the settings that are merged into, below that folder, where it has some; `wanted` says with what,
-    `lines` which files get lines for its telemetry, `own` which are ours alone, and `plugin` where the server's
-    plugin file goes, which was made for `plugin_of` (this agent, or the one that it is a fork of). `trial` makes the
-    hooks of a session that begins and ends, by its id and folder. `afterwards` is what a person must do, `switches`
-    are settings that turn hooks off: (file, path, the value that does); `project_switches` are those of a project's
-    own files, and `from_projects` says what a project can do against the hooks, and what holds against that. `mcp` is
-    how the agent is given the gateway, in the file `mcp_file`.
+    `telemetry` which table of the TOML file `mcp_file` sends its telemetry here, `former_lines` what older versions
+    wrote, `own` which files are ours alone, and `plugin` where the server's plugin file goes, which was made for
+    `plugin_of` (this agent, or the one that it is a fork of). `trial` makes the hooks of a session that begins and
+    ends, by its id and folder. `afterwards` is what a person must do, `switches` are settings that turn hooks off:
+    (file, path, the value that does); `project_switches` are those of a project's own files, and `from_projects` says
+    what a project can do against the hooks, and what holds against that. `mcp` is how the agent is given the gateway,
+    in the file `mcp_file`.
     """
 
     name: str
@@ -109,7 +93,8 @@ class Agent:
     variable: str | None = None
     file: str | None = None
     wanted: Callable[[Call], Wanted] | None = None
-    lines: Callable[[Call], list[LinesWanted]] = lambda _call: []
+    telemetry: Callable[[Call], TomlTable] | None = None
+    former_lines: tuple[FormerLines, ...] = ()
     own: Callable[[Call], list[OwnFile]] = lambda _call: []
     switches: tuple[tuple[str, tuple[str, ...], Any], ...] = ()
     project_switches: tuple[tuple[str, tuple[str, ...], Any], ...] = ()
@@ -211,24 +196,36 @@ def _codex(call: Call) -> Wanted:
     return Wanted("codex", _grouped("codex", call, CODEX_EVENTS))
 
 
-def _codex_lines(call: Call) -> list[LinesWanted]:
+def _codex_telemetry(call: Call) -> TomlTable:
     """Return what sends Codex's telemetry here; its settings fill in no variables, so they hold the key itself."""
-    headers = f', headers = {{ Authorization = "Bearer {call.key}" }}' if call.key else ""
 
-    def exporter(signal: str) -> str:
-        return f'{{ otlp-http = {{ endpoint = "{call.url}/v1/{signal}", protocol = "json"{headers} }} }}'
+    def exporter(signal: str) -> dict[str, Any]:
+        sends: dict[str, Any] = {"endpoint": f"{call.url}/v1/{signal}", "protocol": "json"}
+        if call.key:
+            sends["headers"] = {"Authorization": f"Bearer {call.key}"}
+        return {"otlp-http": sends}
 
-    lines = (
-        "[otel]",
-        f"exporter = {exporter('logs')}",
-        f"trace_exporter = {exporter('traces')}",
-        "log_user_prompt = true",
-    )
-    return [LinesWanted("codex", "config.toml", lines, "otel", call.key)] if call.telemetry else []
+    values = {"exporter": exporter("logs"), "trace_exporter": exporter("traces"), "log_user_prompt": True}
+
+    def is_ours(table: Mapping[str, Any]) -> bool:
+        return any(_sends_here(table.get(name), call.url) for name in ("exporter", "trace_exporter"))
+
+    return TomlTable("codex", ("otel",), values, is_ours, call.key, is_whole=False)
+
+
+def _sends_here(exporter: Any, url: str) -> bool:
+    """Say whether an exporter of Codex sends to Signalbox: to this address, or with a key of Signalbox's."""
+    sends = exporter.get("otlp-http") if isinstance(exporter, dict) else None
+    if not isinstance(sends, dict):
+        return False
+    headers = sends.get("headers")
+    key = headers.get("Authorization") if isinstance(headers, dict) else None
+    return str(sends.get("endpoint")).startswith(f"{url}/v1/") or str(key).startswith("Bearer sbx_")
 
 
 def _gemini(call: Call) -> Wanted:
-    values: dict[tuple[str, ...], Any] = {
+    """Return Gemini CLI's entries, without telemetry: its exporter holds up its end where the server is away."""
+    former: dict[tuple[str, ...], Any] = {
         ("telemetry", "enabled"): True,
         ("telemetry", "target"): "local",
         ("telemetry", "otlpEndpoint"): call.url,
@@ -237,8 +234,10 @@ def _gemini(call: Call) -> Wanted:
     return Wanted(
         "gemini",
         _grouped("gemini", call, GEMINI_EVENTS, unit=1000),
-        values=(values if call.telemetry else {}) | _gemini_mcp(call),
-        given_way=_ELSEWHERE,
+        values=_gemini_mcp(call),
+        given_way=TAKEN,
+        is_ours=_calls_gateway(call),
+        former_values=former,
     )
 
 
@@ -252,36 +251,58 @@ def _gemini_mcp(call: Call) -> dict[tuple[str, ...], Any]:
 # so that the key stands in no settings.
 
 
-def _mcp(agent: str, at: tuple[str, ...], server: Mapping[str, Any]) -> Wanted:
-    return Wanted(agent, {}, values={at: server}, given_way=TAKEN)
+def _mcp(agent: str, at: tuple[str, ...], server: Mapping[str, Any], call: Call) -> Wanted:
+    return Wanted(agent, {}, values={at: server}, given_way=TAKEN, is_ours=_calls_gateway(call))
+
+
+def _calls_gateway(call: Call) -> Callable[[Mapping[str, Any]], bool]:
+    """Return what says whether an MCP server in an agent's settings is the gateway, whichever version wrote it.
+
+    Agents write their settings anew, with members of their own and without our comments. What it starts tells.
+    """
+
+    def is_ours(server: Mapping[str, Any]) -> bool:
+        begins = server.get("command", server.get("cmd"))
+        words = begins if isinstance(begins, list) else [begins, *(server.get("args") or [])]
+        helper, ends = server.get("headersHelper"), " headers --mcp"
+        if isinstance(helper, str) and helper.endswith(ends):
+            with suppress(ValueError):
+                words = [*shlex.split(helper.removesuffix(ends)), "mcp"]
+        return words[-1:] == ["mcp"] and (
+            tuple(words[:-1]) == call.program
+            or any(str(word).replace(os.sep, "/").endswith("coordinator/client/launch.py") for word in words)
+        )
+
+    return is_ours
 
 
 def _claude_code_mcp(call: Call) -> Wanted:
     helper = shlex.join([*call.program, "headers", "--mcp"])
     server = {"type": "http", "url": f"{call.url}/mcp", "headersHelper": helper}
-    return _mcp("claude-code", ("mcpServers", "signalbox"), server)
+    return _mcp("claude-code", ("mcpServers", "signalbox"), server, call)
 
 
 def _codex_mcp(call: Call) -> TomlTable:
     program, *words = call.program
     values = {"command": program, "args": [*words, "mcp"], "tool_timeout_sec": MCP_SECONDS}
-    return TomlTable("codex", ("mcp_servers", "signalbox"), values)
+    return TomlTable("codex", ("mcp_servers", "signalbox"), values, _calls_gateway(call))
 
 
 def _opencode_mcp(call: Call) -> Wanted:
     server = {"type": "local", "command": [*call.program, "mcp"], "enabled": True}
-    return _mcp("opencode", ("mcp", "signalbox"), server)
+    return _mcp("opencode", ("mcp", "signalbox"), server, call)
 
 
 def _copilot_mcp(call: Call) -> Wanted:
     program, *words = call.program
     server = {"type": "local", "command": program, "args": [*words, "mcp"], "tools": ["*"]}
-    return _mcp("copilot", ("mcpServers", "signalbox"), server)
+    return _mcp("copilot", ("mcpServers", "signalbox"), server, call)
 
 
 def _cursor_mcp(call: Call) -> Wanted:
     program, *words = call.program
-    return _mcp("cursor", ("mcpServers", "signalbox"), {"command": program, "args": [*words, "mcp"]})
+    server = {"command": program, "args": [*words, "mcp"]}
+    return _mcp("cursor", ("mcpServers", "signalbox"), server, call)
 
 
 def _goose_mcp(call: Call) -> YamlEntry:
@@ -296,16 +317,7 @@ def _goose_mcp(call: Call) -> YamlEntry:
         "envs": {},
         "timeout": MCP_SECONDS,
     }
-    return YamlEntry("goose", ("extensions", "signalbox"), values)
-
-
-def _gemini_lines(call: Call) -> list[LinesWanted]:
-    """Return what gives Gemini CLI's telemetry its key: its settings have no place for headers."""
-    if not (call.telemetry and call.key):
-        return []
-    name = "OTEL_EXPORTER_OTLP_HEADERS"
-    lines = (f'{name}="Authorization=Bearer%20{call.key}"',)
-    return [LinesWanted("gemini", ".env", lines, name, call.key, shadows=".env")]
+    return YamlEntry("goose", ("extensions", "signalbox"), values, _calls_gateway(call))
 
 
 def _cursor(call: Call) -> Wanted:
@@ -461,7 +473,7 @@ CONNECTABLE_AGENTS: dict[str, Agent] = {
             variable="CODEX_HOME",
             file="hooks.json",
             wanted=_codex,
-            lines=_codex_lines,
+            telemetry=_codex_telemetry,
             mcp=_codex_mcp,
             mcp_file="config.toml",
             afterwards="Start Codex, enter /hooks and trust the new hooks: until then Codex skips them.",
@@ -486,7 +498,7 @@ CONNECTABLE_AGENTS: dict[str, Agent] = {
             home=".gemini",
             file="settings.json",
             wanted=_gemini,
-            lines=_gemini_lines,
+            former_lines=(FormerLines("gemini", ".env", "OTEL_EXPORTER_OTLP_HEADERS"),),
             afterwards=_RESTART.format("Gemini CLI"),
             switches=(
                 ("settings.json", ("hooksConfig", "enabled"), False),

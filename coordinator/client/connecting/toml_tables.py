@@ -1,0 +1,290 @@
+"""Tables of ours in somebody's TOML: put in, found again by what they hold, taken out. Pure: text in, text out.
+
+Programs that rewrite their settings move, drop and keep comments as they like. So a table is known as ours by its
+values alone, wherever it stands. `tomlkit` keeps what is not ours as it was written; it is loaded where something is
+changed, and nowhere else. After each edit the result is read again, and refused where it does not say exactly what it
+should.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from coordinator.client.connecting.jsonc import Unreadable
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+    from tomlkit.container import Container
+
+# What older versions wrote around their entries. Programs leave these lines anywhere, so they delimit nothing.
+BEGIN, END = "# signalbox: begin (`signalbox disconnect` takes this out)", "# signalbox: end"
+MARK = "# Signalbox's, put in by `signalbox connect` and taken out by `signalbox disconnect`:"
+_CUT = "\0"  # stands where a table was taken out; TOML cannot hold it
+_MARKS = re.compile(
+    rf"^[ \t]*(?:{'|'.join(map(re.escape, (BEGIN, END, MARK)))})[ \t]*(?:\r?\n|\Z)", re.MULTILINE
+)
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TomlTable:
+    """A table that a TOML file is to hold.
+
+    `is_ours` says whether a table that stands at the path was put in by us. `secret` is the key where it holds it: only
+    the file's owner may read it then. Without `is_whole` what others added to the table stays when ours goes.
+    """
+
+    agent: str
+    path: Path
+    values: Mapping[str, Any]
+    is_ours: Callable[[Mapping[str, Any]], bool]
+    secret: str = ""
+    is_whole: bool = True
+
+    @property
+    def name(self) -> str:
+        """The path as TOML writes it."""
+        return ".".join(self.path)
+
+
+def put_in(text: str, wanted: TomlTable) -> str:
+    """Return the settings with our table, once; the same text where it is there, or somebody else's is in its place.
+
+    Raises Unreadable where the settings are no TOML, or have no room for it.
+    """
+    known = _loaded(text)
+    value = _value(known, wanted.path)
+    if value is not None and not _is_ours(value, wanted):
+        return text
+    changed = {name: new for name, new in wanted.values.items() if value is None or value.get(name) != new}
+    if not changed:
+        return text
+    after = _appended(text, wanted) if value is None else _updated(text, wanted, changed)
+    holder = known
+    for name in wanted.path:
+        holder = holder.setdefault(name, {})
+        if not isinstance(holder, dict):
+            raise Unreadable(f"{wanted.name} cannot be added to it")
+    holder.update(changed)
+    return _verified(after, known)
+
+
+def take_out(text: str, wanted: TomlTable) -> str:
+    """Return the settings without our table and the comments of older versions. Raises Unreadable."""
+    known = _loaded(text)
+    value = _value(known, wanted.path)
+    if value is None or not _is_ours(value, wanted):
+        return text
+    others = {} if wanted.is_whole else {key: one for key, one in value.items() if key not in wanted.values}
+    document, mark = _parsed(without_marks(text))
+    _remove(document, wanted.path, None if not others else set(wanted.values))
+    after = mark + _without_cuts(document.as_string())
+    _forget(known, wanted.path, others)
+    return _verified(after, known)
+
+
+def without_marks(text: str) -> str:
+    """Return the text without the comments that older versions wrote around their entries."""
+    return _MARKS.sub("", text)
+
+
+def why_not(text: str, wanted: TomlTable) -> str:
+    """Return why our table cannot go into the settings, in words; "" where it can."""
+    try:
+        value = _value(_loaded(text), wanted.path)
+    except Unreadable as problem:
+        return f"it is not TOML ({problem})"
+    return (
+        f"[{wanted.name}] is set there already" if value is not None and not _is_ours(value, wanted) else ""
+    )
+
+
+def is_taken(text: str, wanted: TomlTable) -> bool:
+    """Say whether somebody else's table stands where ours would. Raises Unreadable."""
+    value = _value(_loaded(text), wanted.path)
+    return value is not None and not _is_ours(value, wanted)
+
+
+def is_toml(text: str) -> bool:
+    """Say whether the text can be read as TOML."""
+    try:
+        _loaded(text)
+    except Unreadable:
+        return False
+    return True
+
+
+def written(wanted: TomlTable) -> str:
+    """Return our table alone."""
+    return _appended("", wanted)
+
+
+def _is_ours(value: Any, wanted: TomlTable) -> bool:
+    return isinstance(value, dict) and wanted.is_ours(value)
+
+
+def _value(known: Any, path: Path) -> Any:
+    for name in path:
+        known = known.get(name) if isinstance(known, dict) else None
+    return known
+
+
+def _loaded(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text.removeprefix("\ufeff"))
+    except (tomllib.TOMLDecodeError, RecursionError) as problem:
+        raise Unreadable(str(problem)) from None
+
+
+def _parsed(text: str) -> tuple[TOMLDocument, str]:
+    """Return the settings for an edit, and their byte order mark."""
+    try:
+        import tomlkit  # noqa: PLC0415 - only where something is changed
+        from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
+    except ImportError:
+        raise Unreadable("changing TOML needs one more package: pip install tomlkit") from None
+    plain = text.removeprefix("\ufeff")
+    try:
+        document = tomlkit.parse(plain)
+    except (TOMLKitError, RecursionError) as problem:
+        raise Unreadable(str(problem)) from None
+    if document.as_string() != plain:
+        raise Unreadable("it could not be kept as it is written")
+    return document, text[: len(text) - len(plain)]
+
+
+def _appended(text: str, wanted: TomlTable) -> str:
+    line_end = _line_end(text)
+    lines = [
+        f"[{wanted.name}]",
+        *(f"{name} = {_written(value)}" for name, value in wanted.values.items()),
+        "",
+    ]
+    glue = "" if not text or text.endswith("\n") else line_end
+    return text + glue + (line_end if text.removeprefix("\ufeff") else "") + line_end.join(lines)
+
+
+def _written(value: Any) -> str:
+    """Return a value as TOML, in one line: JSON's form of texts, numbers and lists is TOML's, too."""
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{name} = {_written(one)}' for name, one in value.items())} }}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _updated(text: str, wanted: TomlTable, changed: Mapping[str, Any]) -> str:
+    """Return the settings with these values in our table, which is there."""
+    from tomlkit.items import Table  # noqa: PLC0415 - loaded with what follows
+
+    document, mark = _parsed(text)
+    holders: list[Container] = [document]
+    for name in wanted.path:
+        holders = [
+            item.value
+            for holder in holders
+            for key, item in holder.body
+            if key is not None and key.key == name and isinstance(item, Table)
+        ]
+    holder = next((one for one in holders if any(key is not None for key, _ in one.body)), None)
+    if holder is None:
+        raise Unreadable(f"{wanted.name} is not a table of its own there")
+    for name, value in changed.items():
+        if name in holder:
+            holder[name] = _item(value)
+        else:
+            holder.append(name, _item(value))
+    return mark + document.as_string()
+
+
+def _item(value: Any) -> Any:
+    import tomlkit  # noqa: PLC0415 - loaded already
+
+    return tomlkit.value(_written(value))
+
+
+def _remove(holder: Container, path: Path, keys: set[str] | None) -> None:
+    """Take the table at the path out wherever a part of it stands, or only these keys of it.
+
+    What stands behind its last line belongs to whatever comes next, so it stays.
+    """
+    from tomlkit.items import Table, Whitespace  # noqa: PLC0415 - loaded with the document
+
+    for at, (key, item) in enumerate(holder.body):
+        if key is None or key.key != path[0]:
+            continue
+        if len(path) > 1 or keys:
+            if not isinstance(item, Table):
+                raise Unreadable(f"{path[0]} is not a table of its own there")
+            if len(path) > 1:
+                _remove(item.value, path[1:], keys)
+            for name in keys or () if len(path) == 1 else ():
+                _remove(item.value, (name,), None)
+        else:
+            behind = _behind(item.value) if isinstance(item, Table) else ""
+            holder.body[at] = (None, Whitespace((_CUT if isinstance(item, Table) else "") + behind))
+
+
+def _behind(holder: Container) -> str:
+    """Return what stands behind the last entry of a table: blank lines and comments."""
+    from tomlkit.items import Table  # noqa: PLC0415 - loaded with the document
+
+    behind: list[str] = []
+    for key, item in reversed(holder.body):
+        if key is not None:
+            last = _behind(item.value) if isinstance(item, Table) else ""
+            return last + "".join(reversed(behind))
+        behind.append(item.as_string())
+    return "".join(reversed(behind))
+
+
+def _without_cuts(text: str) -> str:
+    """Return the text without the marks of what was taken out, and without one blank line before each."""
+    first, *parts = text.split(_CUT)
+    for part in parts:
+        if first.endswith("\r\n\r\n"):
+            first = first[:-2]
+        elif first.endswith("\n\n"):
+            first = first[:-1]
+        first += part
+    return first
+
+
+def _forget(known: dict[str, Any], path: Path, others: Mapping[str, Any]) -> None:
+    """Take the table at the path out of the plain value; holders that it leaves empty go with it."""
+    holders = [known]
+    for name in path[:-1]:
+        holders.append(holders[-1][name])
+    if others:
+        holders[-1][path[-1]] = dict(others)
+        return
+    del holders[-1][path[-1]]
+    for at in range(len(path) - 2, -1, -1):
+        if not holders[at + 1]:
+            del holders[at][path[at]]
+
+
+def _verified(after: str, expected: Mapping[str, Any]) -> str:
+    """Return the text if it says just what is expected. Raises Unreadable."""
+    if _comparable(_loaded(after)) != _comparable(expected):
+        raise Unreadable("our table cannot be changed without changing what else is there")
+    return after
+
+
+def _comparable(value: Any) -> str:
+    def without_empty(one: Any) -> Any:
+        if isinstance(one, dict):
+            inner = {key: without_empty(item) for key, item in one.items()}
+            return {key: item for key, item in inner.items() if item != {}}
+        return [without_empty(item) for item in one] if isinstance(one, list) else one
+
+    return json.dumps(without_empty(copy.deepcopy(value)), sort_keys=True, default=str)
+
+
+def _line_end(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
