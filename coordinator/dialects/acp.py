@@ -348,10 +348,26 @@ def usage(ended: Mapping[str, Any]) -> TurnUsage:
 
 
 def _counts(told: Any) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for name, value in told.items() if isinstance(told, dict) else ():
-        if name in KINDS and isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53:
-            counts[KINDS[name]] = value
+    """Return tokens by kind: the input without what came from or went into a cache, the output with the thoughts.
+
+    Agents differ in what they count within what; their total says it.
+    """
+    figures = {
+        name: value
+        for name, value in (told.items() if isinstance(told, dict) else ())
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+    }
+    counts = {KINDS[name]: value for name, value in figures.items() if name in KINDS}
+    total, thought = figures.get("totalTokens"), figures.get("thoughtTokens", 0)
+    if total is None or "input_tokens" not in counts or "output_tokens" not in counts:
+        return counts
+    cached = counts.get("cache_read_tokens", 0) + counts.get("cache_write_tokens", 0)
+    beside = total - counts["input_tokens"] - counts["output_tokens"]
+    if beside != cached and beside == cached + thought:
+        counts["output_tokens"] += thought
+    elif beside != cached and beside in {0, thought} and cached <= counts["input_tokens"]:
+        counts["input_tokens"] -= cached
+        counts["output_tokens"] += beside
     return counts
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 
 from acp.exceptions import RequestError
 from acp.meta import AGENT_METHODS, PROTOCOL_VERSION
 
-from coordinator.runner import modes
+from coordinator.runner import message_store, modes
 from coordinator.runner.client import CAPABILITIES
 from coordinator.runner.errors import AgentFailed, RunnerRefused
 from coordinator.runner.gateway import Gateway
@@ -32,10 +34,11 @@ class Conversation:
     `id` is the agent's own id of the conversation. `replays`: the agent is replaying an old conversation.
     """
 
-    def __init__(self, agent: Agent, process: AgentProcess, directory: str) -> None:
+    def __init__(self, agent: Agent, process: AgentProcess, directory: str, *, store: str = "") -> None:
         self.agent = agent
         self.process = process
         self.directory = directory
+        self._store = store  # the agent's database of messages, where tokens are counted by it
         self.id = ""
         self.told: dict[str, Any] = {}
         self.opened: dict[str, Any] = {}
@@ -79,7 +82,11 @@ class Conversation:
 
     async def prompt(self, blocks: list[dict[str, Any]]) -> dict[str, Any]:
         """Take a turn and return how it ended. Raises AgentFailed, RequestError."""
-        return await self._ask("session_prompt", {"prompt": blocks})
+        began_ms = time.time_ns() // 1_000_000
+        ended = await self._ask("session_prompt", {"prompt": blocks})
+        if not self._store:
+            return ended
+        return await asyncio.to_thread(message_store.with_all_steps, ended, self._store, self.id, began_ms)
 
     async def cancel(self) -> None:
         await self.process.notify(AGENT_METHODS["session_cancel"], {"sessionId": self.id})

@@ -21,7 +21,8 @@ class Known:
     `asks` are the modes in which a person is asked, the preferred one first; empty: its settings say, not its modes.
     `opens_once_a_minute`: a conversation that it opens twice within one minute of the clock is lost. `brings` is the
     package beside the program to start that brings the agent itself, and the field of it that says its version;
-    `instead` is the variable that names another program in its place.
+    `instead` is the variable that names another program in its place. `store` is the database below $XDG_DATA_HOME
+    with its messages, for an agent whose answers count the last step's tokens alone.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Known:
     opens_once_a_minute: bool = False
     brings: tuple[str, str] | None = None
     instead: str = ""
+    store: str = ""
 
 
 KNOWN = (
@@ -75,6 +77,7 @@ KNOWN = (
         ("acp",),
         passes=("OPENCODE_*", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
         asks=("build", "plan"),
+        store="opencode/opencode.db",
     ),
     Known(
         "copilot",
@@ -108,6 +111,7 @@ class Agent:
     asks: tuple[str, ...] = ()
     mode: str = ""
     opens_once_a_minute: bool = False
+    store: str = ""
 
     def offer(self) -> dict[str, str]:
         """Return what the runner registers of it."""
@@ -154,6 +158,7 @@ def _named(name: str, said: AgentOptions, path: str | None) -> tuple[Agent | Non
         known.asks if known else (),
         said.mode,
         known.opens_once_a_minute if known else False,
+        known.store if known else "",
     ), ""
 
 
@@ -174,6 +179,7 @@ def _known(known: Known, said: AgentOptions, path: str | None) -> tuple[Agent | 
         known.asks,
         said.mode,
         known.opens_once_a_minute,
+        known.store,
     ), ""
 
 

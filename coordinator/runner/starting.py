@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coordinator.runner import environment
+from coordinator.runner import environment, message_store
 from coordinator.runner.client import Answer, Client
 from coordinator.runner.context import RunnerContext
 from coordinator.runner.conversation import Conversation
@@ -54,5 +54,5 @@ async def start(
         room=around.room.wait,
         garbage=unknown,
     )
-    conversation = Conversation(agent, process, directory)
+    conversation = Conversation(agent, process, directory, store=message_store.store_path(agent, env))
     return terminals, conversation
