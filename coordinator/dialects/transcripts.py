@@ -5,11 +5,18 @@ from __future__ import annotations
 from coordinator.dialects import (
     claude_transcripts,
     codex_transcripts,
+    copilot_transcripts,
     gemini_transcripts,
     opencode_transcripts,
 )
 
 TRANSCRIPTS = {
     one.FORMAT.name: one.FORMAT
-    for one in (claude_transcripts, codex_transcripts, gemini_transcripts, opencode_transcripts)
+    for one in (
+        claude_transcripts,
+        codex_transcripts,
+        gemini_transcripts,
+        opencode_transcripts,
+        copilot_transcripts,
+    )
 }

@@ -56,6 +56,8 @@ _CLAUDE, _CODEX, _GEMINI = (
     "tests/dialects/test_gemini.py",
 )
 _OPENCODE, _PLUGIN = "tests/dialects/test_opencode.py", "tests/dialects/test_opencode_plugin.py"
+_COPILOT = "tests/dialects/test_copilot.py"
+_REAL = "tests/agents/test_more_agents.py::test_connected_held_edited_denied_approved_and_disconnected"
 # Sessions made from documentation: of an agent that we have not run.
 _READ = "tests/dialects/test_documented.py"
 _DOCUMENTED = f"{_READ}::test_a_session_is_one_in_any_order_and_posted_twice"
@@ -115,10 +117,14 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
         "imports": _IMPORTED,
     },
     "copilot": {
-        "reports": _DOCUMENTED,
-        "holds": _DOCUMENTED_HELD,
+        "reports": f"{_COPILOT}::test_a_session_with_a_sub_agent_is_one_in_any_order_and_posted_twice",
+        "messages": ("when imported", _IMPORTED),
+        "tokens": ("when imported", f"{_TRANSCRIPTS}::test_tokens_are_told_without_those_from_a_cache"),
+        "holds": _REAL,
+        "edits the call": _REAL,
         "fails closed": _CLOSED,
         "waits for days": _AGAIN,
+        "imports": _IMPORTED,
     },
     "cursor": {
         "reports": _DOCUMENTED,

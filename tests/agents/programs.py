@@ -54,6 +54,9 @@ PACKAGES = {
     "opencode": Package(
         f"opencode-linux-{'arm64' if ARM else 'x64-baseline'}", "~1.18.33", "opencode-linux-*/bin/opencode"
     ),
+    "copilot": Package(
+        f"@github/copilot-linux-{'arm64' if ARM else 'x64'}", "1.0.102", "@github/copilot-linux-*/copilot"
+    ),
     # They speak the Agent Client Protocol for the first two.
     "claude-agent-acp": Package(
         "@agentclientprotocol/claude-agent-acp",

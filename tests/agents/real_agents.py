@@ -99,6 +99,21 @@ def _claude(home: Path, _work: Path, address: str) -> dict[str, str]:
     }
 
 
+def _copilot(home: Path, _work: Path, address: str) -> dict[str, str]:
+    # Its program unpacks itself, 235 MB, where it starts first: for all homes once.
+    unpacked = programs.folder() / "unpacked"
+    unpacked.mkdir(parents=True, exist_ok=True)
+    _write(home / ".copilot" / "settings.json", "{}")
+    return {
+        "COPILOT_PROVIDER_BASE_URL": f"{address}/v1",
+        "COPILOT_PROVIDER_API_KEY": KEY_OF_A_MODEL,
+        "COPILOT_MODEL": "scripted",
+        "COPILOT_OFFLINE": "true",
+        "COPILOT_AUTO_UPDATE": "false",
+        "XDG_CACHE_HOME": str(unpacked),
+    }
+
+
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -147,6 +162,19 @@ AGENTS = {
         Program("opencode", ("run", PROMPT), _opencode, "bash", (".config/opencode/plugins/signalbox.js",)),
     )
 }
+# Those that a test of their own runs, once.
+MORE_AGENTS = {
+    one.name: one
+    for one in (
+        Program(
+            "copilot",
+            ("-p", PROMPT, "--allow-all-tools"),
+            _copilot,
+            "Bash",
+            (".copilot/hooks/signalbox.json",),
+        ),
+    )
+}
 
 
 class Home:
@@ -154,7 +182,7 @@ class Home:
 
     def __init__(self, agent: str, folder: Path, program: str = "") -> None:
         """Make the home of an agent; `program`: another version of its program, by its name in PACKAGES."""
-        self.agent = AGENTS[agent]
+        self.agent = (AGENTS | MORE_AGENTS)[agent]
         self.command = programs.command(program or agent)
         self.path = folder / "home"
         self.work = folder / "work"

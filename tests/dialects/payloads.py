@@ -28,7 +28,8 @@ PAYLOADS: dict[str, list[dict[str, Any]]] = {
     "codex": _one_of_each("codex"),
     "gemini": _one_of_each("gemini"),
     "opencode": opencode.one_of_each(),
-    **{agent: recorded(agent, "documented.jsonl") for agent in ("copilot", "cursor", "goose")},
+    "copilot": _one_of_each("transcripts/copilot"),
+    **{agent: recorded(agent, "documented.jsonl") for agent in ("cursor", "goose")},
 }
 # The names of fields that are made odd at the door.
 FIELDS = (

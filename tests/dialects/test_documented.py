@@ -20,17 +20,15 @@ pytestmark = pytest.mark.served
 
 COMMON = Counter(session_start=1, session_stop=1, turn_end=1)
 STORIES = {
-    "copilot": COMMON + Counter(message=2, pre_tool=3, post_tool=3),
     "cursor": COMMON + Counter(message=2, pre_tool=2, post_tool=3),
     "goose": COMMON + Counter(message=2, pre_tool=2, post_tool=2),
 }
 # Of each agent, the hook of a call that is held, and the answers in its own form.
 HELD = {
-    "copilot": ("PreToolUse", {"permissionDecision": "allow"}, {"permissionDecision": "deny"}),
     "cursor": ("beforeShellExecution", {"permission": "allow"}, {"permission": "deny"}),
     "goose": ("PreToolUse", {"decision": "allow"}, {"decision": "block"}),
 }
-SHELLS = {"copilot": "bash", "cursor": "Shell", "goose": "developer__shell"}
+SHELLS = {"cursor": "Shell", "goose": "developer__shell"}
 every_agent = pytest.mark.parametrize("name", STORIES)
 
 

@@ -37,6 +37,7 @@ DATA = Path(__file__).parents[1] / "data" / "transcripts"
 # The agents' own ids of the recorded sessions, and when they began.
 CODEX, GEMINI = "01a20302-f860-79b2-878d-5e9adc02dc9b", "acd23a51"
 BEGAN = "2026-11-22T11:27:36.500000+00:00"
+COPILOT_BEGAN = "2026-11-26T17:47:09.523000+00:00"
 
 
 def copied(agent: str, place: Path) -> Path:
@@ -84,10 +85,11 @@ def told_by_hooks(agent: str, *, later: timedelta = timedelta(0)) -> None:
 def told_by_hooks_one_by_one(agent: str, *, later: timedelta = timedelta(0)) -> Iterator[Callable[[], None]]:
     """Yield what records each of the session's hooks."""
     dialect = DIALECTS[agent]
+    began = _moment(COPILOT_BEGAN if agent == "copilot" else BEGAN)
     for number, line in enumerate((DATA / agent / "hooks.jsonl").read_text().splitlines()):
-        at = _moment(BEGAN) + later + number * timedelta(milliseconds=100)
+        at = began + later + number * timedelta(milliseconds=100)
         told = json.loads(line)
-        if "timestamp" in told:
+        if isinstance(told.get("timestamp"), str):
             told["timestamp"] = (_moment(told["timestamp"]) + later).isoformat()
         hook = dialect.read(json.dumps(told).encode(), instants.canonical(at))
         hook = dataclasses.replace(hook, sent_as=f"{agent} {at}")

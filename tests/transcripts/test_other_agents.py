@@ -1,4 +1,4 @@
-"""What Codex, Gemini CLI and OpenCode write of their sessions comes in as the story that a reviewer reads, and once."""
+"""What other agents than Claude Code write of their sessions comes in as the story that a reviewer reads, and once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coordinator.sessions import usage
 from tests.transcripts.recorded import brought, copied, story, the_session, told_by_hooks
 
 pytestmark = pytest.mark.django_db
-AGENTS = ("codex", "gemini", "opencode")
+AGENTS = ("codex", "gemini", "opencode", "copilot")
 
 TURN = [
     ("assistant", "thinking"), ("assistant", "I look around first."), ("calls", "Bash"), ("gives", "Bash"),
@@ -42,6 +42,14 @@ STORIES = {
         ("assistant", "I look. "), ("calls", "bash"), ("gives", "bash"),
         ("calls", "write"), ("gives", "write"), ("calls", "read"), ("fails", "read"),
         ("assistant", "All done."),
+    ],
+    "copilot": [
+        ("user", "Do as the script says."),
+        ("calls", "Bash"), ("gives", "Bash"), ("calls", "Write"), ("gives", "Write"),
+        ("calls", "Bash"), ("fails", "Bash"), ("calls", "Bash"), ("gives", "Bash"),
+        ("calls", "read_bash"), ("gives", "read_bash"),
+        ("calls", "Agent"), ("calls", "Bash"), ("gives", "Bash"), ("assistant", "Two files."), ("gives", "Agent"),
+        ("assistant", "Done."),
     ],
 }  # fmt: skip
 
@@ -99,6 +107,7 @@ def test_tokens_are_told_without_those_from_a_cache(tmp_path: Path) -> None:
         ("codex", "gpt-5"): (600, 20, 400),
         ("gemini", "gemini-3.1-pro-preview"): (600, 25, 400),
         ("opencode", "m"): (600, 20, 400),
+        ("copilot", "scripted"): (1000, 50, 300),
     }
 
 
@@ -139,6 +148,17 @@ def test_calls_that_hooks_told_without_an_id_are_known_by_what_they_are(tmp_path
     told = story(the_session())
     assert ("assistant", "I look around first. \nAll done.") in before
     assert sorted(told) == sorted([*before, ("assistant", "thinking")])  # which no hook tells
+
+
+def test_what_copilot_s_hooks_told_is_not_told_again(tmp_path: Path) -> None:
+    told_by_hooks("copilot")
+    (session,) = Session.objects.all()
+    before = story(session)
+    brought("copilot", copied("copilot", tmp_path))
+    waits = ("system", '**Wait** Shell command "Wait" (shellId: s1) has completed successfully.')
+    of_its_file_alone = [("calls", "read_bash"), ("gives", "read_bash"), ("assistant", "Done.")]
+    assert sorted(story(the_session())) == sorted([*before, *of_its_file_alone])
+    assert sorted([*STORIES["copilot"], waits]) == sorted(story(the_session()))
 
 
 @pytest.mark.parametrize("agent", ["codex", "gemini"])
@@ -272,7 +292,7 @@ def test_a_store_that_cannot_be_read_is_told(damage: bytes, tmp_path: Path) -> N
 
 
 def test_without_an_agent_all_that_are_found_come_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CODEX_HOME", "CLAUDE_CONFIG_DIR", "GEMINI_CLI_HOME", "XDG_DATA_HOME"):
+    for name in ("CODEX_HOME", "CLAUDE_CONFIG_DIR", "GEMINI_CLI_HOME", "XDG_DATA_HOME", "COPILOT_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     with pytest.raises(CommandError, match="There are no transcripts below"):
@@ -281,12 +301,13 @@ def test_without_an_agent_all_that_are_found_come_in(tmp_path: Path, monkeypatch
     copied("codex", tmp_path).rename(tmp_path / "home/.codex")
     copied("gemini", tmp_path).rename(tmp_path / "home/.gemini")
     copied("opencode", tmp_path).rename(tmp_path / "home/.local/share/opencode")
+    copied("copilot", tmp_path).rename(tmp_path / "home/.copilot")
     out = StringIO()
     call_command("import_transcripts", stdout=out)
     assert [line.split()[1] for line in out.getvalue().splitlines() if line.startswith("agent")] == list(
         AGENTS
     )
-    assert Session.objects.count() == 3
+    assert Session.objects.count() == len(AGENTS)
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / "elsewhere"))
     with pytest.raises(CommandError, match="elsewhere"):
         call_command("import_transcripts", "codex", stdout=StringIO())

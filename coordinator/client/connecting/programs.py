@@ -1,8 +1,7 @@
 """The agents that can be connected: how each is found, what its settings must hold, and what people then must do. Pure.
 
-Codex 0.169.0, Gemini CLI 0.61.0, OpenCode 1.18.33 and Claude Code 2.1.197 were run. What stands here of GitHub
-Copilot CLI (docs.github.com, hooks reference), Cursor (cursor.com, hooks) and Goose (its repository, guides/hooks) was
-only read, in November 2026.
+Codex 0.169.0, Gemini CLI 0.61.0, OpenCode 1.18.33, Claude Code 2.1.197 and GitHub Copilot CLI 1.0.102 were run. What
+stands here of Cursor (cursor.com, hooks) and Goose (its repository, guides/hooks) was only read, in November 2026.
 """
 
 from __future__ import annotations
@@ -541,7 +540,6 @@ CONNECTABLE_AGENTS: dict[str, Agent] = {
             mcp=_copilot_mcp,
             mcp_file="mcp-config.json",
             afterwards=_RESTART.format("Copilot CLI"),
-            was_run=False,
         ),
         Agent(
             name="cursor",

@@ -1,0 +1,83 @@
+"""Agents beside the four that most people run, themselves: connected, held, decided, disconnected.
+
+What each runs is real, its model is a script. What else is known of them was recorded: tests/dialects.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agents import programs
+from tests.agents.asking import asked, decide, hold
+from tests.agents.connected import connect, signalbox
+from tests.agents.real_agents import MORE_AGENTS, PROMPT, Home
+from tests.served import Served
+
+pytestmark = [pytest.mark.served, pytest.mark.real_agent]
+REASON = "Not on a Friday."
+
+
+@pytest.fixture(params=MORE_AGENTS)
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+    programs.needed(request.param)
+    home = Home(request.param, tmp_path / request.param)
+    yield home
+    home.close()
+
+
+def test_connected_held_edited_denied_approved_and_disconnected(served: Served, home: Home) -> None:
+    name = home.agent.name
+    hold(served)
+    settings = {path: path.read_bytes() for path in home.path.rglob("*") if path.is_file()}
+    connect(home, served)
+    assert "as it should be" in signalbox(home, "connect", "--check")
+    approver = served.sign_in("approver")
+    run = home.starts("echo one > one", "touch denied", "touch asked", "touch approved")
+    try:
+        for command, verdict, more in (
+            ("touch denied", "denied", {"reason": REASON}),
+            ("touch asked", "approved", {"edited": "touch edited", "edited_field": "command"}),
+            ("touch approved", "approved", {}),
+        ):
+            request = asked(served, name, command)
+            assert request is not None, f"{command} is not asked about: {run.output()}"
+            assert not home.ran(command.removeprefix("touch "))
+            decide(approver, request, verdict, **more)
+        model_was_told = json.dumps(run.ended()[-1])
+    finally:
+        run.close()
+    assert REASON in model_was_told
+    assert [home.ran(file) for file in ("one", "denied", "asked", "edited", "approved")] == [
+        True, False, False, True, True,
+    ]  # fmt: skip
+    assert_was_told(served, name)
+    signalbox(home, "disconnect", name)
+    assert {path: path.read_bytes() for path in settings if path.exists()} == settings
+    home.starts("touch free").ended()
+    assert home.ran("free")
+
+
+def assert_was_told(served: Served, name: str) -> None:
+    """Check what the session shows: its beginning, the prompt, each call once and what came of it, its end."""
+    rows: list[tuple[Any, ...]] = served.sql(
+        "SELECT e.event_type, e.tool_input, e.error, e.role, e.content FROM events e"
+        " WHERE e.session_id IN (SELECT session_id FROM permission_context JOIN sessions USING (session_id)"
+        " WHERE executor_profile = ?) ORDER BY e.id",
+        (name,),
+    )
+    assert rows[0][0] == "session_start"
+    assert any(role == "user" and PROMPT in content for *_, role, content in rows)
+    commands = {
+        kind: [json.loads(given)["command"] for event, given, *_ in rows if event == kind]
+        for kind in ("pre_tool", "post_tool")
+    }
+    assert commands["pre_tool"] == ["echo one > one", "touch denied", "touch asked", "touch approved"]
+    assert len(commands["post_tool"]) == 4
+    errors = [error for event, _, error, *_ in rows if event == "post_tool"]
+    assert [error is None for error in errors] == [True, False, True, True]
+    assert REASON in errors[1]
