@@ -28,6 +28,7 @@ from coordinator.runner.turns import Turn
 
 log = logging.getLogger("signalbox.runner")
 
+QUESTION_WAIT_SECONDS = 5.0  # that a question waits until the server has what was said before it
 TO_STOP = 10.0  # seconds that an agent has to end its turn when it is cancelled
 TO_END = 3.0  # … when its session is ended
 MOST_REASONS = 8  # turns in a row that only tell the agent why a person said no
@@ -368,6 +369,8 @@ class DrivenSession:
     async def _ask(self, params: dict[str, Any]) -> dict[str, Any]:
         if self.is_ending or (self.turn is not None and self.turn.is_cancelled):
             return CANCELLED
+        # What the agent said before comes before the question: else its words would be cut there.
+        await self._outbox.drained(QUESTION_WAIT_SECONDS)
         answer = await self._asking.ask(self._last_run, params)
         if self.turn is not None:
             self.turn.heard_at = time.monotonic()

@@ -27,6 +27,23 @@ def test_a_question_waits_over_a_restart_and_is_answered(coordinator: SmallCoord
     assert len(coordinator.questions) == 2, "each question is one, however often it was posted"
 
 
+def test_what_was_said_before_a_question_is_told_before_it(coordinator: SmallCoordinator, work: Path) -> None:
+    said_before: list[str] = []
+    usual = coordinator.for_session
+
+    def for_session(session_id: str, door: str, body: dict[str, object]) -> object:
+        if door == "permission":
+            said_before.append(coordinator.said(session_id))
+        return usual(session_id, door, body)
+
+    coordinator.for_session = for_session  # type: ignore[method-assign]
+    coordinator.verdicts["git push"] = {"outcome": {"optionId": "once"}}
+    with runner_here(coordinator.url, work):
+        coordinator.order("s", "r", "do: count 300; ask git push")
+        coordinator.report("r")
+    assert said_before[0].endswith("299 ")
+
+
 def test_why_a_person_said_no_is_the_next_instruction(coordinator: SmallCoordinator, work: Path) -> None:
     coordinator.verdicts["rm -rf"] = {"outcome": {"optionId": "no"}, "reason": "Use the trash."}
     with runner_here(coordinator.url, work):
