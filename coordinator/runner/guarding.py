@@ -128,8 +128,11 @@ class Guard:
 
     async def end_marked(self, mark: str) -> None:
         """End what left its group: everything whose environment holds `mark`, one of `new_mark`."""
-        left = await asyncio.to_thread(guard.marked, f"{MARK}={mark}", os.getpid())
-        guard.tell(set(), left, signal.SIGKILL)
+        guard.tell(set(), await self.marked(mark), signal.SIGKILL)
+
+    async def marked(self, mark: str) -> set[int]:
+        """Return the processes whose environment holds `mark`, one of `new_mark`."""
+        return await asyncio.to_thread(guard.marked, f"{MARK}={mark}", os.getpid())
 
     def close(self) -> None:
         """Let the guard end what is left, and itself."""

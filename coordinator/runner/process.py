@@ -103,6 +103,10 @@ class AgentProcess:
         with contextlib.suppress(ConnectionError, OSError):
             await asyncio.wait_for(self._connection.send_notification(method, params), 5)
 
+    async def below(self) -> set[int]:
+        """Return the processes that it started, and itself; none where the system does not show them."""
+        return await self._guard.marked(self._mark)
+
     async def end(self, grace: float = GRACE) -> None:
         """End the process and everything that it started. May be called again."""
         if self._ended:

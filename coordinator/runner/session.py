@@ -55,6 +55,7 @@ class DrivenSession:
         )
         self._last_run = order.run_id
         self._talk: Conversation | None = None
+        self._is_without_process = False  # idle all the same: its process was ended to stop a command
         self._terminals: Terminals | None = None
         self._changes: Changes | None = None
         self._noting: asyncio.Task[None] | None = None  # how the directory stands, while the agent is opened
@@ -123,6 +124,8 @@ class DrivenSession:
         run_id = turn.order.run_id
         self._tell({"sessionUpdate": "signalbox/turn_started", "runId": run_id, "prompt": blocks})
         turn.is_prompted, turn.heard_at = True, time.monotonic()
+        keeps = talk.agent.keeps_commands
+        before = await talk.process.below() if keeps else set()
         if turn.is_cancelled:
             return
         try:
@@ -136,6 +139,10 @@ class DrivenSession:
         if turn.refused is not None:
             raise turn.refused
         self._calls.forget()
+        if keeps and turn.is_cancelled and await talk.process.below() - before:
+            # The next prompt takes the conversation up again, in a new process.
+            self._is_without_process = True
+            await self._end_process()
         await self._tell_changes()
         self._tell({**ended, "sessionUpdate": "signalbox/turn_ended", "runId": run_id, "cost": turn.cost})
 
@@ -211,7 +218,7 @@ class DrivenSession:
             unknown=self._heard_unknown,
             ask=self._ask,
         )
-        self._talk = talk
+        self._talk, self._is_without_process = talk, False
         self._changes = Changes(self.id, directory, around.memory.folder)
         self._noting = asyncio.create_task(self._changes.turn_starts())
         handed = await gateway.ask_for(around.server, around.options.url, self.id, agent.name)
@@ -303,7 +310,7 @@ class DrivenSession:
         if turn is not None:
             await self._stop_turn(turn, "The session was ended.", TO_END)
             await turn.over.wait()
-        if self._talk is not None:  # its turn was over already
+        if self._talk is not None or self._is_without_process:  # its turn was over already
             await self._end_process()
             await self._report_status(status)
         await self._commands.all_done.wait()  # what came of a command is told before nothing is any more

@@ -19,7 +19,8 @@ class Known:
     `needs` are the programs that must be on the PATH, the one to start first; `names` tells programs of them to the
     first in a variable. `passes` are the variables that it may have of the runner's; one that ends in `*` begins so.
     `asks` are the modes in which a person is asked, the preferred one first; empty: its settings say, not its modes.
-    `opens_once_a_minute`: a conversation that it opens twice within one minute of the clock is lost. `brings` is the
+    `opens_once_a_minute`: a conversation that it opens twice within one minute of the clock is lost.
+    `keeps_commands`: commands of a turn go on when that is cancelled. `brings` is the
     package beside the program to start that brings the agent itself, and the field of it that says its version;
     `instead` is the variable that names another program in its place. `store` is the database below $XDG_DATA_HOME
     with its messages, for an agent whose answers count the last step's tokens alone.
@@ -34,6 +35,7 @@ class Known:
     passes: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()
     opens_once_a_minute: bool = False
+    keeps_commands: bool = False
     brings: tuple[str, str] | None = None
     instead: str = ""
     store: str = ""
@@ -58,6 +60,7 @@ KNOWN = (
         names={"CODEX_PATH": "codex"},
         passes=("OPENAI_*", "CODEX_*", "AZURE_OPENAI_*"),
         asks=("workspace-write", "read-only"),
+        keeps_commands=True,  # seen with 0.169 and codex-acp 2.6: only the end of its process ends them
     ),
     Known(
         "gemini",
@@ -112,6 +115,7 @@ class Agent:
     mode: str = ""
     opens_once_a_minute: bool = False
     store: str = ""
+    keeps_commands: bool = False
 
     def offer(self) -> dict[str, str]:
         """Return what the runner registers of it."""
@@ -159,6 +163,7 @@ def _named(name: str, said: AgentOptions, path: str | None) -> tuple[Agent | Non
         said.mode,
         known.opens_once_a_minute if known else False,
         known.store if known else "",
+        known.keeps_commands if known else False,
     ), ""
 
 
@@ -180,6 +185,7 @@ def _known(known: Known, said: AgentOptions, path: str | None) -> tuple[Agent | 
         said.mode,
         known.opens_once_a_minute,
         known.store,
+        known.keeps_commands,
     ), ""
 
 

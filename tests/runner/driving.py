@@ -31,14 +31,12 @@ KEY = "sbx_the-runners-own-key"
 
 @contextmanager
 def runner_here(url: str, work: Path, how: str = "", **more: Any) -> Iterator[Runner]:
-    """Run a runner in a thread of this process. `how`: see scripted_agent; `more`: options, `opens_once_a_minute`."""
-    once = bool(more.pop("opens_once_a_minute", False))
+    """Run a runner in a thread of this process. `how`: see scripted_agent; `more`: options, and habits of the agent."""
+    habits = {name: more.pop(name, False) for name in ("opens_once_a_minute", "keeps_commands")}
     options = Options(
         url=url, key=KEY, directories=(str(work),), state=str(work.parent / "state"), hostname="here", **more
     )
-    agent = Agent(
-        "scripted", "Scripted", (sys.executable, AGENT), "7", {"SCRIPTED": how}, opens_once_a_minute=once
-    )
+    agent = Agent("scripted", "Scripted", (sys.executable, AGENT), "7", {"SCRIPTED": how}, **habits)
     ready = threading.Event()
     found: list[Any] = []
     guard = guarding.Guard()

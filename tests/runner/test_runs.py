@@ -160,6 +160,29 @@ def test_a_turn_is_stopped_and_its_agent_kept_then_the_session_is_ended(
         assert is_gone(int(coordinator.said("s").split()[1]))
 
 
+@pytest.mark.parametrize("keeps_commands", [True, False])
+def test_a_stopped_turn_leaves_nothing_behind_of_an_agent_that_keeps_its_commands(
+    coordinator: SmallCoordinator, work: Path, keeps_commands: bool
+) -> None:
+    with runner_here(coordinator.url, work, keeps_commands=keeps_commands):
+        coordinator.order("s", "r0", "do: pid; hang")
+        coordinator.wait(lambda: "hanging" in coordinator.said("s"))
+        coordinator.tell({"cancel_runs": ["r0"]})
+        assert coordinator.report("r0")[2]["session_status"] == "idle"
+        agent = int(coordinator.said("s").split()[1].removesuffix("hanging"))
+        assert not is_gone(agent), "it left nothing, so it is kept"
+        coordinator.order("s", "r", "do: orphan; hang", kind="resume_session")
+        coordinator.wait(lambda: coordinator.said("s").count("hanging") == 2)
+        orphan = int(coordinator.said("s").partition("orphan ")[2].split()[0].removesuffix("hanging"))
+        coordinator.tell({"cancel_runs": ["r"]})
+        assert coordinator.report("r")[2]["session_status"] == "idle"
+        assert [is_gone(orphan), is_gone(agent)] == [keeps_commands] * 2
+        assert [one["runId"] for one in coordinator.kinds("s", "signalbox/turn_ended")] == ["r0", "r"]
+        coordinator.order("s", "r2", "hello", kind="resume_session")
+        assert coordinator.report("r2")[1] == "completed"
+    assert coordinator.statuses == [("s", "stopped")]
+
+
 def test_a_conversation_that_may_open_once_a_minute_waits_for_the_next_one(
     coordinator: SmallCoordinator, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
