@@ -126,6 +126,8 @@ class HookCommand:
         self._started_by = os.getppid()
         self._event = agent.worst
         self._tool: str | None = None
+        self._also: str | None = None  # another tool, which the call uses, too
+        self._is_call = True  # where the hook is one of a call
         self._body = b""
         self._unread = False
         self._settings: Settings | None = None
@@ -161,7 +163,7 @@ class HookCommand:
         """Read the hook, post it, and answer. Ends the process."""
         whole = self._read()
         self._connect()
-        is_call = self._event in self._agent.calls
+        is_call = self._tells_call
         if not whole:
             self._refusal = f"The hook is larger than {LARGEST >> 20} MB"
             self.give_up(f"{self._refusal}, too large for anybody to judge.")
@@ -189,6 +191,8 @@ class HookCommand:
             payload = None
         if isinstance(payload, dict):
             self._event, self._tool = self._event_in(payload), self._agent.tool(payload)
+            if self._agent.name == "claude-code":
+                self._add_shell_lines(payload)
         else:
             self._unread = True
             self._body = broken_hooks.without_byte_order_mark(self._body)
@@ -197,6 +201,27 @@ class HookCommand:
             fields = broken_hooks.readable_fields(self._body, names) if size <= LARGEST else {}
             self._tool = self._agent.tool({"hook_event_name": self._event, **fields})
         return size <= LARGEST
+
+    def _add_shell_lines(self, payload: dict[str, Any]) -> None:
+        """Have the hook of a skill say which shell lines run while the skill is loaded."""
+        if payload.get("tool_name") != "Skill" and self._event != "UserPromptExpansion":
+            return
+        from coordinator.client import skill_files  # noqa: PLC0415 - few hooks need it
+
+        if not skill_files.is_about_skill(payload):
+            return
+        skill: dict[str, Any]
+        try:
+            skill = skill_files.skill_of(payload)
+        except Exception as problem:  # then nobody knows what runs
+            words = f"The skill's file could not be read ({type(problem).__name__}: {problem})."
+            skill = {"problem": words, "lines": [], "files": []}
+        payload[skill_files.FIELD] = skill
+        self._body = json.dumps(payload).encode()
+        may_run_lines = bool(skill.get("lines") or skill.get("problem"))
+        self._also = "Bash" if may_run_lines else None
+        if self._event == skill_files.EXPANSION:
+            self._tool, self._is_call = "Bash", may_run_lines
 
     def _event_in(self, payload: Mapping[str, Any]) -> str:
         for field in self._agent.named_in:
@@ -225,6 +250,11 @@ class HookCommand:
         else:
             self._settings = found
             self._folder = found.folder
+
+    @property
+    def _tells_call(self) -> bool:
+        """Whether the hook tells of a call before it runs."""
+        return self._is_call and self._event in self._agent.calls
 
     # --- what reports -----------------------------------------------------------------------------------------
 
@@ -287,12 +317,15 @@ class HookCommand:
             return True
         lines = held.load(self._folder, self._agent.name)
         self._is_known = lines is not None
-        return self._settings.holds(self._agent.name) if lines is None else held.is_held(lines, self._tool)
+        if lines is None:
+            return self._settings.holds(self._agent.name)
+        tools = [self._tool] if self._also is None else [self._tool, self._also]
+        return any(held.is_held(lines, tool) for tool in tools)
 
     def _begun(self, answer: HttpAnswer) -> float:
         """Take note of what a waiting call's answer says; returns how long the server may be silent from now on."""
         self._require_ours(answer)
-        if answer.status == 200 and self._event in self._agent.calls:
+        if answer.status == 200 and self._tells_call:
             holds = answer.headers.get("x-signalbox-holds-this")
             if holds is not None:
                 self._reached, self._held, self._asked = True, holds == "yes", holds != "no"
@@ -430,7 +463,7 @@ class HookCommand:
 
     def give_up(self, why: str) -> NoReturn:
         """End without an answer of Signalbox: deny what is held, ask where a rule asks, else leave it to the agent."""
-        is_call = self._event in self._agent.calls
+        is_call = self._tells_call
         is_held = is_call and (self._held if self._held is not None else self._is_held_after_all())
         if is_held:
             because = HELD_BY_RULE if self._is_known else HELD_UNTOLD

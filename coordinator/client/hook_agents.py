@@ -116,6 +116,9 @@ _SKILL_DENIED = _hook_output(
     "PreSkillShellCommand", permissionDecision="deny", permissionDecisionReason=WORDS
 )
 _SKILL_COMMAND = Forms(_SKILL_DENIED, _SKILL_DENIED)  # while a skill is loaded nobody can be asked
+# A slash command that a person typed can only be blocked.
+_BLOCKED = {"decision": "block", "reason": WORDS}
+_EXPANSION = Forms(_BLOCKED, _BLOCKED)
 _CANNOT_ASK = "cannot be told to ask for it in {}. Have it approved in Signalbox, then try again."
 
 
@@ -153,6 +156,7 @@ HOOK_AGENTS = {
                 "PreToolUse": Forms(_pre_tool("deny"), _pre_tool("ask")),
                 "PermissionRequest": _PROMPT,
                 "PreSkillShellCommand": _SKILL_COMMAND,
+                "UserPromptExpansion": _EXPANSION,
             },
         ),
         Agent(

@@ -15,7 +15,7 @@ import threading
 import time
 from urllib.parse import quote
 
-from coordinator.client import settings
+from coordinator.client import settings, skill_files
 from coordinator.client.connection import Address, Away, Broken, Connection
 from coordinator.client.settings import NotConnected
 
@@ -220,7 +220,7 @@ class OpenQuestion:
     def _hook(self, tool: str, given: dict[str, Any]) -> dict[str, Any]:
         """Return the hook by which Claude Code asks where it has a screen."""
         call_id = self._asked.get("tool_use_id")
-        return {
+        hook = {
             "session_id": os.environ.get("CLAUDE_CODE_SESSION_ID") or f"mcp-ask-{os.getpid()}-{os.getppid()}",
             "cwd": os.environ.get("CLAUDE_PROJECT_DIR") or os.getcwd(),
             "hook_event_name": "PermissionRequest",
@@ -228,6 +228,9 @@ class OpenQuestion:
             "tool_input": given,
             **({"tool_use_id": call_id} if isinstance(call_id, str) and call_id else {}),
         }
+        if skill_files.is_about_skill(hook):
+            hook[skill_files.FIELD] = skill_files.skill_of(hook)
+        return hook
 
     def _decision(self, address: Address, headers: dict[str, str], body: bytes) -> dict[str, Any]:
         """Ask until there is a decision. Raises NoDecision where none can be hoped for."""

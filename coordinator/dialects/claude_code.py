@@ -9,12 +9,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import Answer, Dialect, MessagePieces, Reply
-from coordinator.dialects.hooks import Hook, HookEvents, Meaning, as_object, in_words, origin, result_origin
+from coordinator.dialects.hooks import (
+    Hook,
+    HookEvents,
+    Meaning,
+    ShellLines,
+    as_object,
+    in_words,
+    origin,
+    result_origin,
+)
 from coordinator.policy.tool_calls import AskedCall
 from coordinator.policy.tool_rules import ALLOW, ASK, DENY
 from coordinator.sessions.events import DedupedEvent
@@ -23,7 +32,15 @@ from coordinator.sessions.reports import SUBAGENT_END, MessagePiece
 SOURCE = "claude-code"
 # A shell line in a skill or a slash command, which runs as its text is loaded: from version 2.1.3xx on.
 SKILL_COMMAND = "PreSkillShellCommand"
-CALLS = frozenset({"PreToolUse", "PermissionRequest", SKILL_COMMAND})
+# A slash command that a person typed, before its text is loaded.
+EXPANSION = "UserPromptExpansion"
+CALLS = frozenset({"PreToolUse", "PermissionRequest", SKILL_COMMAND, EXPANSION})
+SKILL, SHELL = "Skill", "Bash"
+SKILL_FIELD = "signalbox_skill"  # client.skill_files.FIELD
+UNKNOWN_LINES = (
+    "Skills and slash commands can run shell lines while they are loaded, and this hook does not say which. `signalbox"
+    " hook` reads them; Claude Code 2.1.332 and newer tell each of them."
+)
 LONGEST_REASON = 9_000  # Claude Code cuts at 10,000 characters
 
 # What tool calls are about, by tool: the text that a rule's pattern looks at and that a card names.
@@ -50,9 +67,80 @@ KEPT_IN = {
 }
 
 
-def hook_of(body: bytes, at: str) -> Hook:
+@dataclass(frozen=True, slots=True)
+class ClaudeHook(Hook):
+    """A hook of Claude Code.
+
+    The call of a skill, and a slash command that a person typed, run the shell lines of their text while it is
+    loaded. Versions without SKILL_COMMAND tell of none: there `signalbox hook` adds them (SKILL_FIELD), and they count
+    as part of the call's input.
+    """
+
+    in_columns: ClassVar[frozenset[str]] = Hook.in_columns | {SKILL_FIELD}
+
+    @property
+    def shell_lines(self) -> ShellLines | None:
+        """The shell lines that run while the hook's skill is loaded; None where they have hooks of their own."""
+        if self.name != EXPANSION and self.text("tool_name") != SKILL:
+            return None
+        found = self.fields.get(SKILL_FIELD)
+        found = found if isinstance(found, dict) else {"problem": UNKNOWN_LINES}
+        if found.get("held") is True:
+            return None
+        lines = found.get("lines")
+        lines = tuple(line for line in lines if isinstance(line, str)) if isinstance(lines, list) else ()
+        problem = found.get("problem")
+        problem = problem if isinstance(problem, str) else ""
+        if not lines and not problem:
+            return None
+        return ShellLines(SHELL, lines, problem, is_persons=self.name == EXPANSION)
+
+    @property
+    def names_tool(self) -> bool:
+        """Whether the hook says which tool it is about; a slash command counts where it may run shell lines."""
+        if self.name == EXPANSION:
+            return self.shell_lines is not None
+        return self.text("tool_name") is not None
+
+    @property
+    def needs_tool(self) -> bool:
+        """Whether a hook of this name about a call is incomplete where it names no tool."""
+        return self.name != EXPANSION
+
+    @property
+    def tool(self) -> str:
+        """The tool's name."""
+        return SKILL if self.name == EXPANSION else self.text("tool_name") or "tool"
+
+    @property
+    def tool_input(self) -> Any:
+        """The call's input, with the shell lines that are part of it."""
+        given = self.fields.get("tool_input")
+        if self.name == EXPANSION:
+            given = {"skill": self.text("command_name") or "", "args": self.text("command_args") or ""}
+        found = self.fields.get(SKILL_FIELD)
+        shell = self.shell_lines if self.name in CALLS and isinstance(found, dict) else None
+        if shell is None or not isinstance(found, dict):
+            return given
+        files = found.get("files")
+        added = {"shell_lines": list(shell.lines), "files": files, "problem": shell.problem}
+        return {**(as_object(given) or {}), **{name: value for name, value in added.items() if value}}
+
+    @property
+    def call_id(self) -> str | None:
+        """The call's id; a slash command has none of its own."""
+        if self.name == EXPANSION and self.turn is not None:
+            return f"{self.turn}:expansion"
+        return self.text("tool_use_id")
+
+
+def hook_of(body: bytes, at: str) -> ClaudeHook:
     """Read a posted hook. Raises Invalid where it is no JSON object or names no session."""
-    return hooks.read(body, at, Hook)
+    return hooks.read(body, at, ClaudeHook)
+
+
+def _lines_have_hooks(hook: Hook) -> Hook:
+    return replace(hook, fields=hook.fields | {SKILL_FIELD: {"held": True}})
 
 
 def call_in(body: bytes | None) -> str | None:
@@ -125,6 +213,7 @@ _MEANINGS: dict[str, Meaning] = {
     "Notification": hooks.notified,
     "PreToolUse": hooks.call_starts,
     SKILL_COMMAND: hooks.call_starts,
+    EXPANSION: hooks.call_starts,
     "PostToolUse": hooks.call_ends,
     "PostToolUseFailure": hooks.call_fails,
     "PermissionDenied": _call_denied,
@@ -157,7 +246,7 @@ def _complete(hook: Hook, call: AskedCall) -> AskedCall:
 def _say(name: str, decision: str, words: str, added: Mapping[str, Any]) -> Reply | None:
     """Return the answer to a PreToolUse, which can be told to ask, or to a PermissionRequest, which asks already.
 
-    The command of a skill can only be allowed or denied: nobody could be asked while the skill is loaded.
+    The command of a skill can only be allowed or denied, a slash command only blocked: nobody could be asked there.
     """
     edited = {"updatedInput": added["updated_input"]} if "updated_input" in added else {}
     denial = words if decision == DENY else None
@@ -173,6 +262,8 @@ def _say(name: str, decision: str, words: str, added: Mapping[str, Any]) -> Repl
         return _reply(
             name, reason if denied else None, permissionDecision=decided, permissionDecisionReason=reason
         )
+    if name == EXPANSION:
+        return Reply({}) if decision == ALLOW else Reply({"decision": "block", "reason": words}, words)
     if decision == ASK:
         return None
     verdict: Answer = {"behavior": "deny", "message": words} if denial else {"behavior": ALLOW, **edited}
@@ -251,7 +342,8 @@ DIALECT = Dialect(
     name=SOURCE,
     calls=CALLS,
     prompts=frozenset({"PermissionRequest"}),
-    edits=CALLS - {SKILL_COMMAND},
+    edits=CALLS - {SKILL_COMMAND, EXPANSION},
+    without_result=frozenset({SKILL_COMMAND, EXPANSION}),
     beginnings=frozenset({"SessionStart", "UserPromptSubmit"}),
     turn_ends=frozenset({"Stop", "StopFailure", "SessionEnd", "UserPromptSubmit"}),
     read=hook_of,
@@ -260,6 +352,7 @@ DIALECT = Dialect(
     call_in=call_in,
     say=_say,
     postpone=_postpone,
+    lines_have_hooks=_lines_have_hooks,
     complete=_complete,
     offer_in_words=offer_in_words,
     pieces=MessagePieces(_piece_of, _message_of),

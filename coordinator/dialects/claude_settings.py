@@ -10,7 +10,7 @@ HOST_VARIABLE = "HOSTNAME"
 # What waits here is answered before the hook gives up, and the hook gives up before a proxy may.
 WAIT, WAITING_TIMEOUT = 540, 570
 QUICK_TIMEOUT = 5  # seconds an unreachable server may hold up what only reports
-WAITING = ("PreToolUse", "PermissionRequest", "PreSkillShellCommand")
+WAITING = ("PreToolUse", "PermissionRequest", "PreSkillShellCommand", "UserPromptExpansion")
 REPORTING = (
     "UserPromptSubmit",
     "PostToolUse",

@@ -62,6 +62,10 @@ def in_context(hook: Hook, answer: Answer, text: str) -> Answer:
     return answer | {"hookSpecificOutput": said | {"additionalContext": text}}
 
 
+def _unchanged(hook: Hook) -> Hook:
+    return hook
+
+
 def _always(_hook: Hook) -> bool:
     return True
 
@@ -76,6 +80,7 @@ class Dialect:
 
     Of its hooks (by name), `calls` tell of a call before it runs, and their answers decide it; by `prompts` among
     them the agent asks its own person at the same time; after an answer to `edits` it runs an edited input.
+    No hook tells of the result of calls that `without_result` tell of: they end with the answer.
     `beginnings` are a person's: an ended session runs again. At `turn_ends` no message is unfinished any more.
 
     `read` makes a hook of a body and the time of its receipt, and raises Invalid; `events_of` makes events of a
@@ -92,6 +97,9 @@ class Dialect:
     The answers to `notes` may carry a text for the model, which `add_note` puts there, unless whatever
     posts the hook is too old for that (`knows_notes`). Empty: no hook of it can.
 
+    `lines_have_hooks` returns the hook as one whose shell lines each come with a hook of their own: its address says
+    so, which whoever wrote the settings knows.
+
     `complete` adds to a call what only this agent tells; `offer_in_words` says what a rule does that the agent
     offers to make stand; `tools` are those to offer where a rule is written. `mcp_name` is how rules know its call of
     an MCP server's tool, as a form of `server` and `tool`; grants apply where it tells the server (`knows_servers`).
@@ -101,6 +109,7 @@ class Dialect:
     calls: frozenset[str]
     prompts: frozenset[str]
     edits: frozenset[str]
+    without_result: frozenset[str] = frozenset()
     beginnings: frozenset[str]
     turn_ends: frozenset[str]
     read: Callable[[bytes, str], Hook]
@@ -109,6 +118,7 @@ class Dialect:
     call_in: Callable[[bytes | None], str | None]
     say: Callable[[str, str, str, Mapping[str, Any]], Reply | None]
     postpone: Callable[[Hook, str], Reply | None] = _cannot_postpone
+    lines_have_hooks: Callable[[Hook], Hook] = _unchanged
     complete: Callable[[Hook, AskedCall], AskedCall] = _nothing_to_add
     offer_in_words: Callable[[Mapping[str, Any]], str] = json.dumps
     pieces: MessagePieces | None = None
@@ -149,7 +159,7 @@ class Dialect:
             about=self.about(hook),
             program=self.name,
             is_prompted=hook.name in self.prompts,
-            is_editable=hook.name in self.edits,
+            is_editable=hook.name in self.edits and hook.shell_lines is None,
             subagent=hook.subagent,
             call_id=hook.call_id,
             folder=hook.folder,
@@ -256,12 +266,21 @@ class Dialect:
 
     def denied(self, hook: Hook, session_id: str, call_id: str, why: str) -> DedupedEvent:
         """Return the result of a call that our answer denies; no hook will report one."""
+        return self._ended(hook, session_id, call_id, why)
+
+    def let_run(self, hook: Hook, session_id: str) -> DedupedEvent | None:
+        """Return the end of a call that runs and of whose result no hook tells; None for any other hook."""
+        if hook.name not in self.without_result or hook.call_id is None or not self.is_call(hook):
+            return None
+        return self._ended(hook, session_id, hook.call_id, None)
+
+    def _ended(self, hook: Hook, session_id: str, call_id: str, error: str | None) -> DedupedEvent:
         return HookEvents(hook, session_id, self.name).event(
             "post_tool",
             uses=hook.fields,
             tool_name=hook.tool,
             tool_input=as_object(hook.tool_input),
             tool_use_id=call_id,
-            error=why,
+            error=error,
             origin=result_origin(hook.session, call_id),
         )

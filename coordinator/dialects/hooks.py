@@ -37,6 +37,24 @@ FAST, SLOW = timedelta(minutes=2), timedelta(days=8)
 
 
 @dataclass(frozen=True, slots=True)
+class ShellLines:
+    """Commands that run as part of another call, and by which tool rules know them.
+
+    `problem` says why there may be others than `lines`. Where the call itself `is_persons`, rules look at these alone.
+    """
+
+    tool: str
+    lines: tuple[str, ...]
+    problem: str = ""
+    is_persons: bool = False
+
+    @property
+    def inputs(self) -> list[dict[str, str]]:
+        """The input of the tool that each line is."""
+        return [{"command": line} for line in self.lines]
+
+
+@dataclass(frozen=True, slots=True)
 class Hook:
     """One hook as it came in: its name, the agent's session id, all fields, and when it was received (canonical).
 
@@ -68,6 +86,16 @@ class Hook:
     def names_tool(self) -> bool:
         """Whether the hook says which tool it is about."""
         return self.text("tool_name") is not None
+
+    @property
+    def needs_tool(self) -> bool:
+        """Whether a hook of this name about a call is incomplete where it names no tool."""
+        return True
+
+    @property
+    def shell_lines(self) -> ShellLines | None:
+        """The shell lines that run as part of the call; None where there are none, or each has a hook of its own."""
+        return None
 
     @property
     def tool(self) -> str:

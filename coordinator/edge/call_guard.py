@@ -14,7 +14,7 @@ import functools
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from coordinator.dialects.contract import Answer, Dialect, Reply
@@ -25,7 +25,7 @@ from coordinator.edge.rulings import Rulings
 from coordinator.errors import Forbidden, Invalid, Restarting, SignalboxError, TooMany, Unauthorized
 from coordinator.identity.keys import KeyEnded, KeyIdentity
 from coordinator.lib.asgi import Receive, Scope, Send
-from coordinator.policy.tool_rules import ASK, DENY, OBSERVE, PartialCall, Ruling
+from coordinator.policy.tool_rules import ASK, DENY, OBSERVE, PartialCall, Ruling, stricter
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +161,7 @@ class CallGuard:
         try:
             if not call.reading:
                 await self._read(call, scope, receive)
-            if call.hook is not None and call.hook.name not in self._dialect.calls:
+            if call.hook is not None and not self._dialect.is_call(call.hook):
                 return None
             if call.ruling is None:
                 await self._rulings.refresh()
@@ -187,7 +187,20 @@ class CallGuard:
     def _asked(self, call: GuardedCall) -> tuple[str | None, Ruling]:
         """Return which hook about a call it is, None for one that may be any other, and what policy says at worst."""
         name = call.hook.name if call.hook is not None else self._dialect.call_in(call.body)
-        return name, call.ruling or self._rulings.strictest_possible(self._known(call))
+        return name, call.ruling or self._strictest(call)
+
+    def _strictest(self, call: GuardedCall) -> Ruling:
+        """Return the strictest that policy may say of the call and of the shell lines that run as part of it."""
+        known = self._known(call)
+        worst = self._rulings.strictest_possible(known)
+        shell = call.hook.shell_lines if call.hook is not None else None
+        if shell is None:
+            return worst
+        texts = [self._dialect.subject(shell.tool, given) for given in shell.inputs]
+        for text in [*texts, *([None] if shell.problem else [])]:
+            line = replace(known, tool=shell.tool, text=text)
+            worst = stricter(worst, self._rulings.strictest_possible(line))
+        return worst
 
     def _known(self, call: GuardedCall) -> PartialCall:
         """Return what is known of the call."""

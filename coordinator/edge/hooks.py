@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from coordinator.actions import tool_calls
 from coordinator.dialects.contract import Dialect, Reply
-from coordinator.dialects.hooks import Hook, mended
+from coordinator.dialects.hooks import Hook, ShellLines, mended
 from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.bodies import Bodies, BodyShare
 from coordinator.edge.brake_gate import BrakeGate
@@ -34,7 +34,7 @@ from coordinator.edge.notes import Notes
 from coordinator.edge.peers import network_of, peer_of
 from coordinator.edge.polls import is_on, seconds
 from coordinator.edge.recorder import Recorder
-from coordinator.edge.rulings import BUDGETS_UNREAD, Rulings, by_brake
+from coordinator.edge.rulings import BUDGETS_UNREAD, UNREAD, Rulings, by_brake
 from coordinator.errors import Invalid, QuotaReached, Restarting, SignalboxError
 from coordinator.identity import scopes
 from coordinator.identity.keys import KeyIdentity
@@ -52,6 +52,7 @@ from coordinator.policy.tool_rules import (
     PartialCall,
     Ruling,
     stricter,
+    strictest_possible,
 )
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.reports import SessionLocation
@@ -65,6 +66,8 @@ LIMIT = LIMITS["hook"][KEY]
 BEFORE_DEADLINE = 0.5  # seconds that the denial of a call which a brake holds has on its way
 SESSION_ID = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 NO_TOOL = "It names no tool."
+LONGEST_LINE_SHOWN = 200  # characters; the card shows all of it
+MAY_HOLD_LINES = "A rule may be about a shell line that runs while it is loaded:"
 DECIDE_WITHIN = 3.0  # seconds for which a hook that policy or people decide may wait for the database
 CANNOT_RUN: Settled = {
     "status": "denied",
@@ -131,6 +134,8 @@ class HookDoor:
         wait = seconds(scope, "wait", default=WAIT, most=LONGEST_WAIT)
         with self._bodies.hold(f"key:{admission.caller.id}") as held:
             hook, size = await self._read(call, held, scope, receive)
+            if is_on(scope, "skill_hook"):
+                hook = call.hook = self.dialect.lines_have_hooks(hook)
             where = where_of(self.dialect.name, hook, headers, admission.caller)
             delivery = delivery_of(headers)
             asks = _HookRequest(
@@ -148,6 +153,8 @@ class HookDoor:
                 await self._told_late(hook, asks, delivery.denied)
                 return None
             reply = await self._answer(call, hook, asks)
+            if reply is None or reply.denial is None:
+                await self._note_end(hook, asks)
             return await self._with_notes(call, hook, reply, asks)
 
     async def _with_notes(
@@ -170,12 +177,23 @@ class HookDoor:
             log.warning("A hook %s is answered without its note: %s", hook.name, str(problem).strip())
             return reply
 
+    async def _note_end(self, hook: Hook, asks: _HookRequest) -> None:
+        """Write the end of a call that runs and of whose result no hook will tell."""
+        if hook.name not in self.dialect.without_result:
+            return
+        with contextlib.suppress(SignalboxError):  # what was decided goes out all the same
+            known = await self._recorder.session_of(hook, asks.where, within=DECIDE_WITHIN)
+            if (ended := self.dialect.let_run(hook, known.session_id)) is not None:
+                await self._recorder.write(hook, [ended], 0, asks.caller)
+
     async def _told_late(self, hook: Hook, asks: _HookRequest, denied: str | None) -> None:
         await self._recorder.observe(hook, asks.where, asks.size)
         if denied is not None and self.dialect.is_call(hook):
             known = await self._recorder.session_of(hook, asks.where)
             about = self.dialect.call_of(hook, known.session_id, asks.caller.agent_id, asks.where.hostname)
             await self._note_denial(hook, about, denied, asks)
+        else:
+            await self._note_end(hook, asks)
 
     async def _note_denial(self, hook: Hook, call: AskedCall, why: str, asks: _HookRequest) -> None:
         """Write the result of a call that does not run; no hook will tell it."""
@@ -203,6 +221,8 @@ class HookDoor:
         ruling = await self._rulings.on(
             hook.tool, self.dialect.about(hook), asks.caller.agent_id, self.dialect.name, asks.caller.id
         )
+        if hook.shell_lines is not None:
+            ruling = await self._with_shell_lines(ruling, hook.shell_lines, asks)
         ruling = stricter(ruling, await self._by_budgets(hook, asks))
         if asks.has_no_prompt and (ruling.decision == ASK or _is_silent(ruling, hook, self.dialect)):
             # Whoever asks has nobody else to ask, and takes no answer for no.
@@ -223,6 +243,34 @@ class HookDoor:
                 # It waited for a person, or for the database; meanwhile a brake may have been put on.
                 reply = await self._braked(call, hook, ruling, asks) or reply
         return reply
+
+    async def _with_shell_lines(self, ruling: Ruling, shell: ShellLines, asks: _HookRequest) -> Ruling:
+        """Return the stricter of what policy says of a call and of the shell lines that run as part of it.
+
+        Nothing is allowed for its lines' sake. Where there may be others than are known, a person is asked wherever a
+        rule might ask about them or deny them.
+        """
+        agent_id, program = asks.caller.agent_id, self.dialect.name
+        of_lines = NO_OPINION
+        for line, given in zip(shell.lines, shell.inputs, strict=True):
+            text = self.dialect.subject(shell.tool, given)
+            found = await self._rulings.on(shell.tool, text, agent_id, program, asks.caller.id)
+            if found.decision in {ASK, DENY}:
+                why = (
+                    f"It runs the shell line {line[:LONGEST_LINE_SHOWN]!r} while it is loaded. {found.reason}"
+                )
+                of_lines = stricter(of_lines, replace(found, reason=why))
+        if shell.problem:
+            rules = await self._rulings.rules()
+            any_line = PartialCall(shell.tool, None, agent_id, agent_known=True, program=program)
+            found = UNREAD if rules is None else strictest_possible(rules, any_line)
+            if found.decision in {ASK, DENY}:
+                why = f"{shell.problem} {MAY_HOLD_LINES} {found.reason}"
+                is_certain = found.deny_at_deadline or found.decision == DENY
+                found = replace(found, decision=ASK, reason=why, deny_at_deadline=is_certain)
+                of_lines = stricter(of_lines, found)
+        ruling = NO_OPINION if shell.is_persons else ruling
+        return stricter(ruling, of_lines) if of_lines.decision in {ASK, DENY} else ruling
 
     async def _unread(self, call: GuardedCall, hook: Hook, why: str, asks: _HookRequest) -> Reply | None:
         """Deny a call whose body could not be read where policy may ask about it or deny it; have it written."""
@@ -368,7 +416,7 @@ class HookDoor:
         hook = self.dialect.read(body, instants.canonical(told))
         if hook.unread is not None:  # one that may be a call counts as one
             hook = replace(hook, name=self.dialect.call_in(body) or hook.name)
-        elif hook.name in self.dialect.calls and not hook.names_tool:
+        elif hook.name in self.dialect.calls and hook.needs_tool and not hook.names_tool:
             hook = replace(hook, unread=NO_TOOL)
         return replace(hook, sent_as=delivery.sent_as) if delivery.sent_as else hook
 

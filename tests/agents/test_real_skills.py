@@ -17,6 +17,7 @@ from tests.served import Served
 
 pytestmark = [pytest.mark.served, pytest.mark.real_agent]
 NEWEST = "claude-code-newest"
+OLDER = "claude-code"  # what npm serves to Node 20; it has no hook for these lines
 TEXT = """---
 description: Look around
 allowed-tools: Bash(touch:*)
@@ -50,13 +51,15 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
         run.home.close()
 
 
-@pytest.mark.parametrize(("way", "connected"), [("typed", True), ("called", True), ("called", False)])
+@pytest.mark.parametrize(
+    ("program", "way"), [(NEWEST, "typed"), (NEWEST, "called"), (OLDER, "typed"), (OLDER, "called")]
+)
 @pytest.mark.parametrize(("verdict", "runs"), [("approved", True), ("denied", False)])
 def test_a_person_decides_whether_the_shell_line_runs(
-    served: Served, start: Callable[..., Run], *, way: str, connected: bool, verdict: str, runs: bool
+    served: Served, start: Callable[..., Run], *, program: str, way: str, verdict: str, runs: bool
 ) -> None:
     rules(served, {"tool": "Skill", "verdict": "allow"}, {"tool": "Bash", "verdict": "ask"})
-    claude = start(served, way, connected=connected)
+    claude = start(served, way, program=program)
     asked(served)
     assert not claude.home.ran("marker")
     decide(served, verdict)

@@ -593,11 +593,18 @@ MUTANTS = (
     Mutant(
         "hooks: unread call",
         "coordinator/edge/call_guard.py",
-        "return name, call.ruling or self._rulings.strictest_possible(self._known(call))",
+        "return name, call.ruling or self._strictest(call)",
         "return name, call.ruling or NO_OPINION",
         (
             "tests/claude_code/test_failing_closed.py::test_a_failure_at_any_step_leaves_no_call_without_an_answer",
         ),
+    ),
+    Mutant(
+        "hooks: shell lines of a skill",
+        "coordinator/edge/hooks.py",
+        "        if hook.shell_lines is not None:\n",
+        "        if False:\n",
+        ("tests/claude_code/test_shell_lines.py",),
     ),
     Mutant(
         "hooks: unread grants",

@@ -369,6 +369,7 @@ CLAUDE_CODE_EVENTS = {
     "PreToolUse": WAITING,
     "PermissionRequest": WAITING,
     "PreSkillShellCommand": WAITING,
+    "UserPromptExpansion": WAITING,
     "PostToolUse": QUICK,
     "PostToolUseFailure": QUICK,
     "PermissionDenied": QUICK,

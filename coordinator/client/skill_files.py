@@ -1,0 +1,296 @@
+"""The shell lines of Claude Code's skills and slash commands, read on the agent's machine before they run.
+
+Claude Code runs the lines (`` !`command` `` and blocks that begin with ```!) while it loads such a text. Newer versions
+tell each to the hook PreSkillShellCommand; about others nobody would hear. So `signalbox hook` reads the files and
+sends their lines along (`FIELD`). It reads every file that may be meant: more lines than run are shown rather than
+fewer. A file that is exchanged between this look and the start of the lines is not seen.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+FIELD = "signalbox_skill"  # of a hook: what is known of its skill's shell lines
+TOOL, EXPANSION = "Skill", "UserPromptExpansion"
+OWN_HOOK = b"PreSkillShellCommand"
+CONFIG_VARIABLE, PROJECT_VARIABLE = "CLAUDE_CONFIG_DIR", "CLAUDE_PROJECT_DIR"  # Claude Code's own
+MANAGED_FOLDERS = ("/etc/claude-code/.claude", "/Library/Application Support/ClaudeCode/.claude")
+SHELLS = frozenset({"sh", "dash", "bash", "zsh", "ksh", "busybox", "env"})
+MAX_PARENTS = 6  # processes between Claude Code and its hook
+MAX_FOLDERS = 40  # above the working folder
+MAX_ENTRIES = 20_000  # of folders that are looked through
+MAX_FILE_BYTES = 1 << 20  # what Claude Code reads of a command
+MAX_BYTES = 16 << 20  # of all files together
+MAX_LINES = 50
+MAX_LINE = 20_000  # characters
+SEARCH_SECONDS = 3.0
+PROGRAM_SECONDS = 5.0  # for reading the program, some 400 MB
+CHUNK = 16 << 20
+SKIPPED_FOLDERS = frozenset({".git", "node_modules", ".venv", "__pycache__"})
+
+
+def is_about_skill(payload: Mapping[str, Any]) -> bool:
+    """Say whether a hook of Claude Code tells of a skill or a slash command that is about to be loaded."""
+    name = payload.get("hook_event_name")
+    if name == EXPANSION:
+        return True
+    return name in {"PreToolUse", "PermissionRequest"} and payload.get("tool_name") == TOOL
+
+
+def skill_of(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known of the shell lines that such a hook's skill or command runs while it is loaded.
+
+    `held` is true where the program itself tells each line to a hook. Otherwise `lines` are the lines and `files`
+    where they stand; `problem` says why there may be others.
+    """
+    if program_has(OWN_HOOK, os.getppid()):
+        return {"held": True}
+    name, arguments = _name_and_arguments(payload)
+    if name is None:
+        return {"problem": "The hook does not say which skill it is about.", "lines": [], "files": []}
+    if payload.get("expansion_type") == "mcp_prompt":
+        why = f"The text of {name} comes from an MCP server, so it cannot be read before."
+        return {"problem": why, "lines": [], "files": []}
+    search = _Search(time.monotonic() + SEARCH_SECONDS)
+    cwd = payload.get("cwd")
+    texts = search.texts_of(name, cwd if isinstance(cwd, str) and os.path.isabs(cwd) else os.getcwd())
+    lines: list[str] = []
+    for _, text in texts:
+        lines += [line for line in shell_lines(text) if line not in lines]
+    files = [path for path, _ in texts]
+    problem = search.problem or ("" if texts else f"No file of {name} was found.")
+    if not problem and "`" in arguments:
+        problem = f"The arguments of {name} hold a backtick, which may begin another line."
+    if arguments and lines:
+        lines = [line.replace("$ARGUMENTS", arguments) for line in lines]
+        if not problem and any(_splits_arguments(text) for _, text in texts):
+            problem = f"The lines of {name} take its arguments one by one."
+    if len(lines) > MAX_LINES or any(len(line) > MAX_LINE for line in lines):
+        problem = f"The file of {name} holds more lines, or longer ones, than are read ({MAX_LINES})."
+        lines = [line[:MAX_LINE] for line in lines[:MAX_LINES]]
+    return {"lines": lines, "files": files[:10], **({"problem": problem} if problem else {})}
+
+
+def _name_and_arguments(payload: Mapping[str, Any]) -> tuple[str | None, str]:
+    if payload.get("hook_event_name") == EXPANSION:
+        name, arguments = payload.get("command_name"), payload.get("command_args")
+    else:
+        given = payload.get("tool_input")
+        given = given if isinstance(given, dict) else {}
+        name = given.get("skill") or given.get("command")
+        arguments = given.get("args")
+    if not isinstance(name, str) or not name.strip().lstrip("/"):
+        return None, ""
+    words = name.strip().lstrip("/").split(None, 1)
+    text = arguments if isinstance(arguments, str) else ""
+    return words[0], " ".join(part for part in (*words[1:], text) if part)
+
+
+# --- the lines of a text ----------------------------------------------------------------------------------
+
+
+def shell_lines(text: str) -> list[str]:
+    """Return every shell line that a skill's text may hold, each once, in their order.
+
+    Wherever a mark stands a line is taken to begin, also in an example and within another line.
+    """
+    found: list[str] = []
+    for opening, closing in (("```!", "```"), ("!`", "`")):
+        at = text.find(opening)
+        while at >= 0:
+            begin = at + len(opening)
+            end = text.find(closing, begin)
+            if end < 0:
+                break
+            line = text[begin:end].strip()
+            if line and line not in found:
+                found.append(line)
+                if len(found) > MAX_LINES:
+                    return found
+            at = text.find(opening, at + 1)
+    return found
+
+
+def _splits_arguments(text: str) -> bool:
+    """Say whether a text has places for single arguments: `$1`, `$ARGUMENTS[1]`, or names in its head."""
+    numbered = any(f"${digit}" in text for digit in "0123456789")
+    named = any(line.strip().lower().startswith("arguments:") for line in _head(text))
+    return numbered or named or "$ARGUMENTS[" in text
+
+
+def _head(text: str) -> list[str]:
+    """Return the lines of a text's head (YAML between two `---`)."""
+    lines = text.lstrip("\ufeff").splitlines()
+    if not lines or lines[0].strip() != "---":
+        return []
+    for at, line in enumerate(lines[1:200], 1):
+        if line.strip() == "---":
+            return lines[1:at]
+    return lines[1:200]
+
+
+# --- the files --------------------------------------------------------------------------------------------
+
+
+class _Search:
+    """A search for the files of a skill, within a budget; `problem` says why there may be others."""
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self._entries = 0
+        self._bytes = 0
+        self._seen: set[str] = set()
+        self.problem = ""
+
+    def texts_of(self, name: str, cwd: str) -> list[tuple[str, str]]:
+        """Return the files that may be meant by a name, and what stands in them."""
+        found: list[tuple[str, str]] = []
+        wanted = name.casefold()
+        last = wanted.rpartition(":")[2]
+        names = {wanted, last, wanted.replace(":", "/")}
+        for folder in self._folders(cwd, is_plugins=":" in name):
+            for path, stem in self._files(folder):
+                text = self._read(path)
+                if text is None:
+                    if stem.casefold() in names:
+                        self.problem = self.problem or f"{path} cannot be read."
+                    continue
+                if stem.casefold() in names or names & set(_own_names(text)):
+                    found.append((path, text))
+        return found
+
+    def _folders(self, cwd: str, *, is_plugins: bool) -> Iterator[str]:
+        """Yield the folders in which Claude Code keeps skills and commands."""
+        homes = dict.fromkeys([os.path.expanduser("~"), _own_home()])
+        settings = [os.path.join(home, ".claude") for home in homes if home]
+        if moved := os.environ.get(CONFIG_VARIABLE):
+            settings.append(moved)
+        projects = [cwd, os.environ.get(PROJECT_VARIABLE) or cwd]
+        for project in dict.fromkeys(projects):
+            folder = project
+            for _ in range(MAX_FOLDERS):
+                yield os.path.join(folder, ".claude")
+                if (parent := os.path.dirname(folder)) == folder:
+                    break
+                folder = parent
+        yield from settings
+        yield from MANAGED_FOLDERS
+        if is_plugins:
+            yield from (os.path.join(folder, "plugins") for folder in settings)
+
+    def _files(self, folder: str) -> Iterator[tuple[str, str]]:
+        """Yield the skills and commands below a folder, and how each is called by its place."""
+        if os.path.basename(folder) == "plugins":
+            yield from self._walk(folder)
+            return
+        for kind in ("commands", "skills"):
+            yield from self._walk(os.path.join(folder, kind))
+
+    def _walk(self, top: str) -> Iterator[tuple[str, str]]:
+        pending = [top]
+        while pending:
+            folder = pending.pop()
+            real = os.path.realpath(folder)
+            if real in self._seen:
+                continue
+            self._seen.add(real)
+            try:
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        self._entries += 1
+                        if self._entries > MAX_ENTRIES or time.monotonic() > self._deadline:
+                            self.problem = "There are more files of skills and commands than are read."
+                            return
+                        if entry.is_dir():
+                            if entry.name not in SKIPPED_FOLDERS:
+                                pending.append(entry.path)
+                        elif entry.name.lower().endswith(".md"):
+                            yield entry.path, _stem(entry.path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError:
+                self.problem = f"{folder} cannot be read."
+
+    def _read(self, path: str) -> str | None:
+        try:
+            with open(path, "rb") as file:
+                content = file.read(MAX_FILE_BYTES + 1)
+        except OSError:
+            return None
+        self._bytes += len(content)
+        if self._bytes > MAX_BYTES:
+            self.problem = "There are more files of skills and commands than are read."
+            return None
+        return content.decode("utf-8", "replace") if len(content) <= MAX_FILE_BYTES else None
+
+
+def _stem(path: str) -> str:
+    """Return how a file is called: a skill by its folder, a command by its own name."""
+    name = os.path.basename(path)
+    if name.casefold() == "skill.md":
+        return os.path.basename(os.path.dirname(path))
+    return name[: -len(".md")]
+
+
+def _own_names(text: str) -> list[str]:
+    """Return the name that a file's head gives it, whole and without what stands before its colon."""
+    for line in _head(text):
+        key, colon, value = line.partition(":")
+        if colon and key.strip().casefold() == "name":
+            own = value.strip().strip("'\"").casefold()
+            return [own, own.rpartition(":")[2]]
+    return []
+
+
+def _own_home() -> str:
+    """Return this user's home, whatever the environment says."""
+    try:
+        import pwd  # noqa: PLC0415 - only where a skill is called
+
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except (ImportError, KeyError):
+        return ""
+
+
+# --- the program ------------------------------------------------------------------------------------------
+
+
+def program_has(words: bytes, pid: int) -> bool:
+    """Say whether the program that started this process holds these words; False where that cannot be found out.
+
+    The environment does not count: a project's settings can change it.
+    """
+    for _ in range(MAX_PARENTS):
+        try:
+            program = os.readlink(f"/proc/{pid}/exe")
+            if os.path.basename(program.removesuffix(" (deleted)")) not in SHELLS:
+                return file_has(words, f"/proc/{pid}/exe")
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return False
+    return False
+
+
+def file_has(words: bytes, path: str) -> bool:
+    """Say whether a file holds these words; False where it cannot be read within a budget of seconds."""
+    deadline = time.monotonic() + PROGRAM_SECONDS
+    end = b""
+    try:
+        with open(path, "rb") as file:
+            while chunk := file.read(CHUNK):
+                text = end + chunk
+                if words in text:
+                    return True
+                if time.monotonic() > deadline:
+                    return False
+                end = text[-len(words) :]
+    except OSError:
+        return False
+    return False
