@@ -57,7 +57,7 @@ def header_context(session: Session, query: Query) -> dict[str, Any]:
         "spent": usage.total(spent) if spent else None,
         "facets": facets_of(counts, query),
         "tools": tools_of(counts, query),
-        "go": f"{reverse('sessions:go', args=[session.pk])}{query.without_place}&",
+        "go": f"{reverse('sessions:go', args=[session.pk])}{query.with_event}&",
         "start_url": page_url(session) + query.with_place(**{"from": "start"}),
         "end_url": page_url(session) + query.with_place(**{"from": "end"}),
         "at_default": f"{session.created_at:%Y-%m-%dT%H:%M:%S}"

@@ -99,6 +99,11 @@ class Query:
         return self._encode([])
 
     @property
+    def with_event(self) -> str:
+        """The query string with the event that the reader was led to, if any, and no other place."""
+        return self._encode([] if self.event_id is None else [("event", str(self.event_id))])
+
+    @property
     def all(self) -> str:
         return "?"
 

@@ -28,6 +28,7 @@ from coordinator.sessions.timeline import (
     news_of,
     position,
     recent_counts,
+    row_place,
     rows_of,
     rows_since,
 )
@@ -138,14 +139,25 @@ def minimap_for(
 @require_safe
 @viewer
 def go(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Lead on to the next or previous error or message, seen from the place that `place` names."""
+    """Lead on to the next or previous error or message, seen from `place`, or from the row of the event `event`.
+
+    Errors follow one another in the order in which they were reported. What else that row tells of is passed over: the
+    MCP gateway and the agent may both tell of one error.
+    """
     session = get_object_or_404(Session, pk=session_id)
     query = Query.of(request.GET)
     direction, _, what = request.GET.get("to", "").partition("-")
     filters = Filters(errors=True) if what == "error" else Filters(categories=("messages",))
     backwards = direction == "previous"
-    here = EventPlace.parse(request.GET.get("place", "")) or (FAR if backwards else EventPlace(0, 0))
-    found = Timeline(session_id, filters).next_place(here, backwards=backwards)
+    plain = Timeline(session_id)
+    event = None if query.event_id is None else plain.place_of(query.event_id)
+    place = EventPlace.parse(request.GET.get("place", ""))
+    here = event or place or (FAR if backwards else EventPlace(0, 0))
+    timeline = plain.seen_through(filters)
+    row = row_place(plain, here.event_id) if event else None
+    found = timeline.next_place(here, backwards=backwards)
+    while found is not None and row is not None and row_place(plain, found.event_id) == row:
+        found = timeline.next_place(found, backwards=backwards)
     if found is None:
         messages.info(
             request,

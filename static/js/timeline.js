@@ -366,19 +366,26 @@ function openTarget() {
 
 // Going on from where the reader is.
 
-function here() {
-  const picked = entries()?.querySelector("[data-place].selected, [data-place]:target, [data-place]:has(> :target)");
-  if (picked) return picked;
+const picked = () => entries()?.querySelector("[data-place].selected, [data-place]:target, [data-place]:has(> :target)");
+
+function topmost() {
   const top = document.querySelector("#timeline-bar")?.getBoundingClientRect().bottom ?? 0;
   return rows().find((row) => row.getBoundingClientRect().bottom > top + 8);
 }
 
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-go]");
-  const row = link && here();
+  if (!link) return;
+  const row = picked() ?? topmost();
   if (!row) return;
   const url = new URL(link.href);
   url.searchParams.set("place", row.dataset.place);
+  url.searchParams.delete("event");
+  if (row === picked()) {
+    // Beyond this row: an error is told by the end of its call, which may stand far behind the place of the row.
+    const id = row.querySelector(":scope > .anchor")?.id ?? row.id;
+    if (id.startsWith("event-")) url.searchParams.set("event", id.slice("event-".length));
+  }
   link.href = url.pathname + url.search;
 });
 

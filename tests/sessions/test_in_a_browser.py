@@ -102,6 +102,29 @@ def test_rows_arrive_while_a_person_reads(served: Served, person_at: PersonAt, a
     assert [text.strip() for text in texts[1:]] == [f"step {number} of it" for number in range(20)]
 
 
+def test_a_key_leads_from_one_failed_call_to_the_next(
+    served: Served, person_at: PersonAt, agent: Agent
+) -> None:
+    for number in range(3):
+        agent.call("Bash", {"command": f"make part{number}"})
+        agent.result("Bash", {"command": f"make part{number}"}, error=f"part {number} broke")
+        agent.say(f"said after {number}")
+    page, _ = person_at(served, "viewer")
+    page.goto(f"{agent.page}?from=start")
+    seen = []
+    for _ in range(3):
+        page.keyboard.press("n")
+        page.wait_for_url(lambda url, seen=tuple(seen): "#event-" in url and url not in seen)
+        seen.append(page.url)
+        live(page)
+    targets = page.locator(".entry.call").filter(has=page.locator(":target"))
+    expect(targets).to_contain_text("part2")
+    page.keyboard.press("n")
+    expect(page.get_by_text("There is no next error.")).to_be_visible()
+    page.keyboard.press("b")
+    expect(targets).to_contain_text("part1")
+
+
 def test_a_call_fills_in_when_its_result_comes(served: Served, person_at: PersonAt, agent: Agent) -> None:
     page, _ = person_at(served, "viewer")
     agent.call("Bash", {"command": "make test"})
