@@ -7,7 +7,7 @@ a decision asks here in its own transaction (actions.approvals.deciding).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -25,6 +25,7 @@ from coordinator.models import (
     PermissionRequest,
     PermissionVote,
 )
+from coordinator.models.permissions import RequestStatus
 from coordinator.policy import approvals
 from coordinator.policy.access_requests import PERMISSION_TYPE as ACCESS
 from coordinator.policy.deciding_rules import Rule, Terms, rule_of, terms_of
@@ -288,14 +289,33 @@ def waits_for(request: PermissionRequest, now: datetime, *, book: DeciderBook | 
     return (book or load(now)).waits_for(request)
 
 
-def decidable(user: User | AnonymousUser, book: DeciderBook) -> list[int] | None:
-    """Return which waiting requests the person may decide, by id; None where there are no rows: as their role says."""
-    if not book.rules:
+def decidable(
+    user: User | AnonymousUser, book: DeciderBook, approved: Collection[int] | None = None
+) -> list[int] | None:
+    """Return which waiting requests the person may decide, by id; None where that is all that their role says.
+
+    Those that they have approved and that wait for one more person (`approved_by`) are left out.
+    """
+    approved = approved_by(user, book) if approved is None else approved
+    if not book.rules and not approved:
         return None
     if not has_role(user, APPROVER):
         return []
-    waiting = PermissionRequest.objects.waiting(book.now)
+    waiting = PermissionRequest.objects.waiting(book.now).exclude(pk__in=approved)
+    if not book.rules:
+        return list(waiting.values_list("pk", flat=True))
     return [row.pk for row in light(waiting) if book.may(user, row)]
+
+
+def approved_by(user: User | AnonymousUser, book: DeciderBook) -> list[int]:
+    """Return the waiting requests that the person has approved and that wait for one more person, by id."""
+    name = user.get_username()
+    own = PermissionVote.objects.filter(voter=name, request__status=RequestStatus.PENDING) if name else ()
+    waiting = PermissionRequest.objects.waiting(book.now).filter(
+        request_id__in=[one.request_id for one in own]
+    )
+    votes = {one.request_id: one for one in own}
+    return [row.pk for row in light(waiting) if book.counting(row, [votes[row.request_id]])] if votes else []
 
 
 def light(requests: Any) -> Iterable[PermissionRequest]:

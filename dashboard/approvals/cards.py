@@ -186,6 +186,11 @@ class CardMember:
         return self.rights.counting(self.row, self.voted) if self.rights else list(self.voted)
 
     @cached_property
+    def has_your_approval(self) -> bool:
+        """Say whether whoever looks has approved it already, so that it waits for one more person."""
+        return bool(self.rights and self.standing.waiting and self.rights.has_approved(self.votes))
+
+    @cached_property
     def why_not(self) -> str:
         """Say why whoever looks may not decide it; nothing where their role says so already."""
         return self.rights.why_not(self.row) if self.rights else ""
@@ -241,6 +246,11 @@ class Card:
     def yours(self) -> list[CardMember]:
         """Return those who wait whom the person who looks may decide."""
         return [member for member in self.waiting if not member.why_not]
+
+    @cached_property
+    def approvable(self) -> list[CardMember]:
+        """Return those of `yours` that the person who looks has not approved yet."""
+        return [member for member in self.yours if not member.has_your_approval]
 
     @property
     def are_equal_calls(self) -> bool:

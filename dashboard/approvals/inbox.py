@@ -112,6 +112,7 @@ class Inbox:
     rights: Rights | None = None
     choices: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     unread: int = 0
+    approved: int = 0  # requests that this person has approved and that wait for one more person
 
     @property
     def has_cards(self) -> bool:
@@ -170,6 +171,7 @@ def inbox(
         rights,
         _choices(everything, arrangement),
         unread,
+        0 if rights is None else len(rights.approved),
     )
 
 

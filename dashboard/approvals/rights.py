@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Self
 
 from django.contrib.auth.models import AnonymousUser, User
@@ -33,7 +34,18 @@ class Rights:
 
     def decidable(self) -> list[int] | None:
         """Return which waiting requests the inbox shows by default, by id; None for all."""
-        return deciders.decidable(self.person, self.book) if self.is_told_apart else None
+        if not has_role(self.person, APPROVER):
+            return None
+        return deciders.decidable(self.person, self.book, self.approved)
+
+    @cached_property
+    def approved(self) -> list[int]:
+        """Return which waiting requests this person has approved and that wait for one more person, by id."""
+        return deciders.approved_by(self.person, self.book)
+
+    def has_approved(self, votes: Iterable[PermissionVote]) -> bool:
+        """Say whether one of the votes is this person's."""
+        return any(vote.voter == self.person.get_username() for vote in votes)
 
     def why_not(self, row: PermissionRequest) -> str:
         """Say to the person why they may not decide; nothing where they may, or only read at all."""

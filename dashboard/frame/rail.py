@@ -13,7 +13,8 @@ from django.utils import timezone
 
 from coordinator.identity.roles import ADMIN, VIEWER
 from coordinator.live.fragments import Fragment
-from coordinator.models import PermissionRequest
+from coordinator.models import PermissionRequest, PermissionVote
+from coordinator.models.permissions import RequestStatus
 from coordinator.policy import deciders
 
 
@@ -57,7 +58,8 @@ def _waiting_for(person: User | AnonymousUser) -> Number:
 
 
 def _waiting_for_all() -> int | None:
-    return None if deciders.load(timezone.now()).rules else _all_waiting()
+    has_votes = PermissionVote.objects.filter(request__status=RequestStatus.PENDING).exists()
+    return None if has_votes or deciders.load(timezone.now()).rules else _all_waiting()
 
 
 def _all_waiting() -> int:

@@ -18,7 +18,7 @@ from dashboard.approvals.arrangement import GROUPS, SORTS, TAKEN, arrangement_of
 from dashboard.approvals.cards import card_of, cards_of
 from dashboard.approvals.inbox import inbox
 from dashboard.approvals.rights import Rights
-from dashboard.approvals.verdicts import MOST_ON_A_CARD, DecisionForm, decide_each
+from dashboard.approvals.verdicts import MOST_ON_A_CARD, DecisionForm, Outcome, decide_each
 from dashboard.frame.guards import approver, viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 
@@ -60,12 +60,12 @@ def decide(request: HtmxHttpRequest) -> HttpResponse:
     if not form.is_valid():
         return HttpResponse("This decision could not be read. Reload the page.", status=400)
     outcome, ids = decide_each(form.cleaned_data, request.user), form.cleaned_data["ids"]
-    refusals, number = list(outcome.refusals.values()), len(form.cleaned_data["decides"])
+    refusals, done = list(outcome.refusals.values()), _done(form, outcome)
     if not wants_fragment(request):
         for refusal in dict.fromkeys(refusals):
             messages.error(request, refusal)
-        if len(refusals) < number:
-            messages.success(request, _done(form, number - len(refusals)))
+        if done:
+            messages.success(request, done)
         return redirect("approvals:inbox")
     rows = PermissionRequest.objects.with_triage().filter(request_id__in=ids).order_by("id")
     # One that is not what the page showed gets a card of its own: no card stands for what it does not show.
@@ -75,17 +75,23 @@ def decide(request: HtmxHttpRequest) -> HttpResponse:
     )
     context = {"cards": cards, "validities": VALIDITIES, "choosable": "choosable" in request.POST}
     response = render(request, "approvals/_cards.html", context)
-    return _toast(response, refusals, "" if refusals else _done(form, number))
+    return _toast(response, refusals, done)
 
 
-def _done(form: DecisionForm, number: int) -> str:
+def _done(form: DecisionForm, outcome: Outcome) -> str:
+    """Return in words what was decided, and what waits for one more person's approval."""
     word = "Approved" if form.cleaned_data["verdict"] == "approved" else "Denied"
-    return f"{word}." if number == 1 else f"{word} {number} requests."
+    decided, voted = len(outcome.decided), len(outcome.voted)
+    words = [f"{word}." if decided == 1 else f"{word} {decided} requests."] if decided else []
+    if voted:
+        which = "Your approval is" if voted == 1 else f"Your approvals of {voted} requests are"
+        words.append(f"{which} recorded. One more person must approve.")
+    return " ".join(words)
 
 
 def _toast(response: HttpResponse, refusals: list[str], done: str) -> HttpResponse:
     if refusals:
-        text = " ".join(dict.fromkeys(refusals))
+        text = " ".join([done, *dict.fromkeys(refusals)]).strip()
         return trigger_client_event(response, "toast", {"level": "warning", "text": text})
     return trigger_client_event(response, "toast", {"level": "success", "text": done})
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Barrier, BrokenBarrierError
@@ -7,6 +8,7 @@ from threading import Barrier, BrokenBarrierError
 import pytest
 from django.contrib.auth.models import User
 from django.db import connections
+from django.test import Client
 
 from coordinator.actions import approvals, users
 from coordinator.errors import Conflict, Forbidden
@@ -15,9 +17,11 @@ from coordinator.identity.actors import person as person_actor
 from coordinator.models import AuditLog, PermissionContext, PermissionRequest, PluginSetting
 from coordinator.policy import approvals as rules
 from coordinator.policy.approvals import Scope, Validity
+from coordinator.policy.judged import judged_digest
 from tests.approvals.factories import MINUTE, NOW, asked, fresh, person, trail
 
 pytestmark = pytest.mark.django_db
+HTMX = {"HX-Request": "true"}
 
 
 @pytest.fixture
@@ -161,3 +165,38 @@ def test_a_new_name_lets_nobody_decide_what_they_asked_for(settings, admin: Acto
     anna.refresh_from_db()
     with pytest.raises(Forbidden, match="asked for this"):
         approvals.decide(row.request_id, by=anna, verdict="approved", now=NOW)
+
+
+def test_a_first_approval_is_told_as_one_and_the_request_leaves_what_is_left_to_decide() -> None:
+    row, alice, bob = asked(), person("alice"), person("bob")
+    client = Client()
+    client.force_login(alice)
+    form = {
+        "ids": row.request_id,
+        "verdict": "approved",
+        "judged": f"{judged_digest(fresh(row))}:{row.request_id}",
+    }
+    answer = client.post("/ui/approvals/decide/", form, headers=HTMX)
+    assert "Your approval is recorded. One more person must approve." in answer.headers["HX-Trigger"]
+    assert "Approved" not in answer.headers["HX-Trigger"]
+    card = answer.content.decode()
+    assert "Your approval is recorded. One more person must approve." in card
+    assert 'value="approved"' not in card
+    assert 'value="denied"' in card  # who thinks better of it can still deny
+    page = client.get("/ui/approvals/").content.decode()
+    assert "1 request has your approval and waits for one more person" in page
+    assert row.request_id not in page
+    assert row.request_id in client.get("/ui/approvals/?all=1").content.decode()
+    assert rail_number(page) == 0
+    other = Client()
+    other.force_login(bob)
+    theirs = other.get("/ui/approvals/").content.decode()
+    assert row.request_id in theirs
+    assert "has your approval" not in theirs
+    assert rail_number(theirs) == 1
+
+
+def rail_number(page: str) -> int:
+    found = re.search(r'id="rail-badge-approvals"\s+data-badge="(\d+)"', page)
+    assert found
+    return int(found[1])

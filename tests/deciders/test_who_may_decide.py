@@ -303,7 +303,7 @@ def test_many_requests_and_people_take_no_more_queries_than_few(django_assert_ma
     handed(people[0], people[9])
     for number in range(30):
         asked(target_resource=f"r{number}", tool_name="Bash" if number % 2 else "Read")
-    with django_assert_max_num_queries(9):
+    with django_assert_max_num_queries(10):
         book = deciders.load(NOW)
         for user in User.objects.filter(username__startswith="p"):
             user._signalbox_role = "approver"  # as a page's person has it

@@ -85,8 +85,9 @@ def test_the_stream_brings_the_badge_once_however_many_changes_and_pages(
 ) -> None:
     changes = [Change(n, 0, "permission_requests", str(n), "p", "insert") for n in (3, 4, 5)]
     fragments = Fragments()
-    # Whether rows say who decides; how many wait; and of each change, which session's it is.
-    with django_assert_num_queries(2 + 3):
+    # Whether somebody waits for a second approval; whether rows say who decides; how many wait; and of each change,
+    # which session's it is.
+    with django_assert_num_queries(3 + 3):
         made = fragments.of(changes)
         again = fragments.of(changes[:2])  # another page's channel, a moment later
     assert [*made] == [5]
@@ -98,7 +99,7 @@ def test_the_stream_brings_the_badge_once_however_many_changes_and_pages(
 
 def test_the_badge_of_a_later_change_is_counted_anew(django_assert_num_queries) -> None:
     fragments = Fragments()
-    with django_assert_num_queries(2 * 3):
+    with django_assert_num_queries(2 * 4):
         for number in (1, 2):
             fragments.of([Change(number, 0, "permission_requests", "1", "p", "update")])
 
