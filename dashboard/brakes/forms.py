@@ -6,11 +6,9 @@ from typing import Any
 
 from django import forms
 
-from coordinator.models import Agent, Session
+from coordinator.models import Session
 from coordinator.models.brakes import BrakeReach
-from coordinator.sessions.agent_programs import AGENT_TITLES
-
-MOST_NAMES = 200
+from dashboard.frame.known_names import MOST_OFFERED, UnknownNameField, agents_offered, ask_about_unknown
 
 
 class BrakeForm(forms.Form):
@@ -26,6 +24,7 @@ class BrakeForm(forms.Form):
         help_text="The agent's id or program (such as codex), or the host's name. Leave it empty to hold "
         "everything.",
     )
+    is_meant = UnknownNameField()
     reason = forms.CharField(required=False, max_length=500, label="Reason", help_text="Held agents see it.")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -34,8 +33,10 @@ class BrakeForm(forms.Form):
 
     def names(self) -> list[str]:
         """Return the agents and hosts that are known, for the field's list."""
-        agents = Agent.objects.exclude(pk=None).order_by("pk").values_list("pk", flat=True)[:MOST_NAMES]
         hosts = Session.objects.exclude(hostname=None).order_by("hostname").values_list("hostname", flat=True)
-        return sorted(
-            {*map(str, agents), *AGENT_TITLES, *(str(host) for host in hosts.distinct()[:MOST_NAMES])}
-        )
+        return sorted(agents_offered() | {str(host) for host in hosts.distinct()[:MOST_OFFERED]})
+
+    def clean(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        ask_about_unknown(self, data, kind=data.get("reach", ""))
+        return data

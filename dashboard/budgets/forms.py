@@ -7,12 +7,9 @@ from typing import Any
 from django import forms
 from django.contrib.auth.models import User
 
-from coordinator.models import Agent
 from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
-from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame.kept_choices import KeptChoiceField, offer
-
-MOST_NAMES = 200
+from dashboard.frame.known_names import MOST_OFFERED, UnknownNameField, agents_offered, ask_about_unknown
 
 
 class AmountForm(forms.Form):
@@ -46,9 +43,10 @@ class BudgetForm(AmountForm):
         help_text="The agent's id or program (such as codex), or the person's user name. Leave it empty for "
         "everything.",
     )
+    is_meant = UnknownNameField()
     measure = forms.ChoiceField(choices=BudgetMeasure.choices, label="What to count")
     span = forms.ChoiceField(choices=BudgetSpan.choices, label="Period")
-    field_order = ("reach", "name", "measure", "span", "amount", "at_limit")
+    field_order = ("reach", "name", "is_meant", "measure", "span", "amount", "at_limit")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -56,6 +54,10 @@ class BudgetForm(AmountForm):
 
     def names(self) -> list[str]:
         """Return the agents and people that are known, for the field's list."""
-        agents = Agent.objects.exclude(pk=None).order_by("pk").values_list("pk", flat=True)[:MOST_NAMES]
         people = User.objects.filter(is_active=True).order_by("username").values_list("username", flat=True)
-        return sorted({*map(str, agents), *AGENT_TITLES, *people[:MOST_NAMES]})
+        return sorted(agents_offered().union(people[:MOST_OFFERED]))
+
+    def clean(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        ask_about_unknown(self, data, kind=data.get("reach", ""))
+        return data

@@ -47,7 +47,8 @@ def approver(served: Served) -> Any:
 
 
 def put_on(browser: httpx.Client, reach: str = "everything", name: str = "") -> int:
-    answer = browser.post("/ui/brake/put-on/", data={"reach": reach, "name": name, "reason": "Odd calls."})
+    form = {"reach": reach, "name": name, "is_meant": "on", "reason": "Odd calls."}
+    answer = browser.post("/ui/brake/put-on/", data=form)
     assert answer.status_code == 200, answer.text
     assert "The brake is on" in answer.text
     return int(answer.text.split("/release/")[0].rsplit("/", 1)[1])
