@@ -183,7 +183,7 @@ def test_a_first_approval_is_told_as_one_and_the_request_leaves_what_is_left_to_
     assert "Your approval is recorded. One more person must approve." in card
     assert 'value="approved"' not in card
     assert 'value="denied"' in card  # who thinks better of it can still deny
-    page = client.get("/ui/approvals/").content.decode()
+    page = " ".join(client.get("/ui/approvals/").content.decode().split())
     assert "1 request has your approval and waits for one more person" in page
     assert row.request_id not in page
     assert row.request_id in client.get("/ui/approvals/?all=1").content.decode()
