@@ -16,6 +16,7 @@ import { randomUUID } from "node:crypto"
 
 const AGENT = "opencode" // `signalbox connect` writes the agent's name here: forks of OpenCode load this file, too
 const HOOK_PROGRAM = ["signalbox"] // and how Signalbox's program starts, so that no variable chooses another server
+const SERVER = "" // and the server's address, for people who wait at their screen
 const WAIT_SECONDS = 590 // that a call may wait for a person
 const OVERDUE_SECONDS = 15 // after that, until a process that should have answered is given up
 const HOOK_FAILED =
@@ -23,6 +24,8 @@ const HOOK_FAILED =
 const MOST_UNSENT = 1000 // hooks kept in memory until the reporting process has taken them; then the oldest go
 const LARGEST_HOOK = 16 << 20 // characters; the program takes no larger ones
 const RESTART_AFTER = 5000 // milliseconds until a reporting process that failed is started again
+const SAY_AFTER = 1500 // milliseconds that a call waits before the screen says what for
+const SAY_EVERY = 10_000 // milliseconds that it says so, and after which it says it again
 const LAST_WORDS = 1500 // milliseconds for what is not sent yet, at the end
 const REPORTED = new Set([
   "session.created",
@@ -197,6 +200,22 @@ export const SignalboxPlugin = async ({ client, directory }) => {
     return text
   }
 
+  // Says on the screen what a call waits for, as long as `waits` has not ended. OpenCode shows a running call only.
+  const sayWhile = async (waits) => {
+    const where = SERVER ? `: ${SERVER}/ui/approvals/` : ""
+    const body = { message: `Waiting for approval in Signalbox${where}`, variant: "info", duration: SAY_EVERY }
+    const say = () => client?.tui?.showToast({ body }).catch(() => {}) // there may be no screen
+    let timer = setTimeout(() => {
+      say()
+      timer = setInterval(say, SAY_EVERY)
+    }, SAY_AFTER)
+    try {
+      return await waits
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
   const answerPermission = async (event) => {
     const { id, sessionID, permission, metadata, patterns, tool } = event.properties || {}
     const reply = async (response) => {
@@ -239,7 +258,7 @@ export const SignalboxPlugin = async ({ client, directory }) => {
         tool_use_id: input.callID,
         takes_notes: true,
       })
-      const answer = await ask(asked, waitingFor(input.sessionID))
+      const answer = await sayWhile(ask(asked, waitingFor(input.sessionID)))
       if (!answer) return
       if (typeof answer.note === "string") notes.set(input.sessionID, `${notesOf(input.sessionID)}\n\n${answer.note}`)
       if (answer.decision === undefined) return

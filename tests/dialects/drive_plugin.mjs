@@ -1,13 +1,17 @@
 // Runs Signalbox's plugin as OpenCode would: reads steps as JSON from stdin, prints what came of each, a line each.
 // A step with `alone` is begun and not waited for; the last step waits for those.
-import { existsSync } from "node:fs"
+import { existsSync, writeFileSync } from "node:fs"
 import { pathToFileURL } from "node:url"
 
 let input = ""
 for await (const piece of process.stdin) input += piece
 const { plugin, steps } = JSON.parse(input)
 const replies = []
-const client = { postSessionIdPermissionsPermissionId: async (reply) => replies.push(reply) }
+const shown = []
+const client = {
+  postSessionIdPermissionsPermissionId: async (reply) => replies.push(reply),
+  tui: { showToast: async (toast) => shown.push(toast.body.message) },
+}
 const module = await import(pathToFileURL(plugin).href)
 const hooks = await module.SignalboxPlugin({ client, directory: "/home/dev/project" })
 const until = async (holds) => {
@@ -20,8 +24,10 @@ const take = async (step) => {
   try {
     if (step.call === "replies") await until(() => replies.length)
     else if (step.call === "file") await until(() => existsSync(step.path))
+    else if (step.call === "shown") await until(() => shown.length)
+    else if (step.call === "touch") writeFileSync(step.path, "")
     else await hooks[step.call]?.(step.input, output)
-    say({ output, replies, ms: Date.now() - began })
+    say({ output, replies, shown, ms: Date.now() - began })
   } catch (problem) {
     say({ error: problem.message, ms: Date.now() - began })
   }

@@ -62,7 +62,9 @@ def start(
     """
     copy = home / "plugin.mjs"
     ours = (sys.executable, "-I", "-S", launch.__file__, "--settings", str(file_of(home)))
-    text = filled_plugin(PLUGIN.read_text(), "opencode", Call(tuple(program or ours), ""))
+    text = filled_plugin(
+        PLUGIN.read_text(), "opencode", Call(tuple(program or ours), "http://signalbox.test")
+    )
     copy.write_text(text.replace("const WAIT_SECONDS = 590", f"const WAIT_SECONDS = {wait}"))
     assert NODE
     process = subprocess.Popen(
@@ -155,6 +157,18 @@ def test_a_held_call_is_thrown_out_when_denied_and_runs_as_edited_when_approved(
         denied, approved = running.result(60)
     assert denied["error"].endswith("in Signalbox: No.")
     assert approved["output"]["args"] == {"command": "git push --dry-run", "description": "Push"}
+
+
+def test_its_screen_says_where_a_waiting_call_is_decided(opencode: OpenCode, tmp_path: Path) -> None:
+    rules(opencode.served, {"tool": "bash", "pattern": "git push", "verdict": "ask"})
+    said = tmp_path / "said"
+    steps = [{**push(opencode), "alone": True}, {"call": "shown"}, {"call": "touch", "path": str(said)}]
+    process = start(tmp_path, steps)
+    until(said.exists)
+    opencode.decide(opencode.pending(), "approved")
+    *_, pushed = results(process)
+    assert pushed["shown"][0] == "Waiting for approval in Signalbox: http://signalbox.test/ui/approvals/"
+    assert pushed["output"]["args"]["command"] == "git push"
 
 
 def test_a_permission_that_it_asks_for_is_answered_here_but_not_a_second_time(

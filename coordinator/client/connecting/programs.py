@@ -134,7 +134,8 @@ def filled_plugin(text: str, agent: str, call: Call) -> str:
 
     Raises ValueError where the file has no place for them: an older server made it.
     """
-    for name, value in (("AGENT", agent), ("HOOK_PROGRAM", list(call.program))):
+    values = {"AGENT": agent, "HOOK_PROGRAM": list(call.program), "SERVER": call.url}
+    for name, value in values.items():
         place = re.search(rf"^const {name} = (.*?) //", text, re.MULTILINE)
         if place is None:
             raise ValueError(name)
