@@ -1,7 +1,9 @@
 """The session in whose timeline an agent's calls through the MCP gateway stand: the one that runs, else one of ours.
 
 In an agent's own session its hooks tell of the same calls. The two are one call there: what the gateway tells of it
-carries the id that the agent gave it.
+carries the id that the agent gave it. Where the agent's program names its session or its call itself (a CallClaim),
+that is believed as far as nothing is decided by it: it chooses among the running sessions of the caller's own agent,
+and among the calls there that have the same tool and arguments.
 """
 
 from __future__ import annotations
@@ -11,21 +13,27 @@ from typing import Any, NamedTuple
 
 from django.db.models import Q, QuerySet
 
-from coordinator.actions import origins, reported_sessions, silence
+from coordinator.actions import events, origins, reported_sessions, silence
+from coordinator.gateway.claims import NO_CLAIM, CallClaim
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
 from coordinator.mcp import names
-from coordinator.models import Event, Session
+from coordinator.models import Event, EventContext, PermissionContext, Session
 from coordinator.models.gateway import BY_GATEWAY
 from coordinator.models.sessions import SessionStatus
 from coordinator.policy.approvals import canonical
 from coordinator.policy.tool_calls import GATEWAY
 from coordinator.secrets.masking import without_secrets
+from coordinator.sessions.events import NewEvent
 from coordinator.sessions.reports import SessionLocation
 
 NEAR = timedelta(minutes=2)  # how long before a call comes to the gateway its agent told that it begins
 LIKELY = 20  # calls of a session among which the one that comes to the gateway is looked for
+MOST_RUNNING = (
+    200  # running sessions of an agent, the newest first, among which the call that it names is looked for
+)
+CLOSED = "MCP session closed"
 
 
 class TimelineSession(NamedTuple):
@@ -37,25 +45,36 @@ class TimelineSession(NamedTuple):
 
 
 class AgentsCall(NamedTuple):
-    """A call's beginning as its agent told it: the event, the agent's id for the call and name for the tool."""
+    """A call's beginning as its agent told it: the event, the agent's id for the call and name for the tool.
 
-    event_id: int
+    `event_id` is None for a call that the agent's program names and of which its hooks have not told yet.
+    """
+
+    event_id: int | None
     call_id: str
     tool_name: str
 
 
 def session_for(
-    own: str, named: str | None, agent_id: str, caller: KeyIdentity, now: datetime
+    own: str,
+    named: str | None,
+    agent_id: str,
+    caller: KeyIdentity,
+    now: datetime,
+    *,
+    claim: CallClaim = NO_CLAIM,
 ) -> TimelineSession:
-    """Return the session: the one that the client names, the agent's only running one, or one for `own`.
+    """Return the session: the one that the client names, or claims, the agent's only running one, or one for `own`.
 
     A driven agent's key says itself which session it is. `own` tells the client's connections apart. A session that
     the key may not write into counts as not there.
     """
     if caller.session_id is not None:
         found = _driven(caller.session_id)
+    elif named:
+        found = _named(named, caller)
     else:
-        found = _named(named, caller) if named else _only_running(agent_id, caller)
+        found = _claimed(claim, agent_id, caller) or _only_running(agent_id, caller)
     if found is not None:
         silence.reopen(found, now)
         is_certain = caller.session_id is not None or named is not None
@@ -65,16 +84,46 @@ def session_for(
     return TimelineSession(ours, is_agents=False)
 
 
+def end_session(own: str, now: datetime) -> None:
+    """End the session that was made for a client's connection: it is closed. One with an open question stays."""
+    session_id = reported_sessions.session_id_of(f"{GATEWAY}:{own}")
+    if session_id is None or reported_sessions.is_over(session_id):
+        return
+    if PermissionContext.objects.filter(session_id=session_id, request__status="pending").exists():
+        return  # its client may come back for the answer; silence ends it
+    at = instants.canonical(now)
+    stop = NewEvent(
+        event_type="session_stop", session_id=session_id, timestamp=at, reason=CLOSED, source=BY_GATEWAY
+    )
+    events.record_events([stop], now)
+
+
 def told_call(
-    session_id: str, server_id: str, tool: str, arguments: Any, *, as_call: str, now: datetime
+    session_id: str,
+    server_id: str,
+    tool: str,
+    arguments: Any,
+    *,
+    as_call: str,
+    now: datetime,
+    claimed: str = "",
 ) -> AgentsCall | None:
     """Return the newest call of these arguments that its agent told just now, taken for our call of the id `as_call`.
 
-    None where there is none, or another call of ours has it. Its agent has not told of its end.
+    None where there is none, or another call of ours has it. Its agent has not told of its end. Where the agent's
+    program has `claimed` an id, it is the call of that id and no other, as soon as its agent tells of it.
     """
-    since = instants.to_us(now - NEAR)
+    if claimed and not _is_known(session_id, claimed):
+        is_ours = origins.claim(session_id, _taken(claimed), now)
+        if is_ours:
+            origins.claim(session_id, _taken(claimed, as_call), now)
+        return AgentsCall(None, claimed, "") if is_ours else None
     given = canonical(without_secrets(arguments if isinstance(arguments, dict) else {}))
-    rows = _told(session_id, server_id, tool).filter(context__instant_us__gte=since)
+    rows = _told(session_id, server_id, tool)
+    if claimed:  # it may have waited for a person, at its agent, for long
+        rows = rows.filter(context__tool_use_id=claimed)
+    else:
+        rows = rows.filter(context__instant_us__gte=instants.to_us(now - NEAR))
     found = rows.values_list("id", "context__tool_use_id", "tool_name", "tool_input")[:LIKELY]
     alike = [
         AgentsCall(row[0], row[1] or "", row[2] or "") for row in found if canonical(row[3] or {}) == given
@@ -91,7 +140,8 @@ def told_before(
     session_id: str, server_id: str, tool: str, *, as_call: str, now: datetime
 ) -> AgentsCall | None:
     """Return the call that was taken for our call of this id when that began; None where none was."""
-    rows = _told(session_id, server_id, tool).values_list("id", "context__tool_use_id", "tool_name")
+    begun = _beginnings(session_id, server_id, tool)
+    rows = begun.values_list("id", "context__tool_use_id", "tool_name")
     calls = [AgentsCall(event_id, call_id or "", name or "") for event_id, call_id, name in rows[:LIKELY]]
     told = {_taken(one.call_id, as_call): one for one in calls}
     known = origins.known({(session_id, key) for key in told}, now) if told else set()
@@ -103,8 +153,18 @@ def _taken(call_id: str, as_call: str = "") -> str:
     return f"gateway {as_call}:{call_id}"
 
 
+def _is_known(session_id: str, call_id: str) -> bool:
+    """Say whether anything is told of a call of this id in the session."""
+    return EventContext.objects.filter(session_id=session_id, tool_use_id=call_id).exists()
+
+
 def _told(session_id: str, server_id: str, tool: str) -> QuerySet[Event]:
     """Return the beginnings, newest first, that agents told of calls that may be of this tool."""
+    return _beginnings(session_id, server_id, tool).exclude(context__source=BY_GATEWAY)
+
+
+def _beginnings(session_id: str, server_id: str, tool: str) -> QuerySet[Event]:
+    """Return the beginnings, newest first, of calls that may be of this tool."""
     server, named = names.name_in_calls(server_id), names.name_in_calls(tool)
     # Each agent joins the names of server and tool in its own way; one server's own door may be called `signalbox`.
     may_be = Q(tool_name__contains=server, tool_name__endswith=f"_{named}")
@@ -113,7 +173,7 @@ def _told(session_id: str, server_id: str, tool: str) -> QuerySet[Event]:
     ]
     starts = Event.objects.filter(may_be | Q(tool_name__in=own_door))
     starts = starts.filter(event_type="pre_tool", context__session_id=session_id)
-    starts = starts.filter(context__tool_use_id__isnull=False).exclude(context__source=BY_GATEWAY)
+    starts = starts.filter(context__tool_use_id__isnull=False)
     return starts.order_by("-context__instant_us", "-id")
 
 
@@ -137,9 +197,31 @@ def _named(named: str, caller: KeyIdentity) -> str | None:
     return next((one for one in ids if one not in closed), None)
 
 
+def _claimed(claim: CallClaim, agent_id: str, caller: KeyIdentity) -> str | None:
+    """Return the running session of the agent in which its program says that it makes the call; None for no one.
+
+    Only one that runs: no claim takes a call out of the session whose budgets it would count for without it.
+    """
+    running = _running(agent_id)
+    if claim.session:
+        ids = list(running.filter(executor_session_id=claim.session).values_list("pk", flat=True)[:2])
+    elif claim.call_id:
+        newest = list(running.order_by("-created_at").values_list("pk", flat=True)[:MOST_RUNNING])
+        calls = EventContext.objects.filter(session_id__in=newest, tool_use_id=claim.call_id)
+        calls = calls.filter(event__event_type="pre_tool").exclude(source=BY_GATEWAY)
+        ids = list(calls.values_list("session_id", flat=True).distinct()[:2])
+    else:
+        return None
+    if len(ids) != 1 or ownership.refusals(caller, ids):
+        return None
+    return str(ids[0])
+
+
+def _running(agent_id: str) -> QuerySet[Session]:
+    running = Session.objects.filter(agent_name=agent_id, status=SessionStatus.RUNNING)
+    return running.exclude(executor_profile=GATEWAY)
+
+
 def _only_running(agent_id: str, caller: KeyIdentity) -> str | None:
-    running = Session.objects.filter(agent_name=agent_id, status=SessionStatus.RUNNING).exclude(
-        executor_profile=GATEWAY
-    )
-    ids = list(running.values_list("pk", flat=True)[:2])
+    ids = list(_running(agent_id).values_list("pk", flat=True)[:2])
     return ids[0] if len(ids) == 1 and not ownership.refusals(caller, ids) else None

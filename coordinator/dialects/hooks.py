@@ -20,11 +20,12 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from coordinator.client import broken_hooks
+from coordinator.client.tool_names import PREFIX
 from coordinator.errors import Invalid
 from coordinator.lib import instants, json_bounds
 from coordinator.policy.call_text import text_of
 from coordinator.sessions.events import DedupedEvent
-from coordinator.sessions.reports import MADE_CALL, SUBAGENT_END, TURN_END
+from coordinator.sessions.reports import MADE_CALL, SUBAGENT_END, TURN_END, beginning_origin
 
 ASKED = "permission_request"
 # What transcripts, hooks and telemetry tell alike (told_then).
@@ -460,6 +461,8 @@ class HookEvents:
             values["origin"] = origin(hook.session, hook.name, call_id)
             ends = event_type == "post_tool"
             values["claims"] = (result_origin(hook.session, call_id),) if ends else ()
+            if not ends and tool.startswith(PREFIX):
+                values["claims"] = values["unless"] = (beginning_origin(call_id, as_object(hook.tool_input)),)
         if not call_id or call_id.startswith(MADE_CALL):
             values["claims"] = (*values.get("claims", ()), heard(hook.session, "calls"))
             what, text = ENDED if event_type == "post_tool" else BEGUN, call_text(tool, hook.tool_input)

@@ -16,6 +16,7 @@ import msgspec
 
 from coordinator.client import mcp_methods
 from coordinator.client.mcp_methods import META_CAPABILITIES, META_CLIENT, META_VERSION
+from coordinator.gateway.claims import NO_CLAIM, CallClaim, find_claim
 from coordinator.lib import json_bounds
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL = (
@@ -70,11 +71,13 @@ _arguments = msgspec.json.Decoder(_Arguments).decode
 class Message:
     """A request, a notification or a response, as it goes on (`raw`) and as it was read (`value`).
 
-    Members that its method does not have are in neither; of the others the bytes are those that came.
+    Members that its method does not have are in neither; of the others the bytes are those that came. `claim` is what
+    such a member said of the agent's own call.
     """
 
     raw: bytes
     value: dict[str, Any] = field(repr=False)
+    claim: CallClaim = NO_CLAIM
 
     @property
     def method(self) -> str:
@@ -180,7 +183,7 @@ def _restricted(raw: bytes, value: dict[str, Any]) -> Message:
     if known is value:
         return Message(raw, value)
     try:
-        return Message(_rebuilt(raw, value, known), known)
+        return Message(_rebuilt(raw, value, known), known, find_claim(value))
     except (msgspec.MsgspecError, UnicodeError):
         raise Unreadable(PARSE_ERROR, "The body is not JSON in UTF-8.") from None
 

@@ -8,6 +8,8 @@ from django.db.models import Q
 from coordinator.models.fields import IsoTextField, JsonTextField
 
 BY_GATEWAY = "gateway"  # the source of events that the gateway tells
+# The executor_profile of sessions for calls of which it is not known in which session of their agent they are made.
+GATEWAY_PROFILE = "mcp-gateway"
 
 
 class Transport(models.TextChoices):

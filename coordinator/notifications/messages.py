@@ -16,6 +16,7 @@ from coordinator.models.permissions import RequestStatus as Status
 from coordinator.policy import approvals
 from coordinator.policy.approvals import context_of
 from coordinator.policy.budgets import USED_UP, row_of
+from coordinator.policy.gateway_requests import gateway_request_of
 from coordinator.secrets.masking import short, without_secrets
 from coordinator.sessions import titles
 
@@ -59,14 +60,14 @@ def words(message: Notification, request: PermissionRequest | None, now: datetim
             "Signalbox: a test", "This is a test. Messages from Signalbox reach you.", link(None)
         )
     if message.event == Notification.Event.SETTLED:
-        title = f"Signalbox: {ended(request, now)} {request.plugin_id} asked for {request.permission_type}"
+        title = f"Signalbox: {ended(request, now)} {_asks(request, 'asked')}"
         return MessageText(line(title), "", link(request))
     late = f", waiting for {_waited(request, now)}" if message.event == Notification.Event.ESCALATED else ""
     about = [paragraph(request.justification)]
     if session := title_of(request):
         about.append(f"Session: {line(session)}")
     about += ["", "Open the request and decide (sign in first):"]
-    title = f"Signalbox: {request.plugin_id} asks for {request.permission_type}{late}"
+    title = f"Signalbox: {_asks(request, 'asks')}{late}"
     return MessageText(line(title), "\n".join(about), link(request))
 
 
@@ -91,6 +92,14 @@ def _of_budget(message: Notification) -> MessageText:
 def budgets_link() -> str:
     """Return where budgets are seen and raised."""
     return f"{settings.PUBLIC_URL}{BUDGETS_PAGE}"
+
+
+def _asks(request: PermissionRequest, verb: str) -> str:
+    """Return who asks for what; of a call through the MCP gateway the agent and the tool."""
+    if (call := gateway_request_of(request)) is None:
+        return f"{request.plugin_id} {verb} for {request.permission_type}"
+    context = context_of(request)
+    return f"{(context and context.agent_id) or 'An agent'} {verb} to call {call.gist}"
 
 
 def ended(request: PermissionRequest, now: datetime) -> str:

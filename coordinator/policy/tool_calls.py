@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from coordinator.models.gateway import GATEWAY_PROFILE
+
 # Who asks for calls that pass through the MCP gateway, as `plugin_id` of their requests.
-GATEWAY = "mcp-gateway"
+GATEWAY = GATEWAY_PROFILE
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from coordinator.identity.keys import KeyIdentity
 
@@ -16,6 +18,15 @@ MODEL_REQUEST = "model_request"  # what a request to a model took
 
 # How the message begins that stands for a prompt of which telemetry told no more than that there was one.
 UNRECORDED_PROMPT = "(A prompt"
+
+
+def beginning_origin(call_id: str, given: Any) -> str:
+    """Return the origin that the beginning of an MCP tool's call takes, whether its agent or the gateway reports it.
+
+    Of the two the first is kept. What is reported under one id with other arguments is another call.
+    """
+    digest = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
+    return f"mcp call begins {digest} {call_id}"
 
 
 class KnownSession(NamedTuple):

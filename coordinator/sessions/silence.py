@@ -14,12 +14,14 @@ from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 
 from coordinator.lib import instants
 from coordinator.models import EventContext, PermissionContext, Run, Session
+from coordinator.models.gateway import GATEWAY_PROFILE
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
 IDLE = "idle"
 OPEN_RUNS = (Run.Status.PENDING, Run.Status.CLAIMED, Run.Status.RUNNING, Run.Status.STOPPING)
 # Who tells of sessions that nobody here runs: the sources of their events, and profiles that they go by.
 OBSERVED_SOURCES = (*AGENT_TITLES, "telemetry")
+OBSERVED_PROFILES = (*OBSERVED_SOURCES, GATEWAY_PROFILE)
 
 
 def idle_ids(session_ids: Iterable[str], now: datetime) -> set[str]:
@@ -43,7 +45,7 @@ def due(now: datetime, session_id: str | None = None) -> list[str]:
         request__status="pending",
         held_at__isnull=True,
     )
-    reported = Q(executor_profile__in=OBSERVED_SOURCES) | Q(last_source__in=OBSERVED_SOURCES)
+    reported = Q(executor_profile__in=OBSERVED_PROFILES) | Q(last_source__in=OBSERVED_SOURCES)
     quiet = Q(last_us__lte=cutoff) | Q(last_us=None)
     among = Session.objects.all() if session_id is None else Session.objects.filter(pk=session_id)
     found = _undriven(among).filter(reported, quiet, ~Exists(asked), executor_session_id__isnull=False)

@@ -21,6 +21,7 @@ from coordinator.policy import approvals, narrowest
 from coordinator.policy.access_requests import wanted_access_of
 from coordinator.policy.approvals import RequestState, Scope
 from coordinator.policy.coverage import requester_of
+from coordinator.policy.gateway_requests import GatewayRequest, folder_names, gateway_request_of
 from coordinator.policy.judged import group_key, judged_digest
 from coordinator.secrets.running import runs_hidden
 from coordinator.sessions import titles
@@ -207,10 +208,22 @@ class Card:
     glance: Glance | None = None
     lane: str = ""  # the group of the page in which it stands
     rest: Sequence[str] = ()  # ids of those that wait for the same and are not drawn
+    folder: str = ""  # in which the first one's agent works, where that says who asks
 
     @property
     def first(self) -> PermissionRequest:
         return self.members[0].row
+
+    @cached_property
+    def gateway_request(self) -> GatewayRequest | None:
+        """Return the call of an MCP server's tool that is asked for; None where it is something else."""
+        return gateway_request_of(self.first)
+
+    @property
+    def who(self) -> str:
+        """Return who asks: of several agents that ask for the same, the first and how many more."""
+        names = list(dict.fromkeys(member.who for member in self.members))
+        return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
 
     @cached_property
     def key(self) -> str:
@@ -375,6 +388,7 @@ def cards_of(
     grantable = plugin_permissions.grantable(wishes) if rights is None or rights.edits_policy else set()
     named = titles.of(session_of(row) for group in groups for row in group)
     voted = _votes(row for group in groups for row in group)
+    folders = _folders(group[0] for group in groups)
 
     def member(row: PermissionRequest) -> CardMember:
         title, name = named.get(session_of(row) or "", ""), row.request_id
@@ -387,6 +401,7 @@ def cards_of(
             glance,
             lane,
             rest,
+            folders.get(session_of(group[0]) or "", ""),
         )
         for (group, rest), glance in zip(drawn, glances(groups), strict=True)
     ]
@@ -402,6 +417,13 @@ def _drawn(
         return group, rest
     later = frozenset(rest)
     return [row for row in group if row.request_id not in later], rest
+
+
+def _folders(rows: Iterable[PermissionRequest]) -> dict[str, str]:
+    """Return by session the folder of whoever asks for a call at the gateway; no query where nobody does."""
+    asked = (session_of(row) for row in rows if gateway_request_of(row) is not None)
+    session_ids = {session_id for session_id in asked if session_id}
+    return folder_names(session_ids) if session_ids else {}
 
 
 def _votes(rows: Iterable[PermissionRequest]) -> dict[str, list[PermissionVote]]:

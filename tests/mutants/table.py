@@ -16,6 +16,8 @@ class Mutant:
     tests: tuple[str, ...]
 
 
+CLAIMS = "tests/gateway/test_claimed_sessions.py"
+
 MUTANTS = (
     Mutant(
         "begin: changed definition",
@@ -1213,6 +1215,65 @@ MUTANTS = (
         "    if len(folded) != len(level):",
         "    if False:",
         ("tests/client/test_mcp_guard.py::test_what_two_parsers_could_read_differently_is_refused",),
+    ),
+    Mutant(
+        "claims: another agent's session",
+        "coordinator/actions/gateway_timelines.py",
+        "running = Session.objects.filter(agent_name=agent_id, status=SessionStatus.RUNNING)",
+        "running = Session.objects.filter(status=SessionStatus.RUNNING)",
+        (f"{CLAIMS}::test_it_joins_none_of_another_agent_of_the_same_key",),
+    ),
+    Mutant(
+        "claims: session that is over",
+        "coordinator/actions/gateway_timelines.py",
+        "running = Session.objects.filter(agent_name=agent_id, status=SessionStatus.RUNNING)",
+        "running = Session.objects.filter(agent_name=agent_id)",
+        (f"{CLAIMS}::test_it_joins_none_that_is_over",),
+    ),
+    Mutant(
+        "claims: session that the key does not own",
+        "coordinator/actions/gateway_timelines.py",
+        "if len(ids) != 1 or ownership.refusals(caller, ids):",
+        "if len(ids) != 1:",
+        (f"{CLAIMS}::test_it_joins_none_that_the_key_may_not_write_into",),
+    ),
+    Mutant(
+        "claims: which of several sessions",
+        "coordinator/actions/gateway_timelines.py",
+        "if len(ids) != 1 or ownership.refusals(caller, ids):",
+        "if not ids or ownership.refusals(caller, ids):",
+        (f"{CLAIMS}::test_it_joins_none_where_it_may_mean_several",),
+    ),
+    Mutant(
+        "claims: another call's id",
+        "coordinator/actions/gateway_timelines.py",
+        "        rows = rows.filter(context__tool_use_id=claimed)",
+        "        rows = rows.all()",
+        ("tests/gateway/test_claimed_calls.py::test_of_equal_calls_the_claimed_one_is_joined",),
+    ),
+    Mutant(
+        "claims: call with other arguments",
+        "coordinator/actions/gateway_timelines.py",
+        "for row in found if canonical(row[3] or {}) == given",
+        "for row in found if claimed or canonical(row[3] or {}) == given",
+        ("tests/gateway/test_claimed_calls.py::test_a_claim_of_another_call_joins_nothing",),
+    ),
+    Mutant(
+        "claims: same id with other arguments",
+        "coordinator/sessions/reports.py",
+        'return f"mcp call begins {digest} {call_id}"',
+        'return f"mcp call begins {call_id}"',
+        (
+            "tests/gateway/test_claimed_calls.py"
+            "::test_a_hook_that_reports_other_arguments_under_the_same_id_is_shown_beside_it",
+        ),
+    ),
+    Mutant(
+        "claims: a target that is not the gateway's",
+        "coordinator/policy/gateway_requests.py",
+        'if re.fullmatch(pattern, request.target_resource or "") is None:',
+        "if request.target_resource is None:",
+        ("tests/gateway/test_claimed_calls.py::test_whoever_calls_itself_the_gateway_has_its_target_shown",),
     ),
     Mutant(
         "client: key misspelled",

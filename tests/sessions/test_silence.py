@@ -13,6 +13,7 @@ from django.test import Client
 from coordinator.actions import housekeeping, reported_sessions
 from coordinator.actions.events import record_events
 from coordinator.models import AuditLog, Event, Run, Session
+from coordinator.policy.tool_calls import GATEWAY
 from coordinator.sessions import silence
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.reports import SessionLocation
@@ -125,3 +126,9 @@ def test_the_door_hears_it_again(serve: Callable[..., Any]) -> None:
     becomes("finished")
     claude.hook("Notification", message="Still here.")
     becomes("running")
+
+
+def test_silence_ends_the_session_of_calls_of_which_nobody_knows_the_agent_s(db: None) -> None:
+    made = reported_sessions.session_for("mcp-gateway:gws-1", SessionLocation(profile=GATEWAY), BEGAN)
+    assert silence.due(LATE - MINUTE) == []
+    assert silence.due(LATE) == [made.session_id]

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from coordinator.actions import gateway_sessions
+from coordinator.actions import gateway_sessions, gateway_timelines
 from coordinator.actions.gateway_sessions import KnownClient, KnownLink
 from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.lib.threads import EdgeThreads
@@ -86,9 +86,10 @@ class Clients:
         return self._keep(replace(client, links=links))
 
     async def end(self, client: KnownClient) -> None:
-        """End a session."""
+        """End a session, and the one in whose timeline its calls stand where that is no agent's own."""
         self._kept.forget(_key(client))
         await self._threads.run(gateway_sessions.end, client.session_id)
+        await self._threads.run(gateway_timelines.end_session, client.session_id, timezone.now())
 
     def _keep(self, client: KnownClient) -> KnownClient:
         self._kept.put(_key(client), client, asyncio.get_running_loop().time())

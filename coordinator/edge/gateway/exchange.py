@@ -21,6 +21,7 @@ from coordinator.edge.http import Headers
 from coordinator.edge.waits import Disconnect
 from coordinator.errors import Forbidden
 from coordinator.gateway import param_headers
+from coordinator.gateway.claims import NO_CLAIM, CallClaim
 from coordinator.gateway.deciding import Caller
 from coordinator.gateway.messages import NAMED_BY, Message
 from coordinator.gateway.servers import Server
@@ -46,7 +47,7 @@ class Exchange:
     `brake` is the one that was on for the agent when the database was last asked, at `looked_at` (time.monotonic).
     `is_sent`: a server may have heard the call. `resumed`: how often the rest of its answer was asked for, since the
     stream ended before the response. `takes_notes`: the client's session is certainly its caller's, so what
-    people write to it may go out with the answer.
+    people write to it may go out with the answer. `claim` is what the agent's program said of the call when it came.
     """
 
     admission: Admission
@@ -65,9 +66,12 @@ class Exchange:
     is_sent: bool = False
     resumed: int = 0
     takes_notes: bool = False
+    claim: CallClaim = NO_CLAIM
     caller: Caller = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.claim is NO_CLAIM:  # else a message that is made anew for its server would lose it
+            self.claim = self.message.claim
         self.program = program_of(self.client_name)
         self.caller = Caller(self.agent_id, self.program)
 

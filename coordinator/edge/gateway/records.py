@@ -23,6 +23,7 @@ from coordinator.edge.gateway.tallies import Tallies
 from coordinator.edge.writer import GroupWriter
 from coordinator.errors import Invalid, SignalboxError
 from coordinator.gateway.binding import name_of, name_of_method
+from coordinator.gateway.claims import NO_CLAIM
 from coordinator.gateway.outputs import kept_output
 from coordinator.lib import instants, meters
 from coordinator.lib.expiring_cache import ExpiringCache
@@ -30,6 +31,7 @@ from coordinator.lib.turns import CALLER
 from coordinator.mcp.names import behind_gateway
 from coordinator.models.gateway import BY_GATEWAY
 from coordinator.sessions.events import DedupedEvent, NewEvent, Recorded
+from coordinator.sessions.reports import beginning_origin
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +67,7 @@ class CallRecord:
 
     `told` is the same call as its agent told it, where it did: then that is its beginning, and the end carries its id.
     `is_read`: it is no call of a tool but another request, whose method stands in `tool`.
+    `claimed` is the id that its agent's program says it has there.
     `resumed`: how often its server was asked for the rest of an answer. `goes_on` says that it was begun with an
     earlier request, `is_over` that it has ended, or goes on with another one.
     """
@@ -86,6 +89,7 @@ class CallRecord:
     is_over: bool = False
     goes_on: bool = False
     is_read: bool = False
+    claimed: str = ""
     told: AgentsCall | None = None
     beginning: asyncio.Task[None] | None = field(default=None, repr=False)
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
@@ -129,7 +133,7 @@ class Records:
     def __init__(self, writer: GroupWriter) -> None:
         self._writer = writer
         self._tallies = Tallies(writer)
-        self._known: ExpiringCache[tuple[str, str, str], TimelineSession] = ExpiringCache(
+        self._known: ExpiringCache[tuple[str, str, str, str], TimelineSession] = ExpiringCache(
             KNOWN_FOR, MOST_KNOWN
         )
         self._of_agents: set[str] = set()  # sessions in which agents tell of themselves
@@ -139,15 +143,16 @@ class Records:
     async def session_of(self, x: Exchange) -> str:
         """Return the session in whose timeline the caller's calls stand. Raises Busy."""
         own = x.client.session_id if x.client else f"{x.key.id}:{timezone.now():%Y-%m-%d}"
-        place = (x.agent_id, own, x.named_session or "")
+        claim = NO_CLAIM if x.named_session or x.key.session_id else x.claim
+        place = (x.agent_id, own, x.named_session or "", claim.session or claim.call_id)
         now = asyncio.get_running_loop().time()
         known = self._known.get(place, now)
         if known is None:
-            find = functools.partial(
-                gateway_timelines.session_for, own, x.named_session, x.agent_id, x.key, timezone.now()
-            )
+            session_for = functools.partial(gateway_timelines.session_for, claim=claim)
+            find = functools.partial(session_for, own, x.named_session, x.agent_id, x.key, timezone.now())
             known = await self._writer.perform(find, deadline=time.monotonic() + 5.0)
-            self._known.put(place, known, now)
+            if known.is_agents or not claim.session:  # its hooks may make it any moment
+                self._known.put(place, known, now)
         if known.is_agents:
             if len(self._of_agents) >= MOST_KNOWN:
                 self._of_agents.clear()
@@ -160,6 +165,7 @@ class Records:
         known = tool in x.server.tools
         at = instants.canonical(timezone.now())
         record = CallRecord(call_id, x.server.name, tool, arguments, session_id, at, x.started, known)
+        record.claimed = x.claim.call_id
         record.timer = asyncio.get_running_loop().call_later(BEGUN_AFTER, self._begin_soon, record)
         return record
 
@@ -200,7 +206,7 @@ class Records:
             return
         record.is_begun = True
         record.told = await self._told(record)
-        if record.told is not None:
+        if record.told is not None and record.told.event_id is not None:
             record.event_id = record.told.event_id
             return
         outcomes = await self._submit([self._beginning(record)])
@@ -209,27 +215,34 @@ class Records:
 
     async def _told(self, record: CallRecord) -> AgentsCall | None:
         """Return the same call as its agent told it. Raises Busy."""
+        about = (record.session_id, record.server_id, record.tool)
+        find: Callable[..., AgentsCall | None]
         if record.goes_on:
-            find: Callable[..., AgentsCall | None] = gateway_timelines.told_before
-            about: tuple[Any, ...] = (record.session_id, record.server_id, record.tool)
+            find = functools.partial(gateway_timelines.told_before, *about)
         elif record.session_id in self._of_agents:
-            find = gateway_timelines.told_call
-            about = (record.session_id, record.server_id, record.tool, record.arguments)
+            told_call = functools.partial(gateway_timelines.told_call, claimed=record.claimed)
+            find = functools.partial(told_call, *about, record.arguments)
         else:
             return None
-        return await self.perform(functools.partial(find, *about, as_call=record.call_id, now=timezone.now()))
+        return await self.perform(functools.partial(find, as_call=record.call_id, now=timezone.now()))
 
     def _beginning(self, record: CallRecord) -> NewEvent:
-        return NewEvent(
-            event_type="pre_tool",
-            session_id=record.session_id,
-            timestamp=record.at,
-            tool_name=record.name,
-            tool_input=record.arguments if isinstance(record.arguments, dict) else {},
-            tool_use_id=record.call_id,
-            reason=record.decided_by or None,
-            source=BY_GATEWAY,
-        )
+        arguments = record.arguments if isinstance(record.arguments, dict) else {}
+        values: dict[str, Any] = {
+            "event_type": "pre_tool",
+            "session_id": record.session_id,
+            "timestamp": record.at,
+            "tool_name": record.name,
+            "tool_input": arguments,
+            "tool_use_id": record.own_id,
+            "reason": record.decided_by or None,
+            "source": BY_GATEWAY,
+        }
+        if record.told is None:
+            return NewEvent(**values)
+        begins = (beginning_origin(record.own_id, arguments),)  # which its agent's hook may report any moment
+        own = f"gateway:{record.call_id}:begin"
+        return DedupedEvent(**values, origin=own, claims=begins, unless=begins)
 
     async def close(self) -> None:
         """Write what was counted or has ended, and is not written yet."""
@@ -287,7 +300,8 @@ class Records:
         begins: list[NewEvent] = []
         if self._may_be_told(record):
             record.told = await self._told(record)
-            begins = [] if record.is_begun or record.told else [self._beginning(record)]
+            is_told = record.told is not None and record.told.event_id is not None
+            begins = [] if record.is_begun or is_told else [self._beginning(record)]
             record.is_begun = True
         self._gather([*begins, ended()], size)
 

@@ -1,0 +1,43 @@
+"""Which of its own calls a request is, as an agent's program says it in the request's `_meta`.
+
+Nothing proves it, and it goes to no server. It may say in which of the caller's own sessions, and under which id, a
+call stands in a timeline. It never says what policy judges, nor what an approval is bound to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+LONGEST_ID = 200  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class CallClaim:
+    """What a program says of a call: its agent's session (Codex) and the agent's id for the call; "" for nothing."""
+
+    session: str = ""
+    call_id: str = ""
+
+
+NO_CLAIM = CallClaim()
+
+
+def find_claim(message: dict[str, Any]) -> CallClaim:
+    """Return what a message says of the call that it makes."""
+    params = message.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    if message.get("method") != "tools/call" or not isinstance(meta, dict):
+        return NO_CLAIM
+    return CallClaim(
+        session=_first_id(meta, "sessionId", "threadId"),
+        call_id=_first_id(meta, "claudecode/toolUseId", "callId"),
+    )
+
+
+def _first_id(meta: dict[str, Any], *names: str) -> str:
+    for name in names:
+        value = meta.get(name)
+        if isinstance(value, str) and 0 < len(value) <= LONGEST_ID and "\x00" not in value:
+            return value
+    return ""
