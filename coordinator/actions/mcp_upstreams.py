@@ -15,7 +15,7 @@ from django.db import transaction
 from coordinator.actions import audit
 from coordinator.errors import Conflict, Forbidden, Invalid, NotFound
 from coordinator.identity.actors import Actor
-from coordinator.mcp import commands, isolation
+from coordinator.mcp import commands, isolation, open_database
 from coordinator.mcp.isolation import Isolation
 from coordinator.models import McpServer, McpUpstream
 from coordinator.models.gateway import Network, Sharing, Transport
@@ -45,11 +45,15 @@ def set_upstream(
 ) -> McpUpstream:
     """Say how the gateway reaches a server. Raises NotFound, Invalid, Forbidden for an API key.
 
+    A server that is started here gets no network in which the database asks for no password (Invalid).
+
     `seen` is the digest of the command that the page showed to whoever has it started here; without it, the command
     has yet to be accepted. Raises Conflict where it changed since then.
     """
     if by.kind == "key":
         raise Forbidden("An API key cannot change how a server is reached. A person must sign in to do it.")
+    if _starts(wanted):
+        _require_closed_database(wanted.network)
     with transaction.atomic():
         server = McpServer.objects.select_for_update().filter(pk=server_id).first()
         if server is None:
@@ -125,10 +129,12 @@ def _starts(wanted: Upstream) -> bool:
 def accept_command(server_id: str, *, seen: str, by: Actor, now: datetime) -> None:
     """Let a server's command be started that another program changed; `seen` is the digest that the page showed.
 
-    Raises NotFound, Conflict where it changed since then, Forbidden for an API key.
+    Raises NotFound, Conflict where it changed since then, Forbidden for an API key, Invalid as in `set_upstream`.
     """
     if by.kind == "key":
         raise Forbidden("An API key cannot accept a command. A person must sign in to do it.")
+    for network in McpUpstream.objects.filter(pk=server_id).values_list("network", flat=True):
+        _require_closed_database(network)
     with transaction.atomic():
         server = McpServer.objects.select_for_update().filter(pk=server_id).first()
         row = McpUpstream.objects.select_for_update().filter(pk=server_id).first()
@@ -189,6 +195,15 @@ def _require_sound(server: McpServer, wanted: Upstream) -> None:
             "(SIGNALBOX_DISCOVERY_COMMANDS)."
         )
     isolation.require_sound(Isolation(wanted.network, wanted.folders, wanted.writable_folders))
+
+
+def _require_closed_database(network: str) -> None:
+    """Raise Invalid where a server with this network could change what Signalbox itself keeps."""
+    if (address := open_database.open_address(network)) is not None:
+        raise Invalid(
+            f"PostgreSQL asks for no password at {address}, which this server would reach: it could decide and approve "
+            f"by itself. {open_database.REMEDY}"
+        )
 
 
 def _require_address(url: str) -> None:

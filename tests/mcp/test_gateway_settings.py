@@ -11,6 +11,7 @@ from django.utils import timezone
 from coordinator.actions import mcp_credentials, mcp_processes, mcp_servers, mcp_upstreams
 from coordinator.actions.mcp_processes import Report
 from coordinator.actions.mcp_upstreams import Upstream
+from coordinator.engine import without_password
 from coordinator.errors import Forbidden, Invalid, NotFound
 from coordinator.gateway import figures
 from coordinator.hosting import configured
@@ -288,7 +289,10 @@ def test_an_isolation_that_another_program_changed_counts_only_once_an_admin_acc
     assert "without isolation" in page if "is_isolation_off" in change else "Network: " in page
 
 
-def test_an_admin_gives_a_server_a_network_and_folders(tmp_path: Any) -> None:
+def test_an_admin_gives_a_server_a_network_and_folders(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(without_password, "open_address", lambda **_: None)  # a test's PostgreSQL may be one
     admin = signed_in("admin")
     page = admin.get("/ui/mcp/servers/s/").text
     seen = re.search(r'name="command"\s+value="([^"]+)"', page)

@@ -11,10 +11,10 @@ from django.conf import settings
 from coordinator.actions import key_binding, key_quotas, notifications, partitions, push, search, setup
 from coordinator.identity.keys import accepts_unbound_keys
 from coordinator.lib.times import rough
-from coordinator.mcp import commands, credentials, isolation
+from coordinator.mcp import commands, credentials, isolation, open_database
 from coordinator.mcp.names import is_ours, name_in_calls, read_as
 from coordinator.models import ApiKey, Lease, McpCredential, McpServer, McpTool, McpUpstream
-from coordinator.models.gateway import Transport
+from coordinator.models.gateway import Network, Transport
 from coordinator.operations.doctor import Check, fail, named, ok, stored_files, warn
 from coordinator.operations.jobs import JOBS
 from coordinator.policy import deciders
@@ -37,6 +37,7 @@ def examine(now: datetime, *, served: bool) -> Iterator[Check]:
     yield _credentials()
     yield _commands()
     yield _isolation()
+    yield from _open_database()
     yield _names_in_calls()
     yield _housekeeping(now) if served else ok("housekeeping", "no server is running to do it")
     yield from stored_files.examine(now)
@@ -163,6 +164,19 @@ def _isolation() -> Check:
             return warn("isolation", f"{len(servers)} MCP servers are not started. {refusal.detail}", "")
         return ok("isolation", f"no MCP server is started here. {refusal.detail}")
     return ok("isolation", f"programs that MCP servers consist of run in {mechanism.value}")
+
+
+def _open_database() -> Iterator[Check]:
+    """Report MCP servers that could write into the database over the network, since it asks for no password there."""
+    started = McpUpstream.objects.filter(transport=Transport.STDIO, enabled=True, network=Network.MACHINE)
+    names = list(started.order_by("server_id").values_list("server_id", flat=True))
+    if not names:
+        return
+    if (address := open_database.open_address(Network.MACHINE.value)) is None:
+        yield ok("database password", "MCP servers do not reach the database, or not without a password")
+        return
+    words = f"PostgreSQL asks for no password at {address}, and MCP servers that reach it could decide: {named(names)}."
+    yield warn("database password", words, open_database.REMEDY)
 
 
 def _names_in_calls() -> Check:
