@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
@@ -55,12 +55,16 @@ ENDS_WITHIN = timedelta(seconds=15)  # for writing down how it ended
 
 @dataclass(frozen=True, slots=True)
 class CallPlace:
-    """Where a call is made: the session whose timeline shows it, the client's session, the call's own event."""
+    """Where a call is made: the session whose timeline shows it, the client's session, the call's own event.
+
+    `sent_along` is what its server gets beside the call, for whoever decides: the client's id for it, and the like.
+    """
 
     session_id: str | None
     gateway_session: str | None = None
     event_id: int | None = None
     client: str = ""
+    sent_along: dict[str, Any] = field(default_factory=dict)
 
 
 def new_id() -> str:
@@ -143,6 +147,7 @@ def ask(
                 "policy_version": binding.policy_version,
                 "rule": ruling.by or None,
                 "client": place.client or None,
+                "sent_along": place.sent_along,
             },
             session_id=place.session_id,
             agent_id=binding.agent_id,

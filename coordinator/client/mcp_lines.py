@@ -67,6 +67,8 @@ def read(line: bytes) -> dict[str, Any]:
     is_told = "id" not in value and str(value.get("method", "")).startswith("notifications/")
     if number is None and not is_told:
         raise Unclear("A request needs an id that is a text or a number.")
+    if (odd := mcp_methods.call_with_odd_ids(value)) is not None:
+        raise Unclear(odd, number)
     return value
 
 

@@ -9,6 +9,7 @@ For the gateway and for `signalbox mcp` beside an agent alike.
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Any
 
@@ -76,7 +77,27 @@ LISTS = {
 REQUEST = frozenset({"jsonrpc", "id", "method", "params"})
 RESPONSE = frozenset({"jsonrpc", "id", "result", "error"})
 META = frozenset({META_VERSION, META_CLIENT, META_CAPABILITIES, META_LOG_LEVEL, "progressToken"})
-CAPABILITIES = frozenset({"elicitation", "extensions", "roots", "sampling", "tasks"})
+# What a client may say of each call that it can do, and how deep: values are empty objects, or a yes or no.
+CAPABILITIES: dict[str, Any] = {
+    "elicitation": {"form": {}, "url": {}},
+    "extensions": {
+        "io.modelcontextprotocol/tasks": {},
+        "io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]},
+    },
+    "roots": {"listChanged": bool},
+    "sampling": {"context": {}, "tools": {}},
+    "tasks": {
+        "cancel": {},
+        "list": {},
+        "requests": {"elicitation": {"create": {}}, "sampling": {"createMessage": {}}},
+    },
+}
+TASK_TTLS = (
+    60_000,
+    3_600_000,
+    86_400_000,
+)  # milliseconds for which a task is kept: those of the client go up to one
+_PLAIN_ID = re.compile(r"[A-Za-z0-9._:/@+-]{1,64}")
 LOG_LEVELS = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
 
 
@@ -127,19 +148,55 @@ def _meta(meta: Any) -> dict[str, Any] | None:
     found = {name: value for name, value in meta.items() if name in META}
     if META_CLIENT in found:
         found[META_CLIENT] = _client_info(found[META_CLIENT])
-    if isinstance(capabilities := found.get(META_CAPABILITIES), dict):
-        found[META_CAPABILITIES] = {name: capabilities[name] for name in capabilities if name in CAPABILITIES}
+    if META_CAPABILITIES in found:
+        found[META_CAPABILITIES] = _as_known(found[META_CAPABILITIES], CAPABILITIES)
     if found.get(META_LOG_LEVEL) not in LOG_LEVELS:
         found.pop(META_LOG_LEVEL, None)
     return _without_none(found)
 
 
 def _task(task: Any) -> dict[str, Any] | None:
-    """Return what a call of 2025-11-25 says of the task that it is to become: for how long it is kept."""
+    """Return what a call of 2025-11-25 says of the task that it is to become: for how long it is kept, in few steps."""
     if not isinstance(task, dict):
         return None
     ttl = task.get("ttl")
-    return {"ttl": ttl} if isinstance(ttl, int | float) and not isinstance(ttl, bool) else {}
+    if not isinstance(ttl, int | float) or isinstance(ttl, bool):
+        return {}
+    step = next((step for step in TASK_TTLS if ttl <= step), TASK_TTLS[-1])
+    return task if task == {"ttl": step} else {"ttl": step}
+
+
+def _as_known(value: Any, known: Any) -> Any:
+    """Return as much of a value as is of the known shape, itself where all of it is; None where nothing is."""
+    if known is bool:
+        return value if isinstance(value, bool) else None
+    if isinstance(known, list):
+        return value if isinstance(value, list) and all(one in known for one in value) else None
+    if not isinstance(value, dict):
+        return None
+    found = {name: _as_known(inner, known[name]) for name, inner in value.items() if name in known}
+    found = _without_none(found)
+    return value if found == value else found
+
+
+def is_plain_id(value: Any) -> bool:
+    """Say whether a call's id, or its progress token, is a number or a short name: it reaches the server unjudged."""
+    if isinstance(value, str):
+        return _PLAIN_ID.fullmatch(value) is not None
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53
+
+
+def call_with_odd_ids(message: dict[str, Any]) -> str | None:
+    """Return what is wrong with the id or the progress token of a call of a tool; None where nothing is."""
+    if message.get("method") != "tools/call":
+        return None
+    params = message.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    for what, value in (("id", message.get("id")), ("progressToken", token)):
+        if value is not None and not is_plain_id(value):
+            return f"The {what} of a call must be a whole number, or at most 64 letters, digits and . _ : / @ + -"
+    return None
 
 
 def _client_info(info: Any) -> dict[str, Any] | None:

@@ -132,6 +132,14 @@ class Message:
     def progress_token(self) -> Any:
         return self.meta.get("progressToken")
 
+    @property
+    def sent_along(self) -> dict[str, Any]:
+        """Return what a server gets beside a call's tool and arguments and a person may want to see, by its name."""
+        found = {"id": self.id, "progressToken": self.progress_token, "task": self.params.get("task")}
+        if self.capabilities:
+            found["clientCapabilities"] = self.capabilities
+        return {name: value for name, value in found.items() if value is not None}
+
     @cached_property
     def raw_arguments(self) -> bytes:
         """Return a call's arguments as the bytes that came; nothing where there are none."""
@@ -172,6 +180,8 @@ def _checked(raw: bytes, value: dict[str, Any]) -> Message:
         ):
             raise Unreadable(INVALID_REQUEST, "The method must be a string and its params an object.")
         _refuse_requests_without_id(value)
+        if (odd := mcp_methods.call_with_odd_ids(value)) is not None:
+            raise Unreadable(INVALID_REQUEST, odd)
     elif number is None or ("result" in value) == ("error" in value):
         raise Unreadable(INVALID_REQUEST, "The message is not a request, notification or response.")
     return _restricted(raw, value)

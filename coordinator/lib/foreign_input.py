@@ -152,7 +152,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
         "coordinator.edge.gateway.upstreams:answers_to",
         "16 MiB each, 192 MiB in all by caller and by server; 100 levels, 64 MiB once decoded",
         "coordinator.edge.gateway.upstreams coordinator.edge.gateway.links coordinator.edge.gateway.relaying"
-        " coordinator.gateway.outputs coordinator.edge.notes",
+        " coordinator.gateway.outputs coordinator.gateway.server_tasks coordinator.edge.notes",
     ),
     _parser(
         "events of an MCP server",

@@ -16,7 +16,7 @@ from coordinator.models.permissions import RequestStatus as Status
 from coordinator.policy import approvals
 from coordinator.policy.approvals import context_of
 from coordinator.policy.budgets import USED_UP, row_of
-from coordinator.policy.gateway_requests import gateway_request_of
+from coordinator.policy.gateway_requests import gateway_gist_of
 from coordinator.secrets.masking import short, without_secrets
 from coordinator.sessions import titles
 
@@ -96,10 +96,10 @@ def budgets_link() -> str:
 
 def _asks(request: PermissionRequest, verb: str) -> str:
     """Return who asks for what; of a call through the MCP gateway the agent and the tool."""
-    if (call := gateway_request_of(request)) is None:
+    if (call := gateway_gist_of(request)) is None:
         return f"{request.plugin_id} {verb} for {request.permission_type}"
     context = context_of(request)
-    return f"{(context and context.agent_id) or 'An agent'} {verb} to call {call.gist}"
+    return f"{(context and context.agent_id) or 'An agent'} {verb} to call {call}"
 
 
 def ended(request: PermissionRequest, now: datetime) -> str:

@@ -21,7 +21,7 @@ from coordinator.identity.scopes import OVERSEERS
 from coordinator.lib import instants, times
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.models.permissions import RequestStatus as Status
-from coordinator.policy.gateway_requests import gateway_request_of
+from coordinator.policy.gateway_requests import gateway_gist_of
 from coordinator.secrets.digests import keyed_digest
 from coordinator.secrets.masking import without_secrets
 
@@ -151,8 +151,8 @@ def gist_of(request: PermissionRequest) -> str:
     """Return what `request` asks for in as few words as a list has room for: a command, or the target."""
     tool_input = listed_input(request)
     command = tool_input.get("command") if isinstance(tool_input, dict) else None
-    if (call := gateway_request_of(request)) is not None:
-        return call.gist
+    if (call := gateway_gist_of(request)) is not None:
+        return call
     return command if isinstance(command, str) and command else request.target_resource or ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,37 +11,42 @@ from pathlib import PurePath
 from coordinator.models import PermissionRequest, Session
 from coordinator.policy.tool_calls import GATEWAY
 
-BOUND = " · arguments sha256:[0-9a-f]{64} · definition sha256:[0-9a-f]{0,64} · policy [0-9a-f]{16}"
+BOUND = re.compile(
+    "(?P<call>.+) · arguments sha256:[0-9a-f]{64} · definition sha256:[0-9a-f]{0,64} · policy [0-9a-f]{16}",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayRequest:
-    """What a request for a call says: the tool and its server, and how the agent's MCP client calls itself."""
+    """What a request for a call says: the tool and its server, and how the agent's MCP client calls itself.
 
-    tool: str
-    server: str
+    `sent_along` is JSON of what the server gets beside the call (its id, and the like), which no approval is bound to.
+    """
+
+    gist: str
     client: str
+    sent_along: str = ""
 
-    @property
-    def gist(self) -> str:
-        return f"{self.tool} of {self.server}"
+
+def gateway_gist_of(request: PermissionRequest) -> str | None:
+    """Return the tool and the server of a request whose whole target is what the gateway binds an approval to.
+
+    None for any other: whoever else names itself as the gateway does not get a target of its own folded away.
+    """
+    if request.plugin_id != GATEWAY:
+        return None
+    bound = BOUND.fullmatch(request.target_resource or "")
+    return bound["call"] if bound else None
 
 
 def gateway_request_of(request: PermissionRequest) -> GatewayRequest | None:
-    """Return what a request says whose whole target is what the gateway binds an approval to; None for any other.
-
-    Whoever else names itself as the gateway does not get a target of its own folded away.
-    """
-    data = request.metadata
-    if request.plugin_id != GATEWAY or not isinstance(data, dict):
+    """Return what such a request says, for its card; None for any other."""
+    if (gist := gateway_gist_of(request)) is None:
         return None
-    tool, server, client = data.get("tool"), data.get("server"), data.get("client")
-    if not isinstance(tool, str) or not isinstance(server, str):
-        return None
-    pattern = f"{re.escape(tool)} of {re.escape(server)}{BOUND}"
-    if re.fullmatch(pattern, request.target_resource or "") is None:
-        return None
-    return GatewayRequest(tool, server, client if isinstance(client, str) else "")
+    data = request.metadata if isinstance(request.metadata, dict) else {}
+    client, along = data.get("client"), data.get("sent_along")
+    return GatewayRequest(gist, client if isinstance(client, str) else "", json.dumps(along) if along else "")
 
 
 def folder_names(session_ids: Iterable[str]) -> dict[str, str]:

@@ -21,7 +21,12 @@ from coordinator.policy import approvals, narrowest
 from coordinator.policy.access_requests import wanted_access_of
 from coordinator.policy.approvals import RequestState, Scope
 from coordinator.policy.coverage import requester_of
-from coordinator.policy.gateway_requests import GatewayRequest, folder_names, gateway_request_of
+from coordinator.policy.gateway_requests import (
+    GatewayRequest,
+    folder_names,
+    gateway_gist_of,
+    gateway_request_of,
+)
 from coordinator.policy.judged import group_key, judged_digest
 from coordinator.secrets.running import runs_hidden
 from coordinator.sessions import titles
@@ -421,7 +426,7 @@ def _drawn(
 
 def _folders(rows: Iterable[PermissionRequest]) -> dict[str, str]:
     """Return by session the folder of whoever asks for a call at the gateway; no query where nobody does."""
-    asked = (session_of(row) for row in rows if gateway_request_of(row) is not None)
+    asked = (session_of(row) for row in rows if gateway_gist_of(row) is not None)
     session_ids = {session_id for session_id in asked if session_id}
     return folder_names(session_ids) if session_ids else {}
 

@@ -54,6 +54,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = b""
         if "id" in message and "method" in message:
             result = RESULTS.get(message["method"], ANYTHING) | {"resultType": "complete"}
+            if message["method"] == "tools/call" and "task" in message["params"]:
+                result = {"task": {"taskId": "SECRET", "status": "working"}}
             body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
         self.send_response(200 if body else 202)
         self.send_header("Content-Type", "application/json")

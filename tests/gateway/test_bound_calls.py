@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from coordinator.client import mcp_lines
 from coordinator.gateway import messages, param_headers
 from coordinator.gateway.messages import HEADER_MISMATCH
 from tests.gateway import obliging_server
@@ -25,6 +27,20 @@ MEMBERS: dict[str, dict[str, Any]] = {
     "trace": {"_meta": {"traceparent": EVIL}},
     "params": {"path": EVIL, "force": True},
     "task": {"task": {"ttl": 1, "note": EVIL}},
+    "capabilities": {
+        "_meta": {
+            "io.modelcontextprotocol/clientCapabilities": {
+                "elicitation": {"form": {EVIL: {}}, "url": EVIL},
+                "roots": {"listChanged": EVIL},
+                "sampling": EVIL,
+                "extensions": {
+                    f"com.example/{EVIL}": {},
+                    "io.modelcontextprotocol/ui": {"mimeTypes": [EVIL]},
+                },
+                "tasks": {"requests": {"sampling": {"createMessage": {"note": EVIL}}}},
+            }
+        }
+    },
     "state": {"requestState": EVIL},
     "answers": {"inputResponses": {"a": EVIL}},
     "client": {"_meta": {"io.modelcontextprotocol/clientInfo": {"name": "x", "version": "1", "evil": EVIL}}},
@@ -91,7 +107,7 @@ def test_what_no_card_shows_reaches_no_server(
     if verdict == "ask":
         (request_id,) = pending(box)
         decide(box, request_id)
-    assert "done" in waiting.result().text
+    assert waiting.result().status_code == 200
     ((message, got, raw),) = server.heard("tools/call")
     assert EVIL not in raw.decode() + json.dumps(got)
     assert message["params"]["arguments"] == {"path": "/a"}
@@ -105,8 +121,52 @@ def test_progress_tokens_traces_and_log_levels_reach_the_server(box: Served, ser
     wire.post(body_of(wire, {"_meta": meta, "task": {"ttl": 5}}), traceparent=TRACE)
     ((message, headers, _),) = server.heard("tools/call")
     assert message["params"]["_meta"] == meta
-    assert message["params"]["task"] == {"ttl": 5}
+    assert message["params"]["task"] == {"ttl": 60_000}
     assert headers["traceparent"] == TRACE
+
+
+@pytest.mark.parametrize(
+    ("ttl", "step"),
+    [
+        (0, 60_000),
+        (60_000, 60_000),
+        (60_001, 3_600_000),
+        (10**9, 86_400_000),
+        (-1, 60_000),
+        (1e300, 86_400_000),
+    ],
+)
+def test_for_how_long_a_task_is_kept_goes_on_in_steps(ttl: float, step: int) -> None:
+    params = {"name": "run", "arguments": {}, "task": {"ttl": ttl}}
+    raw = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+    assert json.loads(messages.read(raw).raw)["params"]["task"] == {"ttl": step}
+
+
+@pytest.mark.parametrize("odd", [EVIL * 10, "a b", "ä", "", 2**53, 1.5, True])
+@pytest.mark.parametrize("where", ["id", "progressToken"])
+def test_a_call_with_an_odd_id_is_refused(where: str, odd: Any) -> None:
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "run", "_meta": {}}}
+    target = call if where == "id" else call["params"]["_meta"]  # type: ignore[index]
+    target[where] = odd
+    with pytest.raises(messages.Unreadable) as refused:
+        messages.read(json.dumps(call).encode())
+    assert refused.value.code == messages.INVALID_REQUEST
+    if where == "id" and odd is not True:
+        with pytest.raises(mcp_lines.Unclear):
+            mcp_lines.read(json.dumps(call).encode())
+
+
+@pytest.mark.served
+def test_the_card_shows_what_is_sent_along(box: Served, server: Obliging) -> None:
+    rule(box, "mcp__obliging__*", "ask")
+    wire = begun(box)
+    extra = {"_meta": {"progressToken": "p-1"}, "task": {"ttl": 5}}
+    waiting = InBackground(lambda: wire.post(body_of(wire, extra, path="/a")))
+    (request_id,) = pending(box)
+    page = html.unescape(box.sign_in("approver").get(f"/ui/approvals/{request_id}/").text)
+    decide(box, request_id)
+    assert waiting.result().status_code == 200
+    assert f'{{"id": {wire.number}, "progressToken": "p-1", "task": {{"ttl": 60000}}}}' in page
 
 
 @pytest.mark.served

@@ -277,11 +277,7 @@ def test_the_card_says_in_words_who_asks_and_folds_the_digests_away(
 
 
 def test_whoever_calls_itself_the_gateway_has_its_target_shown() -> None:
-    row = PermissionRequest(
-        plugin_id="mcp-gateway",
-        target_resource="rm -rf / of example",
-        metadata={"tool": "rm -rf /", "server": "example"},
-    )
+    row = PermissionRequest(plugin_id="mcp-gateway", target_resource="rm -rf / of example")
     assert gateway_request_of(row) is None
     row.target_resource += f" · arguments sha256:{'a' * 64} · definition sha256: · policy {'b' * 16}"
     assert gateway_request_of(row) is not None

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from coordinator.client import mcp_methods
-from coordinator.gateway.messages import DENIED, HEADER_MISMATCH, METHOD_NOT_FOUND
+from coordinator.gateway.messages import DENIED, HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND
 from tests.gateway import obliging_server
-from tests.gateway.agents import AGENT, LONG_AGO, OTHER, Wire, furnish, grant, rule
+from tests.gateway.agents import AGENT, KEY, LONG_AGO, OTHER, OTHER_KEY, Wire, furnish, grant, rule
 from tests.gateway.conftest import TABLES
 from tests.gateway.obliging_server import Obliging
+from tests.gateway.test_held_calls import InBackground, decide, pending
 from tests.patience import until
 from tests.served import Served
 
@@ -151,6 +152,7 @@ def test_a_server_s_tasks_are_listed_only_where_the_server_is_allowed(
 ) -> None:
     """They are those of every agent that calls it."""
     wire = begun(box)
+    begin_task(wire)
     assert "SECRET" in str(wire.ask("tasks/list"))
     if policy == "tool grant alone":
         box.sql("UPDATE mcp_servers SET default_policy = 'opt-in' WHERE name = 'obliging'")
@@ -161,17 +163,59 @@ def test_a_server_s_tasks_are_listed_only_where_the_server_is_allowed(
     assert len(server.heard("tasks/list")) == 1
 
 
+ABOUT_TASKS = ("tasks/get", "tasks/result", "tasks/update", "tasks/cancel")
+
+
+def begin_task(wire: Wire) -> None:
+    """Have the server make a task of a call."""
+    call = {"name": "run", "arguments": {}, "task": {"ttl": 60_000}}
+    assert wire.ask("tools/call", call)["task"]["taskId"] == "SECRET"
+
+
+@pytest.mark.parametrize("method", ABOUT_TASKS)
+@pytest.mark.parametrize("whose", ["another agent's", "another session's", "nobody's"])
+def test_a_task_of_a_server_is_used_by_whoever_began_it_alone(
+    box: Served, server: Obliging, method: str, whose: str
+) -> None:
+    own = begun(box)
+    begin_task(own)
+    given = {"taskId": "SECRET", "inputResponses": {}} if method == "tasks/update" else {"taskId": "SECRET"}
+    own.ask(method, given)
+    assert len(server.heard(method)) == 1
+    other = Wire(box, server="obliging", key=OTHER_KEY if whose == "another agent's" else KEY)
+    other.initialize()
+    task_id = "another" if whose == "nobody's" else "SECRET"
+    error = other.response(other.send(method, given | {"taskId": task_id}))["error"]
+    assert error["code"] == INVALID_PARAMS
+    assert "no call of yours in this session began this task" in error["message"]
+    assert len(server.heard(method)) == 1
+    assert other.ask("tasks/list")["tasks"] == []
+
+
+def test_a_task_of_an_approved_call_is_its_caller_s(box: Served, server: Obliging) -> None:
+    rule(box, "mcp__obliging__run", "ask")
+    wire = begun(box, stateless=True)
+    waiting = InBackground(lambda: begin_task(wire))
+    (request_id,) = pending(box)
+    decide(box, request_id)
+    waiting.result()
+    again = Wire(box, server="obliging", stateless=True)
+    again.ask("tasks/get", {"taskId": "SECRET"})
+    assert len(server.heard("tasks/get")) == 1
+
+
 def test_an_asking_server_names_what_it_has(box: Served, server: Obliging) -> None:
     rule(box, "mcp__obliging__*", "ask")
     assert "SECRET" in str(begun(box).ask("resources/list"))
 
 
 def test_lists_and_tasks_are_recorded_once_a_minute(box: Served, server: Obliging) -> None:
-    emptied_events(box)
     wire = begun(box)
+    begin_task(wire)
+    emptied_events(box)
     for _ in range(3):
         wire.ask("resources/list")
-        wire.ask("tasks/get", {"taskId": "t"})
+        wire.ask("tasks/get", {"taskId": "SECRET"})
     wire.ask("resources/read", {"uri": "x:1"})
     until(lambda: len(recorded(box, "resources/read")) == 2)
     assert len(recorded(box, "resources/list")) == len(recorded(box, "tasks/get")) == 2

@@ -17,6 +17,7 @@ class Mutant:
 
 
 CLAIMS = "tests/gateway/test_claimed_sessions.py"
+SERVER_TASKS = "tests/gateway/test_methods.py"
 
 MUTANTS = (
     Mutant(
@@ -409,8 +410,8 @@ MUTANTS = (
     Mutant(
         "members of task",
         "coordinator/client/mcp_methods.py",
-        'return {"ttl": ttl} if isinstance',
-        "return task if isinstance",
+        'return task if task == {"ttl": step} else {"ttl": step}',
+        "return task",
         ("tests/client/test_mcp_guard_attacks.py::test_messages_are_restricted_as_the_gateway_does",),
     ),
     Mutant(
@@ -1271,9 +1272,51 @@ MUTANTS = (
     Mutant(
         "claims: a target that is not the gateway's",
         "coordinator/policy/gateway_requests.py",
-        'if re.fullmatch(pattern, request.target_resource or "") is None:',
-        "if request.target_resource is None:",
+        'bound = BOUND.fullmatch(request.target_resource or "")',
+        'bound = BOUND.match(request.target_resource or "")',
         ("tests/gateway/test_claimed_calls.py::test_whoever_calls_itself_the_gateway_has_its_target_shown",),
+    ),
+    Mutant(
+        "tasks: a server's task of somebody else",
+        "coordinator/edge/gateway/reads.py",
+        "if not await self._tasks.is_own(x):",
+        "if await self._tasks.is_own(x) is None:",
+        (f"{SERVER_TASKS}::test_a_task_of_a_server_is_used_by_whoever_began_it_alone",),
+    ),
+    Mutant(
+        "tasks: another agent's or session's",
+        "coordinator/actions/gateway_tasks.py",
+        "told = json.dumps([*astuple(owner), task_id])",
+        "told = json.dumps([owner.server_id, task_id])",
+        (f"{SERVER_TASKS}::test_a_task_of_a_server_is_used_by_whoever_began_it_alone",),
+    ),
+    Mutant(
+        "tasks: list of everybody's",
+        "coordinator/gateway/server_tasks.py",
+        "kept = [raw for task_id, raw in _listed(response) if task_id in own]",
+        "kept = [raw for task_id, raw in _listed(response)]",
+        (f"{SERVER_TASKS}::test_a_task_of_a_server_is_used_by_whoever_began_it_alone",),
+    ),
+    Mutant(
+        "messages: odd ids of calls",
+        "coordinator/gateway/messages.py",
+        "if (odd := mcp_methods.call_with_odd_ids(value)) is not None:",
+        "if (odd := mcp_methods.call_with_odd_ids({})) is not None:",
+        ("tests/gateway/test_bound_calls.py::test_a_call_with_an_odd_id_is_refused",),
+    ),
+    Mutant(
+        "network: database without a password",
+        "coordinator/actions/mcp_upstreams.py",
+        "if (address := open_database.open_address(network)) is not None:",
+        "if (address := open_database.open_address(network)) is False:",
+        ("tests/mcp/test_open_database.py::test_no_admin_gives_a_server_a_network_in_which_it_could_decide",),
+    ),
+    Mutant(
+        "network: command accepted over it",
+        "coordinator/actions/mcp_upstreams.py",
+        "    for network in McpUpstream.objects.filter(pk=server_id).values_list(",
+        "    for network in McpUpstream.objects.none().values_list(",
+        ("tests/mcp/test_open_database.py::test_no_admin_gives_a_server_a_network_in_which_it_could_decide",),
     ),
     Mutant(
         "client: key misspelled",

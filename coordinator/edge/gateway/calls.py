@@ -201,7 +201,12 @@ class Calls:
         self, x: Exchange, record: CallRecord, ruling: Ruling, state: WaitState | GoOnState | None
     ) -> None:
         binding = binding_of(x, record, ruling)
-        place = CallPlace(record.session_id, x.client.session_id if x.client else None, client=x.client_name)
+        place = CallPlace(
+            record.session_id,
+            x.client.session_id if x.client else None,
+            client=x.client_name,
+            sent_along=x.message.sent_along,
+        )
         if state is not None and state.key != binding.key and ruling.decision == ASK:
             await self._say(x, record, "held", ANOTHER)
             return

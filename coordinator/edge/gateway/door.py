@@ -41,6 +41,7 @@ from coordinator.edge.gateway.relaying import Relaying
 from coordinator.edge.gateway.running import Runner
 from coordinator.edge.gateway.sending import Sending
 from coordinator.edge.gateway.server_stream import Telling
+from coordinator.edge.gateway.server_tasks import ServerTasks
 from coordinator.edge.gateway.tasks import Tasks
 from coordinator.edge.gateway.upstreams import Upstreams
 from coordinator.edge.http import Gone, headers_of
@@ -91,7 +92,8 @@ class GatewayDoor:
         self.registry = Registry(hub, threads)
         self.clients = Clients(threads)
         self.links = Links(self.clients, self.upstreams)
-        sending = Sending(self.upstreams, self.links)
+        server_tasks = ServerTasks(threads)
+        sending = Sending(self.upstreams, self.links, server_tasks)
         instant = Instant(hub, threads)
         self.listings = Listings(
             rulings=rulings,
@@ -122,7 +124,7 @@ class GatewayDoor:
             threads=threads,
             notes=notes,
         )
-        self.reads = Reads(self.calls, self._relaying, records, self.refusals)
+        self.reads = Reads(self.calls, self._relaying, records, self.refusals, server_tasks)
         self.all_servers = AllServers(
             clients=self.clients,
             links=self.links,
@@ -254,8 +256,7 @@ class GatewayDoor:
         elif self.tasks.is_ours(x.message):
             await self.tasks.answer(x)
         elif use is Use.TASK:
-            await self.reads.record_task(x)
-            await self._relaying.relay(x, None)
+            await self.reads.answer_about_task(x)
         elif method == "tools/list":
             await self._relaying.relay(x, self.listings.shown)
         elif method == "server/discover":

@@ -19,10 +19,11 @@ from coordinator.edge.gateway.records import CallRecord, Records
 from coordinator.edge.gateway.refusals import Refusals
 from coordinator.edge.gateway.relaying import HeldByBrake, Relaying
 from coordinator.edge.gateway.running import HEARD_ELSEWHERE, outcome_of
+from coordinator.edge.gateway.server_tasks import ServerTasks
 from coordinator.errors import Forbidden, SignalboxError
 from coordinator.gateway import answers
 from coordinator.gateway.http_client import UpstreamFailed
-from coordinator.gateway.messages import DENIED, METHOD_NOT_FOUND
+from coordinator.gateway.messages import DENIED, INVALID_PARAMS, METHOD_NOT_FOUND
 from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.policy.tool_rules import ASK, DENY, Ruling
 
@@ -37,8 +38,11 @@ NOT_ASKED = "Signalbox asks people about calls of tools alone."
 class Reads:
     """One a process."""
 
-    def __init__(self, calls: Calls, relaying: Relaying, records: Records, refusals: Refusals) -> None:
+    def __init__(
+        self, calls: Calls, relaying: Relaying, records: Records, refusals: Refusals, tasks: ServerTasks
+    ) -> None:
         self._calls = calls
+        self._tasks = tasks
         self._relaying = relaying
         self._records = records
         self._refusals = refusals
@@ -69,12 +73,30 @@ class Reads:
         finally:
             self._end(record, "failed", None, "The client went away.")
 
-    async def record_task(self, x: Exchange) -> None:
-        """Record a request about a server's own task, once a minute for each session. Raises Busy."""
+    async def answer_about_task(self, x: Exchange) -> None:
+        """Pass on a request about a server's own task for whoever began it; recorded once a minute for each session.
+
+        Raises Busy.
+        """
         session_id = await self._records.session_of(x)
+        if not await self._tasks.is_own(x):
+            await self._refuse_task(x, session_id)
+            return
         if not self._is_recorded(session_id, x):
             record = self._records.begin_read(x, session_id, x.message.method, _params_of(x))
             self._records.end(record, "ok", None)
+        await self._relaying.relay(x, None)
+
+    async def _refuse_task(self, x: Exchange, session_id: str) -> None:
+        words = (
+            f"{x.message.method} was not sent to the server {x.server.name}: no call of yours in this session began "
+            "this task."
+        )
+        response = answers.error(x.message.id, INVALID_PARAMS, words)
+        await self._note(x, words)
+        record = self._records.begin_read(x, session_id, x.message.method, _params_of(x))
+        self._records.end(record, "denied", response)
+        await x.line.answer(response)
 
     async def refuse_unknown(self, x: Exchange) -> None:
         """Refuse a request, or drop a notification, whose method does not pass; recorded and audited."""
@@ -93,7 +115,8 @@ class Reads:
     async def _pass(self, x: Exchange, record: CallRecord) -> None:
         try:
             with record.at_server(x):
-                response = await self._relaying.pass_on(x, None)
+                change = self._tasks.without_foreign if x.message.method == "tasks/list" else None
+                response = await self._relaying.pass_on(x, change)
         except HeldByBrake as stopped:
             record.decided_by = f"brake {stopped.brake.id}"
             response = await self._relaying.refuse_for_brake(x, stopped)

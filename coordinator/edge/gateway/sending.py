@@ -18,6 +18,7 @@ from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.links import Links
 from coordinator.edge.gateway.resuming import Resuming
+from coordinator.edge.gateway.server_tasks import ServerTasks
 from coordinator.edge.gateway.upstreams import BOTH, Forgotten, Upstreams, call_response, own_response
 from coordinator.gateway import answers, sse
 from coordinator.gateway.http_client import Look
@@ -29,8 +30,9 @@ _encode = msgspec.json.Encoder().encode
 class Sending:
     """One a process."""
 
-    def __init__(self, upstreams: Upstreams, links: Links) -> None:
+    def __init__(self, upstreams: Upstreams, links: Links, tasks: ServerTasks) -> None:
         self._upstreams = upstreams
+        self._tasks = tasks
         self._links = links
         self._resuming = Resuming(upstreams)
 
@@ -45,11 +47,13 @@ class Sending:
         for the rest itself), SessionOver, and what `look` raises.
         """
         try:
-            return await self._call(x, body, line, look)
+            answer = await self._call(x, body, line, look)
         except Forgotten:
             await self._links.renew(x)
             await look()
-            return await self._call(x, body, line, look)
+            answer = await self._call(x, body, line, look)
+        await self._tasks.note(x, answer[0])
+        return answer
 
     async def _call(
         self, x: Exchange, body: bytes, line: Line | None, look: Look

@@ -1,0 +1,53 @@
+"""Requests about tasks of servers (`tasks/get` and so on): only whoever began a task may use it."""
+
+from __future__ import annotations
+
+import logging
+
+from django.db import DatabaseError
+from django.utils import timezone
+
+from coordinator.actions import gateway_tasks
+from coordinator.actions.gateway_tasks import TaskOwner
+from coordinator.edge.gateway.exchange import Exchange
+from coordinator.gateway import server_tasks
+from coordinator.lib.threads import EdgeThreads
+
+log = logging.getLogger(__name__)
+
+
+class ServerTasks:
+    """One a process."""
+
+    def __init__(self, threads: EdgeThreads) -> None:
+        self._threads = threads
+
+    async def note(self, x: Exchange, response: bytes) -> None:
+        """Note whose the task is that a call's response begins. Where that cannot be written, it is nobody's."""
+        task_id = server_tasks.task_id_in(response)
+        if task_id is None:
+            return
+        try:
+            await self._threads.run(
+                gateway_tasks.note_task, _owner(x), task_id, x.message.name or "", now=timezone.now()
+            )
+        except DatabaseError:
+            log.exception(
+                "Whose task of %s it is could not be written: its client cannot use it", x.server.name
+            )
+
+    async def is_own(self, x: Exchange) -> bool:
+        """Say whether the task that a request names was begun by its caller, in this session."""
+        task_id = x.message.params.get("taskId")
+        if not isinstance(task_id, str):
+            return False
+        return bool(await self._threads.run(gateway_tasks.own_tasks, _owner(x), [task_id]))
+
+    async def without_foreign(self, x: Exchange, response: bytes) -> bytes:
+        """Return a response to tasks/list with the caller's own tasks alone."""
+        own = await self._threads.run(gateway_tasks.own_tasks, _owner(x), server_tasks.ids_in_list(response))
+        return server_tasks.with_own_alone(response, own)
+
+
+def _owner(x: Exchange) -> TaskOwner:
+    return TaskOwner(x.server.name, x.key.id, x.agent_id, x.client.session_id if x.client else None)
