@@ -187,6 +187,7 @@ HOOK_AGENTS = {
             },
             session_ends=("dispose", "session.deleted"),
         ),
+        Agent("qwen-code", 60, {"PreToolUse": Forms(_pre_tool("deny"), _pre_tool("ask"))}),
         Agent("copilot", 30, {"PreToolUse": Forms(_copilot("deny"), _copilot("ask"))}),
         Agent(
             "cursor",

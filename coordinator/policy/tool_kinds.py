@@ -39,7 +39,7 @@ KINDS = {
     "write": _kind(
         "Write, move or delete a file",
         "Write Edit MultiEdit NotebookEdit Delete Move StrReplace apply_patch write_file replace write edit multiedit"
-        " patch create str_replace_editor developer__write developer__edit developer__text_editor",
+        " patch create str_replace_editor notebook_edit developer__write developer__edit developer__text_editor",
     ),
     "search": _kind(
         "Search files",

@@ -23,12 +23,13 @@ AGENT_TITLES = {
     "gemini": "Gemini CLI",
     "opencode": "OpenCode",
     "copilot": "GitHub Copilot CLI",
+    "qwen-code": "Qwen Code",
     "cursor": "Cursor",
     "goose": "Goose",
 }
 
 # How an agent calls itself to MCP servers, at least in the beginning, where that is not its name.
-MCP_CLIENTS = {"gemini": "gemini-cli"}
+MCP_CLIENTS = {"gemini": "gemini-cli", "qwen-code": "qwen-cli"}
 
 # Those whose hooks tell of every call that has run, whatever came of it (seen with Claude Code 2.1.197: a headless
 # run asks nobody, refuses by itself what its rules do not allow, and no hook tells of that).

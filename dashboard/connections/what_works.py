@@ -57,6 +57,7 @@ _CLAUDE, _CODEX, _GEMINI = (
 )
 _OPENCODE, _PLUGIN = "tests/dialects/test_opencode.py", "tests/dialects/test_opencode_plugin.py"
 _COPILOT = "tests/dialects/test_copilot.py"
+_QWEN = "tests/dialects/test_qwen_code.py"
 _REAL = "tests/agents/test_more_agents.py::test_connected_held_edited_denied_approved_and_disconnected"
 # Sessions made from documentation: of an agent that we have not run.
 _READ = "tests/dialects/test_documented.py"
@@ -125,6 +126,16 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
         "fails closed": _CLOSED,
         "waits for days": _AGAIN,
         "imports": _IMPORTED,
+    },
+    "qwen-code": {
+        "reports": f"{_QWEN}::test_a_session_with_a_sub_agent_is_one_in_any_order_and_posted_twice",
+        "messages": (
+            "the last of a turn",
+            f"{_QWEN}::test_a_session_with_a_sub_agent_is_one_in_any_order_and_posted_twice",
+        ),
+        "holds": _REAL,
+        "fails closed": _CLOSED,
+        "waits for days": _AGAIN,
     },
     "cursor": {
         "reports": _DOCUMENTED,

@@ -57,6 +57,13 @@ PACKAGES = {
     "copilot": Package(
         f"@github/copilot-linux-{'arm64' if ARM else 'x64'}", "1.0.102", "@github/copilot-linux-*/copilot"
     ),
+    "qwen-code": Package(
+        "@qwen-code/qwen-code",
+        "0.24.4",
+        "@qwen-code/qwen-code/cli-entry.js",
+        22,
+        options=("--omit=optional",),  # pictures, clipboard, microphone
+    ),
     # They speak the Agent Client Protocol for the first two.
     "claude-agent-acp": Package(
         "@agentclientprotocol/claude-agent-acp",

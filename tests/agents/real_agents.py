@@ -114,6 +114,21 @@ def _copilot(home: Path, _work: Path, address: str) -> dict[str, str]:
     }
 
 
+def _qwen_code(home: Path, _work: Path, address: str) -> dict[str, str]:
+    settings = {
+        "security": {"auth": {"selectedType": "openai"}},
+        "model": {"name": "scripted"},
+        "general": {"enableAutoUpdate": False},
+        "privacy": {"usageStatisticsEnabled": False},
+    }
+    _write(home / ".qwen" / "settings.json", json.dumps(settings, indent=2))
+    return {
+        "OPENAI_BASE_URL": f"{address}/v1",
+        "OPENAI_API_KEY": KEY_OF_A_MODEL,
+        "OPENAI_MODEL": "scripted",
+    }
+
+
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -173,6 +188,7 @@ MORE_AGENTS = {
             "Bash",
             (".copilot/hooks/signalbox.json",),
         ),
+        Program("qwen-code", (PROMPT, "--yolo"), _qwen_code, "run_shell_command", (".qwen/settings.json",)),
     )
 }
 

@@ -218,6 +218,10 @@ GENERATE = Api(
     "run_shell_command", _plain, _generated_results, _generated_tools, _generated_call, _generated_words
 )
 CHAT = Api("bash", _described, _chunks_results, _functions, _chunks_call, _chunks_words, b"data: [DONE]\n\n")
+# Of Qwen Code, which offers no tool "bash".
+CHAT_OF_QWEN = replace(
+    CHAT, shell="run_shell_command", command=lambda command: {"command": command, "is_background": False}
+)
 ESCALATED = replace(RESPONSES, command=_escalated)
 BY_PATH = {
     "/v1/messages": MESSAGES,
@@ -260,6 +264,8 @@ class Script:
         """Return the events that answer a request."""
         asked = json.loads(body)
         at = api.results(asked)
+        if api is CHAT and CHAT_OF_QWEN.shell in api.tools(asked):
+            api = CHAT_OF_QWEN
         if api.shell not in api.tools(asked):
             return api.words(at, DONE)  # a title, say
         self.requests.append(body.decode())

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.dialects.loaded import DIALECTS
 from tests.agents import programs
 from tests.agents.asking import asked, decide, hold
 from tests.agents.connected import connect, signalbox
@@ -20,6 +21,7 @@ from tests.served import Served
 
 pytestmark = [pytest.mark.served, pytest.mark.real_agent]
 REASON = "Not on a Friday."
+EDITS = {name for name, dialect in DIALECTS.items() if dialect.edits}
 
 
 @pytest.fixture(params=MORE_AGENTS)
@@ -33,15 +35,16 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
 def test_connected_held_edited_denied_approved_and_disconnected(served: Served, home: Home) -> None:
     name = home.agent.name
     hold(served)
-    settings = {path: path.read_bytes() for path in home.path.rglob("*") if path.is_file()}
+    settings = {path: path.read_bytes() for path in home.path.rglob("*.json")}
     connect(home, served)
     assert "as it should be" in signalbox(home, "connect", "--check")
     approver = served.sign_in("approver")
+    edit = {"edited": "touch edited", "edited_field": "command"} if name in EDITS else {}
     run = home.starts("echo one > one", "touch denied", "touch asked", "touch approved")
     try:
         for command, verdict, more in (
             ("touch denied", "denied", {"reason": REASON}),
-            ("touch asked", "approved", {"edited": "touch edited", "edited_field": "command"}),
+            ("touch asked", "approved", edit),
             ("touch approved", "approved", {}),
         ):
             request = asked(served, name, command)
@@ -52,12 +55,13 @@ def test_connected_held_edited_denied_approved_and_disconnected(served: Served, 
     finally:
         run.close()
     assert REASON in model_was_told
-    assert [home.ran(file) for file in ("one", "denied", "asked", "edited", "approved")] == [
-        True, False, False, True, True,
-    ]  # fmt: skip
+    ran = {file for file in ("one", "denied", "asked", "edited", "approved") if home.ran(file)}
+    assert ran == {"one", "edited" if edit else "asked", "approved"}
     assert_was_told(served, name)
     signalbox(home, "disconnect", name)
-    assert {path: path.read_bytes() for path in settings if path.exists()} == settings
+    for path, before in settings.items():  # Qwen Code adds the version of its settings
+        assert json.loads(path.read_text()).items() >= json.loads(before).items()
+    assert not [path for path in home.settings_files() if "signalbox" in path.read_text()]
     home.starts("touch free").ended()
     assert home.ran("free")
 

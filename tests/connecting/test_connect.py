@@ -356,6 +356,8 @@ IN_PROJECTS = {
     "claude-code": (".claude/settings.local.json", '{"disableAllHooks": true}', "disableAllHooks"),
     "codex": (".codex/config.toml", "[features]\nhooks = false\n", "features.hooks"),
     "gemini": (".gemini/settings.json", '{"hooksConfig": {"enabled": false}}', "hooksConfig.enabled"),
+    "copilot": (".github/copilot/settings.json", '{"disableAllHooks": true}', "disableAllHooks"),
+    "qwen-code": (".qwen/settings.json", '{"disableAllHooks": true}', "disableAllHooks"),
 }
 
 

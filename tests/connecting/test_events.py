@@ -13,6 +13,7 @@ EVENTS = {
     "claude-code": programs.CLAUDE_CODE_EVENTS,
     "codex": programs.CODEX_EVENTS,
     "gemini": programs.GEMINI_EVENTS,
+    "qwen-code": programs.QWEN_CODE_EVENTS,
     "copilot": programs.COPILOT_EVENTS,
     "cursor": programs.CURSOR_EVENTS,
     "goose": programs.GOOSE_EVENTS,

@@ -24,6 +24,7 @@ PLACES: dict[str, tuple[str, tuple[str, str], dict[str, Any]]] = {
     ),
     "codex": (".codex/config.toml", ("mcp_servers", "signalbox"), {**COMMAND, "tool_timeout_sec": 3600}),
     "gemini": (".gemini/settings.json", ("mcpServers", "signalbox"), {**COMMAND, "timeout": 3_600_000}),
+    "qwen-code": (".qwen/settings.json", ("mcpServers", "signalbox"), {**COMMAND, "timeout": 3_600_000}),
     "opencode": (
         ".config/opencode/opencode.json",
         ("mcp", "signalbox"),

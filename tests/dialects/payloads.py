@@ -28,7 +28,8 @@ PAYLOADS: dict[str, list[dict[str, Any]]] = {
     "codex": _one_of_each("codex"),
     "gemini": _one_of_each("gemini"),
     "opencode": opencode.one_of_each(),
-    "copilot": _one_of_each("transcripts/copilot"),
+    "qwen-code": _one_of_each("qwen_code"),
+    "copilot": _one_of_each("copilot"),
     **{agent: recorded(agent, "documented.jsonl") for agent in ("cursor", "goose")},
 }
 # The names of fields that are made odd at the door.

@@ -19,7 +19,6 @@ from tests.dialects.agent import Agent, as_of, recorded
 from tests.served import Served
 
 pytestmark = pytest.mark.served
-RECORDED = "transcripts/copilot"
 NOW = "2026-11-26T17:48:00.000000+00:00"
 STORY = Counter(
     session_start=1, session_stop=1, turn_end=1, message=3, pre_tool=6, post_tool=6, SubagentStop=1
@@ -31,7 +30,7 @@ class Copilot(Agent):
 
     def hooks(self) -> list[dict[str, Any]]:
         """Return the recorded session's hooks as of this session and of now."""
-        found = recorded(RECORDED)
+        found = recorded("copilot")
         first = found[0]["session_id"]
         named = [one for one in found if isinstance(one["timestamp"], str)]
         timed = iter(as_of(named, datetime.now(UTC)))

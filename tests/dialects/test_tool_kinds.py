@@ -17,6 +17,7 @@ OF_AGENTS_THEMSELVES = {
     "Task",
     "task",
     "invoke_agent",
+    "agent",
 }  # they start another agent, whose calls are told
 
 

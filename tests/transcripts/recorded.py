@@ -85,8 +85,9 @@ def told_by_hooks(agent: str, *, later: timedelta = timedelta(0)) -> None:
 def told_by_hooks_one_by_one(agent: str, *, later: timedelta = timedelta(0)) -> Iterator[Callable[[], None]]:
     """Yield what records each of the session's hooks."""
     dialect = DIALECTS[agent]
+    folder = DATA.parent / agent if agent == "copilot" else DATA / agent
     began = _moment(COPILOT_BEGAN if agent == "copilot" else BEGAN)
-    for number, line in enumerate((DATA / agent / "hooks.jsonl").read_text().splitlines()):
+    for number, line in enumerate((folder / "hooks.jsonl").read_text().splitlines()):
         at = began + later + number * timedelta(milliseconds=100)
         told = json.loads(line)
         if isinstance(told.get("timestamp"), str):

@@ -1,7 +1,8 @@
 """The agents that can be connected: how each is found, what its settings must hold, and what people then must do. Pure.
 
-Codex 0.169.0, Gemini CLI 0.61.0, OpenCode 1.18.33, Claude Code 2.1.197 and GitHub Copilot CLI 1.0.102 were run. What
-stands here of Cursor (cursor.com, hooks) and Goose (its repository, guides/hooks) was only read, in November 2026.
+Codex 0.169.0, Gemini CLI 0.61.0, OpenCode 1.18.33, Claude Code 2.1.197, GitHub Copilot CLI 1.0.102 and Qwen Code
+0.24.4 were run. What stands here of Cursor (cursor.com, hooks) and Goose (its repository, guides/hooks) was only read,
+in November 2026.
 """
 
 from __future__ import annotations
@@ -241,6 +242,16 @@ def _gemini(call: Call) -> Wanted:
     )
 
 
+def _qwen_code(call: Call) -> Wanted:
+    return Wanted(
+        "qwen-code",
+        _grouped("qwen-code", call, QWEN_CODE_EVENTS),
+        values=_gemini_mcp(call),  # whose form it has kept
+        given_way=TAKEN,
+        is_ours=_calls_gateway(call),
+    )
+
+
 def _gemini_mcp(call: Call) -> dict[tuple[str, ...], Any]:
     program, *words = call.program
     server = {"command": program, "args": [*words, "mcp"], "timeout": MCP_SECONDS * 1000}
@@ -402,6 +413,19 @@ GEMINI_EVENTS = {
     "Notification": QUICK,
     "SessionEnd": QUICK,
 }
+# Not PermissionRequest: while it waits, nobody at the terminal could answer.
+QWEN_CODE_EVENTS = {
+    "SessionStart": QUICK,
+    "UserPromptSubmit": QUICK,
+    "PreToolUse": WAITING,
+    "PostToolUse": QUICK,
+    "PostToolUseFailure": QUICK,
+    "Notification": QUICK,
+    "SubagentStop": QUICK,
+    "Stop": QUICK,
+    "StopFailure": QUICK,
+    "SessionEnd": QUICK,
+}
 # Not PermissionRequest: it comes for nearly every call that PreToolUse has told already.
 COPILOT_EVENTS = {
     "SessionStart": QUICK,
@@ -542,6 +566,31 @@ CONNECTABLE_AGENTS: dict[str, Agent] = {
             mcp=_copilot_mcp,
             mcp_file="mcp-config.json",
             afterwards=_RESTART.format("Copilot CLI"),
+            project_switches=tuple(
+                (file, ("disableAllHooks",), True)
+                for folder in (".github/copilot", ".claude")
+                for file in (f"{folder}/settings.json", f"{folder}/settings.local.json")
+            ),
+            from_projects=(
+                "The .github/copilot/settings.json or .claude/settings.json of a project that you trust, and the"
+                " settings.local.json beside each, can switch all hooks off (disableAllHooks)."
+            ),
+        ),
+        Agent(
+            name="qwen-code",
+            trial=_trial("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            title="Qwen Code",
+            programs=("qwen",),
+            home=".qwen",
+            file="settings.json",
+            wanted=_qwen_code,
+            afterwards=_RESTART.format("Qwen Code"),
+            switches=(("settings.json", ("disableAllHooks",), True),),
+            project_switches=((".qwen/settings.json", ("disableAllHooks",), True),),
+            from_projects=(
+                "A project's .qwen/settings.json can switch all hooks off (disableAllHooks). The options --bare and"
+                " --safe-mode switch them off, too."
+            ),
         ),
         Agent(
             name="cursor",
