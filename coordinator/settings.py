@@ -231,6 +231,12 @@ if _public.scheme not in {"http", "https"} or not _public.hostname or _public.pa
     raise ImproperlyConfigured(
         f"SIGNALBOX_PUBLIC_URL must be http(s)://host without a path, not {PUBLIC_URL!r}."
     )
+# The same as it is given to agents. Browsers find names under `.localhost` by themselves, Node and getent do not.
+AGENT_URL = PUBLIC_URL
+if OWN_HOST or _public.hostname.rstrip(".").endswith(".localhost"):
+    _loopback = BIND_HOST if OWN_HOST and BIND_HOST != "localhost" else "127.0.0.1"
+    _at = addresses.joined(_loopback, _public.port) if _public.port else _loopback
+    AGENT_URL = f"{_public.scheme}://{_at}"
 HTTPS = _public.scheme == "https"
 
 DEBUG = env_bool("SIGNALBOX_DEBUG", False)

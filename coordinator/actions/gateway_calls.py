@@ -72,15 +72,15 @@ def new_id() -> str:
 
 
 def card(request: PermissionRequest) -> str:
-    """Return where a person decides."""
-    return messages.link(request)
+    """Return where a person decides, as an agent is told it."""
+    return messages.link(request, to_agent=True)
 
 
 def allowed_at(denial: Ruling) -> str:
     """Return where a person allows what was denied: the page of grants, or that of budgets."""
     if denial.by.startswith("budget "):
-        return messages.budgets_link()
-    return f"{settings.PUBLIC_URL}{GRANTS_PAGE}"
+        return messages.budgets_link(to_agent=True)
+    return f"{settings.AGENT_URL}{GRANTS_PAGE}"
 
 
 def earlier(binding: Binding, now: datetime) -> GatewayCall | None:

@@ -322,7 +322,7 @@ def hold(request_id: str, *, by: Actor, why: str, now: datetime) -> Settled | No
         "status": HELD,
         "why": why,
         "request_id": row.request_id,
-        "link": messages.link(row),
+        "link": messages.link(row, to_agent=True),
         "until": row.expires_at,
     }
 

@@ -86,6 +86,16 @@ class Address:
         return [(self.host, self.port)]
 
 
+def address_for_agents(url: str) -> str:
+    """Return the address with 127.0.0.1 for a name under `.localhost`, which browsers find, and Node does not."""
+    scheme, _, rest = url.partition("://")
+    place, slash, path = rest.partition("/")
+    host, colon, port = place.partition(":")
+    if host.lower().rstrip(".").endswith(".localhost"):
+        place = f"127.0.0.1{colon}{port}"
+    return f"{scheme}://{place}{slash}{path}"
+
+
 def _is_loopback(host: str) -> bool:
     with contextlib.suppress(OSError, ValueError):
         return socket.inet_aton(host)[0] == 127

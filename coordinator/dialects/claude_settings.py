@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from coordinator.client.connecting.programs import waiting_status
+
 KEY_VARIABLE = "SIGNALBOX_KEY"
 HOST_VARIABLE = "HOSTNAME"
 # What waits here is answered before the hook gives up, and the hook gives up before a proxy may.
@@ -33,7 +35,10 @@ def settings_for(url: str, *, managed: bool = False) -> str:
     door = f"{url.rstrip('/')}/hooks/claude-code"
     hooks: dict[str, Any] = {"SessionStart": [{"hooks": [{"type": "command", "command": _curl(door)}]}]}
     for name in WAITING:
-        hooks[name] = [{"matcher": "*", "hooks": [_http(f"{door}?wait={WAIT}", WAITING_TIMEOUT)]}]
+        waits = _http(f"{door}?wait={WAIT}", WAITING_TIMEOUT) | {
+            "statusMessage": waiting_status(url.rstrip("/"))
+        }
+        hooks[name] = [{"matcher": "*", "hooks": [waits]}]
     for name in REPORTING:
         hooks[name] = [{"hooks": [_http(door, QUICK_TIMEOUT)]}]
     block: dict[str, Any] = {"env": _telemetry(url.rstrip("/")), "hooks": hooks}

@@ -89,9 +89,9 @@ def _of_budget(message: Notification) -> MessageText:
     return MessageText(line(f"Signalbox: the budget of {budget.title} is {state}{of}"), text, budgets_link())
 
 
-def budgets_link() -> str:
-    """Return where budgets are seen and raised."""
-    return f"{settings.PUBLIC_URL}{BUDGETS_PAGE}"
+def budgets_link(*, to_agent: bool = False) -> str:
+    """Return where budgets are seen and raised, by the address that an agent knows or by people's own."""
+    return f"{settings.AGENT_URL if to_agent else settings.PUBLIC_URL}{BUDGETS_PAGE}"
 
 
 def _asks(request: PermissionRequest, verb: str) -> str:
@@ -150,9 +150,9 @@ def path_to(request: PermissionRequest | None) -> str:
     return f"/ui/approvals/{request.request_id}/" if request else "/ui/approvals/"
 
 
-def link(request: PermissionRequest | None) -> str:
-    """Return where a person decides: a page that asks for a sign-in first."""
-    return f"{settings.PUBLIC_URL}{path_to(request)}"
+def link(request: PermissionRequest | None, *, to_agent: bool = False) -> str:
+    """Return where a person decides: a page that asks for a sign-in first. By the agents' address or by people's."""
+    return f"{settings.AGENT_URL if to_agent else settings.PUBLIC_URL}{path_to(request)}"
 
 
 def session_of(request: PermissionRequest) -> str | None:

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from coordinator.runner.errors import RunnerRefused
 
@@ -110,7 +111,7 @@ def load(flags: argparse.Namespace, environ: Mapping[str, str]) -> Options:
     if not url.startswith(("http://", "https://")):
         raise RunnerRefused(f"Signalbox's address must begin with http:// or https://, not {url[:80]!r}.")
     return Options(
-        url=url.rstrip("/"),
+        url=_address_for_agents(url.rstrip("/")),
         key=_key(flags, environ, said),
         directories=tuple(_directory(one) for one in directories),
         state=_state_folder(environ),
@@ -137,6 +138,15 @@ def private_text(path: str) -> str:
             return file.read(1 << 20).decode("utf-8").strip()
     except (OSError, ValueError) as problem:
         raise RunnerRefused(f"{path} cannot be read: {problem}.") from None
+
+
+def _address_for_agents(url: str) -> str:
+    """Return the address with 127.0.0.1 for a name under `.localhost`: agents' programs cannot find such names."""
+    parts = urlsplit(url)
+    if not (parts.hostname or "").rstrip(".").endswith(".localhost"):
+        return url
+    _, colon, port = parts.netloc.partition(":")
+    return parts._replace(netloc=f"127.0.0.1{colon}{port}").geturl()
 
 
 def _key(flags: argparse.Namespace, environ: Mapping[str, str], said: Mapping[str, Any]) -> str:

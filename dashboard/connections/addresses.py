@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from django.conf import settings
 from django.http import HttpRequest
+
+from coordinator.client.connection import address_for_agents
 
 
 def for_programs(request: HttpRequest) -> str:
     """Return where programs reach us: not under people's own host name, which only browsers find."""
-    bare = settings.BIND.rpartition(":")[0]
-    return request.build_absolute_uri("/").rstrip("/").replace(settings.OWN_HOST or bare, bare)
+    address = request.build_absolute_uri("/").rstrip("/")
+    if settings.OWN_HOST and urlsplit(address).hostname == settings.OWN_HOST:
+        bare = settings.BIND.rpartition(":")[0]
+        return address.replace(settings.OWN_HOST, bare, 1)
+    return address_for_agents(address)

@@ -49,7 +49,7 @@ def of_server(server: McpServer, now: datetime) -> dict[str, Any]:
             "chosen": upstream.transport if upstream is not None and on else NOT_OFFERED,
             "choices": CHOICES,
             "networks": Network.choices,
-            "address": f"{settings.PUBLIC_URL}/mcp/{quote(server.name, safe='')}",
+            "address": f"{settings.AGENT_URL}/mcp/{quote(server.name, safe='')}",
             "command_line": _command_line(server),
             "seen": commands.digest_of(server),
             "unaccepted": _unaccepted(server, upstream),

@@ -13,6 +13,7 @@ from coordinator.client.connecting import files, plans, programs, record, talk, 
 from coordinator.client.connecting.files import FileRefused
 from coordinator.client.connecting.plans import Change, UserHome
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Agent, Call
+from coordinator.client.connection import address_for_agents
 from coordinator.client.settings import NotConnected, Settings
 
 WRONG, USAGE = 1, 2
@@ -186,7 +187,7 @@ def _key(url: str, known: Settings | None, key_file: str | None) -> str:
     if key_file is None:
         for key in (
             os.environ.get(settings.KEY_VARIABLE, ""),
-            known.key if known and known.url == url else "",
+            known.key if known and address_for_agents(known.url) == url else "",
         ):
             if _opens(url, key.strip()):
                 return key.strip()

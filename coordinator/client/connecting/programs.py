@@ -148,11 +148,18 @@ def filled_plugin(text: str, agent: str, call: Call) -> str:
 
 
 def _grouped(
-    agent: str, call: Call, events: Mapping[str, int], unit: int = 1, *, blocks_itself: bool = False
+    agent: str,
+    call: Call,
+    events: Mapping[str, int],
+    unit: int = 1,
+    *,
+    blocks_itself: bool = False,
+    shows_status: bool = False,
 ) -> Entries:
     """Return entries in Claude Code's form: `{"hooks": [{type, command, timeout}]}`; `unit` is a second's length.
 
-    An agent that `blocks_itself` has a setting by which it denies the call where the hook does not decide.
+    An agent that `blocks_itself` has a setting by which it denies the call where the hook does not decide. One that
+    `shows_status` shows what a hook says of itself in the terminal while the hook runs.
     """
     return {
         event: {
@@ -162,11 +169,21 @@ def _grouped(
                     "command": _command(agent, call, seconds, blocks_itself=blocks_itself),
                     "timeout": seconds * unit,
                     **({"on_failure": "block"} if blocks_itself and seconds > QUICK else {}),
+                    **(
+                        {"statusMessage": waiting_status(call.url)}
+                        if shows_status and seconds > QUICK
+                        else {}
+                    ),
                 }
             ]
         }
         for event, seconds in events.items()
     }
+
+
+def waiting_status(url: str) -> str:
+    """Return what an agent's terminal shows while a hook of ours holds a call."""
+    return f"Waiting for approval in Signalbox: {url}/ui/approvals/"
 
 
 def _command(agent: str, call: Call, seconds: float, *, blocks_itself: bool = False) -> str:
@@ -181,7 +198,7 @@ _ELSEWHERE = "it sends its telemetry elsewhere, so Signalbox will not see its to
 def _claude_code(call: Call) -> Wanted:
     return Wanted(
         "claude-code",
-        _grouped("claude-code", call, CLAUDE_CODE_EVENTS),
+        _grouped("claude-code", call, CLAUDE_CODE_EVENTS, shows_status=True),
         values={
             ("env", "CLAUDE_CODE_ENABLE_TELEMETRY"): "1",
             ("env", "OTEL_LOGS_EXPORTER"): "otlp",
@@ -194,7 +211,7 @@ def _claude_code(call: Call) -> Wanted:
 
 
 def _codex(call: Call) -> Wanted:
-    return Wanted("codex", _grouped("codex", call, CODEX_EVENTS))
+    return Wanted("codex", _grouped("codex", call, CODEX_EVENTS, shows_status=True))
 
 
 def _codex_telemetry(call: Call) -> TomlTable:

@@ -10,7 +10,7 @@ import urllib.request
 from contextlib import suppress
 from typing import Any
 
-from coordinator.client.connection import Address
+from coordinator.client.connection import Address, address_for_agents
 
 ANSWER_WAIT_SECONDS = 10.0
 LARGEST = 1 << 20
@@ -80,12 +80,12 @@ def _words(refusal: urllib.error.HTTPError) -> str:
 
 
 def address(text: str) -> str:
-    """Return a server's address as it is kept: no slash at its end, no query. Raises Failed where it is none."""
+    """Return a server's address as agents are given it: no slash at its end, no query. Raises Failed for others."""
     text = text.strip().partition("#")[0].rstrip("/")
     with suppress(ValueError):
         scheme = Address(text).scheme
         if "?" not in text:
-            return f"{scheme}://{text.partition('://')[2]}"
+            return address_for_agents(f"{scheme}://{text.partition('://')[2]}")
     raise Failed(
         f"{text!r} is not an address. It looks like http://127.0.0.1:8765 or https://signalbox.example."
     )

@@ -258,7 +258,7 @@ class AllServers:
         words = (
             "There is no such tool here. Tools that you are not shown are denied. A person can allow them at "
         )
-        words += f"{settings.PUBLIC_URL}{gateway_calls.GRANTS_PAGE}; tell them what you need it for."
+        words += f"{settings.AGENT_URL}{gateway_calls.GRANTS_PAGE}; tell them what you need it for."
         told = str(name)[:200]
         if server is None:
             problem: SignalboxError = NotFound(f"{told!r} is called, which is no registered server's tool.")
