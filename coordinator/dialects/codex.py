@@ -138,4 +138,5 @@ DIALECT = Dialect(
     complete=_complete,
     tools=("Bash", PATCH),
     notes=frozenset({"PostToolUse", "UserPromptSubmit", "SessionStart"}),
+    edit_notes=frozenset({"PreToolUse"}),
 )

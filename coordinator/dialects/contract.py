@@ -29,6 +29,7 @@ COULD_NOT_READ = "Signalbox could not read this call:"
 UNREAD_ADVICE = (
     "A rule may ask about such calls or deny them, so it did not run. Tell your user. Do not work around it."
 )
+MOST_OF_EDIT = 4_000  # characters; Claude Code cuts at 10,000
 AT_A_LOSS = "Signalbox met an error and cannot tell whether its rules allow this call."
 
 
@@ -60,6 +61,18 @@ def in_context(hook: Hook, answer: Answer, text: str) -> Answer:
     """Return the answer with a text for the model, as Claude Code and most others after it read it."""
     said = answer.get("hookSpecificOutput") or {"hookEventName": hook.name}
     return answer | {"hookSpecificOutput": said | {"additionalContext": text}}
+
+
+def _edit_in_words(who: str, before: Mapping[str, Any], after: Any) -> str:
+    """Return what the model is told of its call that a person changed."""
+    changed = {
+        name: value for name, value in after.items() if before.get(name, value) != value or name not in before
+    }
+    dropped = [name for name in before if name not in after]
+    parts = [f"{name} to {json.dumps(value, ensure_ascii=False)}" for name, value in changed.items()]
+    parts += [f"{name} to nothing" for name in dropped]
+    words = f"A person ({who}) changed this call in Signalbox before it ran: {', '.join(parts)}"
+    return f"{words[:MOST_OF_EDIT]}{'…' if len(words) > MOST_OF_EDIT else '.'} The call as you made it did not run."
 
 
 def _unchanged(hook: Hook) -> Hook:
@@ -100,6 +113,8 @@ class Dialect:
     `lines_have_hooks` returns the hook as one whose shell lines each come with a hook of their own: its address says
     so, which whoever wrote the settings knows.
 
+    `edit_notes` are further hooks whose answer may, with an edited input, tell the model of the edit.
+
     `complete` adds to a call what only this agent tells; `offer_in_words` says what a rule does that the agent
     offers to make stand; `tools` are those to offer where a rule is written. `mcp_name` is how rules know its call of
     an MCP server's tool, as a form of `server` and `tool`; grants apply where it tells the server (`knows_servers`).
@@ -125,6 +140,7 @@ class Dialect:
     tools: tuple[str, ...] = ()
     mcp_name: str = "mcp__{server}__{tool}"
     notes: frozenset[str] = frozenset()
+    edit_notes: frozenset[str] = frozenset()
     add_note: Callable[[Hook, Answer, str], Answer] = in_context
     knows_notes: Callable[[Hook], bool] = _always
     can_ask: bool = True
@@ -181,7 +197,15 @@ class Dialect:
         who, why = settled.get("approved_by") or "somebody", settled.get("reason")
         word, decision = ("Approved", ALLOW) if settled["allowed"] else ("Denied", DENY)
         words = f"{word} by {who} in Signalbox{f': {why}' if why else '.'}"
-        return self.say(hook.name, decision, words, added)
+        reply = self.say(hook.name, decision, words, added)
+        edited = added.get("updated_input", call.tool_input)
+        if decision == ALLOW and edited != call.tool_input and self.explains_edit(hook):
+            return self.with_note(hook, reply, _edit_in_words(who, call.tool_input or {}, edited))
+        return reply
+
+    def explains_edit(self, hook: Hook) -> bool:
+        """Say whether the answer to this hook may tell the model that a person changed its call."""
+        return hook.name in self.notes | self.edit_notes and self.knows_notes(hook)
 
     def by_silence(self, hook: Hook, seconds: float, *, deny: bool) -> Reply | None:
         """Return what to say when nobody answered in time; None leaves the call to the agent's own prompt.

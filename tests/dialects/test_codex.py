@@ -164,6 +164,10 @@ def test_a_call_that_a_rule_wants_asked_runs_as_it_was_edited(codex: Codex) -> N
         "hookEventName": "PreToolUse",
         "permissionDecision": "allow",
         "updatedInput": {"command": "git push --dry-run"},
+        "additionalContext": (
+            'A person (approver) changed this call in Signalbox before it ran: command to "git push --dry-run".'
+            " The call as you made it did not run."
+        ),
     }
 
 
