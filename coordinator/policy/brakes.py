@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from coordinator.engine import round_trips
-from coordinator.models import Session
+from coordinator.models import PermissionRequest, Session
 from coordinator.models.brakes import BrakeReach, reaches
 from coordinator.models.sessions import SessionStatus
+from coordinator.policy.coverage import requester_of
 from coordinator.policy.tool_calls import GATEWAY
 
 IN_FORCE = "SELECT id, reach, name, reason, set_by FROM brakes WHERE released_at IS NULL ORDER BY id"
@@ -75,6 +76,12 @@ def holding_asked(
     if host is None and agent_id is not None:
         return holding_agent(agent_id, [program])
     return holding((agent_id, program), host)
+
+
+def holds_request(request: PermissionRequest) -> bool:
+    """Say whether a brake holds whoever made the request, so that it cannot be approved now."""
+    asker = requester_of(request)
+    return holding_asked(asker.agent_id, request.plugin_id, asker.host, asker.session_id) is not None
 
 
 def host_of(session_id: str) -> str | None:

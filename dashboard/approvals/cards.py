@@ -17,7 +17,7 @@ from coordinator.actions.approvals.triage import MOST_ARRANGED
 from coordinator.lib.invisible import holds_invisible
 from coordinator.lib.lookalikes import holds_lookalikes
 from coordinator.models import PermissionRequest, PermissionVote
-from coordinator.policy import approvals, narrowest
+from coordinator.policy import approvals, brakes, narrowest
 from coordinator.policy.access_requests import wanted_access_of
 from coordinator.policy.approvals import RequestState, Scope
 from coordinator.policy.coverage import requester_of
@@ -214,6 +214,7 @@ class Card:
     lane: str = ""  # the group of the page in which it stands
     rest: Sequence[str] = ()  # ids of those that wait for the same and are not drawn
     folder: str = ""  # in which the first one's agent works, where that says who asks
+    is_braked: bool = False  # whether a brake keeps some who wait from being approved
 
     @property
     def first(self) -> PermissionRequest:
@@ -267,8 +268,8 @@ class Card:
 
     @cached_property
     def approvable(self) -> list[CardMember]:
-        """Return those of `yours` that the person who looks has not approved yet."""
-        return [member for member in self.yours if not member.has_your_approval]
+        """Return those of `yours` that the person who looks may approve now, and has not approved yet."""
+        return [member for member in self.yours if not (member.has_your_approval or self.is_braked)]
 
     @property
     def are_equal_calls(self) -> bool:
@@ -394,6 +395,7 @@ def cards_of(
     named = titles.of(session_of(row) for group in groups for row in group)
     voted = _votes(row for group in groups for row in group)
     folders = _folders(group[0] for group in groups)
+    has_brakes = bool(brakes.in_force())
 
     def member(row: PermissionRequest) -> CardMember:
         title, name = named.get(session_of(row) or "", ""), row.request_id
@@ -407,6 +409,7 @@ def cards_of(
             lane,
             rest,
             folders.get(session_of(group[0]) or "", ""),
+            has_brakes and any(brakes.holds_request(row) for row in group if row.status == "pending"),
         )
         for (group, rest), glance in zip(drawn, glances(groups), strict=True)
     ]

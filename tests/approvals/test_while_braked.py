@@ -13,8 +13,10 @@ from coordinator.actions import approvals, brakes
 from coordinator.identity.actors import Actor
 from coordinator.models import PermissionContext, Session
 from coordinator.policy.approvals import Scope, Validity
+from tests.approvals.factories import asked as asked_here
 from tests.approvals.factories import person
 from tests.approvals.test_wait import asked, decide, held
+from tests.people import signed_in
 from tests.served import Served
 
 Call = Callable[..., HttpResponse]
@@ -106,3 +108,18 @@ def test_who_waits_hears_of_an_approval_once_the_brake_is_released(served: Serve
         browser.post(f"/ui/brake/{brake}/release/").raise_for_status()
         told = waiter.told()
     assert (told["status"], told["allowed"], told["brake"]) == ("approved", True, None)
+
+
+@pytest.mark.django_db
+def test_a_card_of_a_held_agent_offers_no_approval_and_says_why() -> None:
+    browser = signed_in("approver")
+    for host in ("build-7", "laptop"):
+        asked_here(now=timezone.now(), host=host, target_resource=host)
+    put_on("host", "build-7")
+    cards = browser.get("/ui/approvals/").content.decode().split("<article")[1:]
+    held = {host: next(card for card in cards if host in card) for host in ("build-7", "laptop")}
+    assert 'value="approved"' not in held["build-7"]
+    assert "Nobody can approve this until the brake is released" in held["build-7"]
+    assert 'value="denied"' in held["build-7"]
+    assert 'value="approved"' in held["laptop"]
+    assert "brake is released" not in held["laptop"]

@@ -145,9 +145,7 @@ def _right(row: PermissionRequest, by: Person, book: DeciderBook, used: Collecti
 
 def _held_by_brake(row: PermissionRequest) -> SignalboxError | None:
     """Return why nothing is approved while a brake holds the asker: its calls stay waiting."""
-    asker = coverage.requester_of(row)
-    brake = brakes.holding_asked(asker.agent_id, row.plugin_id, asker.host, asker.session_id)
-    if brake is None:
+    if not brakes.holds_request(row):
         return None
     return Conflict("Nothing was approved: the brake is on. Release it first, or deny the request.")
 
