@@ -68,6 +68,7 @@ class ChatBranch(models.Model):
     branch_index = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
+        verbose_name_plural = "chat branches"
         db_table = "chat_branches"
 
     def __str__(self) -> str:

@@ -57,8 +57,9 @@ class McpUpstream(models.Model):
     is_isolation_off = models.BooleanField(default=False, db_default=False)
 
     class Meta:
+        verbose_name_plural = "MCP upstreams"
         db_table = "mcp_upstreams"
-        verbose_name = "upstream of an MCP server"
+        verbose_name = "MCP upstream"
 
     def __str__(self) -> str:
         return self.server_id
@@ -188,6 +189,7 @@ class GatewayFigures(models.Model):
     own = JsonTextField()
 
     class Meta:
+        verbose_name_plural = "gateway figures"
         db_table = "mcp_gateway_figures"
         constraints = [
             models.UniqueConstraint(

@@ -128,6 +128,7 @@ class McpProcess(models.Model):
     since = IsoTextField()
 
     class Meta:
+        verbose_name_plural = "MCP processes"
         db_table = "mcp_processes"
         constraints = [
             models.UniqueConstraint(fields=["server_id", "caller"], name="sbx_mcp_processes_place")

@@ -142,6 +142,7 @@ class QuietHours(models.Model):
     ends = models.TextField()
 
     class Meta:
+        verbose_name_plural = "quiet hours"
         db_table = "quiet_hours"
 
     def __str__(self) -> str:

@@ -232,6 +232,7 @@ class RunnerOffers(models.Model):
     offers = JsonTextField()
 
     class Meta:
+        verbose_name_plural = "runner offers"
         db_table = "runner_offers"
 
     def __str__(self) -> str:

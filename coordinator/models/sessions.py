@@ -220,6 +220,7 @@ class RunParameters(models.Model):
     parameters = JsonTextField()
 
     class Meta:
+        verbose_name_plural = "run parameters"
         db_table = "run_parameters"
 
     def __str__(self) -> str:

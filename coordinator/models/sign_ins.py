@@ -20,6 +20,7 @@ class ProviderIdentity(models.Model):
     last_used_at = IsoTextField()
 
     class Meta:
+        verbose_name_plural = "provider identities"
         db_table = "provider_identities"
         constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="provider_identities_once")]
 

@@ -20,6 +20,7 @@ class AuditLeaf(models.Model):
     by_signalbox = models.BooleanField(db_default=False)
 
     class Meta:
+        verbose_name_plural = "audit leaves"
         db_table = "audit_leaves"
         managed = False
 
@@ -80,6 +81,7 @@ class AuditDelivery(models.Model):
     error = models.TextField(null=True)
 
     class Meta:
+        verbose_name_plural = "audit deliveries"
         db_table = "audit_deliveries"
 
     def __str__(self) -> str:

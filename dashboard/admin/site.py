@@ -7,9 +7,11 @@ from typing import Any
 from django.contrib.admin import AdminSite
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, resolve_url
+from django.urls import reverse
 from django.utils.http import urlencode
 
 from coordinator.identity.roles import ADMIN, has_role
+from dashboard.admin.subjects import by_subject
 from dashboard.frame.guards import refuse
 from dashboard.views.accounts import next_url
 
@@ -22,6 +24,13 @@ class SignalboxAdminSite(AdminSite):
     index_title = "Tables"
     site_url = "/ui/"
     enable_nav_sidebar = True
+
+    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[dict[str, Any]]:
+        """Return the tables by subject; those of one app, which has a page of its own, as Django does."""
+        apps = super().get_app_list(request, app_label)
+        if app_label is not None:
+            return apps
+        return by_subject((model for app in apps for model in app["models"]), reverse("admin:index"))
 
     def has_permission(self, request: HttpRequest) -> bool:
         """Say whether this person may enter: active, and an admin by role."""

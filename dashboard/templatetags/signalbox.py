@@ -142,6 +142,13 @@ def time(value: object, empty: str = "") -> SafeString:
 
 
 @register.simple_tag
+def ends(value: object) -> SafeString:
+    """Say when something ends or ended: "ends in 59 minutes"; exact on hover."""
+    is_over = isinstance(value, datetime) and value <= timezone.now()
+    return format_html("{} {}", "ended" if is_over else "ends", time(value))
+
+
+@register.simple_tag
 def elapsed(start: object, end: object = None) -> SafeString:
     """Draw how long something took or, without an end, takes so far (it ticks in the browser)."""
     if not isinstance(start, datetime):

@@ -73,7 +73,11 @@ OPENS = ("(", "\N{LEFT SINGLE QUOTATION MARK}", "\N{LEFT DOUBLE QUOTATION MARK}"
 
 def is_silent(tag: str) -> bool:
     name = tag.strip("{%-} ").partition(" ")[0]
-    return name in SILENT_TAGS or name.startswith("end") or (name == "url" and " as " in tag)
+    return (
+        name in SILENT_TAGS
+        or (name.startswith("end") and name != "ends")
+        or (name == "url" and " as " in tag)
+    )
 
 
 def tokens_of(source: str) -> Iterator[tuple[int, str]]:

@@ -1,0 +1,41 @@
+"""How the admin's list of tables is put together: by subject, with tables of the program's own bookkeeping last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+INTERNAL = "Internal tables"
+SUBJECTS = {
+    "Agents and plugins": "Agent Blueprint RuntimePlugin PluginSetting",
+    "Sessions": "Session Event Note SessionChange SessionOwner SessionTitle Run Runner Capability",
+    "Approvals and rules": (
+        "PermissionRequest PermissionVote ToolRule DangerMark DecidingRule Delegation"
+        " Escalation EscalationStep Brake Budget"
+    ),
+    "MCP": "McpServer McpUpstream McpTool Grant GatewayCall GatewaySession",
+    "Chat": "ChatMessage ChatAttachment ChatBranch",
+    "Usage": "ModelPrice UsageDay",
+    "Notifications": "NotificationTarget Notification QuietHours Callback",
+    "People and keys": "User Group ApiKey RevokedKey ProviderIdentity",
+    "Audit": "AuditLog AuditCheckpoint AuditDelivery AuditKey",
+}
+
+
+def by_subject(models: Iterable[dict[str, Any]], url: str) -> list[dict[str, Any]]:
+    """Return the models (as Django's admin lists them) in the form of its list of apps: one "app" a subject."""
+    subject_of = {name: subject for subject, names in SUBJECTS.items() for name in names.split()}
+    grouped: dict[str, list[dict[str, Any]]] = {subject: [] for subject in [*SUBJECTS, INTERNAL]}
+    for model in models:
+        grouped[subject_of.get(model["object_name"], INTERNAL)].append(model)
+    return [
+        {
+            "name": subject,
+            "app_label": subject.lower().replace(" ", "-"),
+            "app_url": url,
+            "has_module_perms": True,
+            "models": sorted(of_it, key=lambda model: str(model["name"]).lower()),
+        }
+        for subject, of_it in grouped.items()
+        if of_it
+    ]
