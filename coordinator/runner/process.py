@@ -93,7 +93,7 @@ class AgentProcess:
             raise AgentFailed(await self._how_it_ended()) from None
         except RequestError as problem:
             if problem.code == LOGIN_NEEDED:
-                raise LoginNeeded(self._login(problem)) from None
+                raise LoginNeeded(sign_in_first(self.agent, problem)) from None
             raise
         finally:
             asked.cancel()
@@ -133,12 +133,16 @@ class AgentProcess:
             return f"{self.agent.title} ended by itself, {_ending(code)}"
         return f"{self.agent.title} closed its output"
 
-    def _login(self, problem: RequestError) -> str:
-        said = str(problem).strip() or "Authentication required"
-        return (
-            f"{self.agent.title} wants a login ({said}). On the runner's machine, as the runner's user, sign in with"
-            f" the agent's own program or set its key, then start the run again."
-        )
+
+def sign_in_first(agent: Agent, problem: RequestError) -> str:
+    """Return what to do about an agent that answers that nobody has signed in, and what it said itself."""
+    how = f"run `{agent.login}`" if agent.login else "use the agent's own program"
+    said = str(problem).strip()
+    its_words = f" ({agent.title} says: {said.rstrip('.')}.)" if said else ""
+    return (
+        f"Sign in to {agent.title} on the runner's machine first: {how} as the runner's user, or set its key."
+        f" Then start the run again.{its_words}"
+    )
 
 
 def _as_dict(value: Any) -> dict[str, Any]:

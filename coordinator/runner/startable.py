@@ -23,7 +23,8 @@ class Known:
     `keeps_commands`: commands of a turn go on when that is cancelled. `brings` is the
     package beside the program to start that brings the agent itself, and the field of it that says its version;
     `instead` is the variable that names another program in its place. `store` is the database below $XDG_DATA_HOME
-    with its messages, for an agent whose answers count the last step's tokens alone.
+    with its messages, for an agent whose answers count the last step's tokens alone. `sets` are variables that it
+    has whatever the runner's say. `login` is the command by which a person signs in.
     """
 
     name: str
@@ -39,8 +40,11 @@ class Known:
     brings: tuple[str, str] | None = None
     instead: str = ""
     store: str = ""
+    sets: Mapping[str, str] = field(default_factory=dict)
+    login: str = ""
 
 
+_COPILOT_MODES = "https://agentclientprotocol.com/protocol/session-modes#"
 KNOWN = (
     Known(
         "claude",
@@ -51,6 +55,7 @@ KNOWN = (
         asks=("default", "plan"),
         brings=("@anthropic-ai/claude-agent-sdk", "claudeCodeVersion"),
         instead="CLAUDE_CODE_EXECUTABLE",
+        login="claude",
     ),
     Known(
         "codex",
@@ -61,6 +66,7 @@ KNOWN = (
         passes=("OPENAI_*", "CODEX_*", "AZURE_OPENAI_*"),
         asks=("workspace-write", "read-only"),
         keeps_commands=True,  # seen with 0.169 and codex-acp 2.6: only the end of its process ends them
+        login="codex login",
     ),
     Known(
         "gemini",
@@ -71,6 +77,7 @@ KNOWN = (
         passes=("GEMINI_*", "GOOGLE_*"),
         asks=("default", "plan"),
         opens_once_a_minute=True,  # 0.61 names a conversation's file by the minute, and empties one that is there
+        login="gemini",
     ),
     Known(
         "opencode",
@@ -81,6 +88,7 @@ KNOWN = (
         passes=("OPENCODE_*", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
         asks=("build", "plan"),
         store="opencode/opencode.db",
+        login="opencode auth login",
     ),
     Known(
         "copilot",
@@ -89,6 +97,19 @@ KNOWN = (
         "npm install -g @github/copilot",
         ("--acp",),
         passes=("COPILOT_*", "GH_TOKEN", "GITHUB_TOKEN", "GH_HOST"),
+        asks=(f"{_COPILOT_MODES}agent", f"{_COPILOT_MODES}plan"),
+        sets={"COPILOT_ALLOW_ALL": "false"},  # else its person's shell could have it ask nobody
+        login="copilot login",
+    ),
+    Known(
+        "qwen",
+        "Qwen Code",
+        ("qwen",),
+        "npm install -g @qwen-code/qwen-code",
+        ("--acp",),
+        passes=("QWEN_*", "OPENAI_*", "DASHSCOPE_*", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"),
+        asks=("default", "plan"),
+        login="qwen",
     ),
     Known(
         "goose",
@@ -97,6 +118,61 @@ KNOWN = (
         "Install the goose CLI as its documentation says, then run `goose configure`",
         ("acp",),
         passes=("GOOSE_*", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY", "OPENROUTER_API_KEY"),
+        login="goose configure",
+    ),
+    # Run as far as they go without an account: to their answer that somebody has to sign in.
+    Known(
+        "droid",
+        "Factory Droid",
+        ("droid",),
+        "npm install -g droid",
+        ("exec", "--output-format", "acp"),
+        passes=("FACTORY_*",),
+        login="droid",
+    ),
+    Known(
+        "cline",
+        "Cline",
+        ("cline",),
+        "npm install -g cline",
+        ("--auto-approve", "false", "--acp"),  # it would ask nobody
+        passes=("CLINE_*",),
+        login="cline auth",
+    ),
+    Known(
+        "auggie",
+        "Auggie",
+        ("auggie",),
+        "npm install -g @augmentcode/auggie",
+        ("--acp",),
+        passes=("AUGMENT_*",),
+        login="auggie login",
+    ),
+    Known(
+        "qoder",
+        "Qoder CLI",
+        ("qodercli",),
+        "npm install -g @qoder-ai/qodercli",
+        ("--acp",),
+        passes=("QODER_*",),
+        login="qodercli login",
+    ),
+    Known(
+        "kimi",
+        "Kimi Code",
+        ("kimi",),
+        "npm install -g @moonshot-ai/kimi-code",
+        ("acp",),
+        passes=("KIMI_*", "MOONSHOT_*"),
+        login="kimi login",
+    ),
+    Known(
+        "vibe",
+        "Mistral Vibe",
+        ("vibe-acp",),
+        "Install Mistral Vibe as its documentation says",
+        passes=("MISTRAL_*", "VIBE_*"),
+        login="vibe --setup",
     ),
 )
 
@@ -116,6 +192,7 @@ class Agent:
     opens_once_a_minute: bool = False
     store: str = ""
     keeps_commands: bool = False
+    login: str = ""
 
     def offer(self) -> dict[str, str]:
         """Return what the runner registers of it."""
@@ -157,13 +234,14 @@ def _named(name: str, said: AgentOptions, path: str | None) -> tuple[Agent | Non
         said.title or (known.title if known else name),
         (program, *said.command[1:]),
         _version_of(known, program, path) if known else _version(program),
-        said.env,
+        {**(known.sets if known else {}), **said.env},
         (*(known.passes if known else ()), *said.passes),
         known.asks if known else (),
         said.mode,
         known.opens_once_a_minute if known else False,
         known.store if known else "",
         known.keeps_commands if known else False,
+        known.login if known else "",
     ), ""
 
 
@@ -179,13 +257,14 @@ def _known(known: Known, said: AgentOptions, path: str | None) -> tuple[Agent | 
         said.title or known.title,
         (program, *known.arguments),
         _version_of(known, program, path),
-        {**env, **said.env},
+        {**env, **known.sets, **said.env},
         (*known.passes, *said.passes),
         known.asks,
         said.mode,
         known.opens_once_a_minute,
         known.store,
         known.keeps_commands,
+        known.login,
     ), ""
 
 

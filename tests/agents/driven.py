@@ -13,18 +13,21 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.agents import programs
 from tests.agents.real_agents import AGENTS as HEADLESS
+from tests.agents.real_agents import MORE_AGENTS as MORE_HEADLESS
 from tests.agents.scripted_models import Script, scripted
 from tests.served import KEYS, ROOT, Served
 
 # What a runner calls the agents, how they are known to the tests of headless runs, and what they need on the PATH.
 AGENTS = {"claude": "claude-code", "codex": "codex", "gemini": "gemini", "opencode": "opencode"}
 ON_PATH = ("claude-agent-acp", "codex-acp", "codex", "gemini", "opencode")
+MORE_AGENTS = {"copilot": "copilot", "qwen": "qwen-code"}  # driven by themselves
+HEADLESS_OF = {agent: (HEADLESS | MORE_HEADLESS)[known] for agent, known in (AGENTS | MORE_AGENTS).items()}
 WITHIN = 120.0  # seconds; on a busy machine OpenCode takes one minute to begin
 DONE = {"completed", "failed", "stopped"}
 
@@ -32,7 +35,10 @@ DONE = {"completed", "failed", "stopped"}
 class Machine:
     """A home, a folder of projects, the agents' programs on a PATH, and the runner."""
 
-    def __init__(self, served: Served, folder: Path, agents: tuple[str, ...]) -> None:
+    def __init__(
+        self, served: Served, folder: Path, agents: tuple[str, ...], on_path: Mapping[str, str] | None = None
+    ) -> None:
+        """Set up agents; `on_path` are the programs that it has, by name those in PACKAGES."""
         self.served = served
         self.host = f"host-{uuid.uuid4().hex[:8]}"
         self.home, self.work = folder / "home", folder / "work"
@@ -43,7 +49,7 @@ class Machine:
         self.environ: dict[str, str] = {}
         for agent in agents:
             self._set_up(agent)
-        self._put_on_path()
+        self._put_on_path(on_path or {name: name for name in ON_PATH})
         self.process: subprocess.Popen[bytes] | None = None
 
     def _set_up(self, agent: str) -> None:
@@ -55,7 +61,7 @@ class Machine:
         who = ("-c", "user.name=Dev", "-c", "user.email=dev@example.com")
         for words in (("init", "-q"), (*who, "commit", "-q", "--allow-empty", "-m", "First")):
             subprocess.run(["git", *words], cwd=project, check=True, capture_output=True)
-        self.environ |= HEADLESS[AGENTS[agent]].settings(self.home, project, script.address)
+        self.environ |= HEADLESS_OF[agent].settings(self.home, project, script.address)
         change: dict[str, Callable[[str], str]] = {
             ".claude/settings.json": lambda _: "{}",  # nothing is allowed by itself
             ".codex/config.toml": lambda text: re.sub(r"(approval_policy|sandbox_mode) = .*\n", "", text),
@@ -71,11 +77,11 @@ class Machine:
             if name.startswith((f".{agent}/", f".config/{agent}/")):
                 file.write_text(changed(file.read_text()))
 
-    def _put_on_path(self) -> None:
+    def _put_on_path(self, on_path: Mapping[str, str]) -> None:
         folder = self.home / "bin"
         folder.mkdir()
-        for name in ON_PATH:
-            words = " ".join(f"'{word}'" for word in programs.command(name))
+        for name, package in on_path.items():
+            words = " ".join(f"'{word}'" for word in programs.command(package))
             (folder / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
             (folder / name).chmod(0o755)
 

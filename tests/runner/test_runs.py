@@ -217,7 +217,7 @@ def test_an_agent_that_hears_no_cancel_is_ended(
     ("how", "prompt", "words"),
     [
         ("", "do: die 3", "Scripted ended by itself, with exit code 3\n\nSegmentation of everything"),
-        ("login", "hi", "Scripted wants a login (Authentication required)"),
+        ("login", "hi", "Sign in to Scripted on the runner's machine first: use the agent's own program"),
         ("garbage", "hi", "It wrote 8 MB that are not the Agent Client Protocol"),
         ("mute", "hi", "Scripted did not answer initialize within"),
     ],

@@ -73,7 +73,8 @@ def test_agents_are_found_and_those_that_are_missing_say_how_to_get_them(tmp_pat
     assert [(one.name, one.version) for one in found] == [("gemini", "0.61.0"), ("mine", "")]
     assert found[0].command == (str(tmp_path / "gemini"), "--acp")
     lacking = {one["name"]: one["how"] for one in missing}
-    assert set(lacking) == {"claude", "codex", "opencode", "copilot", "other"}
+    others = {one.name for one in startable.KNOWN} - {"gemini", "goose"}
+    assert set(lacking) == {*others, "other"}
     assert "codex-acp" in lacking["codex"], "codex without its adapter is not enough"
 
 
