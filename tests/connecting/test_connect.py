@@ -414,6 +414,23 @@ def test_hooks_of_an_older_version_are_named_and_written_anew(
     assert file.read_text() == "{}"
 
 
+def test_gemini_cli_shows_where_a_call_that_waits_is_decided(machine: Path) -> None:
+    file = written(machine, GEMINI, "{}")
+    connected("gemini")
+    hooks = jsonc.loads(file.read_text())["hooks"]
+    (holding,) = hooks["BeforeTool"][0]["hooks"]
+    assert holding["name"] == f"Signalbox (approvals: {URL}/ui/approvals/)"
+    assert "name" not in hooks["AfterTool"][0]["hooks"][0]
+    del holding["name"]  # as an older version wrote it
+    file.write_text(json.dumps({"hooks": hooks}))
+    connected("gemini")
+    assert [
+        one["name"]
+        for group in jsonc.loads(file.read_text())["hooks"]["BeforeTool"]
+        for one in group["hooks"]
+    ]
+
+
 def test_the_plugin_of_opencode_is_told_how_to_call_us_apart_from_the_environment(
     machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

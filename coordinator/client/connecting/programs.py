@@ -251,12 +251,28 @@ def _gemini(call: Call) -> Wanted:
     }
     return Wanted(
         "gemini",
-        _grouped("gemini", call, GEMINI_EVENTS, unit=1000),
+        _gemini_hooks(call),
         values=_gemini_mcp(call),
         given_way=TAKEN,
         is_ours=_calls_gateway(call),
         former_values=former,
     )
+
+
+def _gemini_hooks(call: Call) -> Entries:
+    """Return the hooks, with a name for the one that holds calls: while it runs, Gemini CLI shows that on its screen.
+
+    It reads "Executing Hook: Signalbox (…)"; without a name it would show the whole command.
+    """
+    entries = _grouped("gemini", call, GEMINI_EVENTS, unit=1000)
+    name = f"Signalbox (approvals: {call.url}/ui/approvals/)"
+    for event, seconds in GEMINI_EVENTS.items():
+        if seconds == WAITING:
+            entries = {
+                **entries,
+                event: {"hooks": [{"name": name, **hook} for hook in entries[event]["hooks"]]},
+            }
+    return entries
 
 
 def _qwen_code(call: Call) -> Wanted:
