@@ -12,6 +12,7 @@ from typing import Protocol
 from coordinator.engine import bulk, round_trips
 from coordinator.lib import instants
 from coordinator.models import EventOrigin
+from coordinator.sessions.reports import ANYWHERE
 
 
 class HasOrigin(Protocol):
@@ -78,7 +79,7 @@ def claim(session_id: str, origin: str, now: datetime) -> bool:
 
 def _within(session_id: str, origin: str) -> str:
     """Return an origin within its session: nobody can claim what is said in a session that is not theirs."""
-    return f"{session_id}:{origin}"
+    return origin if origin.startswith(ANYWHERE) else f"{session_id}:{origin}"
 
 
 def _claim(rows: Sequence[Sequence[object]], at: int) -> set[str]:

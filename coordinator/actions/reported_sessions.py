@@ -19,7 +19,7 @@ from coordinator.engine.values import text_of
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
-from coordinator.models import EventContext, MessagePart, Run, Session
+from coordinator.models import EventContext, EventOrigin, MessagePart, Run, Session
 from coordinator.models.sessions import SessionStatus
 from coordinator.runs.statuses import ACTIVE, in_sql
 from coordinator.secrets.masking import without_secrets
@@ -128,6 +128,20 @@ def session_id_of(executor_id: str, by: KeyIdentity | None = None) -> str | None
     """Return the id of the session with this executor's id that `by` (None: anybody) may write into, if any."""
     session = _find(executor_id, by)
     return session.session_id if session else None
+
+
+def subagent_of(thread: str, origin: str, by: KeyIdentity | None) -> tuple[str, str] | None:
+    """Return the session whose sub-agent's thread this is, if `by` may write into it, and the sub-agent's name.
+
+    `origin` is what that session has claimed for the thread. A thread that has a session of its own is nobody's.
+    """
+    session_id = EventOrigin.objects.filter(key=origin).values_list("session_id", flat=True).first()
+    if session_id is None or (by is not None and ownership.refusals(by, [session_id])):
+        return None
+    if session_id_of(thread, by) is not None:
+        return None
+    named = EventContext.objects.filter(session_id=session_id, subagent__endswith=thread)
+    return session_id, named.values_list("subagent", flat=True).first() or thread
 
 
 def _find(executor_id: str, by: KeyIdentity | None = None) -> Session | None:

@@ -19,6 +19,7 @@ from coordinator.policy.call_text import text_of_patch
 from coordinator.policy.tool_calls import AskedCall
 from coordinator.policy.tool_rules import ALLOW, ASK
 from coordinator.sessions.events import DedupedEvent
+from coordinator.sessions.reports import ANYWHERE
 
 SOURCE = "codex"
 PATCH = "apply_patch"
@@ -51,9 +52,18 @@ def _subject(tool: str, tool_input: Any) -> str:
     return text_of_patch(tool_input, "command") if tool == PATCH else hooks.about(tool_input, "command")
 
 
+def thread_origin(thread: str) -> str:
+    """Return the origin that a session claims for a sub-agent's thread: its telemetry knows no more than the thread."""
+    return f"{ANYWHERE}{hooks.origin(SOURCE, 'thread', thread)}"
+
+
 def _events_of(hook: Hook, session_id: str) -> list[DedupedEvent]:
     build = HookEvents(hook, session_id, SOURCE)
-    return build.told_by(_MEANINGS)
+    events = build.told_by(_MEANINGS)
+    if thread := hook.text("agent_id"):
+        for event in events:
+            event.claims = (*event.claims, thread_origin(thread))
+    return events
 
 
 def _session_starts(build: HookEvents) -> list[DedupedEvent]:

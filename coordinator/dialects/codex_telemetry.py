@@ -22,16 +22,23 @@ from coordinator.dialects.hooks import (
 )
 from coordinator.dialects.otlp_records import Maker, Meaning, Record, ended, moment_of
 from coordinator.sessions.events import DedupedEvent
+from coordinator.sessions.reports import MODEL_REQUEST
 
 SERVICE = "codex"  # codex_exec, codex_cli_rs and others
 PREFIX = "codex."
 TEXTS = frozenset({"prompt", "arguments", "output"})  # what events have columns for
 NO = frozenset({"denied", "abort", "aborted", "rejected"})
+# How a prompt begins by which Codex, or its adapter, has the model name a conversation, in a conversation of its own.
+TITLES = (
+    "Your task is to generate a very short title for a conversation",
+    "Generate a concise, single-line task title of at most",
+)
+OUR_RUNNER = "signalbox"  # `originator` of what a runner of ours drives (runner.conversation)
 
 
 def _prompt(record: Record, make: Maker) -> DedupedEvent | None:
     text = record.text("prompt")
-    if text is None or text == "[REDACTED]":
+    if text is None or text == "[REDACTED]" or text.startswith(TITLES):
         return None
     read = told_then(TYPED, make.session, text, moment_of(record.begins, make.now), about=True)
     unless = (heard(make.session, "prompts"), *read)
@@ -80,6 +87,29 @@ def _decision(record: Record, make: Maker) -> DedupedEvent | None:
         return None
     error = f"Rejected in the terminal ({record.text('source') or 'unknown'})."
     return ended(record, make, call_id, error=error, origin=result_origin(make.session, call_id))
+
+
+def begins_session(record: Record) -> bool:
+    """Say whether it is a prompt with which a person's session begins, recorded or not."""
+    prompt = record.text("prompt") or ""
+    return (
+        record.name == f"{PREFIX}user_prompt"
+        and not prompt.startswith(TITLES)
+        and not _is_our_runner_s(record)
+    )
+
+
+def _is_our_runner_s(record: Record) -> bool:
+    return record.text("originator") == OUR_RUNNER
+
+
+def makes_no_session(record: Record, event: DedupedEvent) -> bool:
+    """Say whether an event makes no session by itself.
+
+    A request to a model follows a prompt, or names a conversation. A runner of ours tells of its sessions itself; what
+    else its Codex reports are sub-agents of theirs.
+    """
+    return event.event_type == MODEL_REQUEST or _is_our_runner_s(record)
 
 
 def session_end(span: Record) -> tuple[str, str] | None:

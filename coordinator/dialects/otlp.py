@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from coordinator.dialects import claude_code, codex_telemetry, gemini_telemetry
+from coordinator.dialects import claude_code, codex, codex_telemetry, gemini_telemetry
 from coordinator.dialects.hooks import as_object, mended, opened, origin, result_origin, said, words_origin_of
 from coordinator.dialects.otlp_records import HIDDEN, Maker, Meaning, Record, ended
 from coordinator.sessions.events import DedupedEvent
@@ -20,6 +20,10 @@ from coordinator.sessions.reports import UNRECORDED_PROMPT, SessionLocation
 
 # What its own hooks do, and its plugins: nothing that a person looks for in a session.
 NOISE = ("hook_execution", "plugin_", "hook_registered", "skill_activated")
+# What Claude Code reports while it starts, under an id that it gives up where it resumes a session.
+STARTING = frozenset(
+    {"managed_settings_resolved", "mcp_server_connection", "auth", "permission_mode_changed"}
+)
 CONVERSATION = ("gen_ai.conversation.id", "session.id", "langfuse.session.id", "conversation.id")
 MODEL_OPERATIONS = frozenset({"chat", "generate_content", "text_completion"})
 AGENT_OPERATIONS = frozenset({"invoke_agent", "invoke_workflow"})
@@ -31,13 +35,15 @@ BY_PREFIX = {one.PREFIX: one for one in (codex_telemetry, gemini_telemetry)}
 class SessionReport:
     """What one record says: of which session (by its executor's id), running where, and as which events.
 
-    The events' `session_id` is still to be filled in. One that is `only_known` makes no session.
+    The events' `session_id` is still to be filled in. One that is `only_known` makes no session. `thread` is the origin
+    that another session has claimed where this is a sub-agent of it.
     """
 
     session: str
     where: SessionLocation
     events: list[DedupedEvent]
     only_known: bool = False
+    thread: str | None = None
 
 
 # --- reading what every signal shares ---------------------------------------------------------------------
@@ -131,9 +137,18 @@ def from_logs(request: Any, now: datetime) -> list[SessionReport]:
         if session is None:
             continue
         events = _log_events(one, session, now)
-        if events:
-            found.append(SessionReport(session, _where(one), events))
+        if events or (_program(one) == codex.SOURCE and codex_telemetry.begins_session(one)):
+            thread = codex.thread_origin(session) if _program(one) == codex.SOURCE else None
+            found.append(SessionReport(session, _where(one), events, _makes_none(one, events), thread))
     return found
+
+
+def _makes_none(record: Record, events: list[DedupedEvent]) -> bool:
+    """Say whether a record makes no session: Claude Code reports its own start before it knows which one it resumes."""
+    program = _program(record)
+    if program == codex.SOURCE:
+        return bool(events) and all(codex_telemetry.makes_no_session(record, event) for event in events)
+    return program == claude_code.SOURCE and record.name.removeprefix("claude_code.") in STARTING
 
 
 def _log_events(record: Record, session: str, now: datetime) -> list[DedupedEvent]:

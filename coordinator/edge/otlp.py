@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -33,7 +33,7 @@ from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
 from coordinator.runs.statuses import STOP_EVENTS
 from coordinator.sessions.events import NewEvent
-from coordinator.sessions.reports import TURN_END, KnownSession, is_told_by_runner
+from coordinator.sessions.reports import MODEL_REQUEST, TURN_END, KnownSession, is_told_by_runner
 
 LIMIT = LIMITS["telemetry"][KEY]
 MOST_EVENTS, MOST_SESSIONS = 10_000, 500
@@ -124,9 +124,15 @@ def _read(kind: str, form: bytes, body: bytes, now: datetime) -> list[SessionRep
 def placed(reports: list[SessionReport], by: KeyIdentity, now: datetime) -> list[NewEvent]:
     """Give each event its session, one that this key may write into; made where there is none."""
     known: dict[str, KnownSession] = {}
+    subagents: dict[str, tuple[str, str] | None] = {}
     events: list[NewEvent] = []
     times = _times(reports, now)
     for one in reports:
+        if one.thread is not None and one.session not in subagents:
+            subagents[one.session] = sessions.subagent_of(one.session, one.thread, by)
+        if (above := subagents.get(one.session)) is not None:
+            events += _of_subagent(one.events, *above)
+            continue
         if one.session not in known:
             if one.only_known and sessions.session_id_of(one.session, by) is None:
                 continue
@@ -145,6 +151,14 @@ def placed(reports: list[SessionReport], by: KeyIdentity, now: datetime) -> list
                     event.event_type = TURN_END
             events.append(event)
     return events
+
+
+def _of_subagent(events: Iterable[NewEvent], session_id: str, name: str) -> Iterator[NewEvent]:
+    """Yield what a sub-agent's thread has used, in the session that started it; its hooks tell all else there."""
+    for event in events:
+        if event.event_type == MODEL_REQUEST:
+            event.session_id, event.subagent = session_id, name
+            yield event
 
 
 def _times(reports: list[SessionReport], now: datetime) -> dict[str, tuple[datetime, datetime]]:

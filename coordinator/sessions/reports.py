@@ -11,6 +11,8 @@ from coordinator.identity.keys import KeyIdentity
 
 # How the id begins that a call has from us, because its agent gives it none; its result carries none then.
 MADE_CALL = "made:"
+# How an origin begins that is the same in all sessions: the first session that claims it has it.
+ANYWHERE = "anywhere:"
 TURN_END = "turn_end"
 SUBAGENT_END = "SubagentStop"
 MODEL_REQUEST = "model_request"  # what a request to a model took
