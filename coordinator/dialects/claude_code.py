@@ -27,7 +27,7 @@ from coordinator.dialects.hooks import (
 from coordinator.policy.tool_calls import AskedCall
 from coordinator.policy.tool_rules import ALLOW, ASK, DENY
 from coordinator.sessions.events import DedupedEvent
-from coordinator.sessions.reports import SUBAGENT_END, MessagePiece
+from coordinator.sessions.reports import IN_BACKGROUND, SUBAGENT_END, MessagePiece
 
 SOURCE = "claude-code"
 # A shell line in a skill or a slash command, which runs as its text is loaded: from version 2.1.3xx on.
@@ -35,7 +35,7 @@ SKILL_COMMAND = "PreSkillShellCommand"
 # A slash command that a person typed, before its text is loaded.
 EXPANSION = "UserPromptExpansion"
 CALLS = frozenset({"PreToolUse", "PermissionRequest", SKILL_COMMAND, EXPANSION})
-SKILL, SHELL = "Skill", "Bash"
+SKILL, SHELL, TASK = "Skill", "Bash", "Agent"
 SKILL_FIELD = "signalbox_skill"  # client.skill_files.FIELD
 UNKNOWN_LINES = (
     "Skills and slash commands can run shell lines while they are loaded, and this hook does not say which. `signalbox"
@@ -182,6 +182,108 @@ def refused(words: str) -> str | None:
     return f"Refused by Claude Code itself: {words}" if _REFUSED.match(words[:4_000]) else None
 
 
+# --- tasks in the background ------------------------------------------------------------------------------
+
+NOTICE = "task-notification"
+MOST_NOTICES = 20  # in one text
+FAILED_STATUSES = frozenset({"failed", "error", "killed", "stopped", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class TaskNotice:
+    """What Claude Code tells its model, in a person's place, of a task that ran in the background.
+
+    `result` is what came of it, in words. `call_id` names the call that started it, None where it does not say.
+    """
+
+    task_id: str
+    call_id: str | None
+    status: str
+    result: str
+    duration_ms: int | None
+
+    def values(self, session: str) -> dict[str, Any]:
+        """Return the values of the event that ends the call; hooks and transcripts tell it under the same origin."""
+        came = {"error": self.result} if self.status in FAILED_STATUSES else {"tool_output": self.result}
+        return {
+            "tool_name": TASK,
+            "tool_use_id": self.call_id,
+            "duration_ms": self.duration_ms,
+            "origin": origin(session, NOTICE, self.task_id, self.call_id, self.status, self.result),
+            **came,
+        }
+
+
+def between(text: str, tag: str) -> tuple[str, str, str] | None:
+    """Return what is before, in and after the first `<tag>…</tag>`; None without one.
+
+    No regular expression: where tags are opened and never closed it would read to the end from each of them.
+    """
+    before, opened, rest = text.partition(f"<{tag}>")
+    inside, closed, after = rest.partition(f"</{tag}>")
+    return (before, inside, after) if opened and closed else None
+
+
+def task_notices(text: str) -> list[TaskNotice]:
+    """Return the notices of tasks that a text consists of; none where anything else stands in it."""
+    found: list[TaskNotice] = []
+    while text.strip() and len(found) < MOST_NOTICES:
+        parts = between(text, NOTICE)
+        if parts is None or parts[0].strip():
+            return []
+        found.append(_notice_of(parts[1]))
+        text = parts[2]
+    return found
+
+
+def _notice_of(text: str) -> TaskNotice:
+    head, _, rest = text.partition("<result>")
+    result, closed, tail = rest.rpartition("</result>")  # its words may hold tags
+
+    def named(tag: str, part: str = head) -> str:
+        return (between(part, tag) or ("", "", ""))[1].strip()
+
+    took = named("duration_ms", tail if closed else head)
+    return TaskNotice(
+        named("task-id"),
+        named("tool-use-id") or None,
+        named("status"),
+        result.strip() or named("summary") or "It ended.",
+        int(took) if took.isascii() and took.isdigit() and len(took) < 16 else None,
+    )
+
+
+def runs_on(response: Any) -> bool:
+    """Say whether a call's result only says that it goes on in the background."""
+    if not isinstance(response, dict):
+        return False
+    return response.get("status") == "async_launched" or isinstance(response.get("backgroundTaskId"), str)
+
+
+def _call_ends(build: HookEvents) -> list[DedupedEvent]:
+    """A call has its result, or goes on in the background."""
+    events = hooks.call_ends(build)
+    if runs_on(build.hook.fields.get("tool_response")):
+        for event in events:
+            event.reason = IN_BACKGROUND
+    return events
+
+
+def _prompted(build: HookEvents) -> list[DedupedEvent]:
+    """A person typed, or Claude Code tells of tasks in their place: those end their calls."""
+    notices = task_notices(build.hook.text("prompt") or "")
+    if not notices:
+        return hooks.prompted(build)
+    claims = hooks.prompt_claims(build.hook)
+    session = build.hook.session
+    return [
+        build.event("post_tool", uses=["prompt"], claims=claims, **notice.values(session))
+        if notice.call_id
+        else build.message("system", notice.result, "prompt", claims=claims)
+        for notice in notices
+    ]
+
+
 def _batch(build: HookEvents) -> list[DedupedEvent]:
     """Give each call of a finished batch its result, where no hook of its own has reported it."""
     calls = build.hook.fields.get("tool_calls")
@@ -209,12 +311,12 @@ def _batch(build: HookEvents) -> list[DedupedEvent]:
 _MEANINGS: dict[str, Meaning] = {
     "SessionStart": hooks.session_starts,
     "SessionEnd": hooks.session_ends,
-    "UserPromptSubmit": hooks.prompted,
+    "UserPromptSubmit": _prompted,
     "Notification": hooks.notified,
     "PreToolUse": hooks.call_starts,
     SKILL_COMMAND: hooks.call_starts,
     EXPANSION: hooks.call_starts,
-    "PostToolUse": hooks.call_ends,
+    "PostToolUse": _call_ends,
     "PostToolUseFailure": hooks.call_fails,
     "PermissionDenied": _call_denied,
     "PostToolBatch": _batch,

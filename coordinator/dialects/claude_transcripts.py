@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from coordinator.dialects.claude_code import NOTICE, TaskNotice, between, refused, runs_on, task_notices
 from coordinator.dialects.claude_code import SOURCE as PROGRAM
-from coordinator.dialects.claude_code import refused
 from coordinator.dialects.hooks import (
     TYPED,
     as_object,
@@ -34,7 +34,7 @@ from coordinator.importing.lines import BROKEN, SOURCE, ImportedEvent, ImportedL
 from coordinator.importing.transcripts import Transcript
 from coordinator.lib import instants
 from coordinator.sessions.events import DedupedEvent
-from coordinator.sessions.reports import MODEL_REQUEST
+from coordinator.sessions.reports import IN_BACKGROUND, MODEL_REQUEST
 
 # What Claude Code keeps for itself: nothing that happened between a person, the agent and its tools.
 BOOKKEEPING = frozenset({
@@ -375,21 +375,14 @@ def _blocks(line: _Line, content: Any) -> Iterator[ImportedEvent]:
     yield from spoken[:1]
 
 
-def _between(text: str, tag: str) -> tuple[str, str, str] | None:
-    """Return what is before, in and after the first `<tag>…</tag>`; None without one.
-
-    No regular expression: where tags are opened and never closed it would read to the end from each of them.
-    """
-    before, opened, rest = text.partition(f"<{tag}>")
-    inside, closed, after = rest.partition(f"</{tag}>")
-    return (before, inside, after) if opened and closed else None
-
-
 def _words(line: _Line, text: str, number: int) -> Iterator[ImportedEvent]:
     """Yield what a person said, or what Claude Code put in their place, which is the system's."""
-    if (command := _between(text, "command-name")) is not None:
-        text = f"{command[1].strip()} {(_between(text, 'command-args') or ('', '', ''))[1].strip()}".strip()
-    elif (shell := _between(text, "bash-input")) and not (shell[0].strip() or shell[2].strip()):
+    if notices := task_notices(text):
+        yield from _task_ends(line, notices, number)
+        return
+    if (command := between(text, "command-name")) is not None:
+        text = f"{command[1].strip()} {(between(text, 'command-args') or ('', '', ''))[1].strip()}".strip()
+    elif (shell := between(text, "bash-input")) and not (shell[0].strip() or shell[2].strip()):
         text = f"! {shell[1].strip()}"
     elif line.fields.get("isMeta") is True or _PRINTED.search(text) or text.startswith(INTERRUPTED):
         text = _PRINTED.sub("", text).strip()
@@ -403,6 +396,18 @@ def _words(line: _Line, text: str, number: int) -> Iterator[ImportedEvent]:
         prompt_id = line.text("promptId")
         known = (origin(line.session, "prompt", prompt_id),) if prompt_id and line.subagent is None else ()
         yield line.message_of("user", [said(text)], number, known)
+
+
+def _task_ends(line: _Line, notices: list[TaskNotice], number: int) -> Iterator[ImportedEvent]:
+    """Yield the ends of calls that went on in the background, as hooks tell them."""
+    for place, notice in enumerate(notices):
+        values = notice.values(line.session)
+        told = values.pop("origin")
+        if notice.call_id is None:
+            yield line.message_of("system", [said(notice.result)], number, (told,))
+        else:
+            own = origin(line.key, number, NOTICE, place)
+            yield line.event("post_tool", number, also=(told,), origin=own, claims=(told,), **values)
 
 
 def _result(line: _Line, block: dict[str, Any], number: int) -> ImportedEvent:
@@ -426,13 +431,14 @@ def _result(line: _Line, block: dict[str, Any], number: int) -> ImportedEvent:
         values["error"] = _error(content, outcome)
     else:
         values["tool_output"] = content if structured is None else structured
+        values["reason"] = IN_BACKGROUND if runs_on(structured) else None
     return line.event("post_tool", number, **values)
 
 
 def _error(content: Any, outcome: Any) -> str:
     blocks = content if isinstance(content, list) else [content]
     words = "\n".join(text for block in blocks if (text := _text_of(block))) or in_words(content)
-    if failed := _between(words, "tool_use_error"):
+    if failed := between(words, "tool_use_error"):
         words = failed[0].rstrip() + failed[1] + failed[2].lstrip()
     if outcome == REJECTED:
         return f"Rejected in the terminal. {words}".strip()
@@ -440,12 +446,14 @@ def _error(content: Any, outcome: Any) -> str:
 
 
 def _attachment(line: _Line) -> Iterator[ImportedEvent]:
-    """Of what Claude Code attached for the model, only what a person typed while it worked."""
+    """Of what Claude Code attached for the model, what a person typed while it worked, and tasks that ended then."""
     held = line.fields.get("attachment")
     if not isinstance(held, dict) or held.get("type") != "queued_command":
         return
     if held.get("commandMode") in (None, "prompt"):
         yield from _blocks(line, held.get("prompt"))
+    elif held.get("commandMode") == NOTICE and (text := _text_of(held.get("prompt"))) is not None:
+        yield from _task_ends(line, task_notices(text), 0)
 
 
 def _system(line: _Line) -> Iterator[ImportedEvent]:

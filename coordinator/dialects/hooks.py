@@ -534,15 +534,17 @@ def session_ends(build: HookEvents) -> list[DedupedEvent]:
 
 def prompted(build: HookEvents) -> list[DedupedEvent]:
     """A person typed; left out where a transcript has reported it already."""
-    text, turn = build.hook.text("prompt"), build.hook.turn
-    claims = (
-        *((origin(build.hook.session, "prompt", turn),) if turn else ()),
-        heard(build.hook.session, "prompts"),
-    )
+    text, claims = build.hook.text("prompt"), prompt_claims(build.hook)
     if text is None:
         return []
     read = told_then(TYPED, build.hook.session, text, build.hook.at, about=True)
     return [build.message("user", text, "prompt", claims=claims, unless=read)]
+
+
+def prompt_claims(hook: Hook) -> tuple[str, ...]:
+    """Return the origins under which transcripts and telemetry would tell of a prompt."""
+    named = (origin(hook.session, "prompt", hook.turn),) if hook.turn else ()
+    return (*named, heard(hook.session, "prompts"))
 
 
 def notified(build: HookEvents) -> list[DedupedEvent]:

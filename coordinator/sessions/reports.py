@@ -15,6 +15,7 @@ MADE_CALL = "made:"
 ANYWHERE = "anywhere:"
 TURN_END = "turn_end"
 SUBAGENT_END = "SubagentStop"
+IN_BACKGROUND = "in the background"  # the reason of a call's end that says that it goes on
 MODEL_REQUEST = "model_request"  # what a request to a model took
 
 

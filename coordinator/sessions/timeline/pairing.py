@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from coordinator.models.fields import dump
-from coordinator.sessions.reports import MADE_CALL
+from coordinator.sessions.reports import IN_BACKGROUND, MADE_CALL
 from coordinator.sessions.timeline.places import EventPlace
 from coordinator.sessions.timeline.reading import CALL_ENDS, CALL_STARTS, Timeline, TimelineEvent, Window
 
@@ -37,7 +37,10 @@ class Pairs:
     def add(self, start: TimelineEvent, end: TimelineEvent) -> None:
         """Note a pair. Of two ends of one call that which says what came of it is shown, the agent's own first."""
         before = self.end_of.get(start.id)
-        if before is None or (_says(end) and (before.by_gateway or not (_says(before) and end.by_gateway))):
+        goes_on = end.reason == IN_BACKGROUND and before is not None and not before.by_gateway
+        if before is None or (
+            not goes_on and _says(end) and (before.by_gateway or not (_says(before) and end.by_gateway))
+        ):
             self.end_of[start.id] = end
         if end.by_gateway:
             self.passed[start.id] = end
@@ -116,6 +119,8 @@ def row_place(timeline: Timeline, event_id: int) -> EventPlace | None:
 def _is_lonely(event: TimelineEvent, pairs: Pairs) -> bool:
     if event.event_type == CALL_STARTS:
         end = pairs.end_of.get(event.id)
+        if end is not None and end.reason == IN_BACKGROUND:
+            return True  # what came of it may follow
         return end is None or (end.by_gateway and not event.by_gateway)  # its agent's may follow
     return event.event_type == CALL_ENDS and event.id not in pairs.start_of
 

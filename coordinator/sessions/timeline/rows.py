@@ -12,7 +12,7 @@ from coordinator.models import Event, PermissionRequest, Session
 from coordinator.sessions import titles
 from coordinator.sessions.agent_programs import TELL_ALL_RESULTS
 from coordinator.sessions.list_facts import with_last_instant
-from coordinator.sessions.reports import TURN_END
+from coordinator.sessions.reports import IN_BACKGROUND, TURN_END
 from coordinator.sessions.statuses import AT_WORK, LIVE
 from coordinator.sessions.timeline.pairing import Pairs, pair_window
 from coordinator.sessions.timeline.places import EventPlace
@@ -81,6 +81,8 @@ class MilestoneRow(Row):
 class CallRow(Row):
     """A tool call: its beginning, its end, or both. Without an end it runs, or got no result (`may_run`).
 
+    An end that says that the call goes on in the background is none until its turn ends.
+
     `refused`: its agent ended the turn in good order and told of no result, so it did not let the call run.
     `passed` is the end as the MCP gateway told it, through which the call went.
     """
@@ -106,6 +108,8 @@ class CallRow(Row):
             return "refused"
         if self.end is None:
             return "running" if self.may_run else "no result"
+        if self.end.reason == IN_BACKGROUND and self.may_run:
+            return "running"
         return "failed" if self.end.error is not None else "done"
 
     @property
