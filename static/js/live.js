@@ -223,5 +223,6 @@ if (topics.length && "EventSource" in window) {
   document.addEventListener("visibilitychange", follow);
   window.addEventListener("pagehide", disconnect);
   window.addEventListener("pageshow", follow);
+  window.addEventListener("offline", retry); // the stream itself hears of it much later
   window.addEventListener("online", () => !stream && follow());
 }

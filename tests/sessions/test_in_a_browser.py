@@ -125,6 +125,21 @@ def test_a_key_leads_from_one_failed_call_to_the_next(
     expect(targets).to_contain_text("part1")
 
 
+def test_a_page_that_is_cut_off_from_the_network_says_so_at_once(
+    served: Served, person_at: PersonAt, agent: Agent
+) -> None:
+    page, watch = person_at(served, "viewer")
+    page.goto(agent.page)
+    live(page)
+    watch.expect_an_outage()
+    page.context.set_offline(True)
+    expect(page.locator("#live")).not_to_have_attribute("data-state", "live", timeout=2_000)
+    agent.say("said meanwhile", role="user")
+    page.context.set_offline(False)
+    live(page)
+    expect(page.locator(".entry.message").get_by_text("said meanwhile")).to_be_visible()
+
+
 def test_a_call_fills_in_when_its_result_comes(served: Served, person_at: PersonAt, agent: Agent) -> None:
     page, _ = person_at(served, "viewer")
     agent.call("Bash", {"command": "make test"})
