@@ -44,7 +44,7 @@ class UnknownNameField(forms.BooleanField):
     """The question whether a name that nothing has is meant. It is asked only once such a name was sent."""
 
     def __init__(self) -> None:
-        super().__init__(required=False, label="Use this name all the same", widget=forms.HiddenInput)
+        super().__init__(required=False, label="Use this name anyway", widget=forms.HiddenInput)
 
 
 def ask_about_unknown(form: forms.Form, data: dict[str, Any], *, kind: str) -> None:
@@ -53,4 +53,4 @@ def ask_about_unknown(form: forms.Form, data: dict[str, Any], *, kind: str) -> N
     if not name or data.get("is_meant") or is_known(kind, name):
         return
     form.fields["is_meant"].widget = forms.CheckboxInput()
-    form.add_error("name", f"{UNKNOWN[kind].format(name)} Correct it, or say below that it is meant.")
+    form.add_error("name", f"{UNKNOWN[kind].format(name)} Correct it, or confirm it below.")

@@ -19,6 +19,8 @@ from coordinator.sessions.statuses import LIVE
 from dashboard.rendering.allowance import with_allowance
 from dashboard.templatetags.signalbox import title_of
 
+DIGITS_OF_AN_ID = 19  # one with as many may not fit into 64 bits
+
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
@@ -67,7 +69,9 @@ def row_fragments(change: Change) -> Sequence[Fragment]:
 
 def waiting_fragments(change: Change) -> Sequence[Fragment]:
     """Return how many requests of a session wait, for every place that says so, after one of them has changed."""
-    asked = PermissionContext.objects.filter(request__pk=change.key, session_id__isnull=False)
+    if not (change.key.isascii() and change.key.isdecimal() and len(change.key) < DIGITS_OF_AN_ID):
+        return []  # a vote or an assignment, which names its request by `request_id`: as many wait as before
+    asked = PermissionContext.objects.filter(request__pk=int(change.key), session_id__isnull=False)
     return [
         Fragment(
             f'[data-session-waiting="{_quoted(session_id)}"]',

@@ -255,6 +255,8 @@ def test_a_request_of_no_session_tells_nothing():
         request_id="alone", created_at=BEGAN, plugin_id="p", permission_type="t", justification="j"
     )
     assert waiting_fragments(Change(1, 0, "permission_requests", str(request.pk), "p", "insert")) == []
+    for key in (request.request_id, "9" * 30, "²"):  # as a vote's change names its request
+        assert waiting_fragments(Change(2, 0, "permission_requests", key, "p", "insert")) == []
 
 
 def test_every_cell_follows_the_events_or_is_known_to_stay(viewer):
