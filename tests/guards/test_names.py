@@ -32,6 +32,7 @@ LIKE_A_PERSON = re.compile(r"(_by|person|owner|voter|right_of|user|user_id|user_
 BY_NAME_IN_LEAVING = ["EscalationStep.person", "NotificationTarget.person", "QuietHours.person"]
 NOT_A_PERSON = {
     "PermissionContext.used_by": "a session and a call",
+    "PermissionContext.waited_by": "a process and a call",
     "Runner.registered_by": "a key",
 }
 
