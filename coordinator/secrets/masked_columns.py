@@ -83,7 +83,7 @@ COLUMNS: dict[str, dict[str, str]] = {
                            CREDENTIAL: "address secret"},  # sealed at services; a webhook's proves who sent
     "PermissionContext": {MASKED: "tool_name tool_input folder reason answer",
                           NAMES: "requested_by owner session_id agent_id host validity scope closed_by revoked_by "
-                                 "used_by decided_for",
+                                 "used_by waited_by decided_for",
                           OURS: "subject_key pending_key idempotency_key cover_key repeat_key",
                           PEOPLE: "revoke_reason seen_by"},
     "PermissionRequest": {MASKED: "plugin_id permission_type target_resource justification metadata",
