@@ -26,6 +26,16 @@ REPORTING = (
     "StopFailure",
     "PreCompact",
     "PostCompact",
+    "PostModelSwitch",
+    "ConfigChange",
+    "DirectoryAdded",
+    "CwdChanged",
+    "InstructionsLoaded",
+    "TaskCreated",
+    "TaskCompleted",
+    "TeammateIdle",
+    "Elicitation",
+    "ElicitationResult",
     "SessionEnd",
 )
 

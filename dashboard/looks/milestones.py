@@ -35,6 +35,32 @@ _MILESTONES = {
 }
 
 
+# What agents tell of their surroundings: the words, and the fields of which the first one that is there is named.
+_NAMED = {
+    "ConfigChange": ("Settings changed", ("file_path", "source")),
+    "DirectoryAdded": ("A folder was added to what it may use", ("directory",)),
+    "CwdChanged": ("Working folder changed", ("new_cwd",)),
+    "InstructionsLoaded": ("Instructions loaded", ("file_path", "file")),
+    "PostModelSwitch": ("Model changed", ("to_model",)),
+    "TaskCreated": ("Task created", ("task_subject", "task_id")),
+    "TaskCompleted": ("Task completed", ("task_subject", "task_id")),
+    "TeammateIdle": ("A teammate waits for work", ("teammate_name",)),
+    "Elicitation": ("An MCP server asks", ("message", "mcp_server_name")),
+    "ElicitationResult": ("An MCP server was answered", ("action",)),
+    "UserPromptExpansion": ("Command loaded", ("command_name",)),
+}
+
+
+def _named(event: TimelineEvent) -> str:
+    """Return what an event of `_NAMED` tells, with the first words of what it is about."""
+    words, fields = _NAMED[event.event_type]
+    held = event.tool_input.value if event.tool_input else None
+    told = held if isinstance(held, dict) else {}
+    about = next((text for name in fields if isinstance(text := told.get(name), str) and text.strip()), "")
+    about = " ".join(about[:MOST_OF_A_NOTE].split())
+    return f"{words}: {about}" if about else words
+
+
 def _asked(event: TimelineEvent) -> str:
     """Return which model was asked, and the tokens that it read and wrote."""
     words = [f"Asked {event.model or 'a model'}"]
@@ -107,6 +133,7 @@ _WORDS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
     "agent_failed": ("st-warning", lambda _: "The agent failed", "bad"),
     "model_request": ("st-dot", _asked, ""),
     "permission_request": ("approvals", lambda event: f"Asked for permission: {event.tool_name}", "warn"),
+    **dict.fromkeys(_NAMED, ("st-info", _named, "calm")),
     READ_FROM: ("st-info", lambda event: _read_from(event.tool_input), "calm"),
 }
 

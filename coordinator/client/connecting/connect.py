@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from coordinator.client import hook_agents, launch, settings
-from coordinator.client.connecting import files, plans, programs, record, talk, trial
+from coordinator.client.connecting import files, hook_names, plans, programs, record, talk, trial
 from coordinator.client.connecting.files import FileRefused
 from coordinator.client.connecting.plans import Change, UserHome
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Agent, Call
@@ -284,6 +284,7 @@ def _check(asked: argparse.Namespace, place: UserHome) -> int:
         for change in changes:
             if change.is_one:
                 sys.stdout.write(f"{visible(change.diff(place))}\n")
+        notes += hook_names.notes_of(agent, place.environment)
         if agent.from_projects:
             notes.append(agent.from_projects)
         for note in notes:

@@ -426,6 +426,17 @@ CLAUDE_CODE_EVENTS = {
     "StopFailure": QUICK,
     "PreCompact": QUICK,
     "PostCompact": QUICK,
+    # What these tell stands on the timeline. Older versions skip the names that they do not know.
+    "PostModelSwitch": QUICK,
+    "ConfigChange": QUICK,
+    "DirectoryAdded": QUICK,
+    "CwdChanged": QUICK,
+    "InstructionsLoaded": QUICK,
+    "TaskCreated": QUICK,
+    "TaskCompleted": QUICK,
+    "TeammateIdle": QUICK,
+    "Elicitation": QUICK,
+    "ElicitationResult": QUICK,
     "SessionEnd": QUICK,
 }
 CODEX_EVENTS = {
@@ -491,6 +502,37 @@ GOOSE_EVENTS = {
     "PostToolUseFailure": QUICK,
     "Stop": QUICK,
     "SessionEnd": QUICK,
+}
+
+# Hooks that agents know and that we leave out: they tell nothing more, or change what the agent does (a hook for
+# WorktreeCreate has to make the work tree itself).
+LEFT_OUT = {
+    "claude-code": frozenset(
+        {"PostToolBatch", "PreModelSwitch", "WorktreeCreate", "WorktreeRemove", "FileChanged", "Setup"}
+    ),
+    "gemini": frozenset({"PreCompress", "BeforeModel", "AfterModel", "BeforeToolSelection"}),
+    "qwen-code": frozenset(
+        {
+            "InstructionsLoaded",
+            "MessageDisplay",
+            "PermissionDenied",
+            "PermissionRequest",
+            "PostCompact",
+            "PostToolBatch",
+            "PreCompact",
+            "SessionDelete",
+            "SubagentStart",
+            "TodoCompleted",
+            "TodoCreated",
+            "UserPromptExpansion",
+        }
+    ),
+}
+# The hooks that we use, of agents whose program says which it knows.
+READABLE_HOOKS = {
+    "claude-code": frozenset(CLAUDE_CODE_EVENTS),
+    "gemini": frozenset(GEMINI_EVENTS),
+    "qwen-code": frozenset(QWEN_CODE_EVENTS),
 }
 
 # --- the agents -------------------------------------------------------------------------------------------

@@ -1,0 +1,102 @@
+"""Which hooks an installed agent knows, read from its program: so that new ones are noticed. Within a budget."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+
+from coordinator.client.connecting.programs import LEFT_OUT, READABLE_HOOKS, Agent
+
+# Claude Code lists its hooks; Gemini CLI and Qwen Code have them as an enumeration.
+_LIST = re.compile(rb'\["PreToolUse"(?:,"[A-Z][A-Za-z]{2,40}"){10,100}\]')
+_ENUMERATED = re.compile(rb'HookEventName\w{0,3}\["([A-Z][A-Za-z]{2,40})"\]\s{0,2}=')
+_NAME = re.compile(rb'"([A-Za-z]+)"')
+MAX_FILES = 400
+MAX_BYTES = 1 << 30  # of all files; Claude Code's program has 400 MB
+SECONDS = 10.0
+CHUNK = 16 << 20
+OVERLAP = 8 << 10  # longer than any list
+
+
+LINES_UNTOLD = (
+    "{program} has no hook for the shell lines that skills and slash commands run while they are loaded (2.1.332 has"
+    " one). So `signalbox hook` reads them from their files before; where it cannot, and a rule may ask about a command"
+    " or deny it, the skill or command is asked about."
+)
+
+
+def notes_of(agent: Agent, environment: Mapping[str, str]) -> list[str]:
+    """Return what follows from the hooks that the installed program knows, in words; nothing where none is found."""
+    program = program_of(agent.programs, environment)
+    if program is None:
+        return []
+    used = READABLE_HOOKS.get(agent.name)
+    known = known_hooks(program) if used is not None else None
+    if used is None or known is None:
+        return [f"Which hooks {program} knows cannot be read from it, so new ones would not be noticed."]
+    notes = []
+    if new := sorted(known - used - LEFT_OUT[agent.name]):
+        notes.append(f"{program} knows hooks that Signalbox does not know: {', '.join(new)}.")
+    if agent.name == "claude-code" and "PreSkillShellCommand" not in known:
+        notes.append(LINES_UNTOLD.format(program=program))
+    return notes
+
+
+def program_of(names: tuple[str, ...], environment: Mapping[str, str]) -> str | None:
+    """Return the path of an agent's program, the first of these names that is on the PATH; None for none."""
+    found = (shutil.which(name, path=environment.get("PATH", os.defpath)) for name in names)
+    return next((os.path.realpath(path) for path in found if path), None)
+
+
+def known_hooks(program: str) -> frozenset[str] | None:
+    """Return the names of the hooks that a program knows; None where they cannot be read from it."""
+    budget, deadline = MAX_BYTES, time.monotonic() + SECONDS
+    names: set[str] = set()
+    for path in _files_of(program):
+        overlap = b""
+        try:
+            with open(path, "rb") as file:
+                while chunk := file.read(CHUNK):
+                    budget -= len(chunk)
+                    if budget < 0 or time.monotonic() > deadline:
+                        return None
+                    text = overlap + chunk
+                    for found in _LIST.findall(text):
+                        names.update(name.decode() for name in _NAME.findall(found))
+                    names.update(name.decode() for name in _ENUMERATED.findall(text))
+                    overlap = text[-OVERLAP:]
+        except OSError:
+            continue
+    return frozenset(names) or None
+
+
+def _files_of(program: str) -> Iterator[str]:
+    """Yield the program itself, and the files that belong to it: a script is one of several."""
+    yield program
+    folder = os.path.dirname(program)
+    # npm puts the program of a machine into a package beside the one with the script that starts it.
+    packages = os.path.dirname(os.path.dirname(folder))
+    places = [folder, os.path.join(folder, "chunks")] if _is_script(program) else []
+    beside = [os.path.join(packages, name) for name in _listed(packages) if name.startswith("claude-code-")]
+    if os.path.basename(program).startswith("claude"):
+        yield from (os.path.join(package, "claude") for package in beside)
+    left = MAX_FILES
+    for place in places:
+        for name in _listed(place):
+            if name.endswith((".js", ".mjs", ".cjs")) and left:
+                left -= 1
+                yield os.path.join(place, name)
+
+
+def _is_script(program: str) -> bool:
+    return program.endswith((".js", ".mjs", ".cjs"))
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []

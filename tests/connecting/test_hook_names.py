@@ -1,0 +1,69 @@
+"""A check says which hooks an installed agent knows beyond those that we use, and when that cannot be read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coordinator.client.connecting import hook_names
+from coordinator.client.connecting.hook_names import known_hooks, notes_of
+from coordinator.client.connecting.programs import (
+    CLAUDE_CODE_EVENTS,
+    CONNECTABLE_AGENTS,
+    LEFT_OUT,
+    READABLE_HOOKS,
+)
+
+CLAUDE = CONNECTABLE_AGENTS["claude-code"]
+KNOWN = ["PreToolUse", *(name for name in CLAUDE_CODE_EVENTS if name != "PreToolUse")]
+
+
+def installed(folder: Path, names: list[str], *, before: int = 0) -> dict[str, str]:
+    """Install a program that lists these hooks; return the environment in which it is found."""
+    program = folder / "claude"
+    listed = json.dumps(names, separators=(",", ":")).encode()
+    program.write_bytes(b"x" * before + b"var a=" + listed + b";" + b"x" * 100)
+    program.chmod(0o755)
+    return {"PATH": str(folder)}
+
+
+def test_hooks_that_are_new_are_named(tmp_path: Path) -> None:
+    assert notes_of(CLAUDE, installed(tmp_path, KNOWN)) == []
+    assert notes_of(CLAUDE, installed(tmp_path, [*KNOWN, *LEFT_OUT["claude-code"]])) == []
+    (note,) = notes_of(CLAUDE, installed(tmp_path, [*KNOWN, "PreTeleport", "Setup"]))
+    assert note.endswith("knows hooks that Signalbox does not know: PreTeleport.")
+
+
+def test_a_version_that_tells_no_shell_lines_is_named_with_what_follows(tmp_path: Path) -> None:
+    names = [name for name in KNOWN if name != "PreSkillShellCommand"]
+    (note,) = notes_of(CLAUDE, installed(tmp_path, names))
+    assert "has no hook for the shell lines" in note
+
+
+def test_what_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (note,) = notes_of(CLAUDE, installed(tmp_path, ["PreToolUse", "Stop"]))
+    assert "cannot be read" in note
+    assert notes_of(CLAUDE, {"PATH": str(tmp_path / "nothing")}) == []
+    environment = installed(tmp_path, KNOWN)
+    monkeypatch.setattr(hook_names, "MAX_BYTES", 10)
+    assert "cannot be read" in notes_of(CLAUDE, environment)[0]
+
+
+def test_a_list_is_found_wherever_the_file_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hook_names, "CHUNK", 100)
+    installed(tmp_path, KNOWN, before=777)
+    assert known_hooks(str(tmp_path / "claude")) == set(KNOWN)
+
+
+def test_an_enumeration_in_the_scripts_beside_it_is_found(tmp_path: Path) -> None:
+    (tmp_path / "chunks").mkdir()
+    (tmp_path / "gemini.js").write_text("import './chunks/a.js'")
+    (tmp_path / "chunks" / "a.js").write_text('HookEventName2["BeforeTool"] = "BeforeTool";')
+    assert known_hooks(str(tmp_path / "gemini.js")) == {"BeforeTool"}
+
+
+@pytest.mark.parametrize("name", READABLE_HOOKS)
+def test_what_is_left_out_is_not_used(name: str) -> None:
+    assert not LEFT_OUT[name] & READABLE_HOOKS[name]
