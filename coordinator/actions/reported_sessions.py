@@ -171,9 +171,12 @@ def _make(
 
     Returns it, and whether it is new.
     """
+    # Only one that is new is given its parent: so no session is ever its own ancestor.
+    parent = _find(where.parent, where.by) if where.parent else None
     for session_id in _ids(executor_id):
         made = Session(
             session_id=session_id,
+            parent_session=parent,
             status=status,
             created_at=now,
             executor_session_id=executor_id,

@@ -198,7 +198,10 @@ class Import:
         self.outcome.sessions_added_to += session.before
         self.outcome.sessions_made += not session.before
         if self.write and session.session_id is None:
-            where = SessionLocation(told.facts.get("cwd"), self.hostname, self.agent_name, self.profile)
+            parent = told.facts.get("parent")
+            where = SessionLocation(
+                told.facts.get("cwd"), self.hostname, self.agent_name, self.profile, parent=parent
+            )
             began = instants.parse(told.at) or self.now
             made = reported_sessions.session_for(told.session, where, began, SessionStatus.FINISHED)
             session.session_id = made.session_id

@@ -129,6 +129,7 @@ def _meta(reader: Reader, payload: dict[str, Any], _record: Record) -> Events:
         "cwd": text_in(payload, "cwd"),
         "version": text_in(payload, "cli_version"),
         "gitBranch": text_in(git, "branch"),
+        "parent": text_in(payload, "forked_from_id"),
     }
     reader.facts = {name: one for name, one in found.items() if one}
     yield from ()

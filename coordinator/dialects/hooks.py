@@ -124,6 +124,11 @@ class Hook:
         return self.text("cwd")
 
     @property
+    def parent(self) -> str | None:
+        """The agent's id of the session that started this one, where the hook says it."""
+        return None
+
+    @property
     def subagent(self) -> str | None:
         """Which sub-agent speaks; an agent type alone is that of the main conversation."""
         agent_id = self.text("agent_id")

@@ -57,6 +57,11 @@ class OpenCodeHook(Hook):
         {"session_id", "hook_event_name", "timestamp", "event_id", "properties", "takes_notes"}
     )
 
+    @property
+    def parent(self) -> str | None:
+        """The session that started this one: each sub-agent has a session of its own."""
+        return self.word("info", "parentID")
+
     def within(self, *path: str) -> Any:
         """Return the value at this path within the event's properties, or None."""
         value = self.fields.get("properties")

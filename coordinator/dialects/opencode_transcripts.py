@@ -62,6 +62,7 @@ class Reader:
 
     def _note_session(self, about: dict[str, Any]) -> None:
         found = {"cwd": text_in(about, "directory"), "version": text_in(about, "version")}
+        found["parent"] = text_in(about, "parentID")
         self.facts = {name: one for name, one in found.items() if one}
         session, title = text_in(about, "id"), text_in(about, "title")
         if session and title and not title.startswith(UNNAMED):

@@ -477,6 +477,7 @@ def where_of(agent: str, hook: Hook, headers: Headers, caller: KeyIdentity) -> S
         profile=agent,
         by=caller,
         driven=driven_of(headers),
+        parent=hook.parent,
     )
 
 

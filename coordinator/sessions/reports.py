@@ -48,6 +48,7 @@ class SessionLocation(NamedTuple):
     """Where a hook says that its session runs, as far as it says so, and by which key (None: by no door).
 
     `driven` is the session of ours for which a runner started the agent, where the agent's hook passes that on.
+    `parent` is the agent's id of the session that started this one.
     """
 
     project_dir: str | None = None
@@ -56,6 +57,7 @@ class SessionLocation(NamedTuple):
     profile: str | None = None
     by: KeyIdentity | None = None
     driven: str | None = None
+    parent: str | None = None
 
 
 _TOLD = frozenset(
