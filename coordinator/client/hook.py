@@ -19,7 +19,7 @@ import signal
 import sys
 import time
 
-from coordinator.client import broken_hooks, held, settings
+from coordinator.client import broken_hooks, held, settings, transcript_lines
 from coordinator.client.connection import Address, Away, Broken, Connection
 from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.client.settings import NotConnected, Settings
@@ -191,6 +191,9 @@ class HookCommand:
             payload = None
         if isinstance(payload, dict):
             self._event, self._tool = self._event_in(payload), self._agent.tool(payload)
+            words = self._agent.words
+            if words is not None and self._event in words.hooks:
+                self._body = transcript_lines.with_words(self._body, payload, words)
             if self._agent.name == "claude-code":
                 self._add_shell_lines(payload)
         else:

@@ -6,6 +6,7 @@ The server's `dialects` say the same and more; a test compares the two for every
 from __future__ import annotations
 
 from coordinator.client.tool_names import mcp_call_name
+from coordinator.client.transcript_lines import TranscriptWords
 
 TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
 if TYPE_CHECKING:
@@ -58,10 +59,11 @@ class Agent:
     cannot be understood counts as the first of them. The hook's name stands in one of `named_in`. `timeout` is how
     many seconds the agent waits for a hook where its settings do not say, or the least that is known. `tool` returns
     the name that rules know the call's tool by, None where it cannot be told. `session_ends` are the hooks that end a
-    session, for an agent that streams its hooks: the first is sent for it when the agent has gone.
+    session, for an agent that streams its hooks: the first is sent for it when the agent has gone. `words` is how its
+    transcript completes what its hooks tell of its words.
     """
 
-    __slots__ = ("calls", "name", "named_in", "session_ends", "timeout", "tool")
+    __slots__ = ("calls", "name", "named_in", "session_ends", "timeout", "tool", "words")
 
     def __init__(
         self,
@@ -72,6 +74,7 @@ class Agent:
         *,
         named_in: tuple[str, ...] = ("hook_event_name",),
         session_ends: tuple[str, ...] = (),
+        words: TranscriptWords | None = None,
     ) -> None:
         self.name = name
         self.timeout = timeout
@@ -79,6 +82,7 @@ class Agent:
         self.tool = tool
         self.named_in = named_in
         self.session_ends = session_ends
+        self.words = words
 
     @property
     def worst(self) -> str:
@@ -166,6 +170,9 @@ HOOK_AGENTS = {
                 "PreToolUse": Forms(_pre_tool("deny"), _pre_tool("deny", _cannot_ask("Codex"))),
                 "PermissionRequest": _PROMPT,
             },
+            words=TranscriptWords(
+                ("Stop", "SessionEnd"), rb'"response_item".*("role":"assistant"|"reasoning")'
+            ),
         ),
         Agent(
             "gemini",
@@ -177,6 +184,12 @@ HOOK_AGENTS = {
                 )
             },
             _gemini_tool,
+            words=TranscriptWords(
+                ("AfterAgent", "SessionEnd"),
+                rb'"type":"gemini"',
+                rb'"type":"user","content":\[\{"text":',
+                ("id", "timestamp", "type", "content", "thoughts", "model"),
+            ),
         ),
         Agent(
             "opencode",

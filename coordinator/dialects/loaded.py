@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from coordinator.dialects import claude_code
+from coordinator.dialects import claude_code, codex_transcripts, gemini_transcripts, live_words
 from coordinator.dialects.contract import Dialect
+from coordinator.importing.lines import LineReader
 from coordinator.sessions.agent_programs import AGENT_TITLES
+
+# Of agents whose hooks tell less than all they said, and bring lines of their transcripts along.
+_READERS: dict[str, Callable[[str], LineReader]] = {
+    "codex": codex_transcripts.Reader,
+    "gemini": gemini_transcripts.Reader,
+}
 
 
 def _dialect(name: str) -> Dialect:
     module = import_module(f"coordinator.dialects.{name.replace('-', '_')}")
     dialect: Dialect = module.DIALECT
-    return dialect
+    reader = _READERS.get(name)
+    if reader is None:
+        return dialect
+    return replace(dialect, events_of=live_words.completed(dialect.events_of, reader, name))
 
 
 DIALECTS = {name: _dialect(name) for name in AGENT_TITLES}

@@ -37,12 +37,16 @@ class Use:
 Command = str | Use
 
 
+def _not_together(words: list[Json], call: list[Json]) -> list[Json]:
+    raise NotImplementedError(f"no test needs words and a call in one answer of this API: {words}, {call}")
+
+
 @dataclass(frozen=True)
 class Api:
     """One API: `results` counts the results in a request; `tools` are the tools' names that it offers.
 
     `call` and `words` make an answer's server-sent events: of a call (its number, the tool, its input), and of text.
-    `shell` is the tool that runs a command, `command` makes its input.
+    `shell` is the tool that runs a command, `command` makes its input. `both` joins words and a call to one answer.
     """
 
     shell: str
@@ -51,6 +55,7 @@ class Api:
     tools: Callable[[Json], list[str]]
     call: Callable[[int, str, Json], list[Json]]
     words: Callable[[int, str], list[Json]]
+    both: Callable[[list[Json], list[Json]], list[Json]] = _not_together
     ends: bytes = b""
 
     def wanted(self, at: int, what: Command, asked: Json) -> list[Json] | None:
@@ -134,6 +139,10 @@ def _responses_words(at: int, words: str) -> list[Json]:
     return _responses(at, {"type": "message", "role": "assistant", "id": f"msg_{at}", "content": content})
 
 
+def _responses_both(words: list[Json], call: list[Json]) -> list[Json]:
+    return [*words[:-1], *call[1:]]
+
+
 def _responses_results(asked: Json) -> int:
     return sum(item.get("type") == "function_call_output" for item in asked["input"])
 
@@ -154,6 +163,12 @@ def _generated_call(_at: int, tool: str, given: Json) -> list[Json]:
 
 def _generated_words(_at: int, words: str) -> list[Json]:
     return _generated({"text": words})
+
+
+def _generated_both(words: list[Json], call: list[Json]) -> list[Json]:
+    parts = [event["candidates"][0]["content"]["parts"][0] for event in (*words, *call)]
+    call[0]["candidates"][0]["content"]["parts"] = parts
+    return call
 
 
 def _generated_results(asked: Json) -> int:
@@ -213,11 +228,27 @@ def _functions(asked: Json) -> list[str]:
 
 
 MESSAGES = Api("Bash", _plain, _messages_results, _named, _messages_call, _messages_words)
-RESPONSES = Api("exec_command", _cmd, _responses_results, _in_spaces, _responses_call, _responses_words)
-GENERATE = Api(
-    "run_shell_command", _plain, _generated_results, _generated_tools, _generated_call, _generated_words
+RESPONSES = Api(
+    "exec_command", _cmd, _responses_results, _in_spaces, _responses_call, _responses_words, _responses_both
 )
-CHAT = Api("bash", _described, _chunks_results, _functions, _chunks_call, _chunks_words, b"data: [DONE]\n\n")
+GENERATE = Api(
+    "run_shell_command",
+    _plain,
+    _generated_results,
+    _generated_tools,
+    _generated_call,
+    _generated_words,
+    _generated_both,
+)
+CHAT = Api(
+    "bash",
+    _described,
+    _chunks_results,
+    _functions,
+    _chunks_call,
+    _chunks_words,
+    ends=b"data: [DONE]\n\n",
+)
 # Of Qwen Code, which offers no tool "bash".
 CHAT_OF_QWEN = replace(
     CHAT, shell="run_shell_command", command=lambda command: {"command": command, "is_background": False}
@@ -236,6 +267,7 @@ class Script:
     """What a model wants, and what it was asked: `requests` are the bodies of those that carried the shell.
 
     `escalates`: Codex's model wants its commands to run outside of the sandbox, about which Codex asks.
+    `says`: what it says before each call, with the call's number in place of `#`; "" for nothing.
     `before`: how many results there were when the commands began; None: as many as the next request carries.
     `up_to`: the model rests before it wants more commands than this (`goes_on`).
     """
@@ -243,6 +275,7 @@ class Script:
     commands: Sequence[Command]
     address: str = ""
     escalates: bool = False
+    says: str = ""
     before: int | None = 0
     waits: int = 0
     up_to: float = math.inf
@@ -280,6 +313,8 @@ class Script:
         if wanted is None and self.waits < MOST_WAITS:
             self.waits += 1
             return api.call(at, api.shell, api.command("sleep 1"))
+        if wanted and self.says:
+            return api.both(api.words(at, self.says.replace("#", str(step))), wanted)
         return wanted or api.words(at, "There is no such tool.")
 
 

@@ -22,6 +22,8 @@ from django.utils import timezone
 
 from coordinator.actions import reported_sessions
 from coordinator.actions.events import record_events
+from coordinator.client.hook_agents import HOOK_AGENTS
+from coordinator.client.transcript_lines import with_words
 from coordinator.dialects import otlp
 from coordinator.dialects.contract import Dialect
 from coordinator.dialects.hooks import Hook
@@ -76,13 +78,18 @@ def story(session: Session) -> list[tuple[str, str]]:
     return found
 
 
-def told_by_hooks(agent: str, *, later: timedelta = timedelta(0)) -> None:
-    """Record the session as the door of hooks does, or one that went the same way some time `later`."""
-    for tell in told_by_hooks_one_by_one(agent, later=later):
+def told_by_hooks(agent: str, *, later: timedelta = timedelta(0), transcript: Path | None = None) -> None:
+    """Record the session as the door of hooks does, or one that went the same way some time `later`.
+
+    With a `transcript` lines of it come along, as the hook command sends them.
+    """
+    for tell in told_by_hooks_one_by_one(agent, later=later, transcript=transcript):
         tell()
 
 
-def told_by_hooks_one_by_one(agent: str, *, later: timedelta = timedelta(0)) -> Iterator[Callable[[], None]]:
+def told_by_hooks_one_by_one(
+    agent: str, *, later: timedelta = timedelta(0), transcript: Path | None = None
+) -> Iterator[Callable[[], None]]:
     """Yield what records each of the session's hooks."""
     dialect = DIALECTS[agent]
     folder = DATA.parent / agent if agent == "copilot" else DATA / agent
@@ -92,7 +99,11 @@ def told_by_hooks_one_by_one(agent: str, *, later: timedelta = timedelta(0)) -> 
         told = json.loads(line)
         if isinstance(told.get("timestamp"), str):
             told["timestamp"] = (_moment(told["timestamp"]) + later).isoformat()
-        hook = dialect.read(json.dumps(told).encode(), instants.canonical(at))
+        body = json.dumps(told).encode()
+        words = HOOK_AGENTS[agent].words
+        if transcript is not None and words is not None and told["hook_event_name"] in words.hooks:
+            body = with_words(body, told | {"transcript_path": str(transcript)}, words)
+        hook = dialect.read(body, instants.canonical(at))
         hook = dataclasses.replace(hook, sent_as=f"{agent} {at}")
         yield functools.partial(_record, dialect, hook)
 

@@ -150,6 +150,23 @@ def test_calls_that_hooks_told_without_an_id_are_known_by_what_they_are(tmp_path
     assert sorted(told) == sorted([*before, ("assistant", "thinking")])  # which no hook tells
 
 
+@pytest.mark.parametrize("agent", ["codex", "gemini"])
+def test_what_an_agent_said_is_complete_while_it_is_watched(agent: str, tmp_path: Path) -> None:
+    place = copied(agent, tmp_path)
+    transcript = next(place.rglob("rollout-*.jsonl" if agent == "codex" else "session-*.jsonl"))
+    told_by_hooks(agent, transcript=transcript)
+    said = [one for one in STORIES[agent] if one[0] == "assistant"]
+    live = story(the_session())
+    assert sorted(one for one in live if one[0] == "assistant") == sorted(said)
+    texts = [text for who, text in live if who == "assistant" and text != "thinking"]
+    assert texts == [text for _, text in said if text != "thinking"]
+    told_by_hooks(agent, later=timedelta(milliseconds=1), transcript=transcript)  # the same lines come again
+    brought(agent, place)
+    assert sorted(one for one in story(the_session()) if one[0] == "assistant") == sorted(said)
+    assert not Event.objects.filter(content__contains="signalbox_transcript").exists()
+    assert not EventContext.objects.filter(extra__contains="signalbox_transcript").exists()
+
+
 def test_what_copilot_s_hooks_told_is_not_told_again(tmp_path: Path) -> None:
     told_by_hooks("copilot")
     (session,) = Session.objects.all()

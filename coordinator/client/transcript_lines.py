@@ -1,0 +1,97 @@
+"""What an agent said in its own transcript goes along with the hook that ends its turn.
+
+Codex's hooks tell the last words of a turn alone, Gemini CLI's all of them as one text. Both name their transcript, a
+file of one JSON document a line; the lines with the agent's words are put into the hook's body. The server knows each
+by its origin, so that lines which come again, or are imported later, change nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+
+TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+FIELD = "signalbox_transcript"  # of the hook's body: the lines, as texts
+LARGEST_TAIL = 4 << 20  # bytes at the end of a transcript that are looked through
+LARGEST_LINES = 384 << 10  # bytes of lines that go along, so that the hook can still be kept (`spool`)
+
+
+class TranscriptWords:
+    """How an agent's transcript is read: `hooks` end a turn, `line` finds lines with its words, `prompt` what began it.
+
+    Without a line that matches `prompt` nothing goes along; None where each line stands for itself. Of a line's
+    document only `fields` go along; without any the line goes as it is.
+    """
+
+    __slots__ = ("fields", "hooks", "line", "prompt")
+
+    def __init__(
+        self, hooks: tuple[str, ...], line: bytes, prompt: bytes | None = None, fields: tuple[str, ...] = ()
+    ) -> None:
+        self.hooks = hooks
+        self.line = re.compile(line)
+        self.prompt = re.compile(prompt) if prompt else None
+        self.fields = fields
+
+
+def with_words(body: bytes, payload: Mapping[str, Any], words: TranscriptWords) -> bytes:
+    """Return a hook's body with the lines of its transcript; as it is where there is none that can be read."""
+    path = payload.get("transcript_path")
+    end = body.rstrip()
+    if not isinstance(path, str) or not os.path.isabs(path) or FIELD in payload or not end.endswith(b"}"):
+        return body
+    try:
+        lines = _lines(_tail(path), words)
+    except (OSError, ValueError):
+        return body
+    if not lines:
+        return body
+    return end[:-1] + b', "' + FIELD.encode() + b'": ' + json.dumps(lines).encode() + b"}"
+
+
+def _tail(path: str) -> list[bytes]:
+    """Return the whole lines at the end of a file. Raises OSError, ValueError for what is no file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError(path)
+        begin = max(0, found.st_size - LARGEST_TAIL)
+        file.seek(begin)
+        lines = file.read(LARGEST_TAIL).split(b"\n")
+    return lines[1 if begin else 0 : -1]  # the last one may still be written
+
+
+def _lines(tail: list[bytes], words: TranscriptWords) -> list[str]:
+    """Return the newest lines with the agent's words, in their order."""
+    lines: list[str] = []
+    size, begun = 0, words.prompt is None
+    for line in reversed(tail):
+        is_prompt = words.prompt is not None and words.prompt.search(line) is not None
+        if not is_prompt and not words.line.search(line):
+            continue
+        text = _shortened(line, words.fields)
+        size += len(text)
+        if size > LARGEST_LINES:
+            break
+        lines.append(text)
+        begun = begun or is_prompt
+    return lines[::-1] if begun else []
+
+
+def _shortened(line: bytes, fields: tuple[str, ...]) -> str:
+    if not fields:
+        return line.decode()
+    try:
+        document = json.loads(line)
+    except RecursionError:
+        raise ValueError("too deep") from None
+    if not isinstance(document, dict):
+        raise ValueError("no object")
+    return json.dumps({name: document[name] for name in fields if name in document})
