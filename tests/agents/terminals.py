@@ -19,6 +19,7 @@ from tests.agents.real_agents import Home
 
 COLUMNS, ROWS = 220, 50
 SEEN_WITHIN = 60.0  # seconds
+QUIET_WITHIN = 5.0  # seconds; some draw for as long as they run
 _ANSWERS = {  # what a terminal answers to programs that ask about it
     b"\x1b[6n": b"\x1b[1;1R",
     b"\x1b[c": b"\x1b[?62;c",
@@ -64,7 +65,10 @@ class Terminal:
         return seen
 
     def type(self, keys: str) -> None:
-        """Press keys."""
+        """Press keys, once it has written what it had to: a program may drop what was typed before that."""
+        deadline = time.monotonic() + QUIET_WITHIN
+        while self.read(1.0) and time.monotonic() < deadline:
+            pass
         os.write(self._master, keys.encode())
 
     def ends(self, within: float = SEEN_WITHIN) -> None:
@@ -81,13 +85,13 @@ class Terminal:
         self.process.wait()
         os.close(self._master)
 
-    def read(self, within: float = 0.2) -> None:
-        """Take what it writes."""
+    def read(self, within: float = 0.2) -> bool:
+        """Take what it writes; return False where it writes nothing."""
         if not select.select([self._master], [], [], within)[0]:
-            return
+            return False
         with contextlib.suppress(OSError):  # it has ended
             part = os.read(self._master, 1 << 16)
             self._written += part
             for question, answer in _ANSWERS.items():
-                if question in part:
-                    os.write(self._master, answer)
+                os.write(self._master, answer * part.count(question))
+        return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -114,3 +115,50 @@ def test_what_a_rule_holds_is_said_in_the_terminal(
     asked_at(served, terminal, agent)
     terminal.shows("Waiting for approval in Signalbox", "WaitingforapprovalinSignalbox")
     assert not home.ran("made")
+
+
+def sessions_with_calls(served: Served, agent: str) -> dict[str, str]:
+    """Return the agent's sessions that made calls, with their statuses."""
+    rows = served.sql(
+        "SELECT session_id, status FROM sessions WHERE executor_profile = ?"
+        " AND session_id IN (SELECT session_id FROM events WHERE event_type = 'post_tool')",
+        (agent,),
+    )
+    return {str(session_id): str(status) for session_id, status in rows}
+
+
+def test_a_session_in_codexs_background_server_ends_after_quit(
+    served: Served, opened: ExitStack, tmp_path: Path
+) -> None:
+    """The server keeps what a terminal has left, and would tell of the session's end long afterwards."""
+    programs.needed("codex-newest")
+    earlier = sessions_with_calls(served, "codex").keys()
+    home = terminal_home(opened, "codex", tmp_path, "codex-newest")
+    background = subprocess.Popen(
+        [*home.command, "app-server", "--listen", "unix://"],
+        cwd=home.work,
+        env=home.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    opened.callback(background.wait)
+    opened.callback(background.kill)
+    control = home.path / ".codex" / "app-server-control" / "app-server-control.sock"
+    until(control.exists)
+    assert "Restart it: codex app-server daemon restart" in connect(home, served)
+    home.script.commands = ("touch made",)
+    terminal = Terminal(home, ["--no-alt-screen", PROMPT])
+    opened.callback(terminal.close)
+    terminal.shows("Trust all and continue")
+    terminal.type("2")
+    terminal.type("\r")
+    terminal.shows("Done.")
+    session_id = until(lambda: next(iter(sessions_with_calls(served, "codex").keys() - earlier), ""))
+    assert sessions_with_calls(served, "codex")[session_id] == "running"
+    terminal.type("/quit")
+    terminal.shows("/quit")
+    terminal.type("\r")
+    terminal.ends()
+    assert background.poll() is None
+    until(lambda: sessions_with_calls(served, "codex")[session_id] == "finished")

@@ -6,6 +6,7 @@ settings that an older Signalbox had connected, with comments around its entries
 
 from __future__ import annotations
 
+import socket
 import tomllib
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from coordinator.client.connecting import connect, toml_tables, yaml_entries
 from coordinator.client.connecting.jsonc import Unreadable
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Call
 from coordinator.client.connecting.record import EditedFile, save
-from coordinator.client.connecting.toml_tables import BEGIN, END, MARK, TomlTable
+from coordinator.client.connecting.toml_tables import BEGIN, END, MARK, TomlTable, TomlValue
 from coordinator.client.settings import Settings
 from tests.connecting.homes import KEY, PROGRAM, URL, connected, disconnected, machine, written
 from tests.served import ROOT
@@ -77,7 +78,7 @@ def test_a_check_needs_no_comments_of_ours(machine: Path) -> None:
     assert connected("codex") == 0
     text = file.read_text()
     assert not {BEGIN, END, MARK} & set(text.splitlines())
-    file.write_text(f"[features]\nundo = true\n\n{text}".replace("3600", "3600.0"))
+    file.write_text(f"{text}\n[features]\nundo = true\n".replace("3600", "3600.0"))
     assert connect.run(["--check"]) == 0
 
 
@@ -181,3 +182,51 @@ def test_the_comments_of_an_older_version_leave_gooses_settings_too() -> None:
     text = f"a: 1\nextensions:\n  {BEGIN}\n{body}  {END}\n  mine:\n    cmd: x\n"
     assert yaml_entries.put_in(text, entry) == text
     assert yaml_entries.take_out(text, entry) == "a: 1\nextensions:\n  mine:\n    cmd: x\n"
+
+
+UNLOADS = TomlValue("codex", "thread_unload_delay_secs", 15)
+LINE = "thread_unload_delay_secs = 15\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("", LINE),
+        ("a = 1 # mine\n\n# about t\n[t]\n", f"a = 1 # mine\n{LINE}\n# about t\n[t]\n"),
+        ("a = 1", f"a = 1\n{LINE}"),
+        ("# about t\n[[t]]\n", f"{LINE}# about t\n[[t]]\n"),
+        ("a.b = 1\n\n[t]\n", f"a.b = 1\n{LINE}\n[t]\n"),
+        ("\ufeffa = [\n 1,\n]\r\n[t]\r\n", f"\ufeffa = [\n 1,\n]\r\n{LINE[:-1]}\r\n[t]\r\n"),
+    ],
+)
+def test_a_value_goes_before_the_first_table_and_out_again(text: str, after: str) -> None:
+    assert toml_tables.put_in_value(text, UNLOADS) == after
+    left = toml_tables.take_out_value(after, UNLOADS)
+    assert left == (text if text.endswith("\n") or not text else f"{text}\n")
+
+
+@pytest.mark.parametrize("mine", [15, 0, 600])
+def test_a_value_that_is_set_already_stays_whatever_it_is(machine: Path, mine: int) -> None:
+    file = written(machine, CONFIG, f"thread_unload_delay_secs = {mine}\n")
+    connected("codex")
+    assert tomllib.loads(file.read_text())["thread_unload_delay_secs"] == mine
+    file.write_text(file.read_text() + "\n[features]\nundo = true\n")
+    connected("codex")
+    disconnected()
+    assert tomllib.loads(file.read_text()) == {"thread_unload_delay_secs": mine, "features": {"undo": True}}
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_a_codex_in_the_background_is_to_be_restarted(
+    machine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, listens: bool
+) -> None:
+    folder = machine / ".codex" / "app-server-control"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("app-server-control.sock")
+        if listens:
+            server.listen()
+        monkeypatch.setenv("CODEX_HOME", "..")  # a path of any length: the system takes 108 bytes
+        assert connected("codex") == 0
+    assert ("Restart it: codex app-server daemon restart" in capsys.readouterr().out) == listens

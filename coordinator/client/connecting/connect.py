@@ -244,6 +244,8 @@ def _given(url: str, key_file: str | None) -> str:
 def _tell(agent: Agent, call: Call, place: UserHome) -> None:
     sys.stdout.write(f"\n{agent.title}: connected. {agent.afterwards}\n")
     notes = plans.notes_of(agent, call, place)
+    if command := plans.restart_command(agent, place):
+        notes.append(f"{agent.title} runs in the background with its old settings. Restart it: {command}")
     if agent.from_projects:
         notes.append(agent.from_projects)
     for note in notes:

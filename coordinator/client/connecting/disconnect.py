@@ -71,7 +71,8 @@ def _entries(path: str, kept: EditedFile, known: Settings | None) -> list[Entry]
         and agent.mcp_file
         and os.path.basename(path) == os.path.basename(agent.mcp_file)
     ):
-        return [*([agent.telemetry(call)] if agent.telemetry else []), agent.mcp(call)]
+        telemetry = [agent.telemetry(call)] if agent.telemetry else []
+        return [*telemetry, *([agent.toml_value] if agent.toml_value else []), agent.mcp(call)]
     if agent.wanted is not None and agent.file and path.endswith(os.sep + agent.file):
         return [agent.wanted(call)]
     return []

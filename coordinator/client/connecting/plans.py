@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import socket
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -18,10 +19,10 @@ from coordinator.client.connecting.lines import FormerLines
 from coordinator.client.connecting.merging import Wanted
 from coordinator.client.connecting.programs import TAKEN, Agent, Call
 from coordinator.client.connecting.record import EditedFile
-from coordinator.client.connecting.toml_tables import TomlTable
+from coordinator.client.connecting.toml_tables import TomlTable, TomlValue
 from coordinator.client.connecting.yaml_entries import YamlEntry
 
-Entry = Wanted | FormerLines | TomlTable | YamlEntry
+Entry = Wanted | FormerLines | TomlTable | TomlValue | YamlEntry
 OWNERS = 0o700
 _KEY = re.compile(r"sbx_[A-Za-z0-9_-]{6,}")
 
@@ -170,7 +171,7 @@ def _with_servers(
         if agent.telemetry:
             sends = not why_no_telemetry(agent, call, place, former)
             entries.append((agent.telemetry(call), agent.telemetry(former), sends))
-        return _with_entries(path, [*entries, (wanted, was, call.gateway)], kept)
+        return _with_entries(path, [*entries, (wanted, was, call.gateway)], kept, agent.toml_value)
     if isinstance(wanted, YamlEntry):
         assert isinstance(was, YamlEntry)
         return _with_entries(path, [(wanted, was, call.gateway)], kept)
@@ -184,10 +185,12 @@ def _with_entries(
     path: str,
     entries: Sequence[tuple[TomlTable | YamlEntry, TomlTable | YamlEntry, bool]],
     kept: Mapping[str, EditedFile],
+    value: TomlValue | None = None,
 ) -> list[Change]:
     """Return the change of a file that is to hold these tables or entries, or, where one is not wanted, to lose it.
 
-    Each comes with what it was formerly, and whether it is wanted. A file that the agent cannot read is left alone.
+    Each comes with what it was formerly, and whether it is wanted. `value` is to stand there in any case. A file that
+    the agent cannot read is left alone.
     """
     found, before = files.read(path), kept.get(path)
     if any(isinstance(wanted, TomlTable) for wanted, _, _ in entries) and not toml_tables.is_toml(found.text):
@@ -203,6 +206,12 @@ def _with_entries(
             elif not _is_taken(after, was):
                 after = put_in(take_out(after, was), wanted)
             base = without
+        if value is not None:
+            # Where we never wrote, the same value is the person's own.
+            is_theirs = before is None and base == found.text
+            is_theirs = is_theirs or (before is not None and has_value(before, value))
+            base = base if is_theirs else toml_tables.take_out_value(base, value)
+            after = toml_tables.put_in_value(after, value)
     except Unreadable as problem:
         if isinstance(entries[0][0], YamlEntry):
             return []
@@ -215,6 +224,11 @@ def _with_entries(
         original = base.encode() if found.content is not None else None
     secret = "".join(one.secret for one, _, wants in entries if isinstance(one, TomlTable) and wants)
     return [Change(entries[0][0].agent, found, after.encode(), original, secret)]
+
+
+def has_value(before: EditedFile, value: TomlValue) -> bool:
+    """Say whether the value was set, to whatever, before we changed the file."""
+    return toml_tables.has_value(_text(before.original), value)
 
 
 def put_in(text: str, wanted: TomlTable | YamlEntry) -> str:
@@ -300,6 +314,23 @@ def notes_of(agent: Agent, call: Call, place: UserHome) -> list[str]:
     return notes
 
 
+def restart_command(agent: Agent, place: UserHome) -> str:
+    """Return the command that restarts the agent's background server; "" where none runs."""
+    if agent.background is None:
+        return ""
+    name, command = agent.background
+    path = os.path.join(agent.folder(place.home, place.environment), name)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return ""
+        except OSError:  # the path is too long for an address, or it is busy
+            return command if os.path.exists(path) else ""
+    return command
+
+
 def _parents(folder: str) -> list[str]:
     """Return the folder and those that it lies in; agents look for a project's settings in some of them."""
     folders = [folder] if folder else []
@@ -356,6 +387,8 @@ def to_disconnect(path: str, kept: EditedFile, wanted: Sequence[Entry]) -> tuple
 def _without(text: str, wanted: Entry, kept: EditedFile) -> str:
     if isinstance(wanted, TomlTable | YamlEntry):
         return take_out(text, wanted)
+    if isinstance(wanted, TomlValue):
+        return text if has_value(kept, wanted) else toml_tables.take_out_value(text, wanted)
     if isinstance(wanted, FormerLines):
         return lines.take_out(text, wanted)
     return merging.take_out(text, wanted, _text(kept.original))

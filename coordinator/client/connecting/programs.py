@@ -18,7 +18,7 @@ from typing import Any
 
 from coordinator.client.connecting.lines import FormerLines
 from coordinator.client.connecting.merging import Wanted
-from coordinator.client.connecting.toml_tables import TomlTable
+from coordinator.client.connecting.toml_tables import TomlTable, TomlValue
 from coordinator.client.connecting.yaml_entries import YamlEntry
 
 WAITING = 590  # seconds that a hook which holds a call may take; most agents' own limit is 600
@@ -28,6 +28,8 @@ HOOK_FAILED = (
     " Try again. If that does not help, run: signalbox connect --check"
 )
 
+# A Codex in the background ends a session when it unloads it, which it does long after /quit unless it is told.
+CODEX_UNLOADS_AFTER = 15  # seconds
 HOME = "~/"  # begins a file that lies beside the agent's folder, not in it
 MCP_SECONDS = 3600  # that a call of an MCP tool may take: a person may have to be asked
 TAKEN = "an MCP server called signalbox is set up there already, so the gateway was not added"
@@ -75,13 +77,14 @@ class Agent:
 
     `programs` on the PATH and folders in `signs` (`home` unless told otherwise) show that it is on this machine.
     `file` are the settings that are merged into, below that folder, where it has some; `wanted` says with what,
-    `telemetry` which table of the TOML file `mcp_file` sends its telemetry here, `former_lines` what older versions
-    wrote, `own` which files are ours alone, and `plugin` where the server's plugin file goes, which was made for
-    `plugin_of` (this agent, or the one that it is a fork of). `trial` makes the hooks of a session that begins and
-    ends, by its id and folder. `afterwards` is what a person must do, `switches` are settings that turn hooks off:
-    (file, path, the value that does); `project_switches` are those of a project's own files, and `from_projects` says
-    what a project can do against the hooks, and what holds against that. `mcp` is how the agent is given the gateway,
-    in the file `mcp_file`.
+    `telemetry` which table of the TOML file `mcp_file` sends its telemetry here, `toml_value` which value that file
+    is to hold, too, `former_lines` what older versions wrote, `own` which files are ours alone, and `plugin` where the
+    server's plugin file goes, which was made for `plugin_of` (this agent, or the one that it is a fork of).
+    `background` is where a server of its own listens in the background, and the command that restarts it. `trial`
+    makes the hooks of a session that begins and ends, by its id and folder. `afterwards` is what a person must do,
+    `switches` are settings that turn hooks off: (file, path, the value that does); `project_switches` are those of a
+    project's own files, and `from_projects` says what a project can do against the hooks, and what holds against that.
+    `mcp` is how the agent is given the gateway, in the file `mcp_file`.
     """
 
     name: str
@@ -94,6 +97,8 @@ class Agent:
     file: str | None = None
     wanted: Callable[[Call], Wanted] | None = None
     telemetry: Callable[[Call], TomlTable] | None = None
+    toml_value: TomlValue | None = None
+    background: tuple[str, str] | None = None
     former_lines: tuple[FormerLines, ...] = ()
     own: Callable[[Call], list[OwnFile]] = lambda _call: []
     switches: tuple[tuple[str, tuple[str, ...], Any], ...] = ()
@@ -574,6 +579,8 @@ CONNECTABLE_AGENTS: dict[str, Agent] = {
             file="hooks.json",
             wanted=_codex,
             telemetry=_codex_telemetry,
+            toml_value=TomlValue("codex", "thread_unload_delay_secs", CODEX_UNLOADS_AFTER),
+            background=("app-server-control/app-server-control.sock", "codex app-server daemon restart"),
             mcp=_codex_mcp,
             mcp_file="config.toml",
             afterwards="Start Codex, enter /hooks and trust the new hooks: until then Codex skips them.",

@@ -34,6 +34,15 @@ Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class TomlValue:
+    """A value that a TOML file is to hold before its first table, unless somebody has set another one there."""
+
+    agent: str
+    name: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
 class TomlTable:
     """A table that a TOML file is to hold.
 
@@ -88,6 +97,40 @@ def take_out(text: str, wanted: TomlTable) -> str:
     after = mark + _without_cuts(document.as_string())
     _forget(known, wanted.path, others)
     return _verified(after, known)
+
+
+def put_in_value(text: str, wanted: TomlValue) -> str:
+    """Return the settings with our value; the same text where one is set. Raises Unreadable."""
+    known = _loaded(text)
+    if wanted.name in known:
+        return text
+    document, mark = _parsed(text)
+    from tomlkit.items import AoT, Table, Whitespace  # noqa: PLC0415 - loaded with the document
+
+    at = 0
+    for place, (key, item) in enumerate(document.body):
+        if isinstance(item, AoT) or (isinstance(item, Table) and not (key and key.is_dotted())):
+            break
+        at = place + 1 if key is not None else at
+    glue = _line_end(text) if at == len(document.body) and text and not text.endswith("\n") else ""
+    document.body.insert(at, (None, Whitespace(f"{glue}{wanted.name} = {wanted.value}{_line_end(text)}")))
+    return _verified(mark + document.as_string(), known | {wanted.name: wanted.value})
+
+
+def take_out_value(text: str, wanted: TomlValue) -> str:
+    """Return the settings without our value; another one stays. Raises Unreadable."""
+    known = _loaded(text)
+    if known.get(wanted.name) != wanted.value:
+        return text
+    document, mark = _parsed(text)
+    _remove(document, (wanted.name,), None)
+    del known[wanted.name]
+    return _verified(mark + document.as_string(), known)
+
+
+def has_value(text: str, wanted: TomlValue) -> bool:
+    """Say whether the value is set there, to whatever. False where the text is no TOML."""
+    return is_toml(text) and wanted.name in _loaded(text)
 
 
 def without_marks(text: str) -> str:
