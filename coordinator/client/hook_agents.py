@@ -150,6 +150,18 @@ def _goose(words: str) -> dict[str, Any]:
     return {"decision": "block", "reason": words}
 
 
+def _by_plugin(name: str, title: str) -> Agent:
+    return Agent(
+        name,
+        600,  # our plugin's own limit: OpenCode and its forks have none
+        {
+            "tool.execute.before": Forms(_opencode(WORDS), _opencode(_cannot_ask(title))),
+            "permission.asked": Forms(_opencode(WORDS), None),
+        },
+        session_ends=("dispose", "session.deleted"),
+    )
+
+
 HOOK_AGENTS = {
     agent.name: agent
     for agent in (
@@ -191,15 +203,8 @@ HOOK_AGENTS = {
                 ("id", "timestamp", "type", "content", "thoughts", "model"),
             ),
         ),
-        Agent(
-            "opencode",
-            600,  # our plugin's own limit: OpenCode has none
-            {
-                "tool.execute.before": Forms(_opencode(WORDS), _opencode(_cannot_ask("OpenCode"))),
-                "permission.asked": Forms(_opencode(WORDS), None),
-            },
-            session_ends=("dispose", "session.deleted"),
-        ),
+        _by_plugin("opencode", "OpenCode"),
+        _by_plugin("kilo", "Kilo"),
         Agent("qwen-code", 60, {"PreToolUse": Forms(_pre_tool("deny"), _pre_tool("ask"))}),
         Agent("copilot", 30, {"PreToolUse": Forms(_copilot("deny"), _copilot("ask"))}),
         Agent(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, TypeGuard
 
 from coordinator.dialects import hooks
@@ -25,7 +26,6 @@ from coordinator.sessions.reports import MODEL_REQUEST, TURN_END
 SOURCE = "opencode"
 BEFORE, ASKED = "tool.execute.before", "permission.asked"
 CALLS = frozenset({BEFORE, ASKED})
-CANNOT_ASK = hooks.cannot_ask("OpenCode")
 # What tool calls are about, by tool: the text that a rule's pattern looks at.
 SUBJECTS = {
     "bash": "command",
@@ -95,8 +95,8 @@ def _subject(tool: str, tool_input: Any) -> str:
 # --- events -----------------------------------------------------------------------------------------------
 
 
-def _events_of(hook: Hook, session_id: str) -> list[DedupedEvent]:
-    build = HookEvents(hook, session_id, SOURCE)
+def _events_of(hook: Hook, session_id: str, *, source: str) -> list[DedupedEvent]:
+    build = HookEvents(hook, session_id, source)
     meaning = _MEANINGS.get(hook.name)
     if meaning is None:
         return [] if hook.name in QUIET else [build.milestone()]
@@ -245,11 +245,11 @@ def _complete(hook: Hook, call: AskedCall) -> AskedCall:
     return replace(call, target=None if shown else call.about, details={"cwd": hook.folder})
 
 
-def _say(name: str, decision: str, words: str, added: Mapping[str, Any]) -> Reply | None:
+def _say(name: str, decision: str, words: str, added: Mapping[str, Any], *, cannot_ask: str) -> Reply | None:
     if decision == ASK and name == ASKED:
         return None
     if decision in {ASK, DENY}:
-        why = f"{words} {CANNOT_ASK}" if decision == ASK else words
+        why = f"{words} {cannot_ask}" if decision == ASK else words
         return Reply({"decision": DENY, "reason": why}, why)
     answer: Answer = {"decision": decision}
     if name == BEFORE and "updated_input" in added:
@@ -266,23 +266,28 @@ def _knows_notes(hook: Hook) -> bool:
     return hook.fields.get("takes_notes") is True
 
 
-DIALECT = Dialect(
-    name=SOURCE,
-    can_ask=False,
-    calls=CALLS,
-    prompts=frozenset({ASKED}),
-    edits=frozenset({BEFORE}),
-    beginnings=frozenset({"session.created", "chat.message"}),
-    turn_ends=frozenset({"session.idle", "dispose", "chat.message"}),
-    read=_read,
-    events_of=_events_of,
-    subject=_subject,
-    call_in=_call_in,
-    say=_say,
-    complete=_complete,
-    tools=tuple(SUBJECTS),
-    mcp_name="{server}_{tool}",
-    notes=frozenset({BEFORE}),
-    knows_notes=_knows_notes,
-    add_note=_add_note,
-)
+def dialect_of(name: str, title: str) -> Dialect:
+    """Return the dialect of OpenCode, or of a fork of it that loads the same plugin."""
+    return Dialect(
+        name=name,
+        can_ask=False,
+        calls=CALLS,
+        prompts=frozenset({ASKED}),
+        edits=frozenset({BEFORE}),
+        beginnings=frozenset({"session.created", "chat.message"}),
+        turn_ends=frozenset({"session.idle", "dispose", "chat.message"}),
+        read=_read,
+        events_of=partial(_events_of, source=name),
+        subject=_subject,
+        call_in=_call_in,
+        say=partial(_say, cannot_ask=hooks.cannot_ask(title)),
+        complete=_complete,
+        tools=tuple(SUBJECTS),
+        mcp_name="{server}_{tool}",
+        notes=frozenset({BEFORE}),
+        knows_notes=_knows_notes,
+        add_note=_add_note,
+    )
+
+
+DIALECT = dialect_of(SOURCE, "OpenCode")

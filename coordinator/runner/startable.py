@@ -112,6 +112,17 @@ KNOWN = (
         login="qwen",
     ),
     Known(
+        "kilo",
+        "Kilo",
+        ("kilo",),
+        "npm install -g @kilocode/cli",
+        ("acp",),
+        passes=("KILO_*", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
+        asks=("code", "plan"),
+        store="kilo/kilo.db",
+        login="kilo auth login",
+    ),
+    Known(
         "goose",
         "Goose",
         ("goose",),

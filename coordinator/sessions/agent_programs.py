@@ -24,6 +24,7 @@ AGENT_TITLES = {
     "opencode": "OpenCode",
     "copilot": "GitHub Copilot CLI",
     "qwen-code": "Qwen Code",
+    "kilo": "Kilo",
     "cursor": "Cursor",
     "goose": "Goose",
 }

@@ -137,6 +137,15 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
         "fails closed": _CLOSED,
         "waits for days": _AGAIN,
     },
+    "kilo": {
+        "reports": _REAL,
+        "messages": _REAL,
+        "tokens": _REAL,
+        "holds": _REAL,
+        "edits the call": _REAL,
+        "fails closed": _CLOSED,
+        "waits for days": _AGAIN,
+    },
     "cursor": {
         "reports": _DOCUMENTED,
         "messages": _DOCUMENTED,

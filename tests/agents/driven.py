@@ -26,7 +26,7 @@ from tests.served import KEYS, ROOT, Served
 # What a runner calls the agents, how they are known to the tests of headless runs, and what they need on the PATH.
 AGENTS = {"claude": "claude-code", "codex": "codex", "gemini": "gemini", "opencode": "opencode"}
 ON_PATH = ("claude-agent-acp", "codex-acp", "codex", "gemini", "opencode")
-MORE_AGENTS = {"copilot": "copilot", "qwen": "qwen-code"}  # driven by themselves
+MORE_AGENTS = {"copilot": "copilot", "qwen": "qwen-code", "kilo": "kilo"}  # driven by themselves
 HEADLESS_OF = {agent: (HEADLESS | MORE_HEADLESS)[known] for agent, known in (AGENTS | MORE_AGENTS).items()}
 WITHIN = 120.0  # seconds; on a busy machine OpenCode takes one minute to begin
 DONE = {"completed", "failed", "stopped"}
@@ -62,15 +62,18 @@ class Machine:
         for words in (("init", "-q"), (*who, "commit", "-q", "--allow-empty", "-m", "First")):
             subprocess.run(["git", *words], cwd=project, check=True, capture_output=True)
         self.environ |= HEADLESS_OF[agent].settings(self.home, project, script.address)
+
+        def asking(text: str) -> str:
+            return json.dumps(json.loads(text) | {"permission": {"bash": "ask", "edit": "ask"}})
+
         change: dict[str, Callable[[str], str]] = {
             ".claude/settings.json": lambda _: "{}",  # nothing is allowed by itself
             ".codex/config.toml": lambda text: re.sub(r"(approval_policy|sandbox_mode) = .*\n", "", text),
             ".gemini/settings.json": lambda text: json.dumps(
                 json.loads(text) | {"model": {"name": "scripted"}}
             ),
-            ".config/opencode/opencode.json": lambda text: json.dumps(
-                json.loads(text) | {"permission": {"bash": "ask", "edit": "ask"}}
-            ),
+            ".config/opencode/opencode.json": asking,
+            ".config/kilo/kilo.json": asking,
         }
         for name, changed in change.items():
             file = self.home / name

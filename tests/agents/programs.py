@@ -64,6 +64,9 @@ PACKAGES = {
         22,
         options=("--omit=optional",),  # pictures, clipboard, microphone
     ),
+    "kilo": Package(
+        f"@kilocode/cli-linux-{'arm64' if ARM else 'x64-baseline'}", "7.7.9", "@kilocode/cli-linux-*/bin/kilo"
+    ),
     # They speak the Agent Client Protocol for the first two.
     "claude-agent-acp": Package(
         "@agentclientprotocol/claude-agent-acp",

@@ -86,6 +86,31 @@ def _opencode(home: Path, _work: Path, address: str) -> dict[str, str]:
     }
 
 
+def _kilo(home: Path, _work: Path, address: str) -> dict[str, str]:
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "scripted",
+        "options": {"baseURL": f"{address}/v1", "apiKey": KEY_OF_A_MODEL},
+        "models": {"scripted": {"name": "scripted"}},
+    }
+    settings = {"model": "scripted/scripted", "autoupdate": False, "provider": {"scripted": provider}}
+    _write(home / ".config" / "kilo" / "kilo.json", json.dumps(settings, indent=2))
+    _write(home / "models.json", "{}")
+    away = "http://127.0.0.1:9"  # its makers' services
+    return {
+        "KILO_MODELS_PATH": str(home / "models.json"),
+        **dict.fromkeys((f"KILO_DISABLE_{what}" for what in _KILO_NEEDS_NO), "1"),
+        **dict.fromkeys(("http_proxy", "https_proxy"), away),
+        "no_proxy": "127.0.0.1",
+    }
+
+
+_KILO_NEEDS_NO = (
+    "AUTOUPDATE", "CODEBASE_INDEXING", "DEFAULT_PLUGINS", "LSP_DOWNLOAD", "MODELS_FETCH", "PRESENCE", "SESSION_INGEST",
+    "SHARE",
+)  # fmt: skip
+
+
 def _claude(home: Path, _work: Path, address: str) -> dict[str, str]:
     _write(
         home / ".claude" / "settings.json",
@@ -188,6 +213,7 @@ MORE_AGENTS = {
             "Bash",
             (".copilot/hooks/signalbox.json",),
         ),
+        Program("kilo", ("run", PROMPT), _kilo, "bash", (".config/kilo/plugins/signalbox.js",)),
         Program("qwen-code", (PROMPT, "--yolo"), _qwen_code, "run_shell_command", (".qwen/settings.json",)),
     )
 }

@@ -15,7 +15,6 @@ from tests.served import Served
 
 pytestmark = [pytest.mark.served, pytest.mark.real_agent]
 REASON = "Not on a Friday."
-PROGRAMS = {"copilot": "copilot", "qwen": "qwen"}  # what they are called on a PATH
 
 
 @pytest.fixture(params=MORE_AGENTS)
@@ -23,7 +22,7 @@ def machine(request: pytest.FixtureRequest, served: Served, tmp_path: Path) -> I
     agent = request.param
     programs.needed(MORE_AGENTS[agent])
     hold(served)
-    one = Machine(served, tmp_path, (agent,), {PROGRAMS[agent]: MORE_AGENTS[agent]})
+    one = Machine(served, tmp_path, (agent,), {agent: MORE_AGENTS[agent]})
     one.start()
     yield one
     one.close()

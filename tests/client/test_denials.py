@@ -45,7 +45,7 @@ def test_a_denial_and_a_question_read_the_same(agent: str, event: str) -> None:
 
 def recorded(agent: str) -> list[dict[str, Any]]:
     """Return the hooks of an agent that the tests have, as they came."""
-    if agent == "opencode":  # recorded as its plugin was handed them
+    if agent in {"opencode", "kilo"}:  # recorded as its plugin was handed them
         return opencode.posted()
     files = sorted(Path(ROOT, "tests/data", agent.replace("-", "_")).glob("*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_text().splitlines() if line.strip()]

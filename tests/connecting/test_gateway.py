@@ -30,6 +30,11 @@ PLACES: dict[str, tuple[str, tuple[str, str], dict[str, Any]]] = {
         ("mcp", "signalbox"),
         {"type": "local", "command": [PROGRAM, "mcp"], "enabled": True},
     ),
+    "kilo": (
+        ".config/kilo/kilo.json",
+        ("mcp", "signalbox"),
+        {"type": "local", "command": [PROGRAM, "mcp"], "enabled": True},
+    ),
     "copilot": (
         ".copilot/mcp-config.json",
         ("mcpServers", "signalbox"),

@@ -28,6 +28,7 @@ PAYLOADS: dict[str, list[dict[str, Any]]] = {
     "codex": _one_of_each("codex"),
     "gemini": _one_of_each("gemini"),
     "opencode": opencode.one_of_each(),
+    "kilo": opencode.one_of_each(),
     "qwen-code": _one_of_each("qwen_code"),
     "copilot": _one_of_each("copilot"),
     **{agent: recorded(agent, "documented.jsonl") for agent in ("cursor", "goose")},

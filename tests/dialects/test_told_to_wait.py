@@ -19,6 +19,9 @@ AGENTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "codex": ("Bash", "PreToolUse", {}),
     "gemini": ("run_shell_command", "BeforeTool", {"decision": "allow"}),
     "opencode": ("bash", "tool.execute.before", {"decision": "allow"}),
+    "kilo": ("bash", "tool.execute.before", {"decision": "allow"}),
+    "copilot": ("Bash", "PreToolUse", {"permissionDecision": "allow"}),
+    "qwen-code": ("run_shell_command", "PreToolUse", {}),
     **{name: (SHELLS[name], HELD[name][0], HELD[name][1]) for name in HELD},
 }
 

@@ -1,8 +1,8 @@
 """The agents that can be connected: how each is found, what its settings must hold, and what people then must do. Pure.
 
-Codex 0.169.0, Gemini CLI 0.61.0, OpenCode 1.18.33, Claude Code 2.1.197, GitHub Copilot CLI 1.0.102 and Qwen Code
-0.24.4 were run. What stands here of Cursor (cursor.com, hooks) and Goose (its repository, guides/hooks) was only read,
-in November 2026.
+Codex 0.169.0, Gemini CLI 0.61.0, OpenCode 1.18.33, Claude Code 2.1.197, GitHub Copilot CLI 1.0.102, Qwen Code 0.24.4
+and Kilo 7.7.9 were run. What stands here of Cursor (cursor.com, hooks) and Goose (its repository, guides/hooks) was
+only read, in November 2026.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coordinator.client.connecting.lines import FormerLines
@@ -340,6 +340,10 @@ def _codex_mcp(call: Call) -> TomlTable:
 def _opencode_mcp(call: Call) -> Wanted:
     server = {"type": "local", "command": [*call.program, "mcp"], "enabled": True}
     return _mcp("opencode", ("mcp", "signalbox"), server, call)
+
+
+def _kilo_mcp(call: Call) -> Wanted:
+    return replace(_opencode_mcp(call), agent="kilo")
 
 
 def _copilot_mcp(call: Call) -> Wanted:
@@ -673,6 +677,22 @@ CONNECTABLE_AGENTS: dict[str, Agent] = {
                 "A project's .qwen/settings.json can switch all hooks off (disableAllHooks). The options --bare and"
                 " --safe-mode switch them off, too."
             ),
+        ),
+        Agent(
+            name="kilo",
+            trial=_trial("session_id", "hook_event_name", "session.created", "session.deleted"),
+            title="Kilo",
+            programs=("kilo",),
+            home=".config/kilo",
+            variable="KILO_CONFIG_DIR",
+            plugin="plugins/signalbox.js",
+            mcp=_kilo_mcp,
+            mcp_file="kilo.json",
+            from_projects=(
+                "A project's plugins (.kilo/plugins, .kilocode/plugins) run in the same process and can undo ours."
+                " Nothing holds against that: start Kilo only in projects that you trust."
+            ),
+            afterwards=_RESTART.format("Kilo"),
         ),
         Agent(
             name="cursor",

@@ -14,11 +14,11 @@ from coordinator.lib.private_files import name_of
 # What agents leave in the home of the user they run as.
 TRACES = (
     ".claude", ".claude.json", ".codex", ".gemini", ".cursor", ".copilot", ".qwen", ".openhands", ".continue",
-    ".aider.conf.yml", ".config/opencode", ".config/goose", ".config/github-copilot",
+    ".aider.conf.yml", ".config/opencode", ".config/kilo", ".config/goose", ".config/github-copilot",
 )  # fmt: skip
 # The names of their processes.
 AGENT_PROCESSES = frozenset(
-    {"claude", "codex", "gemini", "opencode", "goose", "aider", "cursor-agent", "copilot", "qwen"}
+    {"claude", "codex", "gemini", "opencode", "goose", "aider", "cursor-agent", "copilot", "qwen", "kilo"}
 )
 PROBLEM_KEPT_FOR = 300  # seconds
 REMEDY = (
