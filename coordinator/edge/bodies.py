@@ -185,6 +185,8 @@ def _opened(body: bytes, encoding: bytes, limit: BodyLimit, weigh: Weigh) -> tup
         if encoding not in {b"gzip", b"x-gzip"}:
             raise Unsupported("Send the body plain or with Content-Encoding: gzip.")
         body = gunzip(body, limit.unpacked)
+    if limit.values and json_bounds.has_more_values(body, limit.values):
+        raise TooLarge(f"The body holds more than {limit.values:,} fields and items.")
     return body, weigh(body, limit.becomes)
 
 

@@ -16,12 +16,14 @@ KIB, MIB = 1024, 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class BodyLimit:
     """What one body may be. `sent` and `unpacked` (without Content-Encoding) are in bytes, `seconds` are for it
-    to arrive whole, and `becomes` is the memory in bytes that it may take once decoded (lib.json_bounds)."""
+    to arrive whole, and `becomes` is the memory in bytes that it may take once decoded (lib.json_bounds). `values` is
+    how many fields and items a body may hold that is looked at as a whole: no other thread runs meanwhile. 0: any."""
 
     sent: int
     seconds: float
     unpacked: int = 0
     becomes: int = 0
+    values: int = 0
 
 
 # Before sign-in: a form with a name and a password, or a machine's small JSON, of which the door asks the key.
@@ -30,6 +32,8 @@ _FORM = BodyLimit(2 * MIB, 60)
 _JSON = BodyLimit(8 * MIB, 60, 8 * MIB, 64 * MIB)
 _UPLOAD = BodyLimit(settings.DATA_UPLOAD_MAX_MEMORY_SIZE, 300, settings.DATA_UPLOAD_MAX_MEMORY_SIZE, 96 * MIB)
 _EVENTS = BodyLimit(20 * MIB, 60, 20 * MIB, 96 * MIB)
+
+MOST_VALUES = 100_000  # at which one look at all of them takes some 50 ms
 
 KEY, PERSON = "key", "person"
 LIMITS: dict[str, dict[str, BodyLimit]] = {
@@ -42,8 +46,8 @@ LIMITS: dict[str, dict[str, BodyLimit]] = {
     "events": {KEY: _EVENTS},
     "hook": {KEY: _EVENTS},
     "telemetry": {KEY: _EVENTS},
-    "message": {KEY: BodyLimit(8 * MIB, 60, 8 * MIB, 64 * MIB)},
-    "question": {KEY: BodyLimit(2 * MIB, 30, 2 * MIB, 16 * MIB)},
+    "message": {KEY: BodyLimit(8 * MIB, 60, 8 * MIB, 64 * MIB, MOST_VALUES)},
+    "question": {KEY: BodyLimit(2 * MIB, 30, 2 * MIB, 16 * MIB, MOST_VALUES)},
 }
 
 # For each URL, the name of its limit in LIMITS. First the edge's, by their names in edge.app.ROUTES.

@@ -47,6 +47,19 @@ def _weight(outline: bytes, length: int) -> int:
     return 2 * length + CONTAINER * containers + ITEM * outline.count(b",")
 
 
+def has_more_values(raw: bytes, most: int) -> bool:
+    """Say whether `raw` separates more than so many values by commas. A pause after each text lets others run."""
+    if raw.count(b",") <= most:
+        return False
+    count, at = 0, 0
+    for text in _TEXT.finditer(raw):
+        count += raw.count(b",", at, text.start())
+        at = text.end()
+        if count > most:
+            return True
+    return count + raw.count(b",", at) > most
+
+
 def is_deeper(raw: bytes, most: int = DEEPEST) -> bool:
     """Say whether arrays and objects in `raw` nest more than `most` levels."""
     if raw.count(b"[") + raw.count(b"{") <= most:

@@ -18,7 +18,7 @@ from coordinator.actions.gateway_calls import Attempt, CallPlace
 from coordinator.client import mcp_methods
 from coordinator.client.mcp_methods import Use
 from coordinator.edge.auth import Admission, Authenticator
-from coordinator.edge.bodies import Bodies
+from coordinator.edge.bodies import SLOW_TO_DECODE, Bodies
 from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.gateway.calls import Calls, binding_of
 from coordinator.edge.gateway.exchange import Exchange, agent_of, is_impatience, named_session
@@ -141,7 +141,9 @@ class BesideDoor:
         admission, raw = await self._read(scope, receive)
         question = _decoded(raw, CallQuestion)
         with Disconnect(receive) as gone:
-            message = _message(question) if question.method == CALL else _other_message(question)
+            read = _message if question.method == CALL else _other_message
+            is_large = len(raw) >= SLOW_TO_DECODE
+            message = await self._bodies.decode(read, question) if is_large else read(question)
             x = await self._exchange(scope, admission, question.server, gone, message)
             x.named_session = question.session or x.named_session
             await self._require_beside(x)

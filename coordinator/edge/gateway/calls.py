@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from coordinator.actions import gateway_calls
 from coordinator.actions.gateway_calls import Attempt, CallPlace, Settled
+from coordinator.edge.bodies import SLOW_TO_DECODE
 from coordinator.edge.gateway.exchange import Exchange, param_mismatch
 from coordinator.edge.gateway.holding import Held, Holding
 from coordinator.edge.gateway.instant import Instant
@@ -169,8 +170,12 @@ class Calls:
         pair = x.agent_id, x.server.name
         policy = (await self._policies.of({pair}))[pair]
         verdict = policy.verdict(x.agent_id, x.server.name, "" if is_read else name, now)
-        judge = deciding.on_read if is_read else deciding.on_call
-        ruling = judge(rules, verdict, x.server, name, caller=x.caller, arguments=arguments)
+        judge = functools.partial(
+            deciding.on_read if is_read else deciding.on_call,
+            rules, verdict, x.server, name, caller=x.caller, arguments=arguments,
+        )  # fmt: skip
+        is_large = len(x.message.raw) >= SLOW_TO_DECODE
+        ruling = await self._threads.run(judge) if is_large else judge()
         if x.caller.session_id is not None:
             ruling = stricter(ruling, await self._rulings.by_budgets([x.agent_id], x.caller.session_id))
         return ruling, verdict
