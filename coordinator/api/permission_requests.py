@@ -5,7 +5,9 @@ Waiting for the verdict is a long poll of the edge (coordinator/edge/waits.py): 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from itertools import accumulate
 from typing import Annotated, Any
 
 from django.db.models import Q
@@ -31,6 +33,7 @@ from coordinator.policy.coverage import Requester
 router = Router(tags=["permission requests"])
 
 PAGE, LARGEST_PAGE = 100, 500
+PAGE_CHARACTERS = 4 * 1024 * 1024  # of what the requests of one page hold, after which a page ends early
 
 # PostgreSQL has no form for NUL in text.
 Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=r"^[^\x00]*$")]
@@ -167,18 +170,28 @@ class RequestsPage(Schema):
     summary="List permission requests",
 )
 def list_requests(request: HttpRequest, page: Query[RequestsPage]) -> dict[str, Any]:
-    """Newest first, everybody's. A pending request whose deadline has passed is shown as expired."""
+    """Newest first, everybody's. A pending request whose deadline has passed is shown as expired.
+
+    A page whose requests are large ends before `limit`.
+    """
     now = timezone.now()
-    found = PermissionRequest.objects.select_related("context").order_by("-created_at", "-id")
+    found = PermissionRequest.objects.order_by("-created_at", "-id")
     if page.status is not None:
         found = found.filter(status=page.status)
     if page.session_id is not None:
         found = found.filter(context__session_id=page.session_id)
     if page.cursor is not None:
         found = found.filter(_older_than(page.cursor))
-    rows = list(found[: page.limit + 1])
-    shown = {"requests": verdicts.answers(rows[: page.limit], now)}
-    return {**shown, "next_cursor": rows[page.limit - 1].request_id} if len(rows) > page.limit else shown
+    sizes = list(found.sizes()[: page.limit + 1])
+    fitting = _how_many_fit([size for _, size in sizes[: page.limit]])
+    rows = list(found.with_context().filter(pk__in=[pk for pk, _ in sizes[:fitting]]))
+    shown = {"requests": verdicts.answers(rows, now)}
+    return {**shown, "next_cursor": rows[-1].request_id} if rows and len(sizes) > fitting else shown
+
+
+def _how_many_fit(sizes: Sequence[int]) -> int:
+    """Return how many requests of these sizes a page holds: one at least."""
+    return max(1, sum(total <= PAGE_CHARACTERS for total in accumulate(sizes))) if sizes else 0
 
 
 def _older_than(request_id: str) -> Q:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.db import models
 from django.db.models import Case, ExpressionWrapper, F, Q, When
-from django.db.models.functions import Length
+from django.db.models.functions import Coalesce, Length
 
 from coordinator.models.fields import IsoTextField, JsonTextField
 
@@ -54,6 +54,12 @@ class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
                 listed_input=listed_input, is_edited=ExpressionWrapper(is_edited, models.BooleanField())
             )
         )
+
+    def sizes(self) -> models.QuerySet[PermissionRequest, tuple[int, int]]:
+        """Return the row ids, in their order, and how many characters each request holds in columns of any length."""
+        columns = ("justification", "target_resource", "metadata", "context__tool_input", "context__answer")
+        size = sum(Coalesce(Length(column), 0) for column in columns)
+        return self.annotate(size=size).values_list("pk", "size")
 
     def with_triage(self) -> PermissionRequestQuerySet:
         """Load each request together with its context and with whom it is assigned to."""

@@ -9,7 +9,9 @@ from django.test import Client
 from django.utils import timezone
 
 from coordinator.actions import approvals, keys
+from coordinator.api import permission_requests
 from coordinator.identity.actors import key, system
+from coordinator.models import fields
 from coordinator.policy.approvals import Subject
 from tests.unbound import accept_unbound_keys
 from tests.wire.test_defects import Api, send
@@ -79,6 +81,28 @@ def test_a_program_that_reads_lists_requests_page_by_page() -> None:
     assert len(listed(reader, "?status=pending")["requests"]) == 3
     assert listed(reader, "?status=approved") == {"requests": []}
     assert reader.get("/api/permission-requests?cursor=none").status_code == 400
+
+
+def test_a_page_of_large_requests_ends_early_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(permission_requests, "PAGE_CHARACTERS", 25_000)
+    decoded: list[int] = []
+    decode = fields.decoded
+    monkeypatch.setattr(fields, "decoded", lambda text: (decoded.append(len(text)), decode(text))[1])
+    made = []
+    for number, length in enumerate((10_000, 1_000, 60_000, 10_000)):
+        subject = Subject("p", "ToolCall", None, "write", {"text": "x" * length, "number": number})
+        wanted = approvals.NewRequest(subject=subject, justification="why")
+        made.append(approvals.request(wanted, by=key("asker"), now=timezone.now()).request.request_id)
+    reader, cursor, seen = client("read"), "", []
+    while True:
+        decoded.clear()
+        page = listed(reader, f"?limit=500{cursor}")
+        seen.append([one["request_id"] for one in page["requests"]])
+        assert sum(decoded) <= 70_000
+        if "next_cursor" not in page:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    assert seen == [[made[3]], [made[2]], [made[1], made[0]]]
 
 
 def test_agents_do_not_list_what_others_ask_for() -> None:
