@@ -119,10 +119,13 @@ def told_call(
             origins.claim(session_id, _taken(claimed, as_call), now)
         return AgentsCall(None, claimed, "") if is_ours else None
     given = canonical(without_secrets(arguments if isinstance(arguments, dict) else {}))
-    rows = _told(session_id, server_id, tool)
-    if claimed:  # it may have waited for a person, at its agent, for long
-        rows = rows.filter(context__tool_use_id=claimed)
+    if (
+        claimed
+    ):  # it may have waited for a person, at its agent, for long; and the agent may call the server otherwise
+        rows = _begun(session_id, Q(tool_name__endswith=f"_{names.name_in_calls(tool)}"))
+        rows = rows.exclude(context__source=BY_GATEWAY).filter(context__tool_use_id=claimed)
     else:
+        rows = _told(session_id, server_id, tool)
         rows = rows.filter(context__instant_us__gte=instants.to_us(now - NEAR))
     found = rows.values_list("id", "context__tool_use_id", "tool_name", "tool_input")[:LIKELY]
     alike = [
@@ -136,11 +139,9 @@ def told_call(
     return None
 
 
-def told_before(
-    session_id: str, server_id: str, tool: str, *, as_call: str, now: datetime
-) -> AgentsCall | None:
+def told_before(session_id: str, tool: str, *, as_call: str, now: datetime) -> AgentsCall | None:
     """Return the call that was taken for our call of this id when that began; None where none was."""
-    begun = _beginnings(session_id, server_id, tool)
+    begun = _begun(session_id, Q(tool_name__endswith=f"_{names.name_in_calls(tool)}"))
     rows = begun.values_list("id", "context__tool_use_id", "tool_name")
     calls = [AgentsCall(event_id, call_id or "", name or "") for event_id, call_id, name in rows[:LIKELY]]
     told = {_taken(one.call_id, as_call): one for one in calls}
@@ -160,19 +161,19 @@ def _is_known(session_id: str, call_id: str) -> bool:
 
 def _told(session_id: str, server_id: str, tool: str) -> QuerySet[Event]:
     """Return the beginnings, newest first, that agents told of calls that may be of this tool."""
-    return _beginnings(session_id, server_id, tool).exclude(context__source=BY_GATEWAY)
-
-
-def _beginnings(session_id: str, server_id: str, tool: str) -> QuerySet[Event]:
-    """Return the beginnings, newest first, of calls that may be of this tool."""
     server, named = names.name_in_calls(server_id), names.name_in_calls(tool)
     # Each agent joins the names of server and tool in its own way; one server's own door may be called `signalbox`.
     may_be = Q(tool_name__contains=server, tool_name__endswith=f"_{named}")
     own_door = [
         f"{before}{names.GATEWAY}{by}{named}" for before in ("", "mcp_", names.PREFIX) for by in ("_", "__")
     ]
-    starts = Event.objects.filter(may_be | Q(tool_name__in=own_door))
-    starts = starts.filter(event_type="pre_tool", context__session_id=session_id)
+    meant = _begun(session_id, may_be | Q(tool_name__in=own_door))
+    return meant.exclude(context__source=BY_GATEWAY)
+
+
+def _begun(session_id: str, meant: Q) -> QuerySet[Event]:
+    """Return the beginnings, newest first, of a session's calls that have an id."""
+    starts = Event.objects.filter(meant, event_type="pre_tool", context__session_id=session_id)
     starts = starts.filter(context__tool_use_id__isnull=False)
     return starts.order_by("-context__instant_us", "-id")
 

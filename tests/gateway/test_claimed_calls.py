@@ -16,6 +16,7 @@ from coordinator.policy.gateway_requests import gateway_request_of
 from tests.gateway.agents import AGENT, KEY, OTHER_KEY, Wire, rule, text_of
 from tests.gateway.test_held_calls import InBackground, decide, pending
 from tests.gateway.test_told_twice import TOOL, told
+from tests.patience import until
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -38,8 +39,8 @@ class Hooks:
         body = {"session_id": self.session, "cwd": "/srv/shop", "hook_event_name": event} | fields
         assert self.http.post("/hooks/claude-code", json=body).status_code == 200
 
-    def begins(self, call_id: str, **given: Any) -> None:
-        self.report("PreToolUse", tool_name=TOOL, tool_input=given, tool_use_id=call_id)
+    def begins(self, call_id: str, tool: str = TOOL, **given: Any) -> None:
+        self.report("PreToolUse", tool_name=tool, tool_input=given, tool_use_id=call_id)
 
     def ends(self, call_id: str, **given: Any) -> None:
         fields = {"tool_response": "wrote it", "tool_use_id": call_id}
@@ -178,6 +179,21 @@ def test_a_claim_of_another_call_joins_nothing(
     assert [row[0] for row in rows if row[3] == "gateway" and row[2] != "toolu_1"].count("pre_tool") == 2
 
 
+def test_a_server_that_its_agent_calls_otherwise_is_named_in_the_row(
+    box: Served, sessions: tuple[Hooks, Hooks], client: Client
+) -> None:
+    first, _ = sessions
+    first.begins("toolu_1", "mcp__direct__write", path="/a")
+    first.begins("toolu_2", "mcp__direct__read", path="/a")
+    client.call_as(claude("toolu_1"), path="/a")
+    client.call_as(claude("toolu_2"), path="/a")
+    rows = places(box, 5)
+    assert next((row[0], row[2]) for row in rows if row[3] == "gateway") == ("post_tool", "toolu_1")
+    assert "toolu_2" not in [row[2] for row in rows if row[3] == "gateway"]
+    page = " ".join(box.sign_in("viewer").get(f"/ui/sessions/{first.row}/").text.split())
+    assert "Through the gateway as mcp__example__write" in page
+
+
 def test_of_equal_calls_the_claimed_one_is_joined(
     box: Served, sessions: tuple[Hooks, Hooks], client: Client
 ) -> None:
@@ -283,3 +299,16 @@ def test_whoever_calls_itself_the_gateway_has_its_target_shown() -> None:
     assert gateway_request_of(row) is not None
     row.target_resource += " and more"
     assert gateway_request_of(row) is None
+
+
+def test_what_a_client_did_before_its_session_was_reported_leaves_no_session_that_runs(box: Served) -> None:
+    """Gemini CLI and Claude Code list prompts and resources while they start."""
+    box.emptied("sessions", "events", "event_context", "event_origins")
+    client = Client(box)
+    client.initialize()
+    client.ask("prompts/list")
+    until(lambda: len(box.sql(OF_GATEWAY)) == 1)
+    agent = Hooks(box, SECOND)
+    client.call_as(codex(SECOND, "call_1"), path="/a")
+    until(lambda: [row[1] for row in box.sql(OF_GATEWAY)] == ["finished"])
+    assert {row[1] for row in places(box, 4) if row[2] == "call_1"} == {agent.row}

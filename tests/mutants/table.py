@@ -1248,8 +1248,8 @@ MUTANTS = (
     Mutant(
         "claims: another call's id",
         "coordinator/actions/gateway_timelines.py",
-        "        rows = rows.filter(context__tool_use_id=claimed)",
-        "        rows = rows.all()",
+        "rows.exclude(context__source=BY_GATEWAY).filter(context__tool_use_id=claimed)",
+        "rows.exclude(context__source=BY_GATEWAY)",
         ("tests/gateway/test_claimed_calls.py::test_of_equal_calls_the_claimed_one_is_joined",),
     ),
     Mutant(

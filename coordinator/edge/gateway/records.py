@@ -137,6 +137,7 @@ class Records:
             KNOWN_FOR, MOST_KNOWN
         )
         self._of_agents: set[str] = set()  # sessions in which agents tell of themselves
+        self._made: set[str] = set()  # clients' connections for which sessions were made, by `own` below
         self._writing: set[asyncio.Task[Any]] = set()
         self._gathered: dict[str, Gathered] = {}
 
@@ -153,12 +154,23 @@ class Records:
             known = await self._writer.perform(find, deadline=time.monotonic() + 5.0)
             if known.is_agents or not claim.session:  # its hooks may make it any moment
                 self._known.put(place, known, now)
+            await self._end_made(own, known)
         if known.is_agents:
             if len(self._of_agents) >= MOST_KNOWN:
                 self._of_agents.clear()
             self._of_agents.add(known.session_id)
         x.takes_notes = known.is_certain
         return known.session_id
+
+    async def _end_made(self, own: str, known: TimelineSession) -> None:
+        """End the session that was made for a client's connection before its agent's own was there. Raises Busy."""
+        if not known.is_agents:
+            if len(self._made) >= MOST_KNOWN:
+                self._made.clear()
+            self._made.add(own)
+        elif own in self._made:
+            self._made.discard(own)
+            await self.perform(functools.partial(gateway_timelines.end_session, own, timezone.now()))
 
     def begin(self, x: Exchange, call_id: str, session_id: str, tool: str, arguments: Any) -> CallRecord:
         """Note that a call begins; it is written when it takes a moment, or ends."""
@@ -215,13 +227,13 @@ class Records:
 
     async def _told(self, record: CallRecord) -> AgentsCall | None:
         """Return the same call as its agent told it. Raises Busy."""
-        about = (record.session_id, record.server_id, record.tool)
         find: Callable[..., AgentsCall | None]
         if record.goes_on:
-            find = functools.partial(gateway_timelines.told_before, *about)
+            find = functools.partial(gateway_timelines.told_before, record.session_id, record.tool)
         elif record.session_id in self._of_agents:
             told_call = functools.partial(gateway_timelines.told_call, claimed=record.claimed)
-            find = functools.partial(told_call, *about, record.arguments)
+            about = (record.session_id, record.server_id, record.tool, record.arguments)
+            find = functools.partial(told_call, *about)
         else:
             return None
         return await self.perform(functools.partial(find, as_call=record.call_id, now=timezone.now()))

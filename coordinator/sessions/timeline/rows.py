@@ -103,6 +103,13 @@ class CallRow(Row):
         return half
 
     @property
+    def passed_as(self) -> str:
+        """Return as which tool the gateway knows the call, where its agent's settings give the server another name."""
+        if self.passed is None or self.passed.tool_name in {None, self.either.tool_name}:
+            return ""
+        return f" as {self.passed.tool_name}"
+
+    @property
     def state(self) -> CallState:
         if self.end is None and self.refused:
             return "refused"
