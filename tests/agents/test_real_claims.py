@@ -41,7 +41,7 @@ def box(served: Served, example: Example) -> Served:
 
 @pytest.mark.parametrize(
     ("agent", "program"),
-    [("claude-code", "claude-code"), ("claude-code", "claude-code-newest"), ("codex", "codex")],
+    [("claude-code", "claude-code"), ("claude-code", "claude-code-newest"), ("codex", "codex-newest")],
 )
 def test_a_call_is_one_row_of_the_session_that_makes_it(
     box: Served, example: Example, tmp_path: Path, agent: str, program: str
