@@ -25,7 +25,7 @@ from coordinator.runs.statuses import ACTIVE, in_sql
 from coordinator.secrets.masking import without_secrets
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.events import DedupedEvent, NewEvent
-from coordinator.sessions.reports import KnownSession, MessagePiece, SessionLocation
+from coordinator.sessions.reports import MODEL_REQUEST, KnownSession, MessagePiece, SessionLocation
 
 # Its session says nothing else for so long: the sender of a message that was not finished is taken for dead.
 UNFINISHED_FOR = timedelta(minutes=15)
@@ -222,6 +222,12 @@ def _missing(session: Session, where: SessionLocation) -> dict[str, str]:
         for name, value in reported.items()
         if value and not getattr(session, name)
     }
+
+
+def has_telemetry_tokens(session_id: str) -> bool:
+    """Say whether telemetry tells what the session's requests to the model took."""
+    told = EventContext.objects.filter(session_id=session_id, source="telemetry")
+    return told.filter(event__event_type=MODEL_REQUEST).exists()
 
 
 def take_up(session_id: str, now: datetime) -> None:

@@ -200,7 +200,7 @@ HOOK_AGENTS = {
                 ("AfterAgent", "SessionEnd"),
                 rb'"type":"gemini"',
                 rb'"type":"user","content":\[\{"text":',
-                ("id", "timestamp", "type", "content", "thoughts", "model"),
+                ("id", "timestamp", "type", "content", "thoughts", "model", "tokens"),
             ),
         ),
         _by_plugin("opencode", "OpenCode"),

@@ -1,7 +1,7 @@
-"""What an agent said, from lines of its transcript that came along with a hook (`client.transcript_lines`). Pure.
+"""What an agent said and took, from lines of its transcript that came along with a hook. Pure.
 
-They become the events that an import of the transcript would make, under the same origins. So what is told twice, by
-hooks, by lines that come again or by a later import, is written once.
+`client.transcript_lines` sends them. They become the events that an import of the transcript would make, under the same
+origins. So what is told twice, by hooks, by lines that come again or by a later import, is written once.
 """
 
 from __future__ import annotations
@@ -14,19 +14,27 @@ from coordinator.dialects.hooks import Hook
 from coordinator.importing.lines import LineReader, NotUnderstood
 from coordinator.lib import instants
 from coordinator.sessions.events import DedupedEvent
+from coordinator.sessions.reports import MODEL_REQUEST
 
 MOST_LINES = 2_000
 EventsOf = Callable[[Hook, str], list[DedupedEvent]]
 
 
-def completed(events_of: EventsOf, reader: Callable[[str], LineReader], source: str) -> EventsOf:
-    """Return a dialect's `events_of` that also makes events of the lines which come along; `reader` is of a session."""
+def completed(
+    events_of: EventsOf, reader: Callable[[str], LineReader], source: str, *, tells_tokens: bool
+) -> EventsOf:
+    """Return a dialect's `events_of` that also makes events of the lines which come along.
+
+    `reader` makes a reader for a session. With `tells_tokens` they tell what the agent's requests took, too.
+    """
+    kinds = {"message", MODEL_REQUEST} if tells_tokens else {"message"}
 
     def events_and_words(hook: Hook, session_id: str) -> list[DedupedEvent]:
         if FIELD not in hook.fields:
             return [*events_of(hook, session_id)]
         plain = replace(hook, fields={name: value for name, value in hook.fields.items() if name != FIELD})
-        words = [*_words(hook.fields[FIELD], hook.session, reader(hook.session))]
+        read = _read(hook.fields[FIELD], hook.session, reader(hook.session))
+        words = [event for event in read if event.event_type in kinds and event.role in {None, "assistant"}]
         for event in words:
             event.session_id, event.source = session_id, source
         return [*words, *events_of(plain, session_id)]
@@ -34,8 +42,8 @@ def completed(events_of: EventsOf, reader: Callable[[str], LineReader], source: 
     return events_and_words
 
 
-def _words(lines: object, session: str, reader: LineReader) -> Iterator[DedupedEvent]:
-    """Yield what the agent said in these lines; those that are not understood, or of another session, are left out."""
+def _read(lines: object, session: str, reader: LineReader) -> Iterator[DedupedEvent]:
+    """Yield the events of these lines; those that are not understood, or of another session, are left out."""
     for line in lines[:MOST_LINES] if isinstance(lines, list) else []:
         try:
             told = reader.read(line.encode()) if isinstance(line, str) else []
@@ -43,10 +51,6 @@ def _words(lines: object, session: str, reader: LineReader) -> Iterator[DedupedE
             continue
         for one in (one for record in told if record.session == session for one in record.events):
             event = one.event
-            if (
-                event.event_type == "message"
-                and event.role == "assistant"
-                and instants.parse(event.timestamp)
-            ):
+            if instants.parse(event.timestamp):
                 event.unless = (*event.unless, *one.also)
                 yield event

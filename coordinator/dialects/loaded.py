@@ -25,7 +25,9 @@ def _dialect(name: str) -> Dialect:
     reader = _READERS.get(name)
     if reader is None:
         return dialect
-    return replace(dialect, events_of=live_words.completed(dialect.events_of, reader, name))
+    tells_tokens = name == "gemini"  # Codex's come with its telemetry
+    events_of = live_words.completed(dialect.events_of, reader, name, tells_tokens=tells_tokens)
+    return replace(dialect, events_of=events_of)
 
 
 DIALECTS = {name: _dialect(name) for name in AGENT_TITLES}

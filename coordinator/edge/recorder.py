@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from coordinator.actions import reported_sessions as sessions
 from coordinator.actions import tool_calls
+from coordinator.client import transcript_lines
 from coordinator.dialects.contract import Dialect
 from coordinator.dialects.hooks import Hook
 from coordinator.edge.writer import (
@@ -36,8 +37,8 @@ from coordinator.errors import Busy, NotFound, QuotaReached, SignalboxError
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
 from coordinator.policy.tool_rules import NO_OPINION, Ruling
-from coordinator.sessions.events import NewEvent
-from coordinator.sessions.reports import KnownSession, SessionLocation, is_told_by_runner
+from coordinator.sessions.events import DedupedEvent, NewEvent
+from coordinator.sessions.reports import MODEL_REQUEST, KnownSession, SessionLocation, is_told_by_runner
 
 log = logging.getLogger(__name__)
 
@@ -190,7 +191,7 @@ class Recorder:
     def _depends(self, hook: Hook) -> bool:
         """Say whether what is written for the hook depends on what the database holds of its session."""
         pieces = self.dialect.pieces
-        if hook.name in self.dialect.beginnings:
+        if hook.name in self.dialect.beginnings or transcript_lines.FIELD in hook.fields:
             return True
         return pieces is not None and (hook.name in self.dialect.turn_ends or pieces.of(hook) is not None)
 
@@ -366,6 +367,8 @@ class Recorder:
         for event in filter(_lacks_its_call, events):
             ids = self.dialect.name, session_id, event.tool_name or "", event.tool_input
             event.tool_use_id = tool_calls.edited_call(*ids)
+        if any(map(_is_read_request, events)) and sessions.has_telemetry_tokens(session_id):
+            events = [event for event in events if not _is_read_request(event)]
         return [*unfinished, *events]
 
     def _plain_events(self, hook: Hook, session_id: str, ruling: Ruling) -> list[NewEvent]:
@@ -388,6 +391,11 @@ def _heard(hook: Hook, where: SessionLocation) -> KnownSession:
     """Return our session for the hook's, which speaks just now."""
     at = instants.parse(hook.at) or timezone.now()
     return sessions.active_session_for(hook.session, where, at)
+
+
+def _is_read_request(event: NewEvent) -> bool:
+    """Say whether it is a request to the model as a transcript tells it, which telemetry may have told, too."""
+    return isinstance(event, DedupedEvent) and event.late and event.event_type == MODEL_REQUEST
 
 
 def _lacks_its_call(event: NewEvent) -> bool:

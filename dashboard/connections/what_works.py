@@ -102,7 +102,7 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
         "messages": f"{_GEMINI}::{_ONE_SESSION}",
         "holds": f"{_GEMINI}::test_a_call_that_a_rule_wants_asked_waits_and_runs_when_approved",
         "edits the call": f"{_GEMINI}::test_a_call_runs_as_it_was_edited_and_is_one_row",
-        "tokens": ("when imported", _IMPORTED),
+        "tokens": "tests/agents/test_real_words.py::test_the_tokens_of_each_request_are_told_once",
         "fails closed": _CLOSED,
         "waits for days": _AGAIN,
         "imports": _IMPORTED,

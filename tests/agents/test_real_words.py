@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.agents import programs
+from tests.agents.scripted_models import USED
 from tests.patience import until
 from tests.served import Served
 
@@ -52,3 +53,14 @@ def test_texts_between_calls_are_told_once_each_in_their_place(
                 lambda name=name: len(said(served, name)) >= len(story), lambda name=name: said(served, name)
             )
             assert said(served, name) == story
+
+
+def test_the_tokens_of_each_request_are_told_once(served: Served, homes: Any, start: Any) -> None:
+    (run,) = start(homes(served, only="gemini"), "touch one").values()
+    run.ended()
+    told = (
+        "SELECT c.input_tokens, c.output_tokens FROM event_context c JOIN sessions s ON s.session_id = c.session_id"
+        " JOIN events e ON e.id = c.event_id WHERE s.executor_profile = 'gemini' AND e.event_type = 'model_request'"
+    )
+    until(lambda: len(served.sql(told)) >= 2, lambda: served.sql(told))
+    assert served.sql(told) == [(USED, USED)] * 2

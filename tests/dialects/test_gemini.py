@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from datetime import UTC, datetime
 from typing import Any
@@ -121,3 +122,34 @@ def test_a_rule_for_another_program_lets_its_calls_go(gemini: Gemini) -> None:
     assert gemini.post(gemini.recorded("BeforeTool", 2)) == {}
     rules(gemini.served, {"tool": "*", "verdict": "deny", "program": "gemini"})
     assert gemini.post(later(gemini.recorded("BeforeTool", 2), 1))["decision"] == "deny"
+
+
+def chat_line(number: int) -> str:
+    """Return a line of its chat, as the hook command sends it: what it said, and what the request took."""
+    tokens = {"input": 10, "output": 2, "cached": 4, "thoughts": 1}
+    said = {"type": "gemini", "content": f"Step {number}.", "tokens": tokens}
+    return json.dumps({"id": f"message-{number}", "timestamp": datetime.now(UTC).isoformat(), **said})
+
+
+def test_tokens_of_its_chat_are_told_once_and_not_beside_those_of_telemetry(gemini: Gemini) -> None:
+    ended = gemini.recorded("AfterAgent")
+    spent = "c.input_tokens, c.output_tokens, c.cache_read_tokens"
+    for lines in ([chat_line(1)], [chat_line(1), chat_line(2)]):
+        gemini.post(ended | {"signalbox_transcript": lines})
+    requests = [row for row in gemini.told(spent) if row[0] is not None]
+    assert requests == [(6, 3, 4)] * 2
+    gemini.served.sql("UPDATE event_context SET source = 'telemetry' WHERE input_tokens IS NOT NULL")
+    gemini.post(ended | {"signalbox_transcript": [chat_line(3)]})
+    assert [row for row in gemini.told(spent) if row[0] is not None] == requests
+    said = {text for (text,) in gemini.told("e.content") if text}
+    assert all(any(f"Step {number}." in text for text in said) for number in (1, 2, 3))
+
+
+def test_odd_lines_of_a_chat_leave_the_hook_as_it_is(gemini: Gemini) -> None:
+    ended = gemini.recorded("AfterAgent")
+    odd = [7, None, "{", "[]", "[" * 100_000, chat_line(1).replace("2026", "9999999"), {"a": [1]}]
+    for lines in (odd, "text", 7, {"a": 1}, None, [chat_line(1)] * 5_000):
+        assert gemini.post(ended | {"signalbox_transcript": lines}) == {}
+    kinds = [kind for (kind,) in gemini.told("e.event_type")]
+    assert kinds.count("turn_end") == 1
+    assert kinds.count("model_request") <= 2
