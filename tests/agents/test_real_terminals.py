@@ -117,14 +117,14 @@ def test_what_a_rule_holds_is_said_in_the_terminal(
     assert not home.ran("made")
 
 
-def sessions_with_calls(served: Served, agent: str) -> dict[str, str]:
-    """Return the agent's sessions that made calls, with their statuses."""
+def statuses_of_callers(served: Served, folder: Path) -> list[str]:
+    """Return the statuses of the sessions in a folder that made calls."""
     rows = served.sql(
-        "SELECT session_id, status FROM sessions WHERE executor_profile = ?"
+        "SELECT status FROM sessions WHERE project_dir = ?"
         " AND session_id IN (SELECT session_id FROM events WHERE event_type = 'post_tool')",
-        (agent,),
+        (str(folder),),
     )
-    return {str(session_id): str(status) for session_id, status in rows}
+    return [str(status) for (status,) in rows]
 
 
 def test_a_session_in_codexs_background_server_ends_after_quit(
@@ -132,7 +132,7 @@ def test_a_session_in_codexs_background_server_ends_after_quit(
 ) -> None:
     """The server keeps what a terminal has left, and would tell of the session's end long afterwards."""
     programs.needed("codex-newest")
-    earlier = sessions_with_calls(served, "codex").keys()
+    served.sql("DELETE FROM tool_rules")
     home = terminal_home(opened, "codex", tmp_path, "codex-newest")
     background = subprocess.Popen(
         [*home.command, "app-server", "--listen", "unix://"],
@@ -154,11 +154,10 @@ def test_a_session_in_codexs_background_server_ends_after_quit(
     terminal.type("2")
     terminal.type("\r")
     terminal.shows("Done.")
-    session_id = until(lambda: next(iter(sessions_with_calls(served, "codex").keys() - earlier), ""))
-    assert sessions_with_calls(served, "codex")[session_id] == "running"
+    until(lambda: statuses_of_callers(served, home.work) == ["running"])
     terminal.type("/quit")
     terminal.shows("/quit")
     terminal.type("\r")
     terminal.ends()
     assert background.poll() is None
-    until(lambda: sessions_with_calls(served, "codex")[session_id] == "finished")
+    until(lambda: statuses_of_callers(served, home.work) == ["finished"])
