@@ -5,17 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import transaction
 
-from coordinator.actions import audit
+from coordinator.actions import audit, key_quotas
 from coordinator.identity.actors import Actor
 from coordinator.lib import instants
+from coordinator.models import ApiKey, AuditLog
 from coordinator.policy.access import Verdict
 
 EVENT = "ACCESS_DENIED"
 EVENT_ASKED = "ACCESS_ASKED"
+OVER_QUOTA_EVERY = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,20 @@ def record(denials: Sequence[Denial], *, others: int = 0, now: datetime) -> None
                 metadata={"count": others},
                 now=now,
             )
+
+
+def is_one_of_many(event: str, by: Actor, now: datetime) -> bool:
+    """Say whether a denial need not be written: of a key that has reached its quota, one a minute is.
+
+    Nothing has run. What was allowed is always written: then it is all that is left of it.
+    """
+    if by.kind != "key" or not settings.KEY_BYTES_PER_DAY:
+        return False
+    numbers = ApiKey.objects.filter(name=by.name).values_list("pk", flat=True)
+    if not any(key_quotas.is_reached(f"key:{number}", now) for number in numbers):
+        return False
+    lately = AuditLog.objects.filter(timestamp__gt=now - OVER_QUOTA_EVERY, event_type=event)
+    return lately.filter(actor_id=str(by)).exists()
 
 
 def _record_one(denial: Denial, now: datetime) -> None:

@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
-from coordinator.actions import approvals, audit
+from coordinator.actions import approvals, audit, denials
 from coordinator.actions.approvals import NewRequest, rows
 from coordinator.actions.approvals.holding import held_for
 from coordinator.errors import Conflict, NotFound
@@ -47,6 +47,7 @@ RESULT_KEPT_FOR = timedelta(minutes=10)
 BESIDE_FOR = timedelta(days=1)  # in which the end of a call beside its agent must be told
 # Without asking again, after which who waits beside its agent counts as gone: a question is held for 25 seconds.
 BESIDE_ASKS_WITHIN = timedelta(minutes=2)
+DENIED = "TOOL_CALL_DENIED"
 CANCELLED_BY_CLIENT = "The client cancelled the call."
 LONGEST_RESULT = 4 * 1024 * 1024  # bytes that are kept
 STARTS_WITHIN = timedelta(seconds=75)  # for reaching its server, which may have to be started
@@ -809,8 +810,10 @@ def go_back(call_id: str, round_: int, *, now: datetime) -> None:
 
 def note_denial(binding: Binding, ruling: Ruling, place: CallPlace, *, now: datetime) -> None:
     """Write a call that policy denied into the audit log."""
+    if denials.is_one_of_many(DENIED, binding.by, now):
+        return
     audit.record(
-        "TOOL_CALL_DENIED",
+        DENIED,
         actor=binding.by,
         target=place.session_id,
         permission=binding.tool_name,

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from django.db.models import Q
 
-from coordinator.actions import approvals, audit
+from coordinator.actions import approvals, audit, denials
 from coordinator.actions.approvals import NewRequest
 from coordinator.actions.approvals.holding import ANSWERS_AGAIN, held_for
 from coordinator.errors import BadRequest, Conflict, Invalid, NotFound
@@ -446,8 +446,11 @@ def unmasked(answer: Settled, asked: AskedCall) -> Settled | None:
 
 def note_ruling(asked: AskedCall, ruling: Ruling, *, by: Actor, now: datetime) -> None:
     """Write into the audit log what policy answered without asking anybody."""
+    event = "TOOL_CALL_ALLOWED" if ruling.decision == "allow" else "TOOL_CALL_DENIED"
+    if ruling.decision != "allow" and denials.is_one_of_many(event, by, now):
+        return
     audit.record(
-        "TOOL_CALL_ALLOWED" if ruling.decision == "allow" else "TOOL_CALL_DENIED",
+        event,
         actor=by,
         target=asked.session_id,
         permission=asked.tool,

@@ -37,7 +37,7 @@ class Hooks:
 
     def report(self, event: str, **fields: Any) -> None:
         body = {"session_id": self.session, "cwd": "/srv/shop", "hook_event_name": event} | fields
-        assert self.http.post("/hooks/claude-code", json=body).status_code == 200
+        assert self.http.post("/hooks/claude-code?wait=60", json=body).status_code == 200
 
     def begins(self, call_id: str, tool: str = TOOL, **given: Any) -> None:
         self.report("PreToolUse", tool_name=tool, tool_input=given, tool_use_id=call_id)
@@ -312,3 +312,29 @@ def test_what_a_client_did_before_its_session_was_reported_leaves_no_session_tha
     client.call_as(codex(SECOND, "call_1"), path="/a")
     until(lambda: [row[1] for row in box.sql(OF_GATEWAY)] == ["finished"])
     assert {row[1] for row in places(box, 4) if row[2] == "call_1"} == {agent.row}
+
+
+def test_a_call_that_its_hook_and_the_gateway_ask_about_is_one_row(
+    box: Served, sessions: tuple[Hooks, Hooks], client: Client
+) -> None:
+    """The agent knows the server by its own name, so its hook cannot tell that the gateway asks, too."""
+    first, _ = sessions
+    direct = "mcp__example__write"
+    rule(box, direct, "ask")
+    first.begins("toolu_1", direct, path="/a")
+    asks = {"tool_name": direct, "tool_input": {"path": "/a"}}
+    hook = InBackground(lambda: first.report("PermissionRequest", **asks))
+    (of_hook,) = pending(box)
+    decide(box, of_hook)
+    hook.result()
+    call = InBackground(lambda: client.call_as(claude("toolu_1"), path="/a"))
+    (of_gateway,) = pending(box)
+    assert of_gateway != of_hook, "what its hook asked about is bound to neither the bytes nor the definition"
+    decide(box, of_gateway)
+    assert text_of(call.result()) == "wrote /a"
+    places(box, 2)
+    first.report("PostToolUse", tool_name=direct, tool_input={"path": "/a"}, tool_use_id="toolu_1")
+    assert len(places(box, 3)) == 3
+    assert calls_shown(box, first.row) == 1
+    events = box.sql("SELECT DISTINCT event_id FROM permission_context WHERE event_id IS NOT NULL")
+    assert len(events) == 1

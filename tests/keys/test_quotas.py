@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import key_quotas
+from coordinator.actions import key_quotas, tool_calls
 from coordinator.edge.writer import GroupWriter
 from coordinator.errors import QuotaReached, SignalboxError
+from coordinator.identity.actors import key
 from coordinator.lib import turns
-from coordinator.models import ApiKey, Event, KeyStorageDay, Session
+from coordinator.models import ApiKey, AuditLog, Event, KeyStorageDay, Session
 from coordinator.operations.doctor import Level, upkeep
+from coordinator.policy.tool_calls import AskedCall
+from coordinator.policy.tool_rules import ALLOW, DENY, Ruling
 from coordinator.sessions.events import NewEvent
 from tests.claude_code.double import Claude
 from tests.claude_code.test_deciding import rules
@@ -177,3 +180,30 @@ def test_a_budget_that_cannot_be_counted_any_more_asks_about_each_call(serve: Ca
     assert claude.before(claude.new_call("Bash", {"command": "ls"}))["permissionDecision"] == "deny"
     ((why,),) = served.sql("SELECT justification FROM permission_requests")
     assert "cannot be counted: the key has stored as much today as it may" in why
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("_limit")
+def test_a_key_over_its_limit_fills_no_audit_log_with_denials() -> None:
+    """What was allowed is written each time: nothing else tells of it any more."""
+    made = ApiKey.objects.create(name="loop", prefix="sbx_", key_hash="x", scopes=["agent"], created_at=NOON)
+    call = AskedCall("PreToolUse", "s1", "agent.one", 0, "Bash", {}, "", "claude-code")
+    denied, allowed = Ruling(DENY, "No.", "rule 1"), Ruling(ALLOW, "Yes.", "rule 2")
+
+    def written(event: str) -> int:
+        return AuditLog.objects.filter(event_type=event, actor_id="key:loop").count()
+
+    def note(at: datetime) -> None:
+        for ruling in (denied, allowed):
+            tool_calls.note_ruling(call, ruling, by=key("loop"), now=at)
+
+    for second in range(3):
+        note(NOON + timedelta(seconds=second))
+    assert written("TOOL_CALL_DENIED") == 3
+    KeyStorageDay.objects.create(key_id=made.pk, day=f"{NOON:%Y-%m-%d}", bytes=LIMIT)
+    for second in range(10, 200):
+        note(NOON + timedelta(seconds=second))
+    assert written("TOOL_CALL_DENIED") == 3 + 3
+    assert written("TOOL_CALL_ALLOWED") == 3 + 190
+    tool_calls.note_ruling(call, denied, by=key("another"), now=NOON + timedelta(seconds=200))
+    assert AuditLog.objects.filter(actor_id="key:another").count() == 1
