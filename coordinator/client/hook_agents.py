@@ -206,7 +206,17 @@ HOOK_AGENTS = {
         _by_plugin("opencode", "OpenCode"),
         _by_plugin("kilo", "Kilo"),
         Agent("qwen-code", 60, {"PreToolUse": Forms(_pre_tool("deny"), _pre_tool("ask"))}),
-        Agent("copilot", 30, {"PreToolUse": Forms(_copilot("deny"), _copilot("ask"))}),
+        Agent(
+            "copilot",
+            30,
+            {"PreToolUse": Forms(_copilot("deny"), _copilot("ask"))},
+            # Sub-agents' last words are told by their end.
+            words=TranscriptWords(
+                ("Stop",),
+                rb'\A\{"type":"assistant\.message"(?!.*"agentId":")',
+                written=rb'\A\{"type":"hook\.start".*"hookType":"agentStop"',
+            ),
+        ),
         Agent(
             "cursor",
             30,  # no length is documented

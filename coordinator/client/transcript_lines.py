@@ -7,10 +7,12 @@ by its origin, so that lines which come again, or are imported later, change not
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import stat
+import time
 
 TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 FIELD = "signalbox_transcript"  # of the hook's body: the lines, as texts
 LARGEST_TAIL = 4 << 20  # bytes at the end of a transcript that are looked through
+WRITTEN_WITHIN_SECONDS = 1.0  # seen with Copilot CLI: a tenth of that
+MOST_LINES_AFTER = 3  # lines of other hooks that run at the same time
 LARGEST_LINES = 384 << 10  # bytes of lines that go along, so that the hook can still be kept (`spool`)
 
 
@@ -26,18 +30,25 @@ class TranscriptWords:
     """How an agent's transcript is read: `hooks` end a turn, `line` finds lines with its words, `prompt` what began it.
 
     Without a line that matches `prompt` nothing goes along; None where each line stands for itself. Of a line's
-    document only `fields` go along; without any the line goes as it is.
+    document only `fields` go along; without any the line goes as it is. `written` finds the line that an agent which
+    writes behind its hooks puts at the end; it is waited for.
     """
 
-    __slots__ = ("fields", "hooks", "line", "prompt")
+    __slots__ = ("fields", "hooks", "line", "prompt", "written")
 
     def __init__(
-        self, hooks: tuple[str, ...], line: bytes, prompt: bytes | None = None, fields: tuple[str, ...] = ()
+        self,
+        hooks: tuple[str, ...],
+        line: bytes,
+        prompt: bytes | None = None,
+        fields: tuple[str, ...] = (),
+        written: bytes | None = None,
     ) -> None:
         self.hooks = hooks
         self.line = re.compile(line)
         self.prompt = re.compile(prompt) if prompt else None
         self.fields = fields
+        self.written = re.compile(written) if written else None
 
 
 def with_words(body: bytes, payload: Mapping[str, Any], words: TranscriptWords) -> bytes:
@@ -47,12 +58,24 @@ def with_words(body: bytes, payload: Mapping[str, Any], words: TranscriptWords) 
     if not isinstance(path, str) or not os.path.isabs(path) or FIELD in payload or not end.endswith(b"}"):
         return body
     try:
-        lines = _lines(_tail(path), words)
+        lines = _lines(_written_tail(path, words), words)
     except (OSError, ValueError):
         return body
     if not lines:
         return body
     return end[:-1] + b', "' + FIELD.encode() + b'": ' + json.dumps(lines).encode() + b"}"
+
+
+def _written_tail(path: str, words: TranscriptWords) -> list[bytes]:
+    """Return the file's end as soon as it is written up to this hook, at last as it is. Raises OSError, ValueError."""
+    deadline = time.monotonic() + WRITTEN_WITHIN_SECONDS
+    while words.written is not None and time.monotonic() < deadline:
+        with contextlib.suppress(FileNotFoundError):
+            tail = _tail(path)
+            if any(words.written.search(line) for line in tail[-MOST_LINES_AFTER:]):
+                return tail
+        time.sleep(0.02)
+    return _tail(path)
 
 
 def _tail(path: str) -> list[bytes]:

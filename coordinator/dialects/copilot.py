@@ -6,7 +6,7 @@ Notification still comes in camelCase. They tell the time, and give calls no id.
 asked, and may change the input; without a terminal, ask is a denial with the reason. PermissionRequest comes before
 Copilot's own rules are looked at, for nearly every call that PreToolUse has told already: it is neither held nor told.
 The hooks of a sub-agent name a session of its own, and the one that started it as `parent_agent_id`.
-What the assistant says is in no hook but SubagentStop.
+What the assistant says is in no hook but SubagentStop, and in its transcript, which Stop names.
 """
 
 from __future__ import annotations

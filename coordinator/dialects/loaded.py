@@ -7,7 +7,13 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from coordinator.dialects import claude_code, codex_transcripts, gemini_transcripts, live_words
+from coordinator.dialects import (
+    claude_code,
+    codex_transcripts,
+    copilot_transcripts,
+    gemini_transcripts,
+    live_words,
+)
 from coordinator.dialects.contract import Dialect
 from coordinator.importing.lines import LineReader
 from coordinator.sessions.agent_programs import AGENT_TITLES
@@ -16,6 +22,7 @@ from coordinator.sessions.agent_programs import AGENT_TITLES
 _READERS: dict[str, Callable[[str], LineReader]] = {
     "codex": codex_transcripts.Reader,
     "gemini": gemini_transcripts.Reader,
+    "copilot": copilot_transcripts.Reader,
 }
 
 

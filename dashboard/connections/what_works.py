@@ -119,7 +119,7 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
     },
     "copilot": {
         "reports": f"{_COPILOT}::test_a_session_with_a_sub_agent_is_one_in_any_order_and_posted_twice",
-        "messages": ("when imported", _IMPORTED),
+        "messages": _REAL,
         "tokens": ("when imported", f"{_TRANSCRIPTS}::test_tokens_are_told_without_those_from_a_cache"),
         "holds": _REAL,
         "edits the call": _REAL,

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from coordinator.client import transcript_lines
 from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.client.transcript_lines import FIELD, LARGEST_LINES, LARGEST_TAIL, with_words
 from tests.client.lines import listening
 from tests.client.programs import Home
 from tests.client.test_away import ours
+from tests.patience import PATIENCE
 
 CODEX, GEMINI = HOOK_AGENTS["codex"].words, HOOK_AGENTS["gemini"].words
 assert CODEX is not None
@@ -103,3 +106,23 @@ def test_the_hook_command_sends_them_with_the_end_of_a_turn_alone(tmp_path: Path
             home.hook("codex", {"session_id": "s", "hook_event_name": event, "transcript_path": str(path)})
     bodies = [request.partition(b"\r\n\r\n")[2] for request in lines.requests]
     assert [FIELD in json.loads(body) for body in bodies] == [False, True]
+
+
+def test_a_transcript_that_is_written_behind_its_hook_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copilot = HOOK_AGENTS["copilot"].words
+    assert copilot is not None
+    path, body = tmp_path / "events.jsonl", b'{"hook_event_name": "Stop"}'
+    told = {"transcript_path": str(path)}
+    said = '{"type":"assistant.message","data":{"content":"Done."}}'
+    monkeypatch.setattr(transcript_lines, "WRITTEN_WITHIN_SECONDS", PATIENCE)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(with_words, body, told, copilot)
+        whole = f'{said}\n{{"type":"hook.start","data":{{"hookType":"agentStop"}}}}\n'
+        path.with_suffix(".new").write_text(whole)
+        path.with_suffix(".new").rename(path)
+        assert json.loads(waiting.result(PATIENCE))[FIELD] == [said]
+    monkeypatch.setattr(transcript_lines, "WRITTEN_WITHIN_SECONDS", 0)
+    path.unlink()
+    assert with_words(body, told, copilot) == body

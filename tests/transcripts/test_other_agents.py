@@ -167,6 +167,16 @@ def test_what_an_agent_said_is_complete_while_it_is_watched(agent: str, tmp_path
     assert not EventContext.objects.filter(extra__contains="signalbox_transcript").exists()
 
 
+def test_copilot_s_words_come_along_with_the_end_of_a_turn(tmp_path: Path) -> None:
+    place = copied("copilot", tmp_path)
+    told_by_hooks("copilot", transcript=next(place.rglob("events.jsonl")))
+    live = story(the_session())
+    assert live.count(("assistant", "Done.")) == 1
+    assert live.count(("assistant", "Two files.")) == 1
+    brought("copilot", place)
+    assert sorted(story(the_session())) == sorted([*live, ("calls", "read_bash"), ("gives", "read_bash")])
+
+
 def test_what_copilot_s_hooks_told_is_not_told_again(tmp_path: Path) -> None:
     told_by_hooks("copilot")
     (session,) = Session.objects.all()
