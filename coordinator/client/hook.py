@@ -20,6 +20,7 @@ import sys
 import time
 
 from coordinator.client import broken_hooks, held, settings, transcript_lines
+from coordinator.client.calling_process import CallingProcess
 from coordinator.client.connection import Address, Away, Broken, Connection
 from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.client.settings import NotConnected, Settings
@@ -123,7 +124,7 @@ class HookCommand:
         # An agent's clock started earlier than ours.
         self._until = began + timeout - min(10.0, max(timeout * 0.05, min(1.5, timeout / 2)))
         self._id = os.urandom(16).hex()
-        self._started_by = os.getppid()
+        self._caller = CallingProcess.find()
         self._event = agent.worst
         self._tool: str | None = None
         self._also: str | None = None  # another tool, which the call uses, too
@@ -456,7 +457,7 @@ class HookCommand:
     def _watch(self) -> None:
         while (left := self._limit - time.monotonic()) > 0:
             self._wake.acquire(timeout=min(left, LOOK_EVERY))
-            if os.getppid() != self._started_by:
+            if self._caller.is_gone():
                 self._why = "The agent ended before anybody answered."
                 break
         try:

@@ -63,7 +63,7 @@ class HookStream(HookCommand):
                 *lines, rest = begun.split(b"\n")
                 yield from (bytes(line) for line in lines if 0 < len(line) <= LARGEST)
                 begun = rest if len(rest) <= LARGEST else rest[: LARGEST + 1]
-            elif os.getppid() != self._started_by:
+            elif self._caller.is_gone():
                 return
             else:
                 self._is_clear()

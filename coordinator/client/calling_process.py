@@ -1,0 +1,63 @@
+"""The process that called a hook's command, through shells or not: where it is gone, nobody reads the answer."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self
+
+SHELLS = frozenset({b"sh", b"ash", b"bash", b"dash", b"ksh", b"zsh", b"busybox"})
+MOST_SHELLS = 4  # around the command: an agent's, and ours
+
+
+class CallingProcess:
+    """Whoever called this command. A killed agent leaves the shells between it and the command behind."""
+
+    def __init__(self, parent: int, agent: int, started: bytes) -> None:
+        self._parent = parent
+        self._agent = agent
+        self._started = started
+
+    @classmethod
+    def find(cls) -> Self:
+        """Return the parent, and the nearest process above it that is no shell, as far as the system shows it."""
+        parent = pid = os.getppid()
+        for _ in range(MOST_SHELLS):
+            found = _look(pid)
+            if found is None:
+                break
+            name, above, started = found
+            if name not in SHELLS:
+                return cls(parent, pid, started)
+            pid = above
+        return cls(parent, 0, b"")
+
+    def is_gone(self) -> bool:
+        """Say whether it has ended."""
+        if os.getppid() != self._parent:
+            return True
+        if not self._agent:
+            return False
+        found = _look(self._agent)
+        return found is None or found[2] != self._started
+
+
+def _look(pid: int) -> tuple[bytes, int, bytes] | None:
+    """Return a process's name, its parent, and when it was started; None for one that ended or cannot be seen."""
+    if pid <= 1:
+        return None
+    try:
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+        try:
+            told = os.read(descriptor, 4096)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return None
+    name, _, rest = told.partition(b"(")[2].rpartition(b")")
+    fields = rest.split()
+    if len(fields) < 20 or fields[0] in {b"Z", b"X"} or not fields[1].isdigit():
+        return None
+    return name, int(fields[1]), fields[19]
