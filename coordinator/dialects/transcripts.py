@@ -7,6 +7,7 @@ from coordinator.dialects import (
     codex_transcripts,
     copilot_transcripts,
     gemini_transcripts,
+    kilo_transcripts,
     opencode_transcripts,
 )
 
@@ -18,5 +19,6 @@ TRANSCRIPTS = {
         gemini_transcripts,
         opencode_transcripts,
         copilot_transcripts,
+        kilo_transcripts,
     )
 }

@@ -145,6 +145,7 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
         "edits the call": _REAL,
         "fails closed": _CLOSED,
         "waits for days": _AGAIN,
+        "imports": _IMPORTED,
     },
     "cursor": {
         "reports": _DOCUMENTED,

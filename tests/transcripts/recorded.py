@@ -43,12 +43,12 @@ COPILOT_BEGAN = "2026-11-26T17:47:09.523000+00:00"
 
 
 def copied(agent: str, place: Path) -> Path:
-    """Copy an agent's recording to where it may be changed; OpenCode's is made a database again."""
+    """Copy an agent's recording to where it may be changed; OpenCode's and Kilo's are made databases again."""
     folder = place / agent
     shutil.copytree(DATA / agent, folder)
-    if agent == "opencode":
-        with sqlite3.connect(folder / "opencode.db") as db:
-            db.executescript((folder / "opencode.sql").read_text())
+    if agent in {"opencode", "kilo"}:
+        with sqlite3.connect(folder / f"{agent}.db") as db:
+            db.executescript((folder / f"{agent}.sql").read_text())
         db.close()
     return folder
 

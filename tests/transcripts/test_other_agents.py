@@ -18,7 +18,7 @@ from coordinator.sessions import usage
 from tests.transcripts.recorded import brought, copied, story, the_session, told_by_hooks
 
 pytestmark = pytest.mark.django_db
-AGENTS = ("codex", "gemini", "opencode", "copilot")
+AGENTS = ("codex", "gemini", "opencode", "copilot", "kilo")
 
 TURN = [
     ("assistant", "thinking"), ("assistant", "I look around first."), ("calls", "Bash"), ("gives", "Bash"),
@@ -42,6 +42,11 @@ STORIES = {
         ("assistant", "I look. "), ("calls", "bash"), ("gives", "bash"),
         ("calls", "write"), ("gives", "write"), ("calls", "read"), ("fails", "read"),
         ("assistant", "All done."),
+    ],
+    "kilo": [
+        ("user", '"Do as the script says."'),
+        ("calls", "bash"), ("gives", "bash"), ("calls", "bash"), ("gives", "bash"),
+        ("assistant", "Done."),
     ],
     "copilot": [
         ("user", "Do as the script says."),
@@ -108,6 +113,7 @@ def test_tokens_are_told_without_those_from_a_cache(tmp_path: Path) -> None:
         ("gemini", "gemini-3.1-pro-preview"): (600, 25, 400),
         ("opencode", "m"): (600, 20, 400),
         ("copilot", "scripted"): (1000, 50, 300),
+        ("kilo", "scripted"): (7, 7, 0),
     }
 
 
@@ -329,6 +335,7 @@ def test_without_an_agent_all_that_are_found_come_in(tmp_path: Path, monkeypatch
     copied("gemini", tmp_path).rename(tmp_path / "home/.gemini")
     copied("opencode", tmp_path).rename(tmp_path / "home/.local/share/opencode")
     copied("copilot", tmp_path).rename(tmp_path / "home/.copilot")
+    copied("kilo", tmp_path).rename(tmp_path / "home/.local/share/kilo")
     out = StringIO()
     call_command("import_transcripts", stdout=out)
     assert [line.split()[1] for line in out.getvalue().splitlines() if line.startswith("agent")] == list(

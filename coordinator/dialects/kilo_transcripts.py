@@ -1,0 +1,16 @@
+"""Kilo's sessions (`~/.local/share/kilo/kilo.db`) as events: as OpenCode keeps them. Recorded with version 7.7.9."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from coordinator.dialects import opencode_transcripts
+from coordinator.dialects.kilo import SOURCE
+
+
+def _is_one(path: Path) -> bool:
+    return path.suffix == ".db" and path.name.startswith("kilo")
+
+
+FORMAT = replace(opencode_transcripts.FORMAT, name=SOURCE, folders=("kilo",), is_one=_is_one)
