@@ -639,6 +639,8 @@ LOGGING = {
     "loggers": {
         "django": {"level": "INFO"},
         "django.server": {"level": "WARNING"},
+        # The page of the refusal says it in one line; anybody may send such a name, as often as they like.
+        "django.security.DisallowedHost": {"handlers": [], "propagate": False},
         "botocore": {"level": "WARNING"},
     },
 }
