@@ -12,10 +12,11 @@ from coordinator.actions import audit
 from coordinator.errors import Conflict, Invalid
 from coordinator.identity.actors import Actor
 from coordinator.models import DangerMark
+from coordinator.models.marks import MarkGrade
 from coordinator.policy.marks import MOST_MARKS
 from coordinator.policy.tool_rules import LONGEST_PATTERN, compiled
 
-EDITABLE = ("reason", "tool", "pattern")
+EDITABLE = ("reason", "tool", "pattern", "grade")
 LONGEST_REASON = 100
 CHANGED_MEANWHILE = (
     "Somebody else has changed this mark since you opened it. Nothing was changed. Reload the page."
@@ -66,7 +67,10 @@ def _held(pk: int, seen: str) -> DangerMark:
 
 
 def _checked(values: dict[str, Any]) -> dict[str, str]:
-    reason, tool, pattern = (str(values.get(name) or "").strip() for name in EDITABLE)
+    reason, tool, pattern, grade = (str(values.get(name) or "").strip() for name in EDITABLE)
+    grade = grade or MarkGrade.CAUTION
+    if grade not in MarkGrade:
+        raise Invalid(f"The grade is one of: {', '.join(MarkGrade)}.")
     if not reason or len(reason) > LONGEST_REASON:
         raise Invalid(f"Enter the reason that cards show, in at most {LONGEST_REASON} characters.")
     if not pattern or len(pattern) > LONGEST_PATTERN:
@@ -75,7 +79,7 @@ def _checked(values: dict[str, Any]) -> dict[str, str]:
         compiled(pattern, whole=False)
     except re2.error:
         raise Invalid("The pattern cannot be read. Look-around and back-references do not work.") from None
-    return {"reason": reason, "tool": tool or "*", "pattern": pattern}
+    return {"reason": reason, "tool": tool or "*", "pattern": pattern, "grade": grade}
 
 
 def _record(event_type: str, row: DangerMark, by: Actor, now: datetime, **what: Any) -> None:

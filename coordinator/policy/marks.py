@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePosixPath
@@ -14,6 +14,7 @@ import re2
 from coordinator.lib.invisible import holds_invisible
 from coordinator.lib.lookalikes import holds_lookalikes
 from coordinator.models import DangerMark, PermissionRequest
+from coordinator.models.marks import MarkGrade
 from coordinator.policy import tool_kinds
 from coordinator.policy.approvals import context_of, subject_of
 from coordinator.policy.tool_rules import compiled, names_tool
@@ -36,25 +37,28 @@ class Mark:
     reason: str
     tool: str
     pattern: str
+    grade: str = MarkGrade.CAUTION
 
     def is_on(self, tool: str, text: str) -> bool:
         """Say whether a call bears it. A pattern that cannot be read, which another program wrote, is on none."""
         try:
-            return (
-                names_tool(self.tool, tool) and compiled(self.pattern, whole=False).search(text) is not None
-            )
+            return self._is_about(tool) and compiled(self.pattern, whole=False).search(text) is not None
         except re2.error:
             return False
 
     def spans(self, tool: str, text: str) -> list[tuple[int, int]]:
         """Return where in a text of a call it is, as places of characters."""
         try:
-            if not names_tool(self.tool, tool):
+            if not self._is_about(tool):
                 return []
             found = compiled(self.pattern, whole=False).finditer(text[:READ_UP_TO])
             return [_trimmed(text, *match.span()) for match in islice(found, MOST_SPANS) if match[0].strip()]
         except re2.error:
             return []
+
+    def _is_about(self, tool: str) -> bool:
+        """Say whether it is looked for in calls of a tool. A request that names none may be of any."""
+        return not tool or names_tool(self.tool, tool)
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
@@ -75,7 +79,7 @@ def spans(marks: Sequence[Mark], tool: str, text: str) -> list[tuple[int, int]]:
 
 
 def saved() -> tuple[Mark, ...]:
-    rows = DangerMark.objects.order_by("id").values_list("reason", "tool", "pattern")[:MOST_MARKS]
+    rows = DangerMark.objects.order_by("id").values_list("reason", "tool", "pattern", "grade")[:MOST_MARKS]
     return tuple(Mark(*row) for row in rows)
 
 
@@ -98,6 +102,11 @@ def reasons(
     if any(map(holds_lookalikes, (read, target, *_names_in(tool_input)))):
         found.append(LOOKALIKES)
     return list(dict.fromkeys(found))
+
+
+def dangers(marks: Sequence[Mark], reasons: Collection[str]) -> frozenset[str]:
+    """Return those of the reasons that a mark of grade danger gives."""
+    return frozenset(one.reason for one in marks if one.grade == MarkGrade.DANGER and one.reason in reasons)
 
 
 def reasons_of(request: PermissionRequest, marks: Sequence[Mark]) -> list[str]:

@@ -46,7 +46,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "DrivenSession": {MASKED: "plan",
                       NAMES: "runner_id run_id agent agent_session_id agent_info capabilities mode mode_choices "
                              "model model_choices config_options commands usage worktree"},
-    "DangerMark": {NAMES: "tool changed_by", PEOPLE: "pattern reason"},
+    "DangerMark": {NAMES: "tool changed_by", OURS: "grade", PEOPLE: "pattern reason"},
     "Escalation": {NAMES: "request"},
     "EscalationStep": {NAMES: "person created_by"},
     "Event": {MASKED: "tool_input tool_output error reason content", NAMES: "event_type timestamp tool_name role"},

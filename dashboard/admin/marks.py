@@ -20,11 +20,13 @@ class DangerMarkAdmin(ActionAdmin):
 
     list_display = (
         columns.text("reason"),
+        columns.text("grade"),
         columns.code("tool"),
         columns.code("pattern"),
         columns.text("changed_by"),
         columns.moment("changed_at"),
     )
+    list_filter = ("grade",)
     search_fields = ("reason", "tool", "pattern")
     ordering = ("id",)
 

@@ -272,6 +272,12 @@ class Card:
         return [member for member in self.yours if not (member.has_your_approval or self.is_braked)]
 
     @property
+    def danger(self) -> str:
+        """Return what is asked once more before it is approved; nothing where no mark says danger."""
+        found = sorted(self.glance.dangers) if self.glance else []
+        return f"Marked as dangerous: {', '.join(found).lower()}. Approve it all the same?" if found else ""
+
+    @property
     def are_equal_calls(self) -> bool:
         """Say whether several wait that one asker makes: equal calls, of which each approval runs one."""
         askers = {requester_of(member.row) for member in self.yours}

@@ -34,6 +34,10 @@ class ChosenRequest:
     def reasons(self) -> Sequence[str]:
         return self.card.glance.reasons if self.card and self.card.glance else ()
 
+    @property
+    def dangers(self) -> frozenset[str]:
+        return self.card.glance.dangers if self.card and self.card.glance else frozenset()
+
 
 def chosen_requests(chosen: Mapping[str, str], now: datetime, rights: Rights) -> list[ChosenRequest]:
     """Return what was chosen, as it stands, in the order in which it was shown."""

@@ -28,6 +28,11 @@ class Glance:
     tool: str = ""
     kept: Sequence[marks.Mark] = ()
 
+    @property
+    def dangers(self) -> frozenset[str]:
+        """Return those of the reasons that say more than to look twice."""
+        return marks.dangers(self.kept, self.reasons)
+
     def with_spans(self, part: Part) -> Part:
         """Return a part of the call with the pieces that bear a mark."""
         if not self.reasons:

@@ -19,9 +19,17 @@ function pressedBeside(dialog, event) {
   return !inside && event.detail > 0; // a click made by Enter has no place
 }
 
-function ask(question) {
+// What the button says that was pressed, without its key.
+function wordsOf(button) {
+  const copy = button?.cloneNode(true);
+  copy?.querySelectorAll("kbd, svg").forEach((part) => part.remove());
+  return copy?.textContent.trim().replace(/\s+/g, " ");
+}
+
+function ask(question, button) {
   return new Promise((answer) => {
     confirmBox.querySelector("#confirm-question").textContent = question;
+    confirmBox.querySelector("[value=yes]").textContent = wordsOf(button) || "Confirm";
     confirmBox.returnValue = "no";
     confirmBox.addEventListener("close", () => answer(confirmBox.returnValue === "yes"), { once: true });
     confirmBox.showModal();
@@ -32,16 +40,21 @@ if (confirmBox) {
   document.body.addEventListener("htmx:confirm", async (event) => {
     if (!event.detail.question) return;
     event.preventDefault();
-    if (await ask(event.detail.question)) event.detail.issueRequest(true);
+    if (await ask(event.detail.question, event.detail.triggeringEvent?.submitter)) event.detail.issueRequest(true);
   });
 
+  // Before htmx, which sends a form by its own means.
   document.addEventListener("submit", async (event) => {
-    const question = event.submitter?.dataset.confirm ?? event.target.dataset.confirm;
-    if (!question || event.target.dataset.confirmed) return;
+    const { submitter, target } = event;
+    const question = submitter?.dataset.confirm ?? target.dataset.confirm;
+    const isLocked = submitter?.ariaDisabled === "true"; // read-first.js says why
+    if (!question || target.dataset.confirmed || isLocked) return;
     event.preventDefault();
-    if (!(await ask(question))) return;
-    event.target.dataset.confirmed = "yes";
-    event.target.requestSubmit(event.submitter);
-    delete event.target.dataset.confirmed;
-  });
+    event.stopImmediatePropagation();
+    if (!(await ask(question, submitter))) return;
+    target.dataset.confirmed = "yes";
+    if (submitter) submitter.click(); // htmx sends the value of the button that was clicked
+    else target.requestSubmit();
+    delete target.dataset.confirmed;
+  }, true);
 }

@@ -39,11 +39,11 @@ def test_the_switch_is_guarded_and_used_on_a_phone(served, person_at):
     page.get_by_role("button", name="Set password").click()
     page.get_by_label("Power switch password").fill("wrong")
     page.get_by_role("button", name="Switch off").click()
-    page.get_by_role("button", name="Confirm").click()
+    page.locator("#confirm [value=yes]").click()
     expect(page.locator(".toasts")).to_contain_text("Wrong password")
     page.get_by_label("Power switch password").fill("hunter2")
     page.get_by_role("button", name="Switch off").click()
-    page.get_by_role("button", name="Confirm").click()
+    page.locator("#confirm [value=yes]").click()
     expect(page.locator("#agent-head")).to_contain_text("Off, protected by a password")
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 

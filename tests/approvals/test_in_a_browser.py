@@ -61,6 +61,27 @@ def test_two_keys_free_the_agent_that_waits(served: Served, person_at: PersonAt)
     expect(card(page, "api.keys")).to_contain_text("Approver approved it")
 
 
+def test_a_dangerous_call_is_asked_about_once_more_before_it_runs(
+    served: Served, person_at: PersonAt
+) -> None:
+    page = at_inbox(person_at, served)
+    call = {"tool_name": "Bash", "tool_input": {"command": "rm -rf /var/backups"}}
+    request_id = asked(served, target_resource="danger", **call)
+    expect(card(page, "rm -rf")).to_be_visible()
+    question = page.locator("#confirm")
+    with held(served, request_id) as [waiter]:
+        page.keyboard.press("j")
+        page.keyboard.press("a")
+        expect(question).to_contain_text("deletes by an absolute or unknown path")
+        question.get_by_role("button", name="Cancel").click()
+        expect(question).to_be_hidden()
+        assert waiter.answer is None
+        page.keyboard.press("a")
+        question.get_by_role("button", name="Approve dangerous").click()
+        told = waiter.told()
+    assert (told["status"], told["approved_by"]) == ("approved", "approver")
+
+
 def test_the_letter_of_a_verdict_typed_into_a_reason_decides_nothing(
     served: Served, person_at: PersonAt
 ) -> None:
@@ -244,7 +265,7 @@ def test_a_request_page_follows_and_revokes(served: Served, person_at: PersonAt)
     page.get_by_role("button", name="Approve a").click()
     expect(page.locator("#request")).to_contain_text("Permission request approved")
     page.get_by_role("button", name="Revoke now").click()
-    page.get_by_role("button", name="Confirm").click()
+    page.locator("#confirm [value=yes]").click()
     expect(page.locator("#request")).to_contain_text("Permission approval revoked")
     expect(page.get_by_role("button", name="Revoke now")).to_have_count(0)
 

@@ -45,6 +45,7 @@ def test_a_long_call_is_approved_after_its_end_was_in_view(
     expect(approve).to_have_attribute("aria-disabled", "false")
     expect(card(page, "api.long").locator("[data-read-first]")).to_be_hidden()
     approve.click()
+    page.locator("#confirm [value=yes]").click()  # its end is marked as dangerous
     expect(card(page, "api.long")).to_contain_text("Approver approved it")
     assert status(served, request_id) == "approved"
 
@@ -64,6 +65,7 @@ def test_no_key_approves_what_was_not_read(served: Served, person_at: PersonAt) 
     )
     page.wait_for_timeout(600)
     page.keyboard.press("a")
+    page.locator("#confirm [value=yes]").click()
     expect(card(page, "api.keyed")).to_contain_text("Approver approved it")
 
 

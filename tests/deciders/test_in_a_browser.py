@@ -104,7 +104,7 @@ def test_a_right_handed_over_on_the_account_page_shows_live_and_ends_live(
     asked(served, target_resource="api.later")
     expect(card(receiver, "api.later").get_by_role("button", name="Approve")).to_be_visible()
     giver.get_by_role("button", name="End delegation").click()
-    giver.get_by_role("button", name="Confirm").click()
+    giver.locator("#confirm [value=yes]").click()
     expect(card(receiver, "api.later")).to_contain_text("You may not decide this.")
     expect(card(receiver, "api.later").get_by_role("button", name="Approve")).to_have_count(0)
 

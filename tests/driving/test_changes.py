@@ -141,7 +141,7 @@ def test_a_work_tree_is_removed_by_a_person_who_was_told_what_it_holds(
         ("Discard work and remove", "discard", None),
     ):
         page.get_by_role("button", name=name).click()
-        page.get_by_role("button", name="Confirm").click()
+        page.locator("#confirm [value=yes]").click()
         expect(page.get_by_text("Waiting for the runner to remove it.")).to_be_visible()
         polled = driver.poll()
         assert polled is not None

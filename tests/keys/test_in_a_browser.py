@@ -39,6 +39,6 @@ def test_an_admin_makes_uses_and_revokes_a_key(
     page.goto("/ui/keys/")
     row = page.get_by_role("row", name="from-the-page")
     row.get_by_role("button", name="Revoke").click()
-    page.get_by_role("button", name="Confirm").click()
+    page.locator("#confirm [value=yes]").click()
     page.get_by_text("is revoked").wait_for()
     assert httpx.get(f"{served.url}/sessions", headers=headers).status_code == 401

@@ -298,7 +298,7 @@ def test_stopping_from_the_page(served: Served, person_at: PersonAt, agent: Agen
     page.get_by_role("button", name="Not run here").click()
     expect(page.get_by_text("No runner runs this session")).to_be_visible()
     page.get_by_role("button", name="Mark as stopped").click()
-    page.get_by_role("button", name="Confirm").click()
+    page.locator("#confirm [value=yes]").click()
     expect(page.locator("#session-head").get_by_text("Stopped")).to_be_visible()
     assert served.sql("SELECT status FROM sessions WHERE session_id = ?", (agent.session_id,)) == [
         ("stopped",)
