@@ -18,7 +18,7 @@ from coordinator.identity.actors import person
 from coordinator.models import Agent
 from coordinator.operations.doctor import Finding
 from coordinator.operations.doctor.claude_code import TRIAL_AGENT, examine
-from dashboard.connections import addresses, pasting, what_works
+from dashboard.connections import addresses, pasting, unheld, what_works
 from dashboard.connections.heard import last_heard
 from dashboard.frame.guards import admin, viewer
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -166,5 +166,7 @@ def _agent(
         "headless": pasting.HEADLESS,
         "address": address,
         "depth": what_works.row(name),
+        "unheld": unheld.of(name),
+        "every_agent": unheld.EVERY_AGENT,
     }
     return render(request, "connections/agent.html", context, status=status)

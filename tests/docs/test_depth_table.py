@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 
 import pytest
+from django.utils.html import escape
 
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS
 from coordinator.sessions import agent_programs
-from dashboard.connections import what_works
+from dashboard.connections import unheld, what_works
 from tests.people import signed_in
 from tests.served import ROOT
 
@@ -50,3 +51,18 @@ def test_the_page_shows_this_table() -> None:
         assert f'title="{test.partition("::")[2]}"' in page, agent
     for row in what_works.rows():
         assert row.title in page
+
+
+def test_the_readme_shows_what_runs_without_being_asked_about() -> None:
+    readme = (ROOT / "README.md").read_text()
+    shown = readme.partition("<!-- unheld -->\n")[2].partition("\n<!-- /unheld -->")[0]
+    assert shown == unheld.markdown(), "python -m dashboard.connections.unheld prints it"
+    assert set(unheld.UNHELD) <= set(CONNECTABLE_AGENTS)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", CONNECTABLE_AGENTS)
+def test_an_agents_page_shows_what_runs_without_being_asked_about(name: str) -> None:
+    page = signed_in("viewer").get(f"/ui/connections/{name}/").content.decode().partition('id="unheld"')[2]
+    assert all(escape(way.what) in page for way in unheld.of(name))
+    assert ("Nobody has looked" in page) is (name not in unheld.UNHELD)
