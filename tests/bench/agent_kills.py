@@ -1,14 +1,16 @@
-"""The server ended while calls of agents wait: does any call that is held for certain run?
+"""Server, agent or hook ended while calls of agents wait: does any call that is held for certain run?
 
     python -m tests.bench.agent_kills --kills 40 --direct 200
 
 A lane is an agent (Claude Code, Codex, Gemini CLI, OpenCode; installed from npm where they are not here) with a home
 that `signalbox connect` connected, a server with a database of its own, and a rule that holds its calls for certain.
-Again and again the agent wants to make a file, and at a random moment around the question the server is ended in one
-of four ways: killed with its workers (crash), one worker killed (worker), stopped as by systemd (stop), or frozen with
-its lines open (frozen). In half of all rounds it is started again at once, while the agent still waits. Nobody ever
-approves, so no file may be there when the agent has ended. In the first and last round of a lane a person approves
-instead, and the file must be there: else the lane proves nothing.
+Again and again the agent wants to make a file, and at a random moment around the question something is ended in one
+of six ways: the server is killed with its workers (crash), one worker killed (worker), the server stopped as by systemd
+(stop), or frozen with its lines open (frozen); the agent is killed (agent), or its hooks are (hook; OpenCode's plugin
+has none, so its hook command counts). In half of all rounds a server that was ended is started again at once, while the
+agent still waits. Nobody ever approves, so no file may be there when the agent has ended, and a card that nobody waits
+for may not stay open for longer than a minute, unless its agent was told to wait. In the first and last round of a lane
+a person approves instead, and the file must be there: else the lane proves nothing.
 
 `--kills` counts those, over all agents. The agents' programs take their time; `--direct` counts calls that are put
 without them: the very command or plugin that the agent would start is handed what the agent would hand it, several at
@@ -38,11 +40,15 @@ from pathlib import Path
 
 from tests.agents.asking import asked, decide, hold, waiting
 from tests.agents.connected import connect
+from tests.agents.programs import PACKAGES
 from tests.agents.real_agents import AGENTS, Home, Run
+from tests.agents.test_real_agents import hooks_of
 from tests.served import ROOT, Served, Template, children_of
 
 ASKED_WITHIN, ENDED_WITHIN = 120.0, 180.0  # seconds, on a busy machine
 WAYS = ("crash", "worker", "stop", "frozen")
+NEAR_WAYS = ("agent", "hook")  # what is killed is not the server
+CLOSED_WITHIN = 60.0  # seconds
 
 
 @dataclass
@@ -57,6 +63,7 @@ class Tally:
     slipped: list[str] = field(default_factory=list)
     untold: int = 0  # runs whose model was not told of a denial
     approved_ran: list[bool] = field(default_factory=list)
+    left_open: int = 0  # cards that stayed open though nobody waited
 
     def count(self, way: str, again: bool, waited: bool) -> None:
         """Count one kill: how the server ended, whether it came back at once, whether the call's question stood."""
@@ -68,7 +75,8 @@ class Tally:
     @property
     def proves(self) -> bool:
         """Say whether nothing slipped through where approved calls did run."""
-        return not self.slipped and bool(self.approved_ran) and all(self.approved_ran)
+        ran = bool(self.approved_ran) and all(self.approved_ran)
+        return ran and not self.slipped and not self.left_open
 
 
 class Ended:
@@ -131,7 +139,8 @@ class Lane:
         self.tally = Tally(agent)
         self._dice = random.Random(f"{given.seed} {agent}")
         self._server = Ended(template, folder / "server")
-        self._home = Home(agent, folder)
+        program = f"{agent}-newest" if given.newest and f"{agent}-newest" in PACKAGES else ""
+        self._home = Home(agent, folder, program)
         self._took = 5.0  # seconds from an agent's start to its question
         self._rounds = 0
 
@@ -160,22 +169,42 @@ class Lane:
         self.tally.approved_ran.append(self._home.ran(name))
 
     def kill(self) -> None:
-        """End the server around one call: the call must not run."""
-        way, again = self._dice.choice(WAYS), self._dice.random() < 0.5
+        """End something around one call: the call must not run."""
+        way, again = self._dice.choice((*WAYS, *NEAR_WAYS)), self._dice.random() < 0.5
         name, run = self._begin()
         try:
             waited = self._wait(f"touch {name}")
-            self._server.end(way)
+            if way == "agent":
+                _send([run.process.pid], signal.SIGKILL)
+            elif way == "hook":
+                _send(hooks_of(run.process.pid), signal.SIGKILL)
+            else:
+                self._server.end(way)
             if again:
                 self._server.mend()
             requests = run.ended(ENDED_WITHIN)
         finally:
             run.close()
         self._server.mend()
-        self.tally.count(way, again, waited)
-        self.tally.untold += "ignalbox" not in json.dumps(requests[-1:])
+        self.tally.count(way, again and way in WAYS, waited)
+        if way != "agent":
+            self.tally.untold += "ignalbox" not in json.dumps(requests[-1:])
+        self.tally.left_open += not self._closes(f"touch {name}")
         if self._home.ran(name):
             self.tally.slipped.append(f"{way}, {'started again' if again else 'gone'}, {waited=}: {name}")
+
+    def _closes(self, command: str) -> bool:
+        """Say whether no card of the command is left in time by which nobody waits, nor was told to."""
+        deadline = time.monotonic() + CLOSED_WITHIN
+        rows = (
+            "SELECT c.tool_input FROM permission_requests r JOIN permission_context c"
+            " ON c.request_id = r.request_id WHERE r.status = 'pending' AND c.held_at IS NULL"
+        )
+        while any(command in str(given) for (given,) in self._server.served.sql(rows)):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.2)
+        return True
 
     def _begin(self) -> tuple[str, Run]:
         self._rounds += 1
@@ -360,14 +389,17 @@ def run_lane(lane: Lane, kills: int, say: Callable[[str], object]) -> Tally:
 
 def table(tallies: Iterable[Tally]) -> str:
     """Return one Markdown row a lane."""
-    head = "| agent | kills | while it waited | started again at once | ways | not told why | approved ran | slipped |"
+    head = (
+        "| agent | kills | while it waited | started again at once | ways | not told why | approved ran"
+        " | left open | slipped |"
+    )
     rows = [
         f"| {one.agent} | {one.kills} | {one.waited} | {one.restarted}"
         f" | {', '.join(f'{way} {count}' for way, count in sorted(one.ways.items()))}"
-        f" | {one.untold} | {sum(one.approved_ran)} of {len(one.approved_ran)} | {len(one.slipped)} |"
+        f" | {one.untold} | {sum(one.approved_ran)} of {len(one.approved_ran)} | {one.left_open} | {len(one.slipped)} |"
         for one in tallies
     ]
-    return "\n".join([head, "|---|---:|---:|---:|---|---:|---:|---:|", *rows])
+    return "\n".join([head, "|---|---:|---:|---:|---|---:|---:|---:|---:|", *rows])
 
 
 def main() -> int:
@@ -383,6 +415,9 @@ def main() -> int:
     parser.add_argument("--agents", nargs="+", choices=AGENTS, default=list(AGENTS))
     parser.add_argument("--deadline", type=int, default=20, help="seconds that an agent gives a hook")
     parser.add_argument("--lanes", type=int, default=4, help="how many agents at a time")
+    parser.add_argument(
+        "--newest", action="store_true", help="the newest version of agents that have two here"
+    )
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     given = parser.parse_args()
     each = -(-given.kills // len(given.agents))
