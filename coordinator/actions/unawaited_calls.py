@@ -32,15 +32,23 @@ MOST_AT_ONCE = 1_000
 
 def close_due(now: datetime) -> int:
     """Close what nobody waits for; return how many. Safe to run at any time, by anyone."""
-    asked = PermissionRequest.objects.without_bodies().filter(
+    asked = PermissionRequest.objects.filter(
         status="pending", context__waited_by__isnull=False, context__held_at__isnull=True
     )
-    return sum(_close_if_unawaited(row, now) for row in asked.order_by("id")[:MOST_AT_ONCE])
+    waited_by = dict(asked.order_by("id").values_list("pk", "context__waited_by"))
+    alive = {one for one in map(_process, set(waited_by.values())) if workers.is_alive(one)}
+    left = [pk for pk, one in waited_by.items() if _process(one) not in alive]
+    rows_left = PermissionRequest.objects.without_bodies().filter(pk__in=left[:MOST_AT_ONCE])
+    return sum(_close_if_unawaited(row, now) for row in rows_left.order_by("id")) if left else 0
+
+
+def _process(waited_by: str | None) -> str:
+    return (waited_by or "").partition(" ")[0]
 
 
 def _close_if_unawaited(row: PermissionRequest, now: datetime) -> bool:
-    process = (row.context.waited_by or "").partition(" ")[0]
-    if workers.is_alive(process):
+    process = _process(row.context.waited_by)
+    if workers.is_alive(process):  # it came again just now
         return False
     if workers.is_gone(process) and row.context.repeat_key is None:
         return _close(row, GONE, now)
@@ -50,7 +58,9 @@ def _close_if_unawaited(row: PermissionRequest, now: datetime) -> bool:
     if workers.is_gone(process):
         _expect_again(row, now)
         return False
-    return went_on(_asked(row)) and _close(row, WENT_ON, now)
+    # One that the same call may have joined when it was made again says so until its hook is over.
+    may_be_joined = row.context.repeat_key is not None
+    return not may_be_joined and went_on(_asked(row)) and _close(row, WENT_ON, now)
 
 
 def _expect_again(row: PermissionRequest, now: datetime) -> None:

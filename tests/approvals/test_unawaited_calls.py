@@ -153,3 +153,13 @@ def test_a_twin_that_waits_on_keeps_the_card_of_one_whose_process_died() -> None
     assert asks(HERE, now=NOW + SECOND) == row
     assert unawaited_calls.close_due(NOW + 2 * SECOND) == 0
     assert status(row) == ("pending", None)
+
+
+def test_news_does_not_close_the_card_of_a_call_that_may_wait_again_elsewhere() -> None:
+    """On another machine, the same call may have been made again after what happened since it was first asked."""
+    Session.objects.create(session_id="ses_1", status="running", created_at=NOW)
+    row = asks(FAR, outlasts=True)
+    event("turn_end", NOW + MINUTE)
+    assert unawaited_calls.close_due(NOW + 2 * MINUTE) == 0
+    assert unawaited_calls.close_due(NOW + 6 * MINUTE) == 1
+    assert status(row) == ("withdrawn", tool_calls.GONE)
