@@ -17,6 +17,7 @@ from coordinator.client.tool_names import mcp_call_name
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import Answer, Dialect, Reply
 from coordinator.dialects.hooks import Hook, HookEvents, HookWithoutCallId, Meaning
+from coordinator.lib import instants
 from coordinator.policy.tool_calls import AskedCall
 from coordinator.policy.tool_rules import ASK, DENY
 from coordinator.sessions.events import DedupedEvent
@@ -25,6 +26,9 @@ from coordinator.sessions.reports import TURN_END
 SOURCE = "gemini"
 BEFORE = "BeforeTool"
 CALLS = frozenset({BEFORE})
+SECOND_US = (
+    1_000_000  # ends in one second or the next are one: nobody resumes a session and leaves it so soon
+)
 CANNOT_ASK = hooks.cannot_ask("Gemini CLI")
 # What tool calls are about, by tool: the text that a rule's pattern looks at.
 SUBJECTS = {
@@ -90,6 +94,17 @@ def _call_ends(build: HookEvents) -> list[DedupedEvent]:
     return [build.call("post_tool", uses, error=hooks.in_words(words) or "The call failed.")]
 
 
+def _session_ends(build: HookEvents) -> list[DedupedEvent]:
+    """Return the end. Where Ctrl-C ends it, version 0.61.0 tells it three times within half a second."""
+    (end,) = hooks.session_ends(build)
+    moment = instants.parse(build.hook.at)
+    if build.hook.text("timestamp") and moment is not None:
+        second = instants.to_us(moment) // SECOND_US
+        this, *near = (hooks.origin(build.hook.session, "ends", second + off) for off in (0, -1, 1))
+        end.claims, end.unless = (this,), (this, *near)
+    return [end]
+
+
 def _turn_ends(build: HookEvents) -> list[DedupedEvent]:
     """The turn's text as one message, left out where its chat has reported it piece by piece, and the turn's end."""
     hook, text = build.hook, build.hook.text("prompt_response")
@@ -102,7 +117,7 @@ def _turn_ends(build: HookEvents) -> list[DedupedEvent]:
 
 _MEANINGS: dict[str, Meaning] = {
     "SessionStart": hooks.session_starts,
-    "SessionEnd": hooks.session_ends,
+    "SessionEnd": _session_ends,
     "BeforeAgent": hooks.prompted,
     "AfterAgent": _turn_ends,
     BEFORE: hooks.call_starts,

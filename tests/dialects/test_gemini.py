@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -56,6 +56,15 @@ def test_its_hooks_make_one_session_in_any_order_and_posted_twice(gemini: Gemini
     page = gemini.page()
     assert gemini.calls() == (3, 0, 0)
     assert page.index("g.txt") < page.index("git push") < page.index("All done.")
+
+
+def test_an_end_that_it_tells_three_times_is_one_and_a_later_one_another(gemini: Gemini) -> None:
+    gemini.post(gemini.recorded("SessionStart"))
+    ended = gemini.recorded("SessionEnd")
+    for milliseconds in (700, 950, 1_081, 9_000):
+        at = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(milliseconds=milliseconds)
+        gemini.post(ended | {"timestamp": at.isoformat()})
+    assert [kind for (kind,) in gemini.told("e.event_type")].count("session_stop") == 2
 
 
 def test_every_recorded_hook_is_taken_also_of_the_sessions_that_broke_off(gemini: Gemini) -> None:
