@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FIELD = "signalbox_transcript"  # of the hook's body: the lines, as texts
 LARGEST_TAIL = 4 << 20  # bytes at the end of a transcript that are looked through
-WRITTEN_WITHIN_SECONDS = 1.0  # seen with Copilot CLI: a tenth of that
+WRITTEN_WITHIN_SECONDS = 4.0  # seen with Copilot CLI: 0.1, on a busy machine more than one
 MOST_LINES_AFTER = 3  # lines of other hooks that run at the same time
 LARGEST_LINES = 384 << 10  # bytes of lines that go along, so that the hook can still be kept (`spool`)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import Dialect, Reply
-from coordinator.dialects.hooks import Hook, HookEvents, Meaning
+from coordinator.dialects.hooks import Hook, HookEvents, Meaning, made_call_id
 from coordinator.policy.tool_calls import AskedCall
 from coordinator.policy.tool_rules import DENY
 from coordinator.sessions.events import DedupedEvent
@@ -43,6 +43,12 @@ SUBJECTS = {
 @dataclass(frozen=True, slots=True)
 class QwenHook(Hook):
     """A hook of Qwen Code."""
+
+    @property
+    def call_id(self) -> str | None:
+        """The call's id, as one of ours: the agent gives it to its hooks alone, not to its transcript."""
+        own = self.text("tool_use_id")
+        return made_call_id(self.session, own) if own else None
 
     @property
     def subagent(self) -> str | None:

@@ -9,6 +9,7 @@ from coordinator.dialects import (
     gemini_transcripts,
     kilo_transcripts,
     opencode_transcripts,
+    qwen_code_transcripts,
 )
 
 TRANSCRIPTS = {
@@ -20,5 +21,6 @@ TRANSCRIPTS = {
         opencode_transcripts,
         copilot_transcripts,
         kilo_transcripts,
+        qwen_code_transcripts,
     )
 }

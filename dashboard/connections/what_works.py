@@ -133,9 +133,11 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
             "the last of a turn",
             f"{_QWEN}::test_a_session_with_a_sub_agent_is_one_in_any_order_and_posted_twice",
         ),
+        "tokens": ("when imported", f"{_TRANSCRIPTS}::test_tokens_are_told_without_those_from_a_cache"),
         "holds": _REAL,
         "fails closed": _CLOSED,
         "waits for days": _AGAIN,
+        "imports": _IMPORTED,
     },
     "kilo": {
         "reports": _REAL,

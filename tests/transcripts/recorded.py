@@ -39,6 +39,7 @@ DATA = Path(__file__).parents[1] / "data" / "transcripts"
 # The agents' own ids of the recorded sessions, and when they began.
 CODEX, GEMINI = "01a20302-f860-79b2-878d-5e9adc02dc9b", "acd23a51"
 BEGAN = "2026-11-22T11:27:36.500000+00:00"
+QWEN_BEGAN = "2026-11-26T18:01:20.000000+00:00"
 COPILOT_BEGAN = "2026-11-26T17:47:09.523000+00:00"
 
 
@@ -92,8 +93,8 @@ def told_by_hooks_one_by_one(
 ) -> Iterator[Callable[[], None]]:
     """Yield what records each of the session's hooks."""
     dialect = DIALECTS[agent]
-    folder = DATA.parent / agent if agent == "copilot" else DATA / agent
-    began = _moment(COPILOT_BEGAN if agent == "copilot" else BEGAN)
+    folder = DATA.parent / agent.replace("-", "_") if agent in {"copilot", "qwen-code"} else DATA / agent
+    began = _moment({"copilot": COPILOT_BEGAN, "qwen-code": QWEN_BEGAN}.get(agent, BEGAN))
     for number, line in enumerate((folder / "hooks.jsonl").read_text().splitlines()):
         at = began + later + number * timedelta(milliseconds=100)
         told = json.loads(line)

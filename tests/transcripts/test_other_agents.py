@@ -18,7 +18,7 @@ from coordinator.sessions import usage
 from tests.transcripts.recorded import brought, copied, story, the_session, told_by_hooks
 
 pytestmark = pytest.mark.django_db
-AGENTS = ("codex", "gemini", "opencode", "copilot", "kilo")
+AGENTS = ("codex", "gemini", "opencode", "copilot", "kilo", "qwen-code")
 
 TURN = [
     ("assistant", "thinking"), ("assistant", "I look around first."), ("calls", "Bash"), ("gives", "Bash"),
@@ -42,6 +42,15 @@ STORIES = {
         ("assistant", "I look. "), ("calls", "bash"), ("gives", "bash"),
         ("calls", "write"), ("gives", "write"), ("calls", "read"), ("fails", "read"),
         ("assistant", "All done."),
+    ],
+    "qwen-code": [
+        ("user", "Do as the script says."),
+        ("calls", "run_shell_command"), ("gives", "run_shell_command"),
+        ("calls", "write_file"), ("gives", "write_file"),
+        ("calls", "run_shell_command"), ("fails", "run_shell_command"),
+        ("calls", "mcp__every__echo"), ("gives", "mcp__every__echo"),
+        ("calls", "agent"), ("calls", "run_shell_command"), ("gives", "run_shell_command"),
+        ("assistant", "Two files."), ("gives", "agent"), ("assistant", "Done."),
     ],
     "kilo": [
         ("user", '"Do as the script says."'),
@@ -114,6 +123,7 @@ def test_tokens_are_told_without_those_from_a_cache(tmp_path: Path) -> None:
         ("opencode", "m"): (600, 20, 400),
         ("copilot", "scripted"): (1000, 50, 300),
         ("kilo", "scripted"): (7, 7, 0),
+        ("qwen-code", "scripted"): (1000, 50, 300),
     }
 
 
@@ -181,6 +191,13 @@ def test_copilot_s_words_come_along_with_the_end_of_a_turn(tmp_path: Path) -> No
     assert live.count(("assistant", "Two files.")) == 1
     brought("copilot", place)
     assert sorted(story(the_session())) == sorted([*live, ("calls", "read_bash"), ("gives", "read_bash")])
+
+
+def test_what_qwen_code_s_hooks_told_is_not_told_again(tmp_path: Path) -> None:
+    told_by_hooks("qwen-code")
+    assert sorted(story(the_session())) == sorted(STORIES["qwen-code"])
+    brought("qwen-code", copied("qwen-code", tmp_path))
+    assert sorted(story(the_session())) == sorted(STORIES["qwen-code"])
 
 
 def test_what_copilot_s_hooks_told_is_not_told_again(tmp_path: Path) -> None:
@@ -335,6 +352,7 @@ def test_without_an_agent_all_that_are_found_come_in(tmp_path: Path, monkeypatch
     copied("gemini", tmp_path).rename(tmp_path / "home/.gemini")
     copied("opencode", tmp_path).rename(tmp_path / "home/.local/share/opencode")
     copied("copilot", tmp_path).rename(tmp_path / "home/.copilot")
+    copied("qwen-code", tmp_path).rename(tmp_path / "home/.qwen")
     copied("kilo", tmp_path).rename(tmp_path / "home/.local/share/kilo")
     out = StringIO()
     call_command("import_transcripts", stdout=out)
