@@ -17,11 +17,11 @@ from tests.claude_code.double import Claude
 from tests.claude_code.test_deciding import rules
 from tests.client.programs import Home, until
 from tests.dialects.agent import Agent
-from tests.dialects.test_opencode_plugin import NODE, drive
+from tests.dialects.test_opencode_plugin import NODE, connect, drive
 from tests.driving.driver import Driver
 from tests.gateway.agents import Wire, furnish
 from tests.gateway.example_server import running
-from tests.served import KEYS, Served
+from tests.served import Served
 
 pytestmark = pytest.mark.served
 TEXT = "Leave the branch alone."
@@ -176,12 +176,12 @@ def test_opencode_s_plugin_adds_it_to_the_next_result(
         }
         return [before, {"call": "tool.execute.after", "input": about, "output": {"output": "files"}}]
 
-    settings = {"SIGNALBOX_URL": served.url, "SIGNALBOX_KEY": KEYS["agent"]}
-    drive(tmp_path, call(1), **settings)
+    connect(tmp_path, served.url)
+    drive(tmp_path, call(1))
     send(approver, id_of(served, opencode.session))
     with until() as pause:
         while True:
-            _, first, _, second = drive(tmp_path, [*call(2), *call(3)], **settings)
+            _, first, _, second = drive(tmp_path, [*call(2), *call(3)])
             outputs = [first["output"]["output"], second["output"]["output"]]
             if outputs != ["files", "files"]:
                 break
