@@ -317,16 +317,16 @@ def test_what_a_client_did_before_its_session_was_reported_leaves_no_session_tha
 def test_a_call_that_its_hook_and_the_gateway_ask_about_is_one_row(
     box: Served, sessions: tuple[Hooks, Hooks], client: Client
 ) -> None:
-    """The agent knows the server by its own name, so its hook cannot tell that the gateway asks, too."""
+    """The agent asks its own person first, whatever policy says, and knows the server by its own name."""
     first, _ = sessions
     direct = "mcp__example__write"
-    rule(box, direct, "ask")
     first.begins("toolu_1", direct, path="/a")
     asks = {"tool_name": direct, "tool_input": {"path": "/a"}}
     hook = InBackground(lambda: first.report("PermissionRequest", **asks))
     (of_hook,) = pending(box)
     decide(box, of_hook)
     hook.result()
+    rule(box, direct, "ask")
     call = InBackground(lambda: client.call_as(claude("toolu_1"), path="/a"))
     (of_gateway,) = pending(box)
     assert of_gateway != of_hook, "what its hook asked about is bound to neither the bytes nor the definition"
