@@ -2,7 +2,7 @@
 
 `python -m tests.agents.programs` installs all of them and fails where one cannot be had, which a run of the whole
 suite wants. A test that `needed(…)` one is skipped with the reason where there is none, and starts it by `command(…)`.
-`$SIGNALBOX_TEST_AGENTS` moves the folder, which lies outside the repository and holds some 1.7 GB.
+`$SIGNALBOX_TEST_AGENTS` moves the folder, which lies outside the repository and holds some 3 GB.
 """
 
 from __future__ import annotations

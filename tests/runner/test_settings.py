@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.runner import modes, options, startable
+from coordinator.runner import environment, modes, options, startable
 from coordinator.runner.directories import AllowedDirectories
 from coordinator.runner.errors import RunnerRefused
 from coordinator.runner.options import AgentOptions
@@ -76,6 +76,15 @@ def test_agents_are_found_and_those_that_are_missing_say_how_to_get_them(tmp_pat
     others = {one.name for one in startable.KNOWN} - {"gemini", "goose"}
     assert set(lacking) == {*others, "other"}
     assert "codex-acp" in lacking["codex"], "codex without its adapter is not enough"
+
+
+def test_no_variable_of_its_person_has_copilot_ask_nobody(tmp_path: Path) -> None:
+    (tmp_path / "copilot").write_text("#!/bin/sh\n")
+    (tmp_path / "copilot").chmod(0o755)
+    (agent,), _ = startable.find({}, str(tmp_path))
+    environ = {"COPILOT_ALLOW_ALL": "true", "COPILOT_MODEL": "m"}
+    env = environment.for_agent(agent, environ, passes=(), key="", session_id="s", mark="m")
+    assert (env["COPILOT_ALLOW_ALL"], env["COPILOT_MODEL"]) == ("false", "m")
 
 
 @pytest.mark.parametrize("is_nested", [True, False])
