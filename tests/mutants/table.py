@@ -412,7 +412,7 @@ MUTANTS = (
         "coordinator/client/mcp_methods.py",
         'return task if task == {"ttl": step} else {"ttl": step}',
         "return task",
-        ("tests/client/test_mcp_guard_attacks.py::test_messages_are_restricted_as_the_gateway_does",),
+        ("tests/gateway/test_bound_calls.py::test_for_how_long_a_task_is_kept_goes_on_in_steps",),
     ),
     Mutant(
         "unknown method",

@@ -20,6 +20,7 @@ from coordinator.edge.gateway.refusals import Refusals
 from coordinator.edge.gateway.relaying import HeldByBrake, Relaying
 from coordinator.edge.gateway.running import HEARD_ELSEWHERE, outcome_of
 from coordinator.edge.gateway.server_tasks import ServerTasks
+from coordinator.edge.gateway.tasks import ask_to_declare, declares_tasks
 from coordinator.errors import Forbidden, SignalboxError
 from coordinator.gateway import answers
 from coordinator.gateway.http_client import UpstreamFailed
@@ -92,11 +93,15 @@ class Reads:
             f"{x.message.method} was not sent to the server {x.server.name}: no call of yours in this session began "
             "this task."
         )
-        response = answers.error(x.message.id, INVALID_PARAMS, words)
+        response, status = answers.error(x.message.id, INVALID_PARAMS, words), 200
+        if x.message.is_stateless and x.message.method == "tasks/result":  # which 2026-07-28 has no more
+            response, status = answers.error(x.message.id, METHOD_NOT_FOUND, words), 404
+        elif x.message.is_stateless and not declares_tasks(x.message):
+            response, status = ask_to_declare(x.message), 400
         await self._note(x, words)
         record = self._records.begin_read(x, session_id, x.message.method, _params_of(x))
         self._records.end(record, "denied", response)
-        await x.line.answer(response)
+        await x.line.answer(response, status)
 
     async def refuse_unknown(self, x: Exchange) -> None:
         """Refuse a request, or drop a notification, whose method does not pass; recorded and audited."""

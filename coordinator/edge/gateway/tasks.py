@@ -68,11 +68,8 @@ class Tasks:
 
     async def answer(self, x: Exchange) -> None:
         """Answer a request about one of our tasks."""
-        extensions = x.message.capabilities.get("extensions")
-        if not isinstance(extensions, dict) or TASKS not in extensions:
-            wanted: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
-            words = f"Declare the extension {TASKS} to ask about tasks."
-            await x.line.answer(answers.error(x.message.id, MISSING_CAPABILITY, words, wanted), 400)
+        if not declares_tasks(x.message):
+            await x.line.answer(ask_to_declare(x.message), 400)
             return
         try:
             call = await self._threads.run(
@@ -186,6 +183,19 @@ class Tasks:
             raise NotFound(f"The MCP server {call.server_id} no longer exists.")
         original = replace(x, server=server, headers=headers, message=messages.read(body), line=Line(_nobody))
         return original if x.server.name else await self._linked(original)
+
+
+def declares_tasks(message: Message) -> bool:
+    """Say whether the client of a stateless message says that it knows tasks."""
+    extensions = message.capabilities.get("extensions")
+    return isinstance(extensions, dict) and TASKS in extensions
+
+
+def ask_to_declare(message: Message) -> bytes:
+    """Return the answer to a client that asks about a task and does not say that it knows them."""
+    wanted: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+    words = f"Declare the extension {TASKS} to ask about tasks."
+    return answers.error(message.id, MISSING_CAPABILITY, words, wanted)
 
 
 async def _nobody(_: AsgiMessage) -> None:
