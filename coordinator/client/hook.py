@@ -220,6 +220,7 @@ class HookCommand:
         except Exception as problem:  # then nobody knows what runs
             words = f"The skill's file could not be read ({type(problem).__name__}: {problem})."
             skill = {"problem": words, "lines": [], "files": []}
+        self._began = time.monotonic()  # what that took leaves the server as long as ever to answer
         payload[skill_files.FIELD] = skill
         self._body = json.dumps(payload).encode()
         may_run_lines = bool(skill.get("lines") or skill.get("problem"))

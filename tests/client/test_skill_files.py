@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.client import skill_files
+from coordinator.client import hook, skill_files
+from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.client.skill_files import shell_lines, skill_of
 
 
@@ -116,3 +117,20 @@ def test_a_file_holds_words_wherever_they_stand(tmp_path: Path, monkeypatch: pyt
     assert skill_files.file_has(skill_files.OWN_HOOK, str(tmp_path / "program"))
     assert not skill_files.file_has(b"PreSkillShellCommandS", str(tmp_path / "program"))
     assert not skill_files.file_has(skill_files.OWN_HOOK, str(tmp_path / "none"))
+
+
+def test_the_time_that_the_look_takes_is_not_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a call that a rule asks about would go on as if Signalbox were away."""
+    clock = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+
+    def slow(_payload: dict[str, Any]) -> dict[str, Any]:
+        clock[0] += 5.0
+        return {"lines": ["touch marker"], "files": []}
+
+    monkeypatch.setattr(skill_files, "skill_of", slow)
+    command = hook.HookCommand(HOOK_AGENTS["claude-code"], 590)
+    limit = command._until
+    command._event = "UserPromptExpansion"
+    command._add_shell_lines({"hook_event_name": "UserPromptExpansion", "command_name": "look"})
+    assert (command._began, command._until) == (105.0, limit)
