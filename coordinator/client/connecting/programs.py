@@ -22,6 +22,8 @@ from coordinator.client.connecting.toml_tables import TomlTable, TomlValue
 from coordinator.client.connecting.yaml_entries import YamlEntry
 
 WAITING = 590  # seconds that a hook which holds a call may take; most agents' own limit is 600
+# Qwen Code 0.24.4 lets the call run after 60 s, whatever timeout its settings give the hook.
+WAITING_IN_QWEN_CODE = 50
 QUICK = 10  # seconds for one that only tells
 HOOK_FAILED = (
     "The hook that asks Signalbox was killed or did not work, so this call did not run."
@@ -470,7 +472,7 @@ GEMINI_EVENTS = {
 QWEN_CODE_EVENTS = {
     "SessionStart": QUICK,
     "UserPromptSubmit": QUICK,
-    "PreToolUse": WAITING,
+    "PreToolUse": WAITING_IN_QWEN_CODE,
     "PostToolUse": QUICK,
     "PostToolUseFailure": QUICK,
     "Notification": QUICK,
