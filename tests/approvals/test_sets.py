@@ -154,7 +154,7 @@ def test_a_hundred_are_asked_about_in_few_queries(signed_in, django_assert_max_n
     for number in range(100):
         row = fresh(ask_now(str(number), session_id=f"ses_{number}"))
         chosen.append(f"{judged_digest(row)}:{row.request_id}")
-    with django_assert_max_num_queries(13):
+    with django_assert_max_num_queries(14):
         page = ask_about(browser, [json.dumps(chosen)])
     assert len(values(page, "ids")) == 100
 
