@@ -216,7 +216,8 @@ class HookCommand:
             return
         skill: dict[str, Any]
         try:
-            skill = skill_files.skill_of(payload)
+            is_registered = skill_files.is_hook_registered(self._settings_file())
+            skill = skill_files.skill_of(payload, is_registered=is_registered)
         except Exception as problem:  # then nobody knows what runs
             words = f"The skill's file could not be read ({type(problem).__name__}: {problem})."
             skill = {"problem": words, "lines": [], "files": []}
@@ -227,6 +228,13 @@ class HookCommand:
         self._also = "Bash" if may_run_lines else None
         if self._event == skill_files.EXPANSION:
             self._tool, self._is_call = "Bash", may_run_lines
+
+    def _settings_file(self) -> object:
+        """Return the agent's settings that `signalbox connect` wrote; None where it is not known."""
+        try:
+            return settings.load(prefer_file=True).agents.get(self._agent.name, {}).get("file")
+        except NotConnected:
+            return None
 
     def _event_in(self, payload: Mapping[str, Any]) -> str:
         for field in self._agent.named_in:

@@ -25,6 +25,7 @@ SHELLS = frozenset({"sh", "dash", "bash", "zsh", "ksh", "busybox", "env"})
 MAX_PARENTS = 6  # processes between Claude Code and its hook
 MAX_FOLDERS = 40  # above the working folder
 MAX_ENTRIES = 20_000  # of folders that are looked through
+MAX_SETTINGS_BYTES = 4 << 20
 MAX_FILE_BYTES = 1 << 20  # what Claude Code reads of a command
 MAX_BYTES = 16 << 20  # of all files together
 MAX_LINES = 50
@@ -43,13 +44,13 @@ def is_about_skill(payload: Mapping[str, Any]) -> bool:
     return name in {"PreToolUse", "PermissionRequest"} and payload.get("tool_name") == TOOL
 
 
-def skill_of(payload: Mapping[str, Any]) -> dict[str, Any]:
+def skill_of(payload: Mapping[str, Any], *, is_registered: bool = True) -> dict[str, Any]:
     """Return what is known of the shell lines that such a hook's skill or command runs while it is loaded.
 
-    `held` is true where the program itself tells each line to a hook. Otherwise `lines` are the lines and `files`
-    where they stand; `problem` says why there may be others.
+    `held` is true where the program itself tells each line to a hook, and ours `is_registered` for it. Otherwise
+    `lines` are the lines and `files` where they stand; `problem` says why there may be others.
     """
-    if program_has(OWN_HOOK, os.getppid()):
+    if is_registered and program_has(OWN_HOOK, os.getppid()):
         return {"held": True}
     name, arguments = _name_and_arguments(payload)
     if name is None:
@@ -75,6 +76,21 @@ def skill_of(payload: Mapping[str, Any]) -> dict[str, Any]:
         problem = f"The file of {name} holds more lines, or longer ones, than are read ({MAX_LINES})."
         lines = [line[:MAX_LINE] for line in lines[:MAX_LINES]]
     return {"lines": lines, "files": files[:10], **({"problem": problem} if problem else {})}
+
+
+def is_hook_registered(file: object) -> bool:
+    """Say whether settings that we connected register the hook for shell lines.
+
+    A program that did not know the hook when it was connected, or wrote its settings anew, may have been updated since.
+    Where `file` is None, an older `signalbox connect` wrote the settings, always with that hook.
+    """
+    if not isinstance(file, str):
+        return True
+    try:
+        with open(file, "rb") as settings:
+            return OWN_HOOK in settings.read(MAX_SETTINGS_BYTES)
+    except OSError:
+        return False
 
 
 def _name_and_arguments(payload: Mapping[str, Any]) -> tuple[str | None, str]:

@@ -161,3 +161,19 @@ def test_a_session_in_codexs_background_server_ends_after_quit(
     terminal.ends()
     assert background.poll() is None
     until(lambda: statuses_of_callers(served, home.work) == ["finished"])
+
+
+def test_an_older_claude_code_starts_without_a_dialog_about_hooks(
+    served: Served, opened: ExitStack, tmp_path: Path
+) -> None:
+    """It opens one where a hook is registered that it does not know."""
+    programs.needed("claude-code")
+    home = terminal_home(opened, "claude-code", tmp_path, "claude-code")
+    (home.path / "bin").mkdir()
+    (home.path / "bin" / "claude").symlink_to(home.command[-1])
+    home.environment["PATH"] += f":{home.path / 'bin'}"
+    connect(home, served)
+    home.script.commands = ()
+    terminal = Terminal(home, [PROMPT])
+    opened.callback(terminal.close)
+    assert terminal.shows("Done.", "Settings Warning", "SettingsWarning") == "Done."

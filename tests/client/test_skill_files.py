@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.client import hook, skill_files
 from coordinator.client.hook_agents import HOOK_AGENTS
-from coordinator.client.skill_files import shell_lines, skill_of
+from coordinator.client.skill_files import is_hook_registered, shell_lines, skill_of
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ def test_the_time_that_the_look_takes_is_not_the_servers(monkeypatch: pytest.Mon
     clock = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
 
-    def slow(_payload: dict[str, Any]) -> dict[str, Any]:
+    def slow(_payload: dict[str, Any], **_options: bool) -> dict[str, Any]:
         clock[0] += 5.0
         return {"lines": ["touch marker"], "files": []}
 
@@ -134,3 +134,28 @@ def test_the_time_that_the_look_takes_is_not_the_servers(monkeypatch: pytest.Mon
     command._event = "UserPromptExpansion"
     command._add_shell_lines({"hook_event_name": "UserPromptExpansion", "command_name": "look"})
     assert (command._began, command._until) == (105.0, limit)
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_a_hook_of_the_program_holds_lines_only_where_ours_is_registered_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_registered: bool
+) -> None:
+    """The program may have been updated since it was connected, or have dropped a hook that it did not know."""
+    monkeypatch.setattr(skill_files, "program_has", lambda *_: True)
+    write(tmp_path / "home/.claude/skills/release/SKILL.md", "!`make release`")
+    settings = tmp_path / "settings.json"
+    settings.write_text('{"hooks": {"PreSkillShellCommand": []}}' if is_registered else '{"hooks": {}}')
+    payload = {
+        "hook_event_name": "PreToolUse",
+        "tool_name": "Skill",
+        "tool_input": {"skill": "release"},
+        "cwd": str(tmp_path),
+    }
+    found = skill_of(payload, is_registered=is_hook_registered(str(settings)))
+    assert (found == {"held": True}) is is_registered
+    assert is_registered or found["lines"] == ["make release"]
+
+
+def test_settings_that_are_gone_register_nothing_and_older_ones_always_did(tmp_path: Path) -> None:
+    assert not is_hook_registered(str(tmp_path / "gone.json"))
+    assert is_hook_registered(None)

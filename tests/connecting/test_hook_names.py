@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.client.connecting import hook_names
+from coordinator.client import settings
+from coordinator.client.connecting import connect, hook_names
 from coordinator.client.connecting.hook_names import known_hooks, notes_of
 from coordinator.client.connecting.programs import (
     CLAUDE_CODE_EVENTS,
@@ -15,7 +16,9 @@ from coordinator.client.connecting.programs import (
     LEFT_OUT,
     READABLE_HOOKS,
 )
+from tests.connecting.homes import connected, disconnected, machine
 
+__all__ = ["machine"]
 CLAUDE = CONNECTABLE_AGENTS["claude-code"]
 KNOWN = ["PreToolUse", *(name for name in CLAUDE_CODE_EVENTS if name != "PreToolUse")]
 
@@ -67,3 +70,26 @@ def test_an_enumeration_in_the_scripts_beside_it_is_found(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", READABLE_HOOKS)
 def test_what_is_left_out_is_not_used(name: str) -> None:
     assert not LEFT_OUT[name] & READABLE_HOOKS[name]
+
+
+def test_a_hook_that_the_installed_program_does_not_know_is_not_registered_until_it_does(
+    machine: Path,
+) -> None:
+    """Claude Code 2.1.197 opens a dialog about such a hook each time it starts in a terminal."""
+    (machine / "bin").mkdir()
+    file = machine / ".claude" / "settings.json"
+    older = [name for name in KNOWN if name != "PreSkillShellCommand"]
+    installed(machine / "bin", older)
+    assert connected("claude-code") == 0
+    assert set(json.loads(file.read_text())["hooks"]) == set(older)
+    assert connect.run(["--check"]) == 0
+    assert settings.load().agents["claude-code"]["file"] == str(file)
+    installed(machine / "bin", KNOWN)
+    assert connect.run(["--check"]) == 1
+    assert connected("claude-code") == 0
+    assert set(json.loads(file.read_text())["hooks"]) == set(KNOWN)
+    installed(machine / "bin", older)
+    assert connected("claude-code") == 0
+    assert set(json.loads(file.read_text())["hooks"]) == set(older)
+    assert disconnected() == 0
+    assert not file.exists()

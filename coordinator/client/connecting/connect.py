@@ -7,6 +7,7 @@ import getpass
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from coordinator.client import hook_agents, launch, settings
 from coordinator.client.connecting import files, hook_names, plans, programs, record, talk, trial
@@ -95,7 +96,9 @@ def _connect(asked: argparse.Namespace, place: UserHome) -> int:
         _ask()
     connected = dict(known.agents) if known else {}
     for agent in agents:
-        told = {"program": list(call.program), "gateway": call.gateway}
+        told: dict[str, Any] = {"program": list(call.program), "gateway": call.gateway}
+        if agent.file:  # `signalbox hook` looks there which hooks are registered
+            told["file"] = os.path.join(agent.folder(place.home, place.environment), agent.file)
         connected[agent.name] = {**connected.get(agent.name, {}), **told}
     settings.save(Settings(url, key, connected, settings.remembered_environment()))
     if repository := files.repository_of(settings.settings_path()):
@@ -157,7 +160,10 @@ def _changes(
             raise CommandStopped(
                 f"Signalbox at {call.url} is older than this program. Update it there, then try again."
             ) from None
-    return plans.to_connect(agent, call, place, kept, plugin=plugin, former=former(known, agent.name))
+    unknown = hook_names.unknown_hooks(agent, place.environment)
+    return plans.to_connect(
+        agent, call, place, kept, plugin=plugin, former=former(known, agent.name), unknown_hooks=unknown
+    )
 
 
 def _show(changes: Sequence[Change], place: UserHome) -> None:

@@ -45,6 +45,18 @@ def notes_of(agent: Agent, environment: Mapping[str, str]) -> list[str]:
     return notes
 
 
+def unknown_hooks(agent: Agent, environment: Mapping[str, str]) -> frozenset[str]:
+    """Return those of our hooks that the installed program does not know, as far as can be read from it.
+
+    Claude Code opens a dialog about them each time it starts in a terminal, so they are not registered there. Once it
+    is updated, a check says that they are missing.
+    """
+    if agent.name != "claude-code" or (program := program_of(agent.programs, environment)) is None:
+        return frozenset()
+    known = known_hooks(program)
+    return READABLE_HOOKS[agent.name] - known if known else frozenset()
+
+
 def program_of(names: tuple[str, ...], environment: Mapping[str, str]) -> str | None:
     """Return the path of an agent's program, the first of these names that is on the PATH; None for none."""
     found = (shutil.which(name, path=environment.get("PATH", os.defpath)) for name in names)

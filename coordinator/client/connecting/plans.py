@@ -98,17 +98,21 @@ def to_connect(
     *,
     plugin: str | None = None,
     former: Call | None = None,
+    unknown_hooks: frozenset[str] = frozenset(),
 ) -> list[Change]:
     """Return what would change for the agent's hooks to call us; `former` is how they call us now.
+
+    `unknown_hooks` are those that the installed program does not know; they are left away.
 
     Raises FileRefused; nothing is changed.
     """
     folder, changes = agent.folder(place.home, place.environment), []
     former = former or call
     if agent.file and agent.wanted:
-        changes.append(
-            _merged(os.path.join(folder, agent.file), agent.wanted(call), agent.wanted(former), kept)
-        )
+        wanted = agent.wanted(call)
+        hooks = {name: entry for name, entry in wanted.hooks.items() if name not in unknown_hooks}
+        wanted = replace(wanted, hooks=hooks)
+        changes.append(_merged(os.path.join(folder, agent.file), wanted, agent.wanted(former), kept))
     for own_lines in agent.former_lines:
         changes += _without_lines(os.path.join(folder, own_lines.path), own_lines, kept)
     changes += _with_servers(agent, (call, former), place, kept)

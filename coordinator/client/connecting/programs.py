@@ -437,7 +437,7 @@ CLAUDE_CODE_EVENTS = {
     "StopFailure": QUICK,
     "PreCompact": QUICK,
     "PostCompact": QUICK,
-    # What these tell stands on the timeline. Older versions skip the names that they do not know.
+    # What these tell stands on the timeline. Names that the installed version does not know are not registered.
     "PostModelSwitch": QUICK,
     "ConfigChange": QUICK,
     "DirectoryAdded": QUICK,
