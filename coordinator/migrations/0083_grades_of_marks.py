@@ -7,6 +7,8 @@ from typing import Any
 from django.db import migrations, models
 from django.utils import timezone
 
+from coordinator.migrations._sql import safe_beside_older
+
 BY = "system:signalbox"
 SHELL = "Bash|Shell|exec_command|run_shell_command|bash|shell"
 DANGERS = ("Runs what it downloads", "Drops or empties tables")
@@ -26,6 +28,7 @@ ADDED = (
 )
 
 
+@safe_beside_older("it fills a column that the older version does not know, and adds rows as an admin may")
 def grade(apps: Any, schema_editor: Any) -> None:
     model = apps.get_model("coordinator", "DangerMark")
     rows, now = model.objects.using(schema_editor.connection.alias), timezone.now()

@@ -63,7 +63,7 @@ def test_points_of_a_session_are_told_as_its_timeline_tells_them(session):
     index_new()
     page = signed_in("viewer").get("/ui/search/?q=needle").content.decode()
     assert re.findall(r'<span class="strong">\s*(.*?)\s*</span>', page) == [
-        "odd_type",
+        "Odd type",
         "Run ended · stopped",
         "Asked for permission: Bash",
     ]
