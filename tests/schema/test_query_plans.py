@@ -45,6 +45,11 @@ ALLOWED = [
         '"event_context"."extra"::text LIKE',
         "100 sessions' first events; the demo has no more",
     ),
+    (
+        "events",
+        '"event_context"."extra"::text LIKE',
+        "the same: for as many sessions a walk of the demo's few events may be planned",
+    ),
     ("message_parts", "", "pieces of messages that are not whole yet"),
     ("session_notes", "", "what people wrote to sessions"),
     ("notification_log", "LIMIT", "one row a message to a person, every ten minutes"),
