@@ -73,6 +73,16 @@ TRIALS = {
         {".config/opencode/opencode.json": '{\n  // mine\n  "model": "x/y",\n  "mcp": {}\n}\n'},
         (("debug", "config"),),
     ),
+    "qwen-code": Trial(
+        "qwen-code",
+        {".qwen/settings.json": '{\n  // mine\n  "model": {"name": "x"}, /* here */\n  "ui": {}\n}\n'},
+        (("mcp", "add", "-s", "user", "other", "npx", "foo"),),
+    ),
+    "kilo": Trial(
+        "kilo",
+        {".config/kilo/kilo.json": '{\n  // mine\n  "model": "x/y",\n  "mcp": {}\n}\n'},
+        (("debug", "config"),),
+    ),
 }
 OWN = {  # what Claude Code notes of itself and of a machine
     "firstStartTime", "firstStartVersion", "machineID", "userID", "installMethod", "numStartups",
