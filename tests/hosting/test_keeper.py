@@ -44,6 +44,7 @@ def switch_on(served: Served, sharing: str = "shared") -> None:
 
 def host(served: Served, settings: object) -> httpx.Client:
     settings.DATA_DIR = served.folder  # type: ignore[attr-defined]
+    until(stdio_host.socket_path().exists)  # `serve` answers before its keeper does
     transport = httpx.HTTPTransport(uds=str(stdio_host.socket_path()), verify=False)
     return httpx.Client(transport=transport, base_url="http://host", timeout=60)
 
