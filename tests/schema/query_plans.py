@@ -72,7 +72,9 @@ def without_statistics() -> Iterator[None]:
                 cursor.execute(
                     "DELETE FROM pg_statistic WHERE starelid >= 16384"
                 )  # the first id that is no catalogue's
-                cursor.execute("UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE oid >= 16384")
+                cursor.execute(
+                    "UPDATE pg_class SET reltuples = -1, relpages = 0, relallvisible = 0 WHERE oid >= 16384"
+                )
         yield
         transaction.set_rollback(True)
 
