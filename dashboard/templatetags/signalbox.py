@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cache
@@ -23,6 +24,7 @@ from coordinator.secrets.masking import short, without_secrets
 from dashboard.text import json_text
 from dashboard.text.states import state_of
 
+CODE_SPAN = re.compile(r"(`+)(.+?)\1")
 register = Library()
 
 DASH = "\N{EN DASH}"
@@ -139,6 +141,16 @@ def time(value: object, empty: str = "") -> SafeString:
         exact(value),
         relative(value, timezone.now()),
     )
+
+
+@register.filter
+def with_code(text: str) -> SafeString:
+    """Draw a text of our own with what stands between backticks, as in Markdown, as code."""
+    pieces, at = [], 0
+    for found in CODE_SPAN.finditer(text):
+        pieces += [(text[at : found.start()],), (format_html("<code>{}</code>", found[2].strip()),)]
+        at = found.end()
+    return format_html_join("", "{}", [*pieces, (text[at:],)])
 
 
 @register.simple_tag

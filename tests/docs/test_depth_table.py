@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 
 import pytest
-from django.utils.html import escape
 
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS
 from coordinator.sessions import agent_programs
 from dashboard.connections import unheld, what_works
+from dashboard.templatetags.signalbox import with_code
 from tests.people import signed_in
 from tests.served import ROOT
 
@@ -64,5 +64,11 @@ def test_the_readme_shows_what_runs_without_being_asked_about() -> None:
 @pytest.mark.parametrize("name", CONNECTABLE_AGENTS)
 def test_an_agents_page_shows_what_runs_without_being_asked_about(name: str) -> None:
     page = signed_in("viewer").get(f"/ui/connections/{name}/").content.decode().partition('id="unheld"')[2]
-    assert all(escape(way.what) in page for way in unheld.of(name))
+    assert all(with_code(way.what) in page for way in unheld.of(name))
     assert ("Nobody has looked" in page) is (name not in unheld.UNHELD)
+
+
+def test_what_stands_between_backticks_is_code_and_never_markup() -> None:
+    assert with_code("a `b` <c>") == "a <code>b</code> &lt;c&gt;"
+    assert with_code("``!`…` `` in <x>, `<y>`") == "<code>!`…`</code> in &lt;x&gt;, <code>&lt;y&gt;</code>"
+    assert with_code("one ` alone") == "one ` alone"
