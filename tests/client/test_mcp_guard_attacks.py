@@ -223,6 +223,15 @@ def test_messages_are_restricted_as_the_gateway_does(line: bytes) -> None:
     assert mcp_lines.restricted(restricted, mcp_lines.read(restricted)) == restricted
 
 
+def test_what_else_goes_along_with_a_call_reaches_no_server() -> None:
+    along = {"progressToken": "p", "claudecode/toolUseId": "t", "q": {"hidden": 1}}
+    params = {"name": "a", "arguments": {"x": 1}, "_meta": along, "z": 3}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params, "q": 1}).encode()
+    expected = {"name": "a", "arguments": {"x": 1}, "_meta": {"progressToken": "p"}}
+    for passed in (messages.read(line).value, json.loads(mcp_lines.restricted(line, mcp_lines.read(line)))):
+        assert passed == {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": expected}
+
+
 @pytest.mark.parametrize("is_cancelled", [True, False])
 def test_a_cancelled_call_does_not_begin(is_cancelled: bool) -> None:
     call = mcp_guard.Call("s", "echo", {}, b'{"params":{}}', None)

@@ -398,14 +398,14 @@ MUTANTS = (
         "coordinator/client/mcp_methods.py",
         'names = REQUEST if "method" in message else RESPONSE',
         "names = REQUEST | RESPONSE",
-        ("tests/client/test_mcp_guard_attacks.py::test_messages_are_restricted_as_the_gateway_does",),
+        ("tests/client/test_mcp_guard_attacks.py::test_what_else_goes_along_with_a_call_reaches_no_server",),
     ),
     Mutant(
         "members of _meta",
         "coordinator/client/mcp_methods.py",
         "found = {name: value for name, value in meta.items() if name in META}",
         "found = dict(meta)",
-        ("tests/client/test_mcp_guard_attacks.py::test_messages_are_restricted_as_the_gateway_does",),
+        ("tests/client/test_mcp_guard_attacks.py::test_what_else_goes_along_with_a_call_reaches_no_server",),
     ),
     Mutant(
         "members of task",
