@@ -232,6 +232,13 @@ def test_what_else_goes_along_with_a_call_reaches_no_server() -> None:
         assert passed == {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": expected}
 
 
+def test_a_response_passes_as_a_response_alone() -> None:
+    response = {"jsonrpc": "2.0", "id": 1, "result": {"action": "accept"}}
+    line = json.dumps(response | {"params": {"name": "run"}, "q": 1}).encode()
+    assert messages.read(line).value == response
+    assert json.loads(mcp_lines.restricted(line, mcp_lines.read(line))) == response
+
+
 @pytest.mark.parametrize("is_cancelled", [True, False])
 def test_a_cancelled_call_does_not_begin(is_cancelled: bool) -> None:
     call = mcp_guard.Call("s", "echo", {}, b'{"params":{}}', None)

@@ -398,7 +398,7 @@ MUTANTS = (
         "coordinator/client/mcp_methods.py",
         'names = REQUEST if "method" in message else RESPONSE',
         "names = REQUEST | RESPONSE",
-        ("tests/client/test_mcp_guard_attacks.py::test_what_else_goes_along_with_a_call_reaches_no_server",),
+        ("tests/client/test_mcp_guard_attacks.py::test_a_response_passes_as_a_response_alone",),
     ),
     Mutant(
         "members of _meta",
