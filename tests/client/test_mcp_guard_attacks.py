@@ -124,10 +124,8 @@ def test_a_second_call_under_the_same_id_is_refused(parrot: Agent, box: Signalbo
     box.answers = decide
     parrot.send("tools/call", 1, name="echo", arguments={"a": 1})
     until(box.asked)
-    parrot.raw(
-        '{"jsonrpc":"2.0","id":1.0,"method":"tools/call","params":{"name":"echo","arguments":{"a":2}}}'
-    )
-    assert parrot.told(1)["error"]["code"] == mcp_lines.INVALID_REQUEST
+    parrot.raw('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"a":2}}}')
+    assert parrot.told(1)["error"]["message"] == "Another call has this id."
     waits.set()
     assert line_of(parrot.told(1))["params"]["arguments"] == {"a": 1}
 
