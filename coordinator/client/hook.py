@@ -516,7 +516,7 @@ class HookCommand:
             while True:  # the other thread ends the process
                 time.sleep(60)
         try:
-            write(1, answer)
+            write_all(1, answer)
         except OSError:
             code = BLOCK if denied else code
         if said:
@@ -532,7 +532,7 @@ class HookCommand:
             os._exit(code)
 
 
-def write(descriptor: int, text: bytes) -> None:
+def write_all(descriptor: int, text: bytes) -> None:
     """Write all of it. Raises OSError."""
     while text:
         text = text[os.write(descriptor, text) :]
@@ -541,7 +541,7 @@ def write(descriptor: int, text: bytes) -> None:
 def say(words: str) -> None:
     """Print a line for whoever reads the agent's log."""
     try:
-        write(2, f"{words}\n".encode("utf-8", "replace"))
+        write_all(2, f"{words}\n".encode("utf-8", "replace"))
     except OSError:
         return  # nobody listens
 

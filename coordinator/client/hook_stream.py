@@ -15,7 +15,7 @@ import select
 import signal
 import time
 
-from coordinator.client.hook import LARGEST, LOOK_EVERY, STOPS, HookCommand, say, write
+from coordinator.client.hook import LARGEST, LOOK_EVERY, STOPS, HookCommand, say, write_all
 from coordinator.client.spool import Spool, UnsentHook
 
 TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
@@ -42,16 +42,16 @@ class HookStream(HookCommand):
         self._event = ""  # no hook here is a call
         self._sessions: dict[str, dict[str, Any]] = {}
         self._pause, self._try_at = FIRST_PAUSE, 0.0
-        for line in self._lines():
+        for line in self._read_lines():
             name, _, body = line.partition(b" ")
             self._report(UnsentHook(self._agent.name, name.decode("ascii", "replace"), time.time(), body))
             self._note_session(body)
             with contextlib.suppress(OSError):  # the agent has ended: what it wrote is sent all the same
-                write(1, name + b"\n")
+                write_all(1, name + b"\n")
         self._end_sessions()
         return 0
 
-    def _lines(self) -> Iterator[bytes]:
+    def _read_lines(self) -> Iterator[bytes]:
         """Yield the lines until stdin or the agent ends; one that is too long is left out."""
         begun = bytearray()
         while True:

@@ -170,9 +170,9 @@ class _Search:
         wanted = name.casefold()
         last = wanted.rpartition(":")[2]
         names = {wanted, last, wanted.replace(":", "/")}
-        for folder in self._folders(cwd, is_plugins=":" in name):
+        for folder in self._list_folders(cwd, is_plugins=":" in name):
             for path, stem in self._files(folder):
-                text = self._read(path)
+                text = self._read_text(path)
                 if text is None:
                     if stem.casefold() in names:
                         self.problem = self.problem or f"{path} cannot be read."
@@ -181,7 +181,7 @@ class _Search:
                     found.append((path, text))
         return found
 
-    def _folders(self, cwd: str, *, is_plugins: bool) -> Iterator[str]:
+    def _list_folders(self, cwd: str, *, is_plugins: bool) -> Iterator[str]:
         """Yield the folders in which Claude Code keeps skills and commands."""
         homes = dict.fromkeys([os.path.expanduser("~"), _own_home()])
         settings = [os.path.join(home, ".claude") for home in homes if home]
@@ -233,7 +233,7 @@ class _Search:
             except OSError:
                 self.problem = f"{folder} cannot be read."
 
-    def _read(self, path: str) -> str | None:
+    def _read_text(self, path: str) -> str | None:
         try:
             with open(path, "rb") as file:
                 content = file.read(MAX_FILE_BYTES + 1)

@@ -58,7 +58,7 @@ def with_words(body: bytes, payload: Mapping[str, Any], words: TranscriptWords) 
     if not isinstance(path, str) or not os.path.isabs(path) or FIELD in payload or not end.endswith(b"}"):
         return body
     try:
-        lines = _lines(_written_tail(path, words), words)
+        lines = _split_lines(_written_tail(path, words), words)
     except (OSError, ValueError):
         return body
     if not lines:
@@ -91,7 +91,7 @@ def _tail(path: str) -> list[bytes]:
     return lines[1 if begin else 0 : -1]  # the last one may still be written
 
 
-def _lines(tail: list[bytes], words: TranscriptWords) -> list[str]:
+def _split_lines(tail: list[bytes], words: TranscriptWords) -> list[str]:
     """Return the newest lines with the agent's words, in their order."""
     lines: list[str] = []
     size, begun = 0, words.prompt is None

@@ -202,7 +202,7 @@ class TaskNotice:
     result: str
     duration_ms: int | None
 
-    def values(self, session: str) -> dict[str, Any]:
+    def event_values(self, session: str) -> dict[str, Any]:
         """Return the values of the event that ends the call; hooks and transcripts tell it under the same origin."""
         came = {"error": self.result} if self.status in FAILED_STATUSES else {"tool_output": self.result}
         return {
@@ -277,7 +277,7 @@ def _prompted(build: HookEvents) -> list[DedupedEvent]:
     claims = hooks.prompt_claims(build.hook)
     session = build.hook.session
     return [
-        build.event("post_tool", uses=["prompt"], claims=claims, **notice.values(session))
+        build.event("post_tool", uses=["prompt"], claims=claims, **notice.event_values(session))
         if notice.call_id
         else build.message("system", notice.result, "prompt", claims=claims)
         for notice in notices

@@ -401,7 +401,7 @@ def _words(line: _Line, text: str, number: int) -> Iterator[ImportedEvent]:
 def _task_ends(line: _Line, notices: list[TaskNotice], number: int) -> Iterator[ImportedEvent]:
     """Yield the ends of calls that went on in the background, as hooks tell them."""
     for place, notice in enumerate(notices):
-        values = notice.values(line.session)
+        values = notice.event_values(line.session)
         told = values.pop("origin")
         if notice.call_id is None:
             yield line.message_of("system", [said(notice.result)], number, (told,))

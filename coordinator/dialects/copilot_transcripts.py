@@ -88,20 +88,24 @@ class Reader:
         self.facts |= {name: text for name, text in found.items() if text}
         yield from ()
 
-    def subagent(self, told: dict[str, Any], _record: Record, agent: str | None) -> Iterator[ImportedEvent]:
+    def note_subagent(
+        self, told: dict[str, Any], _record: Record, agent: str | None
+    ) -> Iterator[ImportedEvent]:
         """Note the kind of a sub-agent."""
         kind = text_in(told, "agentType") or text_in(told, "agentName")
         if agent and kind:
             self.kinds[agent] = kind
         yield from ()
 
-    def typed(self, told: dict[str, Any], record: Record, agent: str | None) -> Iterator[ImportedEvent]:
+    def read_prompt(self, told: dict[str, Any], record: Record, agent: str | None) -> Iterator[ImportedEvent]:
         """Yield what a person typed; what a sub-agent is told stands in the call that starts it."""
         text = text_in(told, "content")
         if text and agent is None:
             yield record.message("user", [said(text)], "content")
 
-    def answer(self, told: dict[str, Any], record: Record, _agent: str | None) -> Iterator[ImportedEvent]:
+    def read_answer(
+        self, told: dict[str, Any], record: Record, _agent: str | None
+    ) -> Iterator[ImportedEvent]:
         """Yield what the agent thought and said; its calls have lines of their own."""
         if thought := text_in(told, "reasoningText"):
             yield record.thought(thought, "reasoning")
@@ -116,16 +120,16 @@ class Reader:
         tool, given = HOOK_TOOLS.get(named, named), as_object(told.get("arguments"))
         self.begun[agent, call_id] = tool, given
         known = told_then(BEGUN, self.session, call_text(tool, given), record.at)
-        yield record.call(_own(agent, call_id), tool, given, known)
+        yield record.call(_make_call_id(agent, call_id), tool, given, known)
 
-    def result(self, told: dict[str, Any], record: Record, agent: str | None) -> Iterator[ImportedEvent]:
+    def read_result(self, told: dict[str, Any], record: Record, agent: str | None) -> Iterator[ImportedEvent]:
         """Yield a call's result."""
         call_id = text_in(told, "toolCallId")
         if call_id is None or (agent, call_id) not in self.begun:
             return
         tool, given = self.begun.pop((agent, call_id))
         known = told_then(ENDED, self.session, call_text(tool, given), record.at)
-        yield record.result(_own(agent, call_id), tool, given, known, **_outcome(told))
+        yield record.result(_make_call_id(agent, call_id), tool, given, known, **_read_outcome(told))
 
     def tokens(self, told: dict[str, Any], record: Record, _agent: str | None) -> Iterator[ImportedEvent]:
         """Yield the tokens of a request to the model."""
@@ -134,7 +138,7 @@ class Reader:
             record = Record(
                 record.session, record.key, record.at, subagent=record.subagent, model=text_in(usage, "model")
             )
-            yield record.usage("tokens", _tokens(usage))
+            yield record.usage("tokens", _count_tokens(usage))
 
     def error(self, told: dict[str, Any], record: Record, _agent: str | None) -> Iterator[ImportedEvent]:
         """Yield an error of the session, such as of a request to the model."""
@@ -147,23 +151,23 @@ class Reader:
 
 _MEANINGS = {
     "session.start": Reader.start,
-    "subagent.started": Reader.subagent,
-    "user.message": Reader.typed,
-    "assistant.message": Reader.answer,
+    "subagent.started": Reader.note_subagent,
+    "user.message": Reader.read_prompt,
+    "assistant.message": Reader.read_answer,
     "tool.execution_start": Reader.call,
-    "tool.execution_complete": Reader.result,
+    "tool.execution_complete": Reader.read_result,
     "session.usage_record": Reader.tokens,
     "session.error": Reader.error,
     "session.compaction_complete": Reader.compacted,
 }
 
 
-def _own(agent: str | None, call_id: str) -> str:
+def _make_call_id(agent: str | None, call_id: str) -> str:
     """Return a call's id in its session: sub-agents count theirs by themselves."""
     return call_id if agent is None else f"{agent} {call_id}"
 
 
-def _tokens(usage: dict[str, Any]) -> dict[str, int]:
+def _count_tokens(usage: dict[str, Any]) -> dict[str, int]:
     """Return the tokens of a request; Copilot CLI counts those read from a cache, or written to it, into the input."""
     read, written = count_of(usage.get("cacheReadTokens")), count_of(usage.get("cacheWriteTokens"))
     return {
@@ -174,7 +178,7 @@ def _tokens(usage: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def _outcome(told: dict[str, Any]) -> dict[str, Any]:
+def _read_outcome(told: dict[str, Any]) -> dict[str, Any]:
     """Return a call's result as in its hook."""
     result, error = told.get("result"), told.get("error")
     text = result.get("content") if isinstance(result, dict) else result
@@ -188,7 +192,7 @@ def _is_one(path: Path) -> bool:
     return path.name == "events.jsonl" and path.parent.parent.name == "session-state"
 
 
-def _reader(one: Transcript, _kinds: dict[str, str]) -> Reader:
+def _make_reader(one: Transcript, _kinds: dict[str, str]) -> Reader:
     return Reader(one.path.parent.name)
 
 
@@ -198,5 +202,5 @@ FORMAT = TranscriptFormat(
     home=".copilot",
     folders=("session-state",),
     is_one=_is_one,
-    reader=_reader,
+    reader=_make_reader,
 )

@@ -33,7 +33,7 @@ def completed(
         if FIELD not in hook.fields:
             return [*events_of(hook, session_id)]
         plain = replace(hook, fields={name: value for name, value in hook.fields.items() if name != FIELD})
-        read = _read(hook.fields[FIELD], hook.session, reader(hook.session))
+        read = _read_lines(hook.fields[FIELD], hook.session, reader(hook.session))
         words = [event for event in read if event.event_type in kinds and event.role in {None, "assistant"}]
         for event in words:
             event.session_id, event.source = session_id, source
@@ -42,7 +42,7 @@ def completed(
     return events_and_words
 
 
-def _read(lines: object, session: str, reader: LineReader) -> Iterator[DedupedEvent]:
+def _read_lines(lines: object, session: str, reader: LineReader) -> Iterator[DedupedEvent]:
     """Yield the events of these lines; those that are not understood, or of another session, are left out."""
     for line in lines[:MOST_LINES] if isinstance(lines, list) else []:
         try:

@@ -75,7 +75,7 @@ class OpenCodeHook(Hook):
         return value if isinstance(value, str) and value.strip() else None
 
 
-def _read(body: bytes, at: str) -> OpenCodeHook:
+def _read_hook(body: bytes, at: str) -> OpenCodeHook:
     hook = hooks.read(body, at, OpenCodeHook)
     return replace(hook, at=hooks.when(hook.fields.get("timestamp"), at))
 
@@ -245,7 +245,9 @@ def _complete(hook: Hook, call: AskedCall) -> AskedCall:
     return replace(call, target=None if shown else call.about, details={"cwd": hook.folder})
 
 
-def _say(name: str, decision: str, words: str, added: Mapping[str, Any], *, cannot_ask: str) -> Reply | None:
+def _make_reply(
+    name: str, decision: str, words: str, added: Mapping[str, Any], *, cannot_ask: str
+) -> Reply | None:
     if decision == ASK and name == ASKED:
         return None
     if decision in {ASK, DENY}:
@@ -276,11 +278,11 @@ def dialect_of(name: str, title: str) -> Dialect:
         edits=frozenset({BEFORE}),
         beginnings=frozenset({"session.created", "chat.message"}),
         turn_ends=frozenset({"session.idle", "dispose", "chat.message"}),
-        read=_read,
+        read=_read_hook,
         events_of=partial(_events_of, source=name),
         subject=_subject,
         call_in=_call_in,
-        say=partial(_say, cannot_ask=hooks.cannot_ask(title)),
+        say=partial(_make_reply, cannot_ask=hooks.cannot_ask(title)),
         complete=_complete,
         tools=tuple(SUBJECTS),
         mcp_name="{server}_{tool}",

@@ -56,7 +56,7 @@ class QwenHook(Hook):
         return self.text("agent_id")
 
 
-def _read(body: bytes, at: str) -> QwenHook:
+def _read_hook(body: bytes, at: str) -> QwenHook:
     hook = hooks.read(body, at, QwenHook)
     return replace(hook, at=hooks.when(hook.fields.get("timestamp"), at))
 
@@ -102,7 +102,7 @@ def _complete(hook: Hook, call: AskedCall) -> AskedCall:
     return replace(call, target=None if shown else call.about, details=details)
 
 
-def _say(name: str, decision: str, words: str, _added: Mapping[str, Any]) -> Reply:
+def _make_reply(name: str, decision: str, words: str, _added: Mapping[str, Any]) -> Reply:
     output = {"hookEventName": name, "permissionDecision": decision, "permissionDecisionReason": words}
     return Reply({"hookSpecificOutput": output}, words if decision == DENY else None)
 
@@ -118,11 +118,11 @@ DIALECT = Dialect(
     edits=frozenset(),
     beginnings=frozenset({"SessionStart", "UserPromptSubmit"}),
     turn_ends=frozenset({"Stop", "StopFailure", "SessionEnd"}),
-    read=_read,
+    read=_read_hook,
     events_of=_events_of,
     subject=_subject,
     call_in=_call_in,
-    say=_say,
+    say=_make_reply,
     complete=_complete,
     tools=tuple(SUBJECTS),
     notes=frozenset({"PostToolUse", "UserPromptSubmit", "SessionStart"}),

@@ -72,13 +72,13 @@ class Reader:
         """Return nothing: each line says all by itself."""
         return []
 
-    def typed(self, fields: dict[str, Any], record: Record) -> Iterator[ImportedEvent]:
+    def read_prompt(self, fields: dict[str, Any], record: Record) -> Iterator[ImportedEvent]:
         """Yield what a person typed; what a sub-agent is told stands in the call that starts it."""
         text = "\n\n".join(text for text, _ in _texts(fields))
         if text and record.subagent is None and fields.get("provenance", PERSON) == PERSON:
             yield record.message("user", [said(text)], "content")
 
-    def answer(self, fields: dict[str, Any], record: Record) -> Iterator[ImportedEvent]:
+    def read_answer(self, fields: dict[str, Any], record: Record) -> Iterator[ImportedEvent]:
         """Yield what the agent thought, said, called and took."""
         for number, (text, is_thought) in enumerate(_texts(fields)):
             name = f"part {number}"
@@ -90,12 +90,12 @@ class Reader:
                 tool, given = _called(call)
                 self.begun[call_id] = tool, given
                 known = told_then(BEGUN, self.session, call_text(tool, given), record.at)
-                yield record.call(_own(record, call_id), tool, given, known)
+                yield record.call(_make_call_id(record, call_id), tool, given, known)
         usage = fields.get("usageMetadata")
         if isinstance(usage, dict):
-            yield record.usage("tokens", _tokens(usage))
+            yield record.usage("tokens", _count_tokens(usage))
 
-    def result(self, fields: dict[str, Any], record: Record) -> Iterator[ImportedEvent]:
+    def read_result(self, fields: dict[str, Any], record: Record) -> Iterator[ImportedEvent]:
         """Yield the results of calls."""
         for part in _parts(fields):
             answered = part.get("functionResponse")
@@ -104,7 +104,7 @@ class Reader:
                 continue
             tool, given = self.begun.pop(call_id)
             known = told_then(ENDED, self.session, call_text(tool, given), record.at)
-            yield record.result(_own(record, call_id), tool, given, known, **_outcome(answered))
+            yield record.result(_make_call_id(record, call_id), tool, given, known, **_read_outcome(answered))
 
     def told(self, fields: dict[str, Any], _record: Record) -> Iterator[ImportedEvent]:
         """Note to which prompt what follows belongs."""
@@ -115,9 +115,9 @@ class Reader:
 
 
 _MEANINGS = {
-    "user": Reader.typed,
-    "assistant": Reader.answer,
-    "tool_result": Reader.result,
+    "user": Reader.read_prompt,
+    "assistant": Reader.read_answer,
+    "tool_result": Reader.read_result,
     "system": Reader.told,
 }
 
@@ -135,7 +135,7 @@ def _texts(fields: dict[str, Any]) -> Iterator[tuple[str, bool]]:
             yield text, part.get("thought") is True
 
 
-def _own(record: Record, call_id: str) -> str:
+def _make_call_id(record: Record, call_id: str) -> str:
     """Return a call's id in its session: sub-agents count theirs by themselves."""
     return call_id if record.subagent is None else f"{record.subagent} {call_id}"
 
@@ -148,7 +148,7 @@ def _called(call: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
     return tool, given
 
 
-def _tokens(usage: dict[str, Any]) -> dict[str, int]:
+def _count_tokens(usage: dict[str, Any]) -> dict[str, int]:
     """Return the tokens of a request; Qwen Code counts those read from a cache into the input."""
     given, read = count_of(usage.get("promptTokenCount")), count_of(usage.get("cachedContentTokenCount"))
     written, thought = count_of(usage.get("candidatesTokenCount")), count_of(usage.get("thoughtsTokenCount"))
@@ -161,7 +161,7 @@ def _tokens(usage: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def _outcome(answered: dict[str, Any]) -> dict[str, Any]:
+def _read_outcome(answered: dict[str, Any]) -> dict[str, Any]:
     told = answered.get("response")
     if not isinstance(told, dict):
         return {"tool_output": told}
@@ -174,10 +174,10 @@ def _is_one(path: Path) -> bool:
     return path.suffix == ".jsonl" and (path.parent.name == "chats" or is_subagents)
 
 
-def _reader(one: Transcript, _kinds: dict[str, str]) -> Reader:
+def _make_reader(one: Transcript, _kinds: dict[str, str]) -> Reader:
     return Reader(one.path.parent.name if one.agent else one.path.stem)
 
 
 FORMAT = TranscriptFormat(
-    name=SOURCE, home_in="", home=".qwen", folders=("projects",), is_one=_is_one, reader=_reader
+    name=SOURCE, home_in="", home=".qwen", folders=("projects",), is_one=_is_one, reader=_make_reader
 )

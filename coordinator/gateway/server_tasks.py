@@ -44,7 +44,7 @@ def task_id_in(response: bytes) -> str | None:
 
 def ids_in_list(response: bytes) -> list[str]:
     """Return the ids of the tasks that a response to tasks/list names."""
-    return [task_id for task_id, _ in _listed(response) if task_id is not None]
+    return [task_id for task_id, _ in _list_tasks(response) if task_id is not None]
 
 
 def with_own_alone(response: bytes, own: Collection[str]) -> bytes:
@@ -52,12 +52,12 @@ def with_own_alone(response: bytes, own: Collection[str]) -> bytes:
     fields = _fields(response)
     if "result" not in fields:
         return response
-    kept = [raw for task_id, raw in _listed(response) if task_id in own]
+    kept = [raw for task_id, raw in _list_tasks(response) if task_id in own]
     result = _fields(fields["result"]) | {"tasks": msgspec.Raw(_encode(kept))}
     return _encode(fields | {"result": msgspec.Raw(_encode(result))})
 
 
-def _listed(response: bytes) -> list[tuple[str | None, msgspec.Raw]]:
+def _list_tasks(response: bytes) -> list[tuple[str | None, msgspec.Raw]]:
     try:
         tasks = _items(_fields(_fields(response)["result"])["tasks"])
     except (msgspec.MsgspecError, KeyError):

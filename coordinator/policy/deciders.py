@@ -311,11 +311,11 @@ def approved_by(user: User | AnonymousUser, book: DeciderBook) -> list[int]:
     """Return the waiting requests that the person has approved and that wait for one more person, by id."""
     name = user.get_username()
     own = PermissionVote.objects.filter(voter=name, request__status=RequestStatus.PENDING) if name else ()
-    waiting = PermissionRequest.objects.waiting(book.now).filter(
-        request_id__in=[one.request_id for one in own]
-    )
     votes = {one.request_id: one for one in own}
-    return [row.pk for row in light(waiting) if book.counting(row, [votes[row.request_id]])] if votes else []
+    if not votes:
+        return []
+    waiting = PermissionRequest.objects.waiting(book.now).filter(request_id__in=votes)
+    return [row.pk for row in light(waiting) if book.counting(row, [votes[row.request_id]])]
 
 
 def light(requests: Any) -> Iterable[PermissionRequest]:

@@ -104,7 +104,7 @@ def reasons(
     return list(dict.fromkeys(found))
 
 
-def dangers(marks: Sequence[Mark], reasons: Collection[str]) -> frozenset[str]:
+def find_dangers(marks: Sequence[Mark], reasons: Collection[str]) -> frozenset[str]:
     """Return those of the reasons that a mark of grade danger gives."""
     return frozenset(one.reason for one in marks if one.grade == MarkGrade.DANGER and one.reason in reasons)
 

@@ -400,7 +400,7 @@ def cards_of(
     grantable = plugin_permissions.grantable(wishes) if rights is None or rights.edits_policy else set()
     named = titles.of(session_of(row) for group in groups for row in group)
     voted = _votes(row for group in groups for row in group)
-    folders = _folders(group[0] for group in groups)
+    folders = _find_folders(group[0] for group in groups)
     has_brakes = bool(brakes.in_force())
 
     def member(row: PermissionRequest) -> CardMember:
@@ -433,7 +433,7 @@ def _drawn(
     return [row for row in group if row.request_id not in later], rest
 
 
-def _folders(rows: Iterable[PermissionRequest]) -> dict[str, str]:
+def _find_folders(rows: Iterable[PermissionRequest]) -> dict[str, str]:
     """Return by session the folder of whoever asks for a call at the gateway; no query where nobody does."""
     asked = (session_of(row) for row in rows if gateway_gist_of(row) is not None)
     session_ids = {session_id for session_id in asked if session_id}

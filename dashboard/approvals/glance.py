@@ -31,7 +31,7 @@ class Glance:
     @property
     def dangers(self) -> frozenset[str]:
         """Return those of the reasons that say more than to look twice."""
-        return marks.dangers(self.kept, self.reasons)
+        return marks.find_dangers(self.kept, self.reasons)
 
     def with_spans(self, part: Part) -> Part:
         """Return a part of the call with the pieces that bear a mark."""

@@ -8,10 +8,10 @@ from django import forms
 
 from coordinator.models import Session
 from coordinator.models.brakes import BrakeReach
-from dashboard.frame.known_names import MOST_OFFERED, UnknownNameField, agents_offered, ask_about_unknown
+from dashboard.frame.known_names import MOST_OFFERED, NamedReachForm, agents_offered
 
 
-class BrakeForm(forms.Form):
+class BrakeForm(NamedReachForm):
     """What to hold, and why."""
 
     reach = forms.ChoiceField(
@@ -24,8 +24,8 @@ class BrakeForm(forms.Form):
         help_text="The agent's id or program (such as codex), or the host's name. Leave it empty to hold "
         "everything.",
     )
-    is_meant = UnknownNameField()
     reason = forms.CharField(required=False, max_length=500, label="Reason", help_text="Held agents see it.")
+    field_order = ("reach", "name", "is_meant", "reason")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -35,8 +35,3 @@ class BrakeForm(forms.Form):
         """Return the agents and hosts that are known, for the field's list."""
         hosts = Session.objects.exclude(hostname=None).order_by("hostname").values_list("hostname", flat=True)
         return sorted(agents_offered() | {str(host) for host in hosts.distinct()[:MOST_OFFERED]})
-
-    def clean(self) -> dict[str, Any]:
-        data = self.cleaned_data
-        ask_about_unknown(self, data, kind=data.get("reach", ""))
-        return data

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 
 from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
 from dashboard.frame.kept_choices import KeptChoiceField, offer
-from dashboard.frame.known_names import MOST_OFFERED, UnknownNameField, agents_offered, ask_about_unknown
+from dashboard.frame.known_names import MOST_OFFERED, NamedReachForm, agents_offered
 
 
 class AmountForm(forms.Form):
@@ -32,7 +32,7 @@ class AmountForm(forms.Form):
         offer(self, "at_limit", AtLimit.choices)
 
 
-class BudgetForm(AmountForm):
+class BudgetForm(NamedReachForm, AmountForm):
     """A new budget."""
 
     reach = forms.ChoiceField(choices=BudgetReach.choices, label="For")
@@ -43,7 +43,6 @@ class BudgetForm(AmountForm):
         help_text="The agent's id or program (such as codex), or the person's user name. Leave it empty for "
         "everything.",
     )
-    is_meant = UnknownNameField()
     measure = forms.ChoiceField(choices=BudgetMeasure.choices, label="What to count")
     span = forms.ChoiceField(choices=BudgetSpan.choices, label="Period")
     field_order = ("reach", "name", "is_meant", "measure", "span", "amount", "at_limit")
@@ -56,8 +55,3 @@ class BudgetForm(AmountForm):
         """Return the agents and people that are known, for the field's list."""
         people = User.objects.filter(is_active=True).order_by("username").values_list("username", flat=True)
         return sorted(agents_offered().union(people[:MOST_OFFERED]))
-
-    def clean(self) -> dict[str, Any]:
-        data = self.cleaned_data
-        ask_about_unknown(self, data, kind=data.get("reach", ""))
-        return data

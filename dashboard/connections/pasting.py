@@ -95,9 +95,9 @@ def _gateway(agent: Agent, call: Call) -> Block | None:
         wanted, place = agent.mcp(call), agent.mcp_file
         place = place if place.startswith("~/") else f"~/{agent.home}/{place}"
         if isinstance(wanted, TomlTable):
-            return Block(place, toml_tables.written(wanted).rstrip(), True)
+            return Block(place, toml_tables.format_table(wanted).rstrip(), True)
         if isinstance(wanted, YamlEntry):
-            return Block(place, yaml_entries.written(wanted).rstrip(), True)
+            return Block(place, yaml_entries.format_entry(wanted).rstrip(), True)
         return Block(place, _json(_nested(wanted.values)), True)
     if agent.file and agent.wanted:
         servers = {path: one for path, one in agent.wanted(call).values.items() if GATEWAY in path}
@@ -140,7 +140,7 @@ def _blocks(agent: Agent, call: Call) -> list[Block]:
         blocks.append(Block(f"~/{agent.home}/{agent.file}", json.dumps(value, indent=2), True))
     if agent.telemetry:
         table = agent.telemetry(call)
-        text = toml_tables.written(table).rstrip()
+        text = toml_tables.format_table(table).rstrip()
         blocks.append(Block(f"~/{agent.home}/{agent.mcp_file}", text, True, table.secret != ""))
     return blocks
 

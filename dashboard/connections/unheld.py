@@ -82,7 +82,7 @@ def of(name: str) -> tuple[Unheld, ...]:
     return UNHELD.get(name, ())
 
 
-def unseen() -> list[str]:
+def list_agents_not_examined() -> list[str]:
     """Return the titles of the agents of which nobody has looked."""
     return [agent.title for name, agent in CONNECTABLE_AGENTS.items() if name not in UNHELD]
 
@@ -93,7 +93,7 @@ def markdown() -> str:
     for name, ways in UNHELD.items():
         title = CONNECTABLE_AGENTS[name].title
         lines += [f"| {title} | {way.what} | {way.how} | {way.helps or 'nothing known'} |" for way in ways]
-    return "\n".join([*lines, "", f"{EVERY_AGENT} Not looked into: {', '.join(unseen())}."])
+    return "\n".join([*lines, "", f"{EVERY_AGENT} Not looked into: {', '.join(list_agents_not_examined())}."])
 
 
 if __name__ == "__main__":

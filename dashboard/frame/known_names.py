@@ -40,17 +40,16 @@ def agents_offered() -> set[str]:
     }
 
 
-class UnknownNameField(forms.BooleanField):
-    """The question whether a name that nothing has is meant. It is asked only once such a name was sent."""
+class NamedReachForm(forms.Form):
+    """A form whose `reach` says of what its `name` is. It asks once more about a name that nothing has."""
 
-    def __init__(self) -> None:
-        super().__init__(required=False, label="Use this name anyway", widget=forms.HiddenInput)
+    is_meant = forms.BooleanField(required=False, label="Use this name anyway", widget=forms.HiddenInput)
 
-
-def ask_about_unknown(form: forms.Form, data: dict[str, Any], *, kind: str) -> None:
-    """Refuse a name that is not known, and ask whether it is meant; nothing once the form's `is_meant` says so."""
-    name = data.get("name", "")
-    if not name or data.get("is_meant") or is_known(kind, name):
-        return
-    form.fields["is_meant"].widget = forms.CheckboxInput()
-    form.add_error("name", f"{UNKNOWN[kind].format(name)} Correct it, or confirm it below.")
+    def clean(self) -> dict[str, Any]:
+        """Refuse a name that is not known, unless `is_meant`, which is shown from then on, says that it is right."""
+        data = self.cleaned_data
+        kind, name = data.get("reach", ""), data.get("name", "")
+        if name and not data.get("is_meant") and not is_known(kind, name):
+            self.fields["is_meant"].widget = forms.CheckboxInput()
+            self.add_error("name", f"{UNKNOWN[kind].format(name)} Correct it, or confirm it below.")
+        return data

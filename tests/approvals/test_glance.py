@@ -12,7 +12,7 @@ from coordinator.identity.actors import key, person
 from coordinator.models import AuditLog, DangerMark, Event, NotificationTarget, PermissionRequest, Session
 from coordinator.notifications import hearing
 from coordinator.policy.approvals import Subject
-from coordinator.policy.marks import HIDDEN, OUTSIDE, READ_UP_TO, TOO_LONG, Mark, dangers, reasons, saved
+from coordinator.policy.marks import HIDDEN, OUTSIDE, READ_UP_TO, TOO_LONG, Mark, find_dangers, reasons, saved
 from dashboard.approvals.glance import glances
 from tests.people import person as somebody
 from tests.people import signed_in
@@ -249,7 +249,7 @@ def test_the_admin_page_adds_and_changes_a_mark():
 def test_what_cannot_be_taken_back_is_graded_a_danger(command: str, grave: bool, tool: str) -> None:
     given = {"command": command} if tool else None
     found = reasons(saved(), tool, given, "" if tool else command, None)
-    assert bool(dangers(saved(), found)) is grave
+    assert bool(find_dangers(saved(), found)) is grave
 
 
 def test_a_dangerous_call_is_approved_by_a_button_of_its_own_that_asks_once_more():

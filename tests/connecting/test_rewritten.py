@@ -178,7 +178,7 @@ def test_what_goose_wrote_anew_is_still_known_and_taken_out(machine: Path) -> No
 def test_the_comments_of_an_older_version_leave_gooses_settings_too() -> None:
     entry = CONNECTABLE_AGENTS["goose"].mcp(Call((PROGRAM,), URL, gateway=True))  # type: ignore[misc]
     assert isinstance(entry, yaml_entries.YamlEntry)
-    body = yaml_entries.written(entry).partition("\n")[2]
+    body = yaml_entries.format_entry(entry).partition("\n")[2]
     text = f"a: 1\nextensions:\n  {BEGIN}\n{body}  {END}\n  mine:\n    cmd: x\n"
     assert yaml_entries.put_in(text, entry) == text
     assert yaml_entries.take_out(text, entry) == "a: 1\nextensions:\n  mine:\n    cmd: x\n"

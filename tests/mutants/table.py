@@ -1293,8 +1293,8 @@ MUTANTS = (
     Mutant(
         "tasks: list of everybody's",
         "coordinator/gateway/server_tasks.py",
-        "kept = [raw for task_id, raw in _listed(response) if task_id in own]",
-        "kept = [raw for task_id, raw in _listed(response)]",
+        "kept = [raw for task_id, raw in _list_tasks(response) if task_id in own]",
+        "kept = [raw for task_id, raw in _list_tasks(response)]",
         (f"{SERVER_TASKS}::test_a_task_of_a_server_is_used_by_whoever_began_it_alone",),
     ),
     Mutant(

@@ -92,12 +92,14 @@ def _files_of(program: str) -> Iterator[str]:
     # npm puts the program of a machine into a package beside the one with the script that starts it.
     packages = os.path.dirname(os.path.dirname(folder))
     places = [folder, os.path.join(folder, "chunks")] if _is_script(program) else []
-    beside = [os.path.join(packages, name) for name in _listed(packages) if name.startswith("claude-code-")]
+    beside = [
+        os.path.join(packages, name) for name in _list_folder(packages) if name.startswith("claude-code-")
+    ]
     if os.path.basename(program).startswith("claude"):
         yield from (os.path.join(package, "claude") for package in beside)
     left = MAX_FILES
     for place in places:
-        for name in _listed(place):
+        for name in _list_folder(place):
             if name.endswith((".js", ".mjs", ".cjs")) and left:
                 left -= 1
                 yield os.path.join(place, name)
@@ -107,7 +109,7 @@ def _is_script(program: str) -> bool:
     return program.endswith((".js", ".mjs", ".cjs"))
 
 
-def _listed(folder: str) -> list[str]:
+def _list_folder(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except OSError:

@@ -69,7 +69,7 @@ def put_in(text: str, wanted: TomlTable) -> str:
     Raises Unreadable where the settings are no TOML, or have no room for it.
     """
     known = _loaded(text)
-    value = _value(known, wanted.path)
+    value = _find_value(known, wanted.path)
     if value is not None and not _is_ours(value, wanted):
         return text
     changed = {name: new for name, new in wanted.values.items() if value is None or value.get(name) != new}
@@ -88,7 +88,7 @@ def put_in(text: str, wanted: TomlTable) -> str:
 def take_out(text: str, wanted: TomlTable) -> str:
     """Return the settings without our table and the comments of older versions. Raises Unreadable."""
     known = _loaded(text)
-    value = _value(known, wanted.path)
+    value = _find_value(known, wanted.path)
     if value is None or not _is_ours(value, wanted):
         return text
     others = {} if wanted.is_whole else {key: one for key, one in value.items() if key not in wanted.values}
@@ -141,7 +141,7 @@ def without_marks(text: str) -> str:
 def why_not(text: str, wanted: TomlTable) -> str:
     """Return why our table cannot go into the settings, in words; "" where it can."""
     try:
-        value = _value(_loaded(text), wanted.path)
+        value = _find_value(_loaded(text), wanted.path)
     except Unreadable as problem:
         return f"it is not TOML ({problem})"
     return (
@@ -151,7 +151,7 @@ def why_not(text: str, wanted: TomlTable) -> str:
 
 def is_taken(text: str, wanted: TomlTable) -> bool:
     """Say whether somebody else's table stands where ours would. Raises Unreadable."""
-    value = _value(_loaded(text), wanted.path)
+    value = _find_value(_loaded(text), wanted.path)
     return value is not None and not _is_ours(value, wanted)
 
 
@@ -164,7 +164,7 @@ def is_toml(text: str) -> bool:
     return True
 
 
-def written(wanted: TomlTable) -> str:
+def format_table(wanted: TomlTable) -> str:
     """Return our table alone."""
     return _appended("", wanted)
 
@@ -173,7 +173,7 @@ def _is_ours(value: Any, wanted: TomlTable) -> bool:
     return isinstance(value, dict) and wanted.is_ours(value)
 
 
-def _value(known: Any, path: Path) -> Any:
+def _find_value(known: Any, path: Path) -> Any:
     for name in path:
         known = known.get(name) if isinstance(known, dict) else None
     return known
@@ -207,17 +207,17 @@ def _appended(text: str, wanted: TomlTable) -> str:
     line_end = _line_end(text)
     lines = [
         f"[{wanted.name}]",
-        *(f"{name} = {_written(value)}" for name, value in wanted.values.items()),
+        *(f"{name} = {_format_value(value)}" for name, value in wanted.values.items()),
         "",
     ]
     glue = "" if not text or text.endswith("\n") else line_end
     return text + glue + (line_end if text.removeprefix("\ufeff") else "") + line_end.join(lines)
 
 
-def _written(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Return a value as TOML, in one line: JSON's form of texts, numbers and lists is TOML's, too."""
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{name} = {_written(one)}' for name, one in value.items())} }}"
+        return f"{{ {', '.join(f'{name} = {_format_value(one)}' for name, one in value.items())} }}"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -248,7 +248,7 @@ def _updated(text: str, wanted: TomlTable, changed: Mapping[str, Any]) -> str:
 def _item(value: Any) -> Any:
     import tomlkit  # noqa: PLC0415 - loaded already
 
-    return tomlkit.value(_written(value))
+    return tomlkit.value(_format_value(value))
 
 
 def _remove(holder: Container, path: Path, keys: set[str] | None) -> None:

@@ -37,24 +37,26 @@ def put_in(text: str, wanted: YamlEntry) -> str:
     What the agent added to our entry stays in it. Raises Unreadable where there is no room for it.
     """
     group = _group(text, wanted)
-    value = _value(text, wanted)
+    value = _find_value(text, wanted)
     if value is not None:
         if not _is_ours(value, wanted) or all(value.get(key) == new for key, new in wanted.values.items()):
             return text
         assert group is not None
         start, end, _ = _span(text, group, wanted.path[1])
-        return text[:start] + _written(wanted, {**value, **wanted.values}, _indent(group)) + text[end:]
+        return text[:start] + _format_lines(wanted, {**value, **wanted.values}, _indent(group)) + text[end:]
     if group is None:
         line_end = _line_end(text)
         glue = "" if not text or text.endswith("\n") else line_end
-        return f"{text}{glue}{wanted.path[0]}:{line_end}" + _written(wanted, wanted.values, "  ", line_end)
+        return f"{text}{glue}{wanted.path[0]}:{line_end}" + _format_lines(
+            wanted, wanted.values, "  ", line_end
+        )
     start = text.rindex("\n", 0, group.start_mark.index) + 1
-    return text[:start] + _written(wanted, wanted.values, _indent(group), _line_end(text)) + text[start:]
+    return text[:start] + _format_lines(wanted, wanted.values, _indent(group), _line_end(text)) + text[start:]
 
 
 def take_out(text: str, wanted: YamlEntry) -> str:
     """Return the settings without our entry, and without the mapping that it leaves empty. Raises Unreadable."""
-    value = _value(text, wanted)
+    value = _find_value(text, wanted)
     if value is None or not _is_ours(value, wanted):
         return text
     group = _group(text, wanted)
@@ -67,13 +69,13 @@ def take_out(text: str, wanted: YamlEntry) -> str:
 
 def is_taken(text: str, wanted: YamlEntry) -> bool:
     """Say whether somebody else's entry stands where ours would. Raises Unreadable."""
-    value = _value(text, wanted)
+    value = _find_value(text, wanted)
     return value is not None and not _is_ours(value, wanted)
 
 
-def written(wanted: YamlEntry) -> str:
+def format_entry(wanted: YamlEntry) -> str:
     """Return our entry alone, in its mapping."""
-    return f"{wanted.path[0]}:\n" + _written(wanted, wanted.values, "  ")
+    return f"{wanted.path[0]}:\n" + _format_lines(wanted, wanted.values, "  ")
 
 
 def _is_ours(value: Any, wanted: YamlEntry) -> bool:
@@ -88,7 +90,7 @@ def _yaml() -> Any:
     return yaml
 
 
-def _value(text: str, wanted: YamlEntry) -> Any:
+def _find_value(text: str, wanted: YamlEntry) -> Any:
     yaml = _yaml()
     try:
         value = yaml.safe_load(text)
@@ -143,7 +145,7 @@ def _indent(group: MappingNode) -> str:
     return " " * group.start_mark.column
 
 
-def _written(wanted: YamlEntry, values: Mapping[str, Any], indent: str, line_end: str = "\n") -> str:
+def _format_lines(wanted: YamlEntry, values: Mapping[str, Any], indent: str, line_end: str = "\n") -> str:
     lines = [
         f"{indent}{wanted.path[1]}:",
         *(f"{indent}  {key}: {json.dumps(one)}" for key, one in values.items()),
