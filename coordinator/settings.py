@@ -1,4 +1,4 @@
-"""Every setting of Signalbox: an environment variable with a safe default, listed in the README's table.
+"""Every setting of Signalbox: an environment variable with a safe default, listed in .docs/settings.md.
 
 Nothing here touches the database. A value that cannot be used raises `ImproperlyConfigured` with one
 sentence that says what to do; `manage.py` prints that sentence and exits 1.
@@ -24,6 +24,7 @@ from coordinator.lib import addresses, chosen_database, private_files
 from coordinator.lib.addresses import is_loopback
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+HELP_FOLDER = BASE_DIR / ".docs"  # the Markdown files of dashboard/help/pages.py
 
 
 def env_str(name: str, default: str) -> str:

@@ -1,7 +1,7 @@
-"""`python -m tests.screenshots`: make the README's pictures anew, from the demo's week in a real Chromium.
+"""`python -m tests.screenshots`: make the documents' pictures anew, from the demo's week in a real Chromium.
 
 A server of its own is started on an empty data folder and filled by `manage.py demo`; each picture of SHOTS is
-taken light and dark, and written to .readme/ as WebP without loss.
+taken light and dark, and written to .docs/pictures/ as WebP without loss.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.browser import FLAGS, PHONE, chromium_path
 from tests.served import PEOPLE, ROOT, Served, Template, manage
 
-FOLDER = ROOT / ".readme"
+FOLDER = ROOT / ".docs/pictures"
 SCHEMES = ("light", "dark")
 DESK = {"viewport": {"width": 1280, "height": 800}}
 

@@ -2,7 +2,7 @@
 
 A key may do what any one of its scopes allows. Rules name a set from here, and so do doors where several share it; a
 door with one of its own names it where it stands. For the document of the API (api/edge_doors.py) those of the async
-room (edge) stand here too. The README's table of scopes says the same (tests/docs).
+room (edge) stand here too. The table of scopes in .docs/api.md names the same (tests/docs).
 """
 
 from __future__ import annotations

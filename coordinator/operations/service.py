@@ -112,7 +112,7 @@ class Service:
     def settings_text(self) -> str:
         """Return the environment file as it is at first."""
         lines = [
-            "# The settings of Signalbox, one a line; README.md lists them all.",
+            "# The settings of Signalbox, one a line; .docs/settings.md lists them all.",
             f"SIGNALBOX_DATA_DIR={self.data}",
             f"SIGNALBOX_BIND={self.bind}",
         ]

@@ -5,7 +5,7 @@ A new one is a line here and:
 - `coordinator/dialects/NAME.py`: how its hooks are read, which events they make, how a decision looks in its JSON.
 - `coordinator/client/connecting/programs.py`: how `signalbox connect` finds it and what its settings must hold.
 - `coordinator/client/hook_agents.py`: how it is denied a call where the server is away, if its hooks are commands.
-- `dashboard/connections/what_works.py`: what works with it, and the tests that show it; also the README's table.
+- `dashboard/connections/what_works.py`: what works with it, and the tests that show it. Prints the documents' tables.
 - `coordinator/operations/doctor/shared_user.py`: by what it is known that it runs as this user.
 
 Where it has them: `coordinator/dialects/NAME_transcripts.py` reads its own files, `dashboard/looks/` draws its tools,

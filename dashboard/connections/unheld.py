@@ -1,6 +1,7 @@
 """What each agent can run without the hook by which we hold its calls, and what holds against that.
 
-The README's table and the agents' pages are made of this. `python -m dashboard.connections.unheld` prints the table.
+The table in .docs/agents.md and the agents' pages are made of this. `python -m dashboard.connections.unheld` prints
+the table.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def list_agents_not_examined() -> list[str]:
 
 
 def markdown() -> str:
-    """Return the table as it stands in the README."""
+    """Return the table as it stands in .docs/agents.md."""
     lines = ["| Agent | runs without our hook | how we know | what helps |", "|---|---|---|---|"]
     for name, ways in UNHELD.items():
         title = CONNECTABLE_AGENTS[name].title

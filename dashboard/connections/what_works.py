@@ -1,7 +1,7 @@
-"""What works with each agent, and the test that shows it. The README's table is made of this, too.
+"""What works with each agent, and the test that shows it. The tables in README.md and .docs/agents.md are made of this.
 
-`python -m dashboard.connections.what_works` prints that table; tests/docs hold the README to it, and every test's name
-to a test that exists.
+`python -m dashboard.connections.what_works` prints both; tests/docs compare the documents with them, and check that
+every test that is named exists.
 """
 
 from __future__ import annotations
@@ -187,13 +187,19 @@ def _cell(test: str | tuple[str, str] | None) -> Cell:
     return Cell("yes", test) if isinstance(test, str) else Cell(*test)
 
 
-def markdown() -> str:
-    """Return the table as it stands in the README."""
+def markdown(tests_at: str | None = None) -> str:
+    """Return the table in Markdown.
+
+    tests_at: where the tests lie, seen from the document ("../"). Each entry then links to its test; without it the
+    entries are plain words.
+    """
     lines = [f"| Agent | {' | '.join(COLUMNS)} |", f"|---|{':---:|' * len(COLUMNS)}"]
     for one in rows():
-        title = one.title if one.was_run else f"{one.title} *"
+        title = one.title if one.was_run else f"{one.title} \\*"
         cells = (
-            f'[{c.word}]({c.test.partition("::")[0]} "{c.test_name}")' if c.test else c.word
+            f'[{c.word}]({tests_at}{c.test.partition("::")[0]} "{c.test_name}")'
+            if c.test and tests_at is not None
+            else c.word
             for _, c in one.cells
         )
         lines.append(f"| {title} | {' | '.join(cells)} |")
@@ -201,4 +207,4 @@ def markdown() -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(markdown() + "\n")
+    sys.stdout.write(f"README.md:\n{markdown()}\n\n.docs/agents.md:\n{markdown('../')}\n")

@@ -126,7 +126,7 @@ def test_a_restart_frees_no_call_that_waits_and_after_a_crash_the_next_is_asked_
     asked(served)
     crash(served)
     lost.ended()
-    assert ran(lost)  # as Claude Code's own settings allow it: README, Security, what is not promised
+    assert ran(lost)  # as Claude Code's own settings allow it: .docs/security.md, what is not promised
     served.start()
     served.sql("UPDATE permission_requests SET status = 'withdrawn'")
     claude = run(served)

@@ -96,7 +96,7 @@ def settings_of(home: Home, *changes: Callable[[str], str]) -> None:
 
 
 def tell_entrypoint(text: str) -> str:
-    """Have the hooks say how Claude Code was started, as the README shows."""
+    """Have the hooks say how Claude Code was started, as .docs/approvals.md shows."""
     settings = json.loads(text)
     for groups in settings["hooks"].values():
         for hook in (hook for group in groups for hook in group["hooks"] if hook["type"] == "http"):

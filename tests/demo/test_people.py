@@ -192,7 +192,7 @@ def empty(own: None) -> None:
 @pytest.mark.usefixtures("few_sessions")
 @pytest.mark.parametrize("accounts", [0, 1])
 def test_a_database_that_the_demo_filled_while_empty_is_its_own(empty: None, accounts: int) -> None:
-    """The set-up link's account may be there, so that the README's way works in either order."""
+    """The set-up link's account may be there, so that the help page's way works in either order."""
     for _account in range(accounts):
         person("admin")
     assert fill.why_not_the_demos_own() is not None

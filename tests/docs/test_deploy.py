@@ -33,7 +33,8 @@ def test_the_settings_that_are_named_exist() -> None:
 def test_the_container_holds_what_the_program_needs() -> None:
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert kept == {
-        "manage.py", "pyproject.toml", "README.md", "LICENSE", "coordinator", "dashboard", "templates", "static",
+        "manage.py", "pyproject.toml", "README.md", "LICENSE", ".docs", "coordinator", "dashboard", "templates",
+        "static",
     }  # fmt: skip
     assert all((ROOT / name).exists() for name in kept)
 

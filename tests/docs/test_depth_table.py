@@ -1,4 +1,4 @@
-"""The table of what works with each agent is one: in the README, on the page, and every cell in a test that exists."""
+"""The table of what works with each agent is one, in documents and on the page, and every cell's test exists."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def test_every_agent_whose_hooks_are_understood_can_be_connected_and_has_a_row()
     assert {column for tests in what_works.TESTS.values() for column in tests} <= set(what_works.COLUMNS)
 
 
-def test_the_readme_shows_this_table() -> None:
-    readme = (ROOT / "README.md").read_text()
-    shown = readme.partition("<!-- depth -->\n")[2].partition("\n<!-- /depth -->")[0]
-    assert shown == what_works.markdown(), "python -m dashboard.connections.what_works prints it"
+@pytest.mark.parametrize(("document", "tests_at"), [("README.md", None), (".docs/agents.md", "../")])
+def test_a_document_shows_this_table(document: str, tests_at: str | None) -> None:
+    shown = (ROOT / document).read_text().partition("<!-- depth -->\n")[2].partition("\n<!-- /depth -->")[0]
+    assert shown == what_works.markdown(tests_at), "python -m dashboard.connections.what_works prints it"
 
 
 @pytest.mark.django_db
@@ -53,9 +53,9 @@ def test_the_page_shows_this_table() -> None:
         assert row.title in page
 
 
-def test_the_readme_shows_what_runs_without_being_asked_about() -> None:
-    readme = (ROOT / "README.md").read_text()
-    shown = readme.partition("<!-- unheld -->\n")[2].partition("\n<!-- /unheld -->")[0]
+def test_the_help_page_shows_what_runs_without_being_asked_about() -> None:
+    page = (ROOT / ".docs/agents.md").read_text()
+    shown = page.partition("<!-- unheld -->\n")[2].partition("\n<!-- /unheld -->")[0]
     assert shown == unheld.markdown(), "python -m dashboard.connections.unheld prints it"
     assert set(unheld.UNHELD) <= set(CONNECTABLE_AGENTS)
 

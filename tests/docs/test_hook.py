@@ -1,4 +1,4 @@
-"""What the README says of `signalbox hook` is what the command does."""
+"""What the help page Hooks says of `signalbox hook` is what the command does."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.client.main import COMMANDS
 from tests.served import ROOT
 
-SECTION = " ".join(
-    Path(ROOT, "README.md").read_text().split("## When Signalbox is away", 1)[1].split("\n## ", 1)[0].split()
-)
+SECTION = " ".join(Path(ROOT, ".docs/hooks.md").read_text().split())
 
 
 @pytest.mark.parametrize(

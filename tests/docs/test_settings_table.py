@@ -1,4 +1,4 @@
-"""The README's table and the code name the same settings."""
+"""The help page Settings and the code name the same settings."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SAID_BY_STARTERS = {
 
 
 def documented() -> set[str]:
-    table = (ROOT / "README.md").read_text().split("## Settings", 1)[1].split("\n## ", 1)[0]
-    return set(re.findall(r"^\| `([A-Z0-9_]+)` \|", table, re.M))
+    page = (ROOT / ".docs/settings.md").read_text()
+    return set(re.findall(r"^\| `([A-Z0-9_]+)` \|", page, re.M))
 
 
 def read_by_the_code() -> set[str]:

@@ -1,4 +1,4 @@
-"""The rooms import each other only as the table in the README's "How it is built" says."""
+"""The rooms import each other only as the table in .docs/develop/architecture.md says."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ AT_THE_DOOR = {"apps", "asgi", "middleware", "settings", "urls", "errors"}
 
 @functools.cache
 def table() -> dict[str, set[str]]:
-    """Return each room's name and the rooms that it may import, as the README's table has them."""
-    section = (ROOT / "README.md").read_text().split("## How it is built", 1)[1].split("\n## ", 1)[0]
-    rows = re.findall(r"^\| `([a-z]+)` \|[^|]*\| ([^|]*) \|$", section, re.M)
+    """Return each room's name and the rooms that it may import, as the table of the document has them."""
+    document = (ROOT / ".docs/develop/architecture.md").read_text()
+    rows = re.findall(r"^\| `([a-z]+)` \|[^|]*\| ([^|]*) \|$", document, re.M)
     return {room: set(re.findall(r"`([a-z]+)`", imports)) for room, imports in rows}
 
 

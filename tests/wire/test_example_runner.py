@@ -21,7 +21,7 @@ from tests.wire.player import Frames, read_frames
 
 pytestmark = pytest.mark.served
 
-README = Path(__file__).parent.parent.parent / "README.md"
+API_PAGE = Path(__file__).parent.parent.parent / ".docs/api.md"
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +58,9 @@ def ended(client: httpx.Client, run_id: str) -> Callable[[], dict[str, Any] | No
     return look
 
 
-def readme_curl(url: str, key: str) -> str:
-    """The README's command that starts a session, for this server."""
-    (command,) = re.findall(r"^curl .*?/runs(?:.*\\\n)*.*$", README.read_text(), re.MULTILINE)
+def documented_curl_command(url: str, key: str) -> str:
+    """Return the help page's command that starts a session, for this server."""
+    (command,) = re.findall(r"^curl .*?/runs(?:.*\\\n)*.*$", API_PAGE.read_text(), re.MULTILINE)
     return command.replace("http://127.0.0.1:8765", url).replace("$KEY", key)
 
 
@@ -70,13 +70,13 @@ def name_in_calls(frames: Frames) -> list[str]:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_a_session_started_as_the_readme_says_runs_streams_and_finishes(short: Served) -> None:
+def test_a_session_started_as_the_help_page_says_runs_streams_and_finishes(short: Served) -> None:
     client = short.client()
     frames = Frames()
     threading.Thread(target=read_frames, args=(client, {}, {}, frames), daemon=True).start()
     frames.opened.wait(60)
     with ExampleRunner(short.url, KEYS["runner"]):
-        command = readme_curl(short.url, KEYS["operator"])
+        command = documented_curl_command(short.url, KEYS["operator"])
         done = subprocess.run(["sh", "-c", command], check=True, capture_output=True, text=True, timeout=30)
         session_id = re.search(r"ses_[0-9a-f]{12}", done.stdout)[0]  # type: ignore[index]
         eventually(lambda: client.get(f"/sessions/{session_id}/status").json()["status"] == "finished")

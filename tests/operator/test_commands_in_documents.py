@@ -1,4 +1,4 @@
-"""The README's commands for operators are the commands there are, with the options there are."""
+"""The help pages' commands for operators are the commands there are, with the options there are."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from django.core.management import load_command_class
 from coordinator.edge.metrics import GAUGES
 from coordinator.lib import meters
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-SECTIONS = "".join(
-    README.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
-    for title in ("Operate it", "Backup and restore", "Upgrade")
-)
+FOLDER = Path(__file__).resolve().parents[2] / ".docs"
+SECTIONS = "".join((FOLDER / f"{name}.md").read_text() for name in ("operate", "audit", "upgrade"))
 COMMANDS = re.findall(r"^python manage\.py (.+)$", SECTIONS, re.M)
 
 
@@ -29,10 +26,12 @@ def test_every_command_is_one_that_can_be_given(command: str) -> None:
 
 def test_the_sections_have_their_commands() -> None:
     assert {command.split()[0] for command in COMMANDS} == {
+        "audit",
         "doctor",
         "prune",
         "partition_events",
         "check_migrations",
+        "restart",
         "backup",
         "restore",
     }

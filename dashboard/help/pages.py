@@ -1,0 +1,85 @@
+"""The help pages: one row for each Markdown file of the documentation's folder that is served at /ui/help/.
+
+A page is found by its name in this table alone, so no part of a URL ever becomes a path.
+`python -m dashboard.help.pages` prints the lists of them in README.md and .docs/README.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from django.conf import settings
+
+
+@dataclass(frozen=True, slots=True)
+class HelpPage:
+    """One page: `name` in its URL and of its file, `title` as in its first heading, `summary` for lists of pages."""
+
+    name: str
+    title: str
+    summary: str
+
+    def read(self) -> str:
+        """Return the page's Markdown from the folder of the setting HELP_FOLDER."""
+        return (settings.HELP_FOLDER / f"{self.name}.md").read_text(encoding="utf-8")
+
+
+# In the order in which they are read, by subject.
+SUBJECTS: dict[str, tuple[HelpPage, ...]] = {
+    "Begin": (
+        HelpPage("install", "Install", "On one machine, as a service, apart from the agents; the demo."),
+        HelpPage(
+            "agents", "Agents", "Connect them, what works with each, and what runs without being asked about."
+        ),
+        HelpPage("sessions", "Sessions", "Watch and search them, and write to a running agent."),
+        HelpPage("import", "Import", "Earlier sessions of your agents, and databases of other coordinators."),
+    ),
+    "Decide": (
+        HelpPage("approvals", "Approvals", "Answer requests, one or many; who may decide; long waits."),
+        HelpPage("notifications", "Notifications", "By push, chat services, mail and webhooks; escalation."),
+        HelpPage("rules", "Rules and the brake", "Which calls wait, run or are denied; stopping everything."),
+        HelpPage("usage", "Usage and budgets", "Tokens, costs and calls, and limits on them."),
+        HelpPage("audit", "Audit log", "Who decided what, with proofs that a stranger can verify."),
+    ),
+    "Connect": (
+        HelpPage(
+            "hooks", "Hooks", "What happens while Signalbox is away, and in projects that you do not trust."
+        ),
+        HelpPage("mcp", "MCP servers", "Register servers, grant their tools, keep their credentials."),
+        HelpPage("runner", "Runner", "Start and drive agents from the browser."),
+        HelpPage("api", "API and keys", "Scopes of keys, and examples with curl."),
+    ),
+    "Operate": (
+        HelpPage("settings", "Settings", "Every environment variable with its default."),
+        HelpPage("sign-in", "People and sign-in", "Roles, and single sign-on with OpenID Connect."),
+        HelpPage(
+            "deploy", "Several machines", "PostgreSQL, proxies, containers, files in S3, moving from SQLite."
+        ),
+        HelpPage("operate", "Operate", "Checks, metrics, logs, retention, backups, very many events."),
+        HelpPage("upgrade", "Upgrade", "Restart and upgrade without refusing anybody; going back."),
+        HelpPage("changelog", "Changelog", "What changed, and what to do when you upgrade."),
+        HelpPage("security", "Security", "What is promised against whom, and what is not."),
+    ),
+}
+PAGES: dict[str, HelpPage] = {page.name: page for pages in SUBJECTS.values() for page in pages}
+
+
+def list_for_readme() -> str:
+    """Return the list of the pages as it stands in README.md."""
+    return "\n".join(
+        f"- **{subject}:** " + ", ".join(f"[{page.title}](.docs/{page.name}.md)" for page in pages)
+        for subject, pages in SUBJECTS.items()
+    )
+
+
+def list_for_index() -> str:
+    """Return the list of the pages as it stands in .docs/README.md, with their summaries."""
+    return "\n\n".join(
+        f"## {subject}\n\n" + "\n".join(f"- [{page.title}]({page.name}.md): {page.summary}" for page in pages)
+        for subject, pages in SUBJECTS.items()
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"README.md:\n{list_for_readme()}\n\n.docs/README.md:\n{list_for_index()}\n")

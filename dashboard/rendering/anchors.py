@@ -1,0 +1,18 @@
+"""The anchors of headings in Markdown, as GitHub makes them. Imports nothing: the child process uses it, too."""
+
+from __future__ import annotations
+
+import re
+
+_MARK_UP = re.compile(r"\[([^\]]*)\]\([^)]*\)|[`*]")
+_LEFT_OUT = re.compile(r"[^\w\- ]")
+
+
+def plain_heading(text: str) -> str:
+    """Return a heading's text without its mark-up."""
+    return _MARK_UP.sub(r"\1", text).strip()
+
+
+def heading_anchor(text: str) -> str:
+    """Return the anchor of a heading: lower case, words joined by hyphens, without other punctuation."""
+    return _LEFT_OUT.sub("", plain_heading(text).lower()).replace(" ", "-")

@@ -1,0 +1,74 @@
+"""The documents are whole: every link leads somewhere, each page has its place in the lists, the README is short."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dashboard.help.pages import PAGES, list_for_index, list_for_readme
+from tests.docs.documents import DOCUMENTS, FOLDER, anchors, links, prose
+from tests.served import ROOT
+
+pytestmark = pytest.mark.one_engine
+
+GENERATED = re.compile(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", re.DOTALL)
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_bytes()) <= 15_000
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_every_link_leads_to_a_file_and_a_heading(document: Path) -> None:
+    for link in links(document):
+        if "://" in link:
+            continue
+        file, _, anchor = link.partition("#")
+        target = (document.parent / file).resolve() if file else document
+        assert target.is_relative_to(ROOT), link
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_no_two_headings_have_one_anchor(document: Path) -> None:
+    assert len(set(anchors(document))) == len(anchors(document))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_no_line_is_longer_than_the_others_but_in_tables_and_code(document: Path) -> None:
+    too_long = [
+        line
+        for line in GENERATED.sub("", prose(document)).splitlines()
+        if len(line) > 120 and not line.lstrip().startswith(("|", "<", "!["))
+    ]
+    assert too_long == []
+
+
+@pytest.mark.parametrize(
+    ("document", "mark", "text"),
+    [("README.md", "pages", list_for_readme()), (".docs/README.md", "index", f"\n{list_for_index()}\n")],
+)
+def test_the_lists_of_pages_name_each_page(document: str, mark: str, text: str) -> None:
+    shown = (
+        (ROOT / document).read_text().partition(f"<!-- {mark} -->\n")[2].partition(f"\n<!-- /{mark} -->")[0]
+    )
+    assert shown == text, "python -m dashboard.help.pages prints it"
+
+
+def test_every_file_of_the_folder_is_a_page() -> None:
+    assert {path.stem for path in FOLDER.glob("*.md")} - {"README"} == set(PAGES)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_begins_with_its_title_and_what_a_reader_does_with_it(name: str) -> None:
+    first, empty, lead = PAGES[name].read().split("\n", 2)
+    assert (first, empty) == (f"# {PAGES[name].title}", "")
+    assert lead[0].isupper()
