@@ -15,6 +15,7 @@ from coordinator.policy import deciders
 from dashboard.frame import devices, installing, sign_in_ways
 from dashboard.frame.rail import ENTRIES, Badge, Entry, Number, url_of
 from dashboard.frame.themes import THEMES, theme_of
+from dashboard.help.explained import explanation_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,12 @@ def _policy_note(user: User | AnonymousUser) -> str:
 
 def rail(request: HttpRequest) -> dict[str, Any]:
     """Return what the frame shows, for every template: `rail`, `role`, `brakes_in_force`, `theme`, `from_elsewhere`,
-    `push_mark`, `sign_in_mark`, `release`, `signed_in_at`, `policy_note`.
+    `push_mark`, `sign_in_mark`, `release`, `signed_in_at`, `policy_note`, `explanation`.
 
     `rail` are the lines that this person may see. The marks and `release` are for static/js/push.js: by what it knows
     its own device, what another person or password changes, and which release drew the page. `signed_in_at` names the
     provider of single sign-on that vouches for the session, if one does; `policy_note` says to an approver why they may
-    change no rules and grants.
+    change no rules and grants. `explanation` is the address of the help that explains the page, or nothing.
     """
     user = getattr(request, "user", None)
     if user is None:  # an error page, answered before the sign-in middleware ran
@@ -77,6 +78,7 @@ def rail(request: HttpRequest) -> dict[str, Any]:
         "sign_in_mark": SimpleLazyObject(lambda: devices.sign_in_mark(request)),
         "release": SimpleLazyObject(installing.version),
         "signed_in_at": sign_in_ways.provider_of(request),
+        "explanation": SimpleLazyObject(lambda: explanation_of(request)),
         "policy_note": SimpleLazyObject(lambda: _policy_note(user)),
         # Browsers say so of links, forms and scripts on pages of other origins (static/js/proof.js).
         "from_elsewhere": request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"},

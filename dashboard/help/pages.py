@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from django.conf import settings
 
@@ -63,6 +64,8 @@ SUBJECTS: dict[str, tuple[HelpPage, ...]] = {
     ),
 }
 PAGES: dict[str, HelpPage] = {page.name: page for pages in SUBJECTS.values() for page in pages}
+# The pictures on them, by the name in their URL.
+PICTURES: dict[str, Path] = {path.stem: path for path in (settings.HELP_FOLDER / "pictures").glob("*.webp")}
 
 
 def list_for_readme() -> str:

@@ -10,13 +10,17 @@ import difflib
 import encodings.punycode  # noqa: F401 # host names of links need it, and load it only then
 import json
 import pkgutil
+from collections.abc import Sequence
 from functools import lru_cache
 from html import escape
 from importlib import import_module
 
 import nh3
 from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
 from markdown_it.rules_core import StateCore
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
 from pygments import highlight, lexers
 from pygments.formatters import HtmlFormatter
 from pygments.lexer import Lexer
@@ -25,6 +29,7 @@ from pygments.util import ClassNotFound
 
 from coordinator.sandbox.limits import OutOfTime, within
 from dashboard.rendering import COLOUR_UP_TO
+from dashboard.rendering.anchors import heading_anchor
 
 # Processor time, in seconds. Ordinary messages and files take milliseconds.
 MARKDOWN_SECONDS, COLOUR_SECONDS, DIFF_SECONDS = 1.0, 0.2, 0.2
@@ -54,6 +59,16 @@ _ATTRIBUTES = {
     "th": {"align"},
     "td": {"align"},
 }
+# What a page of the documentation may have besides.
+_DOCUMENT_TAGS = _TAGS | {"div", "img", "picture", "source"}
+_DOCUMENT_ATTRIBUTES = _ATTRIBUTES | {
+    "div": {"class", "tabindex"},
+    "h2": {"id"},
+    "h3": {"id"},
+    "h4": {"id"},
+    "img": {"src", "alt", "loading"},
+    "source": {"srcset", "media"},
+}
 _formatter = HtmlFormatter(nowrap=True, classprefix="hl-")
 Facts = dict[str, object]
 Answer = tuple[Facts, bytes]
@@ -68,6 +83,26 @@ def markdown(_facts: Facts, body: bytes) -> Answer:
             set_tag_attribute_values={"pre": {"tabindex": "0"}},  # a keyboard scrolls what is wide
             url_schemes={"http", "https", "mailto"},
             link_rel="noopener noreferrer nofollow",
+        )
+    return {}, _bytes(clean)
+
+
+def document(facts: Facts, body: bytes) -> Answer:
+    """Return a page of the documentation as HTML, with anchors at its headings.
+
+    `facts`: `base`, the address of the help; `pages`, the names of its pages separated by spaces, to which relative
+    links lead (other relative links become plain text); `scheme`, the reader's colour scheme, by which pictures are
+    chosen.
+    """
+    environment = {name: str(facts[name]) for name in ("base", "pages", "scheme")}
+    with within(MARKDOWN_SECONDS):
+        clean = nh3.clean(
+            _document_parser().render(_text(body), environment),
+            tags=_DOCUMENT_TAGS,
+            attributes=_DOCUMENT_ATTRIBUTES,
+            set_tag_attribute_values={"pre": {"tabindex": "0"}},
+            url_schemes={"http", "https", "mailto"},
+            link_rel="noopener noreferrer",
         )
     return {}, _bytes(clean)
 
@@ -126,6 +161,61 @@ def _align_cells(state: StateCore) -> None:
             token.attrs = {"align": style.removeprefix("text-align:")}
 
 
+@lru_cache(maxsize=1)
+def _document_parser() -> MarkdownIt:
+    options = {"html": False, "linkify": False, "highlight": _highlight_fence}
+    parser = MarkdownIt("commonmark", options).enable("table").enable("strikethrough")
+    parser.core.ruler.push("aligned_cells", _align_cells)
+    parser.core.ruler.push("heading_anchors", _set_heading_anchors)
+    parser.core.ruler.push("document_links", _rewrite_links)
+    parser.add_render_rule("image", _render_picture)
+    # A wide table is scrolled by itself, also from a keyboard.
+    parser.add_render_rule("table_open", lambda *_: '<div class="help-table" tabindex="0"><table>')
+    parser.add_render_rule("table_close", lambda *_: "</table></div>")
+    return parser
+
+
+def _set_heading_anchors(state: StateCore) -> None:
+    for opening, inline in zip(state.tokens, state.tokens[1:], strict=False):
+        if opening.type == "heading_open":
+            opening.attrSet("id", heading_anchor("".join(child.content for child in inline.children or [])))
+
+
+def _rewrite_links(state: StateCore) -> None:
+    """Have links between files lead to the pages of the help; a link to any other file becomes plain text."""
+    pages = set(state.env["pages"].split())
+    for inline in state.tokens:
+        opened: list[Token] = []
+        for token in inline.children or []:
+            if token.type == "link_open":
+                opened.append(token)
+                file, _, anchor = str(token.attrGet("href")).partition("#")
+                if "://" in file or not file:
+                    continue
+                name = file.removesuffix(".md")
+                if name in pages and file.endswith(".md"):
+                    token.attrSet("href", f"{state.env['base']}{name}/" + (f"#{anchor}" if anchor else ""))
+                else:
+                    token.tag, token.attrs = "span", {}
+            elif token.type == "link_close":
+                token.tag = opened.pop().tag
+
+
+def _render_picture(
+    _renderer: RendererHTML, tokens: Sequence[Token], index: int, _options: OptionsDict, env: EnvType
+) -> str:
+    """Return a picture in the reader's colour scheme: `pictures/NAME-light.webp` stands beside a dark one."""
+    light = env["base"] + str(tokens[index].attrGet("src")).removesuffix(".webp") + "/"
+    dark = light.replace("-light/", "-dark/")
+    shown = dark if env["scheme"] == "dark" else light
+    alt = escape(tokens[index].content)
+    picture = f'<img src="{escape(shown)}" alt="{alt}" loading="lazy">'
+    if env["scheme"] != "light dark":
+        return picture
+    source = f'<source srcset="{escape(dark)}" media="(prefers-color-scheme: dark)">'
+    return f"<picture>{source}{picture}</picture>"
+
+
 def _highlight_fence(code: str, language: str, _attributes: str) -> str:
     """Return a fence's code coloured, or plain with a line that says so."""
     lexer = _lexer(language, "")
@@ -161,5 +251,6 @@ for _name in USUAL.split():
 for _name in USUAL_FILES.split():
     _lexer("", _name)
 _parser()
+_document_parser()
 
-JOBS = {"markdown": markdown, "colour": colour, "diff": diff, "ready": ready}
+JOBS = {"markdown": markdown, "document": document, "colour": colour, "diff": diff, "ready": ready}

@@ -33,6 +33,15 @@ def render(text: str) -> RenderedHtml:
     return RenderedHtml((body or b"").decode())
 
 
+def render_document(text: str, *, base: str, pages: str, scheme: str) -> RenderedHtml:
+    """Return a page of the documentation as HTML (dashboard.rendering.jobs.document says what the facts are)."""
+    try:
+        body = answers.ask("document", _bytes(text), base=base, pages=pages, scheme=scheme)
+    except answers.NoAnswer as problem:
+        return _with_note(_plain(text), problem)
+    return RenderedHtml((body or b"").decode())
+
+
 def _plain(text: str) -> RenderedHtml:
     """Return paragraphs for a text without any mark-up; most of what people type is such."""
     paragraphs = (part for part in re.split(r"\n\s*\n", text.strip()) if part)

@@ -27,6 +27,7 @@ urlpatterns = [
     path("claude-code/", include("dashboard.urls.redirects")),
     path("connections/", include("dashboard.urls.connections")),
     path("costs/", include("dashboard.urls.costs")),
+    path("help/", include("dashboard.urls.help")),
     path("mcp/", include("dashboard.urls.mcp")),
     path("chat/", include("dashboard.urls.chat")),
     path("keys/", include("dashboard.urls.keys")),

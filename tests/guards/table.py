@@ -16,7 +16,7 @@ _PAGES: dict[tuple[str, str], str] = {
         SAFE,
     ): "push:worker push:manifest push:offline",  # files of the app; nothing of anybody in them
     ("anyone", "GET HEAD POST PUT PATCH DELETE OPTIONS"): "home",  # it only leads to /ui/
-    ("signed_in", SAFE): "accounts:account",
+    ("signed_in", SAFE): "accounts:account help:index help:page help:picture",
     ("signed_in", BOTH): "accounts:password",
     # A device is tied to its own person's sign-in alone; whoever knows its address ends what another has there.
     (

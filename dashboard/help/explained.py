@@ -1,0 +1,54 @@
+"""Which help page explains a page: the frame shows a link "How this works" there.
+
+A row names the page by its URL name and the help by its page and, where only a part explains it, that part's anchor.
+"""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+EXPLAINED: dict[str, str] = {
+    "overview": "install",
+    "approvals:inbox": "approvals",
+    "approvals:history": "approvals",
+    "approvals:detail": "approvals#decide-a-request",
+    "approvals:notifications": "notifications",
+    "approvals:escalation": "notifications#choose-what-you-get",
+    "deciders:home": "approvals#who-decides",
+    "rules:list": "rules#write-a-rule",
+    "rules:suggestions": "rules#try-a-rule-first",
+    "brakes:home": "rules#the-brake",
+    "budgets:home": "usage#budgets",
+    "costs:show": "usage#tokens-and-costs",
+    "sessions:list": "sessions",
+    "search:find": "sessions#search",
+    "runs:list": "runner#work-with-a-session",
+    "runs:new": "runner#work-with-a-session",
+    "runners:list": "runner#start-a-runner",
+    "chat:list": "api#talk-with-an-agent",
+    "mcp:list": "mcp",
+    "mcp:server": "mcp#isolation",
+    "mcp:grants": "mcp#grants",
+    "mcp:matrix": "mcp#grants",
+    "connections:home": "agents#connect-an-agent",
+    "connections:agent": "agents#notes-on-each-agent",
+    "agents:list": "api#keys-of-agents",
+    "audit:list": "audit",
+    "audit:verify": "audit#verify-the-whole-log",
+    "keys:list": "api#keys",
+    "accounts:account": "sign-in",
+}
+
+
+def help_url(target: str) -> str:
+    """Return the address of a help page, or of a part of it (`approvals#who-decides`)."""
+    name, _, anchor = target.partition("#")
+    return reverse("help:page", args=[name]) + (f"#{anchor}" if anchor else "")
+
+
+def explanation_of(request: HttpRequest) -> str:
+    """Return the address of the help that explains the page of this request; nothing where none does."""
+    match = request.resolver_match
+    target = EXPLAINED.get(match.view_name) if match else None
+    return help_url(target) if target else ""

@@ -1,0 +1,89 @@
+"""Search over the help pages. All of them are small, so each search reads every section."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from dashboard.help.sections import Section, all_sections
+
+MAX_QUERY_LENGTH, MAX_TERMS, MAX_RESULTS = 200, 10, 40
+EXCERPT_LENGTH = 220  # characters
+IN_TITLE, IN_HEADING = (
+    100,
+    30,
+)  # what a term there counts; in the text each time counts 1, at most MAX_IN_TEXT
+MAX_IN_TEXT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """A section that has all terms, with its heading and a piece of its text; `<mark>` stands around the terms."""
+
+    section: Section
+    heading: SafeString
+    excerpt: SafeString
+
+
+def search_terms(query: str) -> list[str]:
+    """Return the words to look for, in lower case."""
+    return query[:MAX_QUERY_LENGTH].casefold().split()[:MAX_TERMS]
+
+
+def search(query: str) -> list[SearchResult]:
+    """Return the sections that have every term in their page's title, heading or text, the best first."""
+    terms = search_terms(query)
+    if not terms:
+        return []
+    scored = [(score, section) for section in all_sections() if (score := _score(section, terms))]
+    scored.sort(key=lambda pair: -pair[0])  # equal ones stay in the order of the pages
+    return [
+        SearchResult(section, _marked(section.heading, terms), _marked(_excerpt(section.text, terms), terms))
+        for _, section in scored[:MAX_RESULTS]
+    ]
+
+
+def _score(section: Section, terms: list[str]) -> int:
+    """Return how well a section fits; 0 where a term is missing, or stands in the page's title alone."""
+    title, heading, text = (one.casefold() for one in (section.page.title, section.heading, section.text))
+    in_title = title if section.level == 1 else ""
+    score = 0
+    for term in terms:
+        own = (
+            IN_TITLE * (term in in_title)
+            + IN_HEADING * (term in heading)
+            + min(text.count(term), MAX_IN_TEXT)
+        )
+        if not own and term not in title:
+            return 0
+        score += own
+    return score
+
+
+def _excerpt(text: str, terms: list[str]) -> str:
+    """Return a piece of the text around the first term, cut at words."""
+    folded = text.casefold()
+    places = [place for term in terms if (place := folded.find(term)) >= 0]
+    start = max(0, min(places, default=0) - EXCERPT_LENGTH // 4)
+    if start:
+        start = text.find(" ", start) + 1
+    piece = text[start : start + EXCERPT_LENGTH]
+    if start + EXCERPT_LENGTH < len(text):
+        piece = piece.rpartition(" ")[0] + " …"
+    return f"… {piece}" if start else piece
+
+
+def _marked(text: str, terms: list[str]) -> SafeString:
+    """Return the text as HTML with `<mark>` around each term."""
+    pattern = re.compile(
+        "|".join(re.escape(term) for term in sorted(terms, key=len, reverse=True)), re.IGNORECASE
+    )
+    pieces: list[tuple[str, str]] = []
+    end = 0
+    for found in pattern.finditer(text):
+        pieces.append((text[end : found.start()], found[0]))
+        end = found.end()
+    return format_html_join("", "{}<mark>{}</mark>", pieces) + format_html("{}", text[end:])

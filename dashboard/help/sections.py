@@ -1,0 +1,60 @@
+"""The sections of the help pages: what the tables of contents list, and what the search looks through."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from dashboard.help.pages import PAGES, HelpPage
+from dashboard.rendering.anchors import heading_anchor, plain_heading
+
+_HEADING = re.compile(r"(#{1,3}) (.+)")
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_MARK_UP = re.compile(
+    r"<!--.*?-->|^[ \t]*```\w*$|^[|: -]+$|^[ \t]*(?:[-*]|\d+\.) |\*\*|(?<!\w)\*(?=\S)|(?<=\S)\*(?!\w)|`", re.M
+)
+_SPACE = re.compile(r"[\s|\\]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The text below one heading, up to the next. `level` is 1 for a page's beginning, whose `anchor` is empty."""
+
+    page: HelpPage
+    level: int
+    heading: str
+    anchor: str
+    text: str
+
+
+@cache
+def page_sections(name: str) -> tuple[Section, ...]:
+    """Return a page's sections; read once in each process."""
+    page = PAGES[name]
+    found: list[tuple[int, str, list[str]]] = []
+    in_code = False
+    for line in page.read().splitlines():
+        in_code ^= line.lstrip().startswith("```")
+        heading = None if in_code else _HEADING.fullmatch(line)
+        if heading:
+            found.append((len(heading[1]), heading[2], []))
+        elif found:
+            found[-1][2].append(line)
+    return tuple(
+        Section(
+            page, level, plain_heading(heading), "" if level == 1 else heading_anchor(heading), _plain(lines)
+        )
+        for level, heading, lines in found
+    )
+
+
+def all_sections() -> list[Section]:
+    """Return the sections of all pages, in the order of the pages."""
+    return [section for name in PAGES for section in page_sections(name)]
+
+
+def _plain(lines: list[str]) -> str:
+    """Return Markdown as one line of words."""
+    text = _MARK_UP.sub("", _LINK.sub(r"\1", "\n".join(lines)))
+    return _SPACE.sub(" ", text).strip()
