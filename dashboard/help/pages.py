@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from django.conf import settings
 
@@ -64,8 +63,13 @@ SUBJECTS: dict[str, tuple[HelpPage, ...]] = {
     ),
 }
 PAGES: dict[str, HelpPage] = {page.name: page for pages in SUBJECTS.values() for page in pages}
-# The pictures on them, by the name in their URL.
-PICTURES: dict[str, Path] = {path.stem: path for path in (settings.HELP_FOLDER / "pictures").glob("*.webp")}
+# The pictures on them, by the name in their URL and of their file.
+PICTURES = ("session-light", "session-dark", "approvals-phone-light", "approvals-phone-dark")
+
+
+def read_picture(name: str) -> bytes:
+    """Return a picture of PICTURES from the folder of the setting HELP_FOLDER."""
+    return bytes((settings.HELP_FOLDER / "pictures" / f"{name}.webp").read_bytes())
 
 
 def list_for_readme() -> str:

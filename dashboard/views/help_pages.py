@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 from dashboard.frame.guards import signed_in
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.frame.themes import theme_of
-from dashboard.help.pages import PAGES, PICTURES, SUBJECTS
+from dashboard.help.pages import PAGES, PICTURES, SUBJECTS, read_picture
 from dashboard.help.rendering import render_page
 from dashboard.help.search import MAX_QUERY_LENGTH, search, search_terms
 from dashboard.help.sections import page_sections
@@ -50,7 +50,6 @@ def page(request: HtmxHttpRequest, name: str) -> HttpResponse:
 @require_safe
 @signed_in
 def picture(_request: HtmxHttpRequest, name: str) -> HttpResponse:
-    path = PICTURES.get(name)
-    if path is None:
+    if name not in PICTURES:
         raise Http404(f"There is no picture {name}.")
-    return HttpResponse(path.read_bytes(), content_type="image/webp")
+    return HttpResponse(read_picture(name), content_type="image/webp")
