@@ -1,0 +1,139 @@
+"""The developers' documents name files, functions and tests that exist, and leave none out."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from coordinator.models.permissions import RequestStatus
+from coordinator.notifications.channels import Kind
+from coordinator.sessions.agent_programs import AGENT_TITLES
+from tests.docs.documents import FOLDER
+from tests.house.test_directions import rooms
+from tests.served import ROOT
+
+pytestmark = pytest.mark.one_engine
+
+ARCHITECTURE, CONTRIBUTING, HOW_TO = (
+    (FOLDER / "develop" / f"{name}.md").read_text() for name in ("architecture", "CONTRIBUTING", "howto")
+)
+# A step names the file, as a link, and then the function or Class.method in it.
+STEP = re.compile(r"\[`([^`]+)`\]\([^)]+\)\s+`([\w.]+)`")
+STEPS = STEP.findall(ARCHITECTURE)
+PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|README\.md)`")
+# Lists of how-tos in which a file need not stand, though it has the word: tests of other things, and made-up data.
+NOT_OF_A_DIALECT = {"tests/docs/test_developer_documents.py"}
+
+
+def section(title: str) -> str:
+    return HOW_TO.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def paths_in(text: str) -> set[str]:
+    return {path for path in PATH.findall(text) if not re.search(r"[A-Z]{4}", path.replace("README", ""))}
+
+
+def files_with(*words: str, folders: tuple[str, ...] = ("coordinator", "dashboard")) -> set[str]:
+    """Return the Python files that hold all of the words."""
+    return {
+        str(path.relative_to(ROOT))
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        if all(word in path.read_text() for word in words)
+    }
+
+
+def names_in(path: str) -> set[str]:
+    """Return the functions and classes of a module, methods as Class.method."""
+    text = (ROOT / path).read_text()
+    if path.endswith(".js"):
+        return set(re.findall(r"^(?:async )?function (\w+)", text, re.MULTILINE))
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    found = set()
+    for node in ast.parse(text).body:
+        if isinstance(node, kinds):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, kinds)}
+    return found
+
+
+@pytest.mark.parametrize(("path", "name"), STEPS)
+def test_every_step_of_a_flow_is_a_function_that_exists(path: str, name: str) -> None:
+    assert name in names_in(path)
+
+
+def test_each_flow_has_its_steps() -> None:
+    flows = ("A hook, from request to answer", "A gateway call", "A page's live update")
+    for title in flows:
+        text = ARCHITECTURE.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+        assert len(STEP.findall(text)) == len(re.findall(r"^\d+\. ", text, re.MULTILINE)) >= 10
+
+
+@pytest.mark.parametrize("path", sorted(paths_in(HOW_TO)))
+def test_every_file_of_a_how_to_exists(path: str) -> None:
+    assert (ROOT / path).exists()
+
+
+def test_the_how_to_of_a_dialect_names_each_file_that_knows_a_small_one() -> None:
+    named = paths_in(section("Add an agent dialect"))
+    knowing = files_with("goose", folders=("coordinator", "dashboard", "tests")) - NOT_OF_A_DIALECT
+    knowing = {path for path in knowing if not path.startswith("tests/data/")}
+    assert knowing - named == set()
+    assert "goose" in AGENT_TITLES
+
+
+def test_the_how_to_of_a_status_names_each_file_that_uses_them() -> None:
+    named = paths_in(section("Add a status of permission requests"))
+    assert files_with("RequestStatus") - named == set()
+    assert RequestStatus.values
+
+
+def test_the_how_to_of_a_channel_names_each_file_that_knows_one() -> None:
+    named = paths_in(section("Add a notification channel"))
+    knowing = files_with("Kind.WEBHOOK") | files_with("Kind.MAIL")
+    assert knowing <= named | {"coordinator/actions/push.py"}
+    assert Kind.values
+
+
+def test_the_how_to_of_a_look_names_each_family() -> None:
+    named = paths_in(section("Add a tool's look"))
+    assert files_with("TOOLS", folders=("dashboard/looks",)) - named == set()
+
+
+def test_the_how_to_of_a_page_names_each_file_that_knows_a_small_one() -> None:
+    """The brake's page has a rail entry, forms and a help page."""
+    named = paths_in(section("Add a page"))
+    knowing = files_with("brakes:home") | files_with("brakes:put-on", folders=("coordinator", "tests/guards"))
+    outside_its_own = {path for path in knowing if "brakes" not in Path(path).name}
+    assert outside_its_own - named == set()
+    assert (ROOT / "dashboard/urls/__init__.py").exists()
+
+
+def test_the_table_of_tests_names_every_package_and_folders_that_exist() -> None:
+    table = CONTRIBUTING.split("\n## Which tests for which package\n", 1)[1].split("\n## ", 1)[0]
+    packages = set(re.findall(r"`coordinator/(\w+)`", table)) | set(re.findall(r"`(dashboard)`", table))
+    assert rooms() <= packages
+    for folder in re.findall(r"tests/\w+", table):
+        assert (ROOT / folder).is_dir(), folder
+
+
+def test_there_are_six_commands() -> None:
+    table = CONTRIBUTING.split("\n## The six commands\n", 1)[1].split("\n`pytest` uses", 1)[0]
+    assert len(re.findall(r"^\| `", table, re.MULTILINE)) == 6
+
+
+def test_the_hooks_before_a_commit_are_readable() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    assert [hook["id"] for hook in hooks] == [
+        "ruff",
+        "ruff-format",
+        "djangofmt",
+        "mypy",
+        "migrations",
+        "documents",
+    ]
