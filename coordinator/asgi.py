@@ -1,4 +1,4 @@
-"""What the server runs: the edge in front, Django in a small thread pool behind it (design §5)."""
+"""What the server runs: the edge in front, Django in a small thread pool behind it."""
 
 from __future__ import annotations
 

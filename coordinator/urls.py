@@ -1,4 +1,4 @@
-"""Every path: machines own the root, people live under /ui/, the admin under /admin/ (design §7)."""
+"""Every path: machines own the root, people live under /ui/, the admin under /admin/."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access checks for machines: one call, or everything that an agent may do. Only people change grants (design §6)."""
+"""Access checks for machines: one call, or everything that an agent may do. Only people change grants."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The API's operations that the edge serves without Django, described by hand: ingest, streams and long polls.
 
-coordinator/edge serves them (design §5); `describe` adds them to the OpenAPI document.
+coordinator/edge serves them; `describe` adds them to the OpenAPI document.
 """
 
 from __future__ import annotations

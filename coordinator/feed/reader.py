@@ -1,4 +1,4 @@
-"""Reading what changed since an id, and waking those who wait for it: the database is the bus (design §4).
+"""Reading what changed since an id, and waking those who wait for it: the database is the bus.
 
 Triggers write one row of `changes` for each change, in the transaction that makes it. Each process runs one
 `Feed`: a thread that notices commits (any program's), reads what is new and hands it to listeners in order.

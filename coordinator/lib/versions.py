@@ -1,6 +1,6 @@
 """Which version of a row an editor has seen, so that two editors never overwrite each other unknowingly.
 
-The documents' tables have no version column, so a version is a keyed digest of the values themselves: keyed,
+The schema documents' tables have no version column, so a version is a keyed digest of the values themselves: keyed,
 because it stands in pages, where a plain hash of a short secret could be guessed back.
 """
 

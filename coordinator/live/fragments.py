@@ -1,7 +1,7 @@
 """Pieces of pages that are sent down the live stream: rendered once per process, the same for every viewer.
 
 The dashboard registers how each topic looks (DashboardConfig.ready); this package knows no HTML itself. A
-fragment holds nothing per viewer: no CSRF token, no name, no time zone (design §4).
+fragment holds nothing per viewer: no CSRF token, no name, no time zone.
 """
 
 from __future__ import annotations

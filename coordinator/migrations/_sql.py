@@ -1,8 +1,9 @@
-"""SQL of a migration, written once in the documents' words and run in the words of each engine.
+"""SQL of a migration, written once in the words of the schema documents and run in those of each engine.
 
 Django writes no ON DELETE and no CHECK of ours into the database, and where it remakes a table on SQLite it
-drops raw clauses and triggers. So the documents' tables are made and changed by SQL alone, and the models
-follow as state: `step` pairs the two. tests/schema/test_operations.py fails on any other operation on them.
+drops raw clauses and triggers. So the tables of the schema documents (tests/data/schema) are made and changed by
+SQL alone, and the models follow as state: `step` pairs the two. tests/schema/test_operations.py fails on any other
+operation on them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The feed: what changed, in the order in which it was committed (design §4)."""
+"""The feed: what changed, in the order in which it was committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns as the documents type them, values as Python likes them.
+"""Columns as the schema documents (tests/data/schema) type them, values as Python likes them.
 
 Times are aware UTC datetimes in Python, whatever the column holds: ISO-8601 text, milliseconds, seconds, or
 SQL's own DATETIME. JSON columns are text holding JSON, decoded in Python. Reading never fails: what cannot be

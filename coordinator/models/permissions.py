@@ -121,7 +121,7 @@ class PermissionRequest(models.Model):
 
 
 class PermissionContext(models.Model):
-    """What the documents' table has no column for: who asked in which session with which input, and how it ended.
+    """What the schema document has no column for: who asked in which session with which input, and how it ended.
 
     `pending_key` is set while the request waits and unique, so that one asker's same question is one row
     however concurrently it is asked. `subject_key` is the digest of the call (policy.approvals.call_digest), the

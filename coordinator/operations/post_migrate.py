@@ -1,4 +1,4 @@
-"""Restores triggers and role groups after every migrate. The one use of a Django signal (design §4)."""
+"""Restores triggers and role groups after every migrate. The one use of a Django signal."""
 
 from __future__ import annotations
 

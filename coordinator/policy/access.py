@@ -1,4 +1,4 @@
-"""May this agent call this tool, and why? The one rule (design §6): every verdict anywhere is made here.
+"""May this agent call this tool, and why? The one rule: every verdict anywhere is made here.
 
 A live tool_grant decides; else a live server_grant; else the server's default policy (`opt-out` allows, anything
 else denies); a server nobody knows denies. Capability rows say what an agent is for and decide nothing. A grant

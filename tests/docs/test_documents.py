@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import re
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,8 @@ from tests.served import ROOT
 
 pytestmark = pytest.mark.one_engine
 
+# Files of agents' people, which agents read.
+NOT_OF_THE_REPOSITORY = {"CLAUDE.md", "AGENTS.md", "SKILL.md"}
 GENERATED = re.compile(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", re.DOTALL)
 
 
@@ -35,6 +41,37 @@ def test_every_link_leads_to_a_file_and_a_heading(document: Path) -> None:
         assert target.exists(), link
         if anchor:
             assert anchor in anchors(target), link
+
+
+def texts_for_readers() -> Iterator[tuple[str, str]]:
+    """Yield each Python file with each of its comments and docstrings."""
+    for folder in ("coordinator", "dashboard", "tests"):
+        for path in (ROOT / folder).rglob("*.py"):
+            text = path.read_text()
+            if ".md" not in text and "§" not in text:
+                continue
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield name_of(path), ast.get_docstring(node) or ""
+            for token in tokenize.generate_tokens(io.StringIO(text).readline):
+                if token.type == tokenize.COMMENT:
+                    yield name_of(path), token.string
+
+
+def test_no_comment_cites_a_document_that_is_not_here() -> None:
+    """Documents are named by their path, or by their name alone beside the file."""
+    cited = [
+        (name, document)
+        for name, text in texts_for_readers()
+        for document in re.findall(r"(?<![\w*/.-])[\w./-]+\.md\b", text)
+        if document not in NOT_OF_THE_REPOSITORY
+        and not (ROOT / document).exists()
+        and not (ROOT / name).parent.joinpath(document).exists()
+    ]
+    assert cited == []
+    assert [
+        (name, text) for name, text in texts_for_readers() if "§" in text and "transparency" not in name
+    ] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)

@@ -16,7 +16,7 @@ from tests.schema import documents
 from tests.schema.facts import Fact, as_postgres, of_postgres, of_sqlite
 
 CLOTOCORE, COORDINATOR = documents.clotocore_facts(), documents.coordinator_facts()
-# Tables that the history names and the documents do not describe (design.md §3, written as SQL here).
+# Tables that the history names and the documents do not describe (written as SQL here).
 BESIDE = """
 CREATE TABLE runtime_plugins (
     plugin_id TEXT PRIMARY KEY,
