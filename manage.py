@@ -25,7 +25,7 @@ def main() -> None:
     if sys.argv[1:2] == ["serve"] and not {"--control", "-h", "--help"} & set(sys.argv):
         from coordinator.lib import supervisor  # listens before anything else is loaded
 
-        sys.exit(supervisor.serve())
+        sys.exit(supervisor.serve_supervised())
     if sys.argv[1:2] == ["install_service"]:  # it makes another user's data folder, and none of root's
         import tempfile
 
@@ -53,7 +53,7 @@ def run() -> None:
         if not IMPATIENT & set(sys.argv[1:2]):
             from coordinator.engine import locks
 
-            locks.let_connections_wait(PATIENCE_MS)
+            locks.set_default_lock_timeout(PATIENCE_MS)
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as problem:
         # A setting that cannot be used is the operator's to mend: a sentence helps, a traceback does not.
@@ -68,7 +68,7 @@ def in_a_sentence(problem: OperationalError) -> str:
     """Return what stopped a command in the database, and what to do."""
     from coordinator.engine import locks
 
-    if locks.may_come_free(problem):
+    if locks.is_retryable_lock_error(problem):
         return (
             "The database is busy: other programs wrote to it all the time. The step that waited was not done. "
             "Run the command again, or when there is less to do."

@@ -29,4 +29,4 @@ class CoordinatorConfig(AppConfig):
 
         if sys.modules.get(OF_POSTGRES) is None:
             sys.modules.pop(OF_POSTGRES, None)
-        post_migrate.connect(self)
+        post_migrate.connect_post_migrate(self)

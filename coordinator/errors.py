@@ -44,7 +44,7 @@ class NotFound(SignalboxError):
     status = 404
 
 
-class TooSlow(SignalboxError):
+class RequestTimedOut(SignalboxError):
     """A request that did not arrive whole in the time there is for it."""
 
     status = 408
@@ -56,43 +56,43 @@ class Conflict(SignalboxError):
     status = 409
 
 
-class TooLarge(SignalboxError):
+class RequestTooLarge(SignalboxError):
     status = 413
 
 
-class Unsupported(SignalboxError):
+class UnsupportedMediaType(SignalboxError):
     """A body in a form that this door does not read."""
 
     status = 415
 
 
-class Invalid(SignalboxError):
+class UnprocessableRequest(SignalboxError):
     """A body that can be read but not accepted."""
 
     status = 422
 
 
-class TooMany(SignalboxError):
+class TooManyRequests(SignalboxError):
     """Over a rate limit; `retry_after` says in how many seconds to come back."""
 
     status = 429
 
 
-class QuotaReached(TooMany):
+class QuotaReached(TooManyRequests):
     """The key has stored as much as it may today."""
 
 
-class Spoilt(SignalboxError):
+class StoredDataCorrupt(SignalboxError):
     """What is stored is not what was stored once."""
 
     status = 502
 
 
-class Busy(SignalboxError):
+class ServiceBusy(SignalboxError):
     """The database is locked, a disk is full or a queue is; nothing was written; `retry_after` in seconds."""
 
     status = 503
 
 
-class Restarting(Busy):
+class ServiceRestarting(ServiceBusy):
     """This process is stopping; another one answers who comes back."""

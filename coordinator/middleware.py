@@ -25,11 +25,11 @@ class TraceId:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        trace.begin(request.META.get("signalbox.trace_id"))
+        trace.begin_trace(request.META.get("signalbox.trace_id"))
         try:
             return self.get_response(request)
         finally:
-            trace.end()
+            trace.end_trace()
 
 
 class LivePosition:
@@ -39,7 +39,7 @@ class LivePosition:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        request.live_after = feed.position_here()  # type: ignore[attr-defined]
+        request.live_after = feed.local_feed_position()  # type: ignore[attr-defined]
         return self.get_response(request)
 
 
@@ -53,7 +53,7 @@ class RefuseNul:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         cookie = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
         if "\x00" in request.path + cookie or "%00" in request.META.get("QUERY_STRING", ""):
-            return _refuse_nul(request, "the address")
+            return refuse_nul_character(request, "the address")
         return self.get_response(request)
 
 
@@ -69,10 +69,10 @@ class RefuseNulInForms(MiddlewareMixin):
         if request.method != "POST" or not request.path.startswith(settings.PAGES):
             return None
         holds_nul = any("\x00" in text for name, values in request.POST.lists() for text in (name, *values))
-        return _refuse_nul(request, "a form") if holds_nul else None
+        return refuse_nul_character(request, "a form") if holds_nul else None
 
 
-def _refuse_nul(request: HttpRequest, where: str) -> HttpResponse:
+def refuse_nul_character(request: HttpRequest, where: str) -> HttpResponse:
     # Not raised: Django would log a traceback for each.
     refuse: Callable[..., HttpResponse] = get_resolver().resolve_error_handler(400)
     return refuse(request, exception=BadRequest(f"a NUL character in {where}"))

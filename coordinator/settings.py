@@ -66,7 +66,7 @@ def env_seconds(name: str, default: float) -> float:
     return seconds
 
 
-def env_zone(name: str, default: str) -> ZoneInfo:
+def env_time_zone(name: str, default: str) -> ZoneInfo:
     """Return a time zone by its name, such as Europe/Berlin."""
     text = env_str(name, default)
     try:
@@ -121,24 +121,24 @@ def env_roles(name: str) -> dict[str, str]:
 def split_bind(bind: str) -> tuple[str, int]:
     """Split `host:port` (IPv6 hosts in brackets) into its two parts."""
     try:
-        return addresses.split(bind)
+        return addresses.split_bind_address(bind)
     except ValueError as problem:
         raise ImproperlyConfigured(str(problem)) from None
 
 
-def kept_secret_key(folder: Path) -> str:
+def load_or_make_secret_key(folder: Path) -> str:
     """Return the key kept in `folder`, made on first use and readable by its owner alone."""
     path = folder / "secret_key"
     try:
         if not os.path.lexists(path):
-            _make_secret_key(path)
-        private_files.file(path)
+            make_secret_key_file(path)
+        private_files.make_file_private(path)
         return path.read_text().strip()
     except (OSError, private_files.NotPrivate) as problem:
-        raise _unusable(folder, problem) from None
+        raise build_data_folder_error(folder, problem) from None
 
 
-def _make_secret_key(path: Path) -> None:
+def make_secret_key_file(path: Path) -> None:
     """Make the file, whole at once; where another process was faster, its file stays."""
     made = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -153,41 +153,41 @@ def _make_secret_key(path: Path) -> None:
         made.unlink()
 
 
-def keep_private(folder: Path) -> None:
+def make_data_folder_private(folder: Path) -> None:
     """Have the data folder, and what lies in it, for this user alone; mend what is ours, refuse what is not."""
     try:
-        private_files.folder(folder)
+        private_files.make_folder_private(folder)
         for name in ("attachments", "thumbnails"):
-            private_files.tree(folder / name)
+            private_files.make_tree_private(folder / name)
     except (OSError, private_files.NotPrivate) as problem:
-        raise _unusable(folder, problem) from None
+        raise build_data_folder_error(folder, problem) from None
 
 
-def keep_database_private(path: Path) -> None:
+def make_database_private(path: Path) -> None:
     """Have SQLite's file, and those that it keeps beside, for this user alone; where it may lie elsewhere, too."""
     try:
         if path.parent.exists():
-            private_files.require_safe_place(path)
+            private_files.require_safe_directory(path)
         for beside in ("", "-wal", "-shm", "-journal", ".migrating", ".people-wait"):
-            private_files.file(path.with_name(path.name + beside))
+            private_files.make_file_private(path.with_name(path.name + beside))
     except (OSError, private_files.NotPrivate) as problem:
         raise ImproperlyConfigured(
-            f"The database {path} is not safe. {_why(problem)} DATABASE_URL says where it is."
+            f"The database {path} is not safe. {describe_file_problem(problem)} DATABASE_URL says where it is."
         ) from None
 
 
-def _unusable(folder: Path, problem: Exception) -> ImproperlyConfigured:
+def build_data_folder_error(folder: Path, problem: Exception) -> ImproperlyConfigured:
     return ImproperlyConfigured(
-        f"The data folder {folder} cannot be used: {_why(problem)} Fix that, or name another folder "
+        f"The data folder {folder} cannot be used: {describe_file_problem(problem)} Fix that, or name another folder "
         "in SIGNALBOX_DATA_DIR."
     )
 
 
-def _why(problem: Exception) -> str:
+def describe_file_problem(problem: Exception) -> str:
     return f"{problem.strerror}." if isinstance(problem, OSError) else str(problem)
 
 
-def s3_storage(bucket: str) -> dict[str, Any]:
+def s3_storage_settings(bucket: str) -> dict[str, Any]:
     """Return Django's settings for the storage in a bucket of S3."""
     if not (find_spec("storages") and find_spec("boto3")):
         raise ImproperlyConfigured(
@@ -207,7 +207,7 @@ def s3_storage(bucket: str) -> dict[str, Any]:
     return {"BACKEND": "coordinator.chat.stores.s3.Bucket", "OPTIONS": options}
 
 
-def own_host(key: str) -> str:
+def derive_own_host(key: str) -> str:
     """Return this install's host name for people's pages on loopback: always the same for the same key."""
     return f"signalbox-{hmac.digest(key.encode(), b'signalbox.own-host', 'sha256').hex()[:10]}.localhost"
 
@@ -215,13 +215,15 @@ def own_host(key: str) -> str:
 # Whatever this process makes is for its user alone: the database, its log, attachments, static files.
 os.umask(0o077)
 DATA_DIR = Path(env_str("SIGNALBOX_DATA_DIR", str(BASE_DIR / "data"))).expanduser().absolute()
-keep_private(DATA_DIR)
+make_data_folder_private(DATA_DIR)
 BIND_HOST, BIND_PORT = split_bind(env_str("SIGNALBOX_BIND", addresses.USUAL))
-BIND = addresses.joined(BIND_HOST, BIND_PORT)
-SECRET_KEY = os.environ.get("SIGNALBOX_SECRET_KEY", "").strip() or kept_secret_key(DATA_DIR)
+BIND = addresses.join_host_port(BIND_HOST, BIND_PORT)
+SECRET_KEY = os.environ.get("SIGNALBOX_SECRET_KEY", "").strip() or load_or_make_secret_key(DATA_DIR)
 # Cookies ignore ports: under 127.0.0.1 every program that serves a page on this machine is sent them. So people's
 # pages have a host name of their own there, which browsers find by themselves; machines stay at the bare address.
-OWN_HOST = own_host(SECRET_KEY) if is_loopback(BIND_HOST) and not env_str("SIGNALBOX_PUBLIC_URL", "") else ""
+OWN_HOST = (
+    derive_own_host(SECRET_KEY) if is_loopback(BIND_HOST) and not env_str("SIGNALBOX_PUBLIC_URL", "") else ""
+)
 PUBLIC_URL = env_str(
     "SIGNALBOX_PUBLIC_URL", f"http://{OWN_HOST}:{BIND_PORT}" if OWN_HOST else f"http://{BIND}"
 ).rstrip("/")
@@ -236,7 +238,7 @@ if _public.scheme not in {"http", "https"} or not _public.hostname or _public.pa
 AGENT_URL = PUBLIC_URL
 if OWN_HOST or _public.hostname.rstrip(".").endswith(".localhost"):
     _loopback = BIND_HOST if OWN_HOST and BIND_HOST != "localhost" else "127.0.0.1"
-    _at = addresses.joined(_loopback, _public.port) if _public.port else _loopback
+    _at = addresses.join_host_port(_loopback, _public.port) if _public.port else _loopback
     AGENT_URL = f"{_public.scheme}://{_at}"
 HTTPS = _public.scheme == "https"
 
@@ -421,9 +423,9 @@ if SQLITE_SYNCHRONOUS not in {"NORMAL", "FULL", "EXTRA"}:
     raise ImproperlyConfigured("SIGNALBOX_SQLITE_SYNCHRONOUS must be NORMAL, FULL or EXTRA.")
 
 
-def sqlite_database(path: Path | str) -> dict[str, Any]:
+def sqlite_database_settings(path: Path | str) -> dict[str, Any]:
     """Return Django's settings for one SQLite file, set up for many readers and short writers."""
-    keep_database_private(Path(path).absolute())
+    make_database_private(Path(path).absolute())
     return {
         "ENGINE": "coordinator.engine.sqlite",
         "NAME": str(path),
@@ -441,7 +443,7 @@ def sqlite_database(path: Path | str) -> dict[str, Any]:
     }
 
 
-def with_ports_apart(url: str) -> tuple[str, dict[str, str]]:
+def separate_url_ports(url: str) -> tuple[str, dict[str, str]]:
     """Take the ports out of a URL in which several hosts name their own (`@db1:5432,db2:5433/name`).
 
     Returns the URL without them, and Django's PORT, as PostgreSQL's client wants several. One port at the end stays: it
@@ -457,17 +459,17 @@ def with_ports_apart(url: str) -> tuple[str, dict[str, str]]:
     return alone.geturl(), {"PORT": ",".join(port or "5432" for _, port in named)}
 
 
-def database_from_url(url: str) -> dict[str, Any]:
+def database_settings_from_url(url: str) -> dict[str, Any]:
     """Return Django's settings for `DATABASE_URL`: `postgres://…`, `sqlite:///path`, or nothing at all."""
     if not url:
-        return sqlite_database(DATA_DIR / "signalbox.sqlite3")
+        return sqlite_database_settings(DATA_DIR / "signalbox.sqlite3")
     try:
-        without_ports, ports = with_ports_apart(url)
+        without_ports, ports = separate_url_ports(url)
         parsed: dict[str, Any] = dict(dj_database_url.parse(without_ports)) | ports
     except ValueError as problem:
         raise ImproperlyConfigured(f"DATABASE_URL cannot be read: {problem}") from None
     if parsed["ENGINE"] == "django.db.backends.sqlite3":
-        return sqlite_database(parsed["NAME"] or DATA_DIR / "signalbox.sqlite3")
+        return sqlite_database_settings(parsed["NAME"] or DATA_DIR / "signalbox.sqlite3")
     if parsed["ENGINE"] != "django.db.backends.postgresql":
         raise ImproperlyConfigured("DATABASE_URL must start with postgres:// or sqlite:///.")
     return parsed | {
@@ -491,9 +493,9 @@ def database_from_url(url: str) -> dict[str, Any]:
     }
 
 
-def pooled(url: str) -> dict[str, Any]:
+def pooler_database_settings(url: str) -> dict[str, Any]:
     """Return Django's settings for the same database through a pooler in transaction mode (engine/pooling.py)."""
-    through = database_from_url(url)
+    through = database_settings_from_url(url)
     if (
         through["ENGINE"] != "coordinator.engine.postgresql"
         or DATABASES["default"]["ENGINE"] != through["ENGINE"]
@@ -507,17 +509,17 @@ def pooled(url: str) -> dict[str, Any]:
     return through | {"DISABLE_SERVER_SIDE_CURSORS": True}
 
 
-def database_url() -> str:
+def find_database_url() -> str:
     """Return the URL that the environment names, else the data folder (`manage.py move_to`); nothing for SQLite."""
     try:
-        return os.environ.get("DATABASE_URL", "").strip() or chosen_database.read(DATA_DIR)
+        return os.environ.get("DATABASE_URL", "").strip() or chosen_database.read_database_url(DATA_DIR)
     except (OSError, private_files.NotPrivate) as problem:
-        raise _unusable(DATA_DIR, problem) from None
+        raise build_data_folder_error(DATA_DIR, problem) from None
 
 
-DATABASES = {"default": database_from_url(database_url())}
+DATABASES = {"default": database_settings_from_url(find_database_url())}
 _pool_url = env_str("SIGNALBOX_POOL_URL", "")
-POOL = pooled(_pool_url) if _pool_url else None
+POOL = pooler_database_settings(_pool_url) if _pool_url else None
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 LANGUAGE_CODE = "en"
@@ -525,7 +527,7 @@ USE_I18N = False
 TIME_ZONE = "UTC"
 USE_TZ = True
 # Days begin at midnight here, where something is counted by the day. Times are stored in UTC all the same.
-LOCAL_ZONE = env_zone("SIGNALBOX_TIME_ZONE", "UTC")
+LOCAL_ZONE = env_time_zone("SIGNALBOX_TIME_ZONE", "UTC")
 
 STATIC_URL = "static/"
 STATIC_ROOT = DATA_DIR / "static"
@@ -543,7 +545,7 @@ S3_BUCKET = env_str("SIGNALBOX_S3_BUCKET", "")
 if ATTACHMENTS == "s3" and not S3_BUCKET:
     raise ImproperlyConfigured("SIGNALBOX_ATTACHMENTS is s3: name the bucket in SIGNALBOX_S3_BUCKET.")
 if S3_BUCKET:
-    STORAGES["s3"] = s3_storage(S3_BUCKET)
+    STORAGES["s3"] = s3_storage_settings(S3_BUCKET)
 
 WORKERS = env_int("SIGNALBOX_WORKERS", 0)  # 0: chosen from the machine
 THREADS = env_int("SIGNALBOX_THREADS", 2, least=1)
@@ -627,13 +629,13 @@ if LOG_FORMAT not in {"text", "json"}:
 ACCESS_LOG = env_str("SIGNALBOX_ACCESS_LOG", "slow").lower()
 if ACCESS_LOG not in {"off", "slow", "all"}:
     raise ImproperlyConfigured(f"SIGNALBOX_ACCESS_LOG must be off, slow or all, not {ACCESS_LOG!r}.")
-_MASK = "ext://coordinator.secrets.masking.for_logs"
+_MASK = "ext://coordinator.secrets.masking.mask_log_line"
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "text": {"()": "coordinator.lib.logs.Readable", "mask": _MASK},
-        "json": {"()": "coordinator.lib.logs.Json", "mask": _MASK},
+        "text": {"()": "coordinator.lib.logs.ReadableFormatter", "mask": _MASK},
+        "json": {"()": "coordinator.lib.logs.JsonFormatter", "mask": _MASK},
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT}},
     "root": {"handlers": ["stderr"], "level": env_str("SIGNALBOX_LOG_LEVEL", "INFO").upper()},

@@ -17,18 +17,18 @@ class DashboardConfig(AppConfig):
     def ready(self) -> None:
         """Tell the live stream how rows and the rail's numbers look."""
         fragments, rail = import_module("coordinator.live.fragments"), import_module("dashboard.frame.rail")
-        register = fragments.register
+        register = fragments.register_fragment_renderer
         with_allowance = import_module("dashboard.rendering.allowance").with_allowance
         for entry in rail.ENTRIES:
             if entry.badge:
-                fragments.register_summary(entry.badge.topic, partial(rail.badge_fragments, entry))
+                fragments.register_topic_summary(entry.badge.topic, partial(rail.badge_fragments, entry))
         register("chat_messages", with_allowance(import_module("dashboard.chat.messages").message_fragments))
         rows = import_module("dashboard.sessions.rows")
         register("sessions", with_allowance(rows.row_fragments))
         register("session_titles", rows.title_fragments)
         register("permission_requests", rows.waiting_fragments)
-        fragments.register_view(rows.VIEW)
-        fragments.register_view(import_module("dashboard.timeline.news").VIEW)
+        fragments.register_live_view(rows.VIEW)
+        fragments.register_live_view(import_module("dashboard.timeline.news").VIEW)
 
 
 class AdminSiteConfig(AdminConfig):

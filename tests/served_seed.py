@@ -24,7 +24,7 @@ def fill() -> None:
     from django.contrib.auth.models import Group, User
     from django.utils import timezone
 
-    from coordinator.actions.keys import SHOWN, hash_of
+    from coordinator.actions.keys import SHOWN, hash_api_key
     from coordinator.identity.scopes import SCOPES
     from coordinator.models import ApiKey
     from tests.served import KEYS, PEOPLE
@@ -35,7 +35,7 @@ def fill() -> None:
         ApiKey.objects.create(
             name=f"test-{name}",
             prefix=raw[:SHOWN],
-            key_hash=hash_of(raw),
+            key_hash=hash_api_key(raw),
             scopes=list(SCOPES) if name == "all" else [name],
             created_at=timezone.now(),
             created_by="system:tests",

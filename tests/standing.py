@@ -38,12 +38,12 @@ class Standing:
                 self._restore(keep_changes=keep_changes)
                 return
             except OperationalError as problem:
-                if not left or not locks.may_come_free(problem):
+                if not left or not locks.is_retryable_lock_error(problem):
                     raise
 
     def _restore(self, *, keep_changes: bool) -> None:
         if not keep_changes:
-            triggers.restore(self.on)
+            triggers.restore_triggers(self.on)
         left_alone = {"changes"} if keep_changes else set()
         names = [table for table in tables(self.on) if table not in left_alone]
         stray = [table for table in filled(self.on, names) if table not in self.rows]

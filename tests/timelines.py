@@ -32,11 +32,11 @@ def add_events(session: Session, events: Iterable[dict[str, Any]], *, context: b
         at = fields.pop("at", number)
         beside = {name: fields.pop(name) for name in list(fields) if name in CONTEXT}
         moment = BEGAN + timedelta(seconds=at) if isinstance(at, int | float) else at
-        text = moment if isinstance(moment, str) else instants.canonical(moment)
+        text = moment if isinstance(moment, str) else instants.format_canonical_instant(moment)
         row = Event(session=session, timestamp=text, **fields)
-        read = instants.parse(text)
+        read = instants.parse_instant(text)
         rows.append(row)
-        contexts.append((instants.to_us(read or BEGAN), beside))
+        contexts.append((instants.to_microseconds(read or BEGAN), beside))
     Event.objects.bulk_create(rows)
     if context:
         EventContext.objects.bulk_create(
@@ -44,7 +44,7 @@ def add_events(session: Session, events: Iterable[dict[str, Any]], *, context: b
                 event=row,
                 session_id=session.pk,
                 instant_us=instant,
-                received_at=instants.to_us(BEGAN) // 1000,
+                received_at=instants.to_microseconds(BEGAN) // 1000,
                 **beside,
             )
             for row, (instant, beside) in zip(rows, contexts, strict=True)

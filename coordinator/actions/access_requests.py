@@ -7,9 +7,9 @@ from datetime import datetime
 from coordinator.actions import grants
 from coordinator.identity.actors import Actor
 from coordinator.models import Grant, PermissionRequest
-from coordinator.policy.access import ALLOW, top_rows
-from coordinator.policy.access_requests import WantedAccess, wanted_access_of
-from coordinator.policy.edits import Edit
+from coordinator.policy.access import ALLOW, uncovered_grants
+from coordinator.policy.access_requests import RequestedAccess, parse_access_request
+from coordinator.policy.edits import GrantEdit
 
 
 def create_grant(row: PermissionRequest, *, by: Actor, now: datetime, reason: str | None) -> None:
@@ -20,15 +20,19 @@ def create_grant(row: PermissionRequest, *, by: Actor, now: datetime, reason: st
     `grants.apply` raises: without the grant there must be no approval either, so call it in the transaction of the
     decision.
     """
-    wish = wanted_access_of(row)
+    wish = parse_access_request(row)
     if wish is None:
         return
     until = row.expires_at if isinstance(row.expires_at, datetime) else None
-    top = top_rows(_standing(wish, now))
-    if top and all(row.says == ALLOW for row in top) and any(_lasts(row, until) for row in top):
+    top = uncovered_grants(find_current_grants(wish, now))
+    if (
+        top
+        and all(row.effective_permission == ALLOW for row in top)
+        and any(is_grant_valid_until(row, until) for row in top)
+    ):
         return
     why = f"{row.justification} (request {row.request_id}{f': {reason}' if reason else ''})"
-    edit = Edit(
+    edit = GrantEdit(
         wish.agent_id,
         wish.server_id,
         wish.tool_name,
@@ -37,17 +41,17 @@ def create_grant(row: PermissionRequest, *, by: Actor, now: datetime, reason: st
         why[: grants.LONGEST_TEXT],
         gives_way=True,
     )
-    grants.apply([edit], by=by, now=now)
+    grants.apply_grant_edits([edit], by=by, now=now)
 
 
-def _standing(wish: WantedAccess, now: datetime) -> list[Grant]:
-    slots = grants.slots_of([wish.agent_id], [wish.server_id])
+def find_current_grants(wish: RequestedAccess, now: datetime) -> list[Grant]:
+    slots = grants.load_grant_slots([wish.agent_id], [wish.server_id])
     rows = slots.get((wish.agent_id, wish.server_id, wish.tool_name), [])
-    return [row for row in rows if grants.stands(row, now)]
+    return [row for row in rows if grants.is_grant_current(row, now)]
 
 
-def _lasts(row: Grant, until: datetime | None) -> bool:
-    if row.says != ALLOW:
+def is_grant_valid_until(row: Grant, until: datetime | None) -> bool:
+    if row.effective_permission != ALLOW:
         return False
     end = row.expires_at
     return end is None or (isinstance(end, datetime) and until is not None and end >= until)
@@ -55,9 +59,11 @@ def _lasts(row: Grant, until: datetime | None) -> bool:
 
 def end_grant(row: PermissionRequest, *, by: Actor, now: datetime, reason: str | None) -> None:
     """End the grant that this approval made, if it still stands."""
-    wish = wanted_access_of(row)
+    wish = parse_access_request(row)
     if wish is None:
         return
-    for one in _standing(wish, now):
-        if one.says == ALLOW and one.granted_at == row.approved_at:
-            grants.revoke(one.pk, by=by, now=now, reason=reason or f"Request {row.request_id} was revoked.")
+    for one in find_current_grants(wish, now):
+        if one.effective_permission == ALLOW and one.granted_at == row.approved_at:
+            grants.revoke_grant(
+                one.pk, by=by, now=now, reason=reason or f"Request {row.request_id} was revoked."
+            )

@@ -15,9 +15,9 @@ from django.db import transaction
 from django.utils.crypto import salted_hmac
 
 from coordinator.actions import audit
-from coordinator.actions.attempts import THIS_MACHINE, AttemptLimit, network_of
-from coordinator.errors import Forbidden, Invalid
-from coordinator.identity.actors import Actor, person, system
+from coordinator.actions.attempts import THIS_MACHINE, AttemptLimit, normalize_caller_network
+from coordinator.errors import Forbidden, UnprocessableRequest
+from coordinator.identity.actors import Actor, person_actor, system_actor
 from coordinator.models import AuditLog
 
 # Wrong passwords slow down. A browser that somebody has signed in with before has a count of its own for that
@@ -69,74 +69,74 @@ _SALT = "signalbox.device"
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """An attempt to sign in: the name, the address, and the browser's mark of an earlier sign-in (`device_mark`)."""
+class SignInAttempt:
+    """An attempt to sign in: the name, the address, and the browser's mark of an earlier sign-in (`sign_device_token`)."""
 
     username: str
     address: str
     mark: str = ""
 
     @property
-    def target(self) -> str:
+    def audited_username(self) -> str:
         """The name as the audit log may hold it: people type passwords there, so only where somebody has it."""
         if User.objects.filter(username=self.username).exists():
             return self.username
         return f"unknown:{salted_hmac(_SALT, self.username).hexdigest()[:16]}"
 
-    def limits(self) -> list[tuple[AttemptLimit, str]]:
+    def applicable_limits(self) -> list[tuple[AttemptLimit, str]]:
         """Return the limits that hold for this attempt, each with what it counts by."""
-        if device := self._device():
+        if device := self.read_device_id():
             return [(ON_DEVICE, device)]
-        here, target = network_of(self.address), self.target
+        here, target = normalize_caller_network(self.address), self.audited_username
         limits = [(replace(FOR_NAME_FROM_ADDRESS, target=target), here), (FOR_ACCOUNT, target)]
-        if not self._has_signed_in_here():
+        if not self.has_signed_in_from_address():
             limits.append((FROM_THIS_MACHINE if here == THIS_MACHINE else FROM_ADDRESS, here))
         return limits
 
-    def _has_signed_in_here(self) -> bool:
+    def has_signed_in_from_address(self) -> bool:
         """Say whether that name has signed in from that address, as far as the audit log reaches back (90 days)."""
         return AuditLog.objects.filter(
             event_type="SIGNED_IN", target_id=self.username, reason=f"from {self.address}"
         ).exists()
 
-    def _device(self) -> str | None:
+    def read_device_id(self) -> str | None:
         user = User.objects.filter(username=self.username).first() if self.mark else None
         if user is None:
             return None
         try:
             user_id, device = signing.loads(
-                self.mark, key=_mark_key(user), salt=_SALT, max_age=DEVICE_KNOWN_FOR
+                self.mark, key=build_device_token_key(user), salt=_SALT, max_age=DEVICE_KNOWN_FOR
             )
         except (signing.BadSignature, ValueError, TypeError):
             return None
         return str(device) if user_id == user.pk else None
 
 
-def device_mark(user: User) -> str:
+def sign_device_token(user: User) -> str:
     """Return the mark by which a browser is known as one that this person has signed in with."""
-    return signing.dumps([user.pk, secrets.token_hex(8)], key=_mark_key(user), salt=_SALT)
+    return signing.dumps([user.pk, secrets.token_hex(8)], key=build_device_token_key(user), salt=_SALT)
 
 
-def _mark_key(user: User) -> str:
+def build_device_token_key(user: User) -> str:
     """Return what signs this person's marks: who knows the secret key alone could have as many tries as marks."""
     return settings.SECRET_KEY + user.password
 
 
-def check_tries(attempt: Attempt, now: datetime) -> None:
+def check_sign_in_limits(attempt: SignInAttempt, now: datetime) -> None:
     """Raise TooMany where too many wrong passwords came lately from there, or for that name."""
-    for limit, source in attempt.limits():
-        limit.check(source, now)
+    for limit, source in attempt.applicable_limits():
+        limit.require_below_limit(source, now)
 
 
-def note_sign_in(user: User, address: str, now: datetime) -> None:
+def record_sign_in(user: User, address: str, now: datetime) -> None:
     """Write down that a person signed in, and from where."""
-    _note_password(user, "SIGNED_IN", address, now)
+    record_password_check(user, "SIGNED_IN", address, now)
 
 
-def _note_password(user: User, event_type: str, address: str, now: datetime) -> None:
-    audit.record(
+def record_password_check(user: User, event_type: str, address: str, now: datetime) -> None:
+    audit.record_audit_entry(
         event_type,
-        actor=person(user),
+        actor=person_actor(user),
         target=user.username,
         result="success",
         reason=f"from {address}",
@@ -144,44 +144,46 @@ def _note_password(user: User, event_type: str, address: str, now: datetime) -> 
     )
 
 
-def confirm(user: User, password: str, attempt: Attempt, now: datetime) -> None:
+def verify_sign_in_password(user: User, password: str, attempt: SignInAttempt, now: datetime) -> None:
     """Check the password of a signed-in person. Raises Forbidden for a wrong one, TooMany after many."""
-    check_tries(attempt, now)
+    check_sign_in_limits(attempt, now)
     if not user.check_password(password):
-        note_failed_sign_in(attempt, now)
+        record_failed_sign_in(attempt, now)
         raise Forbidden("Wrong password. Try again.")
-    _note_password(user, "SIGN_IN_CONFIRMED", attempt.address, now)
+    record_password_check(user, "SIGN_IN_CONFIRMED", attempt.address, now)
 
 
-def note_unproven(user: User, address: str, what: str, now: datetime) -> None:
+def record_unproven_sign_in(user: User, address: str, what: str, now: datetime) -> None:
     """Write down that somebody tried `what` with the cookie of a person's session alone, the first 20 times."""
-    source = network_of(address)
-    if not UNPROVEN.seconds_left(source, now):
-        UNPROVEN.note(
-            source, actor=system("sign-in"), target=user.username, now=now, metadata={"tried": what}
+    source = normalize_caller_network(address)
+    if not UNPROVEN.seconds_until_retry(source, now):
+        UNPROVEN.count_refusal(
+            source, actor=system_actor("sign-in"), target=user.username, now=now, metadata={"tried": what}
         )
 
 
-def note_failed_sign_in(attempt: Attempt, now: datetime) -> None:
+def record_failed_sign_in(attempt: SignInAttempt, now: datetime) -> None:
     """Write down a failed sign-in, and that no more are taken for a while where that was one too many."""
-    limits, target, actor = attempt.limits(), attempt.target, system("sign-in")
+    limits, target, actor = attempt.applicable_limits(), attempt.audited_username, system_actor("sign-in")
     first, source = limits[0]
-    first.note(source, actor=actor, target=target, now=now)
+    first.count_refusal(source, actor=actor, target=target, now=now)
     for limit, counted_by in limits:
-        if limit.seconds_left(counted_by, now):
+        if limit.seconds_until_retry(counted_by, now):
             reason = f"{limit.tries} wrong passwords within {limit.window} ({counted_by})"
-            audit.record(
+            audit.record_audit_entry(
                 "SIGN_IN_SLOWED", actor=actor, target=target, result="denied", reason=reason, now=now
             )
 
 
 def change_password(user: User, password: str, *, by: Actor, now: datetime) -> None:
-    """Give `user` a new password, which ends their other sessions. Raises Invalid for a weak one."""
+    """Give `user` a new password, which ends their other sessions. Raises UnprocessableRequest for a weak one."""
     try:
         validate_password(password, user)
     except ValidationError as problem:
-        raise Invalid(" ".join(problem.messages)) from None
+        raise UnprocessableRequest(" ".join(problem.messages)) from None
     user.set_password(password)
     with transaction.atomic():
         user.save(update_fields=["password"])
-        audit.record("PASSWORD_CHANGED", actor=by, target=user.username, result="success", now=now)
+        audit.record_audit_entry(
+            "PASSWORD_CHANGED", actor=by, target=user.username, result="success", now=now
+        )

@@ -14,7 +14,7 @@ from django.db import transaction
 
 from coordinator.actions import audit
 from coordinator.actions.attempts import AttemptLimit
-from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
+from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import Agent
 
@@ -33,15 +33,15 @@ hasher = PasswordHasher(
 )
 
 
-def switch(agent_id: str, on: bool, *, by: Actor, password: str | None = None, now: datetime) -> Agent:
+def switch_agent(agent_id: str, on: bool, *, by: Actor, password: str | None = None, now: datetime) -> Agent:
     """Switch an agent on (it then counts as seen just now) or off; one that is so already is left alone.
 
     Raises NotFound, BadRequest where the switch's password is missing, Forbidden for a wrong one, TooMany after
     some of those, Conflict where the stored hash cannot be read.
     """
-    stored = _row(agent_id).power_password_hash
+    stored = load_agent(agent_id).power_password_hash
     if stored:  # verified before the transaction: it takes its time, and a refusal must stay in the audit log
-        _verify(agent_id, stored, password, by, now)
+        verify_power_password(agent_id, stored, password, by, now)
     with transaction.atomic():
         row = Agent.objects.select_for_update(no_key=True).filter(pk=agent_id).first()
         if row is None or row.power_password_hash != stored:
@@ -57,26 +57,28 @@ def switch(agent_id: str, on: bool, *, by: Actor, password: str | None = None, n
         row.save(update_fields=["enabled", "last_seen"])
         event = "AGENT_POWERED_ON" if on else "AGENT_POWERED_OFF"
         changes = {"before": {"enabled": not on}, "after": {"enabled": on}}
-        audit.record(event, actor=by, target=agent_id, result="success", metadata=changes, now=now)
+        audit.record_audit_entry(
+            event, actor=by, target=agent_id, result="success", metadata=changes, now=now
+        )
     return row
 
 
-def _row(agent_id: str) -> Agent:
+def load_agent(agent_id: str) -> Agent:
     row = Agent.objects.filter(pk=agent_id).first()
     if row is None:
         raise NotFound(f"There is no agent {agent_id!r}.")
     return row
 
 
-def _verify(agent_id: str, stored: str, password: str | None, by: Actor, now: datetime) -> None:
+def verify_power_password(agent_id: str, stored: str, password: str | None, by: Actor, now: datetime) -> None:
     if not password:
         raise BadRequest(f"Password required: a password protects the power switch of {agent_id}.")
     source = f"{by} for {agent_id}"
-    REFUSED.check(source, now)
+    REFUSED.require_below_limit(source, now)
     try:
         hasher.verify(stored, password)
     except VerifyMismatchError:
-        REFUSED.note(source, actor=by, target=agent_id, now=now)
+        REFUSED.count_refusal(source, actor=by, target=agent_id, now=now)
         raise Forbidden("Wrong password for this agent. The attempt is in the audit log.") from None
     except (VerificationError, InvalidHashError):
         raise Conflict(
@@ -84,10 +86,10 @@ def _verify(agent_id: str, stored: str, password: str | None, by: Actor, now: da
         ) from None
 
 
-def set_password(agent_id: str, password: str | None, *, by: Actor, now: datetime) -> Agent:
-    """Guard the power switch with a password, or with None take the guard away. Raises NotFound, Invalid."""
+def set_power_password(agent_id: str, password: str | None, *, by: Actor, now: datetime) -> Agent:
+    """Guard the power switch with a password, or with None take the guard away. Raises NotFound, UnprocessableRequest."""
     if password is not None and not 1 <= len(password) <= LONGEST_PASSWORD:
-        raise Invalid(f"A password must have 1 to {LONGEST_PASSWORD} characters.")
+        raise UnprocessableRequest(f"A password must have 1 to {LONGEST_PASSWORD} characters.")
     new_hash = hasher.hash(password) if password is not None else None
     with transaction.atomic():
         row = Agent.objects.select_for_update(no_key=True).filter(pk=agent_id).first()
@@ -99,17 +101,19 @@ def set_password(agent_id: str, password: str | None, *, by: Actor, now: datetim
         row.save(update_fields=["power_password_hash"])
         event = "AGENT_PASSWORD_REMOVED" if new_hash is None else "AGENT_PASSWORD_SET"
         changes = {"before": {"guarded": had}, "after": {"guarded": new_hash is not None}}
-        audit.record(event, actor=by, target=agent_id, result="success", metadata=changes, now=now)
+        audit.record_audit_entry(
+            event, actor=by, target=agent_id, result="success", metadata=changes, now=now
+        )
     return row
 
 
-def heartbeat(agent_id: str, now: datetime) -> Agent:
+def record_heartbeat(agent_id: str, now: datetime) -> Agent:
     """Note that an agent is there and return it: its answer says whether it may work. Raises NotFound."""
     if not Agent.objects.filter(pk=agent_id).update(last_seen=now):
         raise NotFound(f"There is no agent {agent_id!r}.")
-    return _row(agent_id)
+    return load_agent(agent_id)
 
 
-def noticed(agent_id: str, now: datetime) -> None:
+def refresh_last_seen(agent_id: str, now: datetime) -> None:
     """Note, not too often, that an agent gave a sign of life by asking for something."""
     Agent.objects.filter(pk=agent_id, last_seen__lt=now - SEEN_EVERY).update(last_seen=now)

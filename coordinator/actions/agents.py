@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from coordinator.actions import audit, changed_columns, chat, deleted_agents, grants, keys
-from coordinator.errors import Conflict, Forbidden, Invalid, NotFound
+from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.lib import versions
 from coordinator.models import (
@@ -41,7 +41,7 @@ EDITABLE = (
 )
 
 
-def id_from_name(name: str) -> str:
+def build_agent_id(name: str) -> str:
     """Return the id that follows from a name, as other programs make it too: `agent.night_watch`.
 
     Letters outside a to z are written without their accents, or left out; a name with none left gets a short
@@ -52,12 +52,12 @@ def id_from_name(name: str) -> str:
     return f"agent.{words or hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
-def version_of(row: Agent) -> str:
+def compute_agent_version(row: Agent) -> str:
     """Return the version that an editor of this agent has seen; heartbeats do not change it."""
-    return versions.of_row(row, EDITABLE)
+    return versions.row_version(row, EDITABLE)
 
 
-def create(
+def create_agent(
     agent_id: str,
     *,
     name: str,
@@ -66,25 +66,25 @@ def create(
     now: datetime | None = None,
     **others: Any,
 ) -> Agent:
-    """Make an agent; `others` are further columns of EDITABLE. Raises Invalid, or Conflict for a taken id.
+    """Make an agent; `others` are further columns of EDITABLE. Raises UnprocessableRequest, or Conflict for a taken id.
 
     An id that a deleted agent had is taken while anything names it.
     """
-    changed_columns.require_id(agent_id, "An agent's id")
+    changed_columns.require_valid_id(agent_id, "An agent's id")
     row = Agent(id=agent_id)
     changes = {"name": name, "default_engine_id": default_engine_id, **others}
-    _require_sound(changes)
-    changed_columns.assign(row, changes, EDITABLE)
+    validate_agent_columns(changes)
+    changed_columns.assign_changed_columns(row, changes, EDITABLE)
     try:
         with transaction.atomic():
-            deleted_agents.release_id(agent_id)
+            deleted_agents.release_agent_id(agent_id)
             row.save(force_insert=True)
-            audit.record(
+            audit.record_audit_entry(
                 "AGENT_CREATED",
                 actor=by,
                 target=agent_id,
                 result="success",
-                metadata={"after": changed_columns.values_of(row, EDITABLE)},
+                metadata={"after": changed_columns.read_column_values(row, EDITABLE)},
                 now=now,
             )
     except IntegrityError:
@@ -92,7 +92,7 @@ def create(
     return row
 
 
-def update(
+def update_agent(
     agent_id: str,
     changes: Mapping[str, Any],
     *,
@@ -100,41 +100,41 @@ def update(
     seen: str | None = None,
     now: datetime | None = None,
 ) -> Agent:
-    """Change columns of EDITABLE. Raises NotFound, Invalid, Conflict for a version that is not `seen` any more.
+    """Change columns of EDITABLE. Raises NotFound, UnprocessableRequest, Conflict for a version that is not `seen` any more.
 
     Raises Forbidden for a switch of `enabled` that needs a password.
     """
-    _require_sound(changes)
+    validate_agent_columns(changes)
     with transaction.atomic():
-        row = _locked(agent_id, seen)
-        difference = changed_columns.assign(row, changes, EDITABLE)
+        row = lock_agent(agent_id, seen)
+        difference = changed_columns.assign_changed_columns(row, changes, EDITABLE)
         if difference is None:
             return row
         if "enabled" in difference["after"] and row.power_password_hash:
             raise Forbidden(f"A password protects the power switch of {agent_id}.")
         row.save(update_fields=list(difference["after"]))
-        audit.record(
+        audit.record_audit_entry(
             "AGENT_UPDATED", actor=by, target=agent_id, result="success", metadata=difference, now=now
         )
     return row
 
 
-def _require_sound(changes: Mapping[str, Any]) -> None:
+def validate_agent_columns(changes: Mapping[str, Any]) -> None:
     for name in ("name", "default_engine_id"):
         if name in changes and not str(changes[name]).strip():
-            raise Invalid(f"An agent needs a {name.replace('_', ' ').removesuffix(' id')}.")
+            raise UnprocessableRequest(f"An agent needs a {name.replace('_', ' ').removesuffix(' id')}.")
 
 
-def _locked(agent_id: str, seen: str | None = None) -> Agent:
+def lock_agent(agent_id: str, seen: str | None = None) -> Agent:
     row = Agent.objects.select_for_update().filter(pk=agent_id).first()
     if row is None:
         raise NotFound(f"There is no agent {agent_id!r}.")
-    versions.require_unchanged(version_of(row), seen, f"The agent {agent_id}")
+    versions.require_current_version(compute_agent_version(row), seen, f"The agent {agent_id}")
     return row
 
 
 def assignment_version(row: AgentPlugin) -> str:
-    return versions.of_values([row.pos_x, row.pos_y])
+    return versions.values_version([row.pos_x, row.pos_y])
 
 
 def assign_plugin(
@@ -147,14 +147,14 @@ def assign_plugin(
     now: datetime | None = None,
 ) -> AgentPlugin:
     """Give an agent a plugin. Raises NotFound for no such agent, Conflict where it has the plugin already."""
-    changed_columns.require_id(plugin_id, "A plugin")
+    changed_columns.require_valid_id(plugin_id, "A plugin")
     try:
         with transaction.atomic():
-            agent = _locked(agent_id)
+            agent = lock_agent(agent_id)
             row = AgentPlugin(agent=agent, plugin_id=plugin_id, pos_x=pos_x, pos_y=pos_y)
             row.save(force_insert=True)
             metadata = {"plugin_id": plugin_id, "after": {"pos_x": pos_x, "pos_y": pos_y}}
-            _audit_assignment("AGENT_PLUGIN_ASSIGNED", agent_id, metadata, by, now)
+            record_plugin_assignment("AGENT_PLUGIN_ASSIGNED", agent_id, metadata, by, now)
     except IntegrityError:
         raise Conflict(f"{agent_id} already uses {plugin_id}.") from None
     return row
@@ -172,12 +172,14 @@ def move_plugin(
 ) -> AgentPlugin:
     """Put a plugin's card elsewhere on the agent's board. Raises NotFound, Conflict."""
     with transaction.atomic():
-        row = _locked_assignment(agent_id, plugin_id, seen)
-        difference = changed_columns.assign(row, {"pos_x": pos_x, "pos_y": pos_y}, ("pos_x", "pos_y"))
+        row = lock_plugin_assignment(agent_id, plugin_id, seen)
+        difference = changed_columns.assign_changed_columns(
+            row, {"pos_x": pos_x, "pos_y": pos_y}, ("pos_x", "pos_y")
+        )
         if difference is not None:
             row.save(update_fields=list(difference["after"]))
             metadata = {"plugin_id": plugin_id, **difference}
-            _audit_assignment("AGENT_PLUGIN_MOVED", agent_id, metadata, by, now)
+            record_plugin_assignment("AGENT_PLUGIN_MOVED", agent_id, metadata, by, now)
     return row
 
 
@@ -186,28 +188,28 @@ def withdraw_plugin(
 ) -> None:
     """Take a plugin from an agent. Raises NotFound, Conflict."""
     with transaction.atomic():
-        row = _locked_assignment(agent_id, plugin_id, seen)
+        row = lock_plugin_assignment(agent_id, plugin_id, seen)
         before = {"pos_x": row.pos_x, "pos_y": row.pos_y}
         row.delete()
         metadata = {"plugin_id": plugin_id, "before": before}
-        _audit_assignment("AGENT_PLUGIN_WITHDRAWN", agent_id, metadata, by, now)
+        record_plugin_assignment("AGENT_PLUGIN_WITHDRAWN", agent_id, metadata, by, now)
 
 
-def _locked_assignment(agent_id: str, plugin_id: str, seen: str | None) -> AgentPlugin:
+def lock_plugin_assignment(agent_id: str, plugin_id: str, seen: str | None) -> AgentPlugin:
     row = AgentPlugin.objects.select_for_update().filter(pk=(agent_id, plugin_id)).first()
     if row is None:
         raise NotFound(f"{agent_id} no longer uses {plugin_id}. Reload the page.")
-    versions.require_unchanged(assignment_version(row), seen, f"{plugin_id} of {agent_id}")
+    versions.require_current_version(assignment_version(row), seen, f"{plugin_id} of {agent_id}")
     return row
 
 
-def _audit_assignment(
+def record_plugin_assignment(
     event: str, agent_id: str, metadata: dict[str, Any], by: Actor, now: datetime | None
 ) -> None:
-    audit.record(event, actor=by, target=agent_id, result="success", metadata=metadata, now=now)
+    audit.record_audit_entry(event, actor=by, target=agent_id, result="success", metadata=metadata, now=now)
 
 
-def consequences(agent_ids: Iterable[str]) -> dict[str, int]:
+def count_agent_dependents(agent_ids: Iterable[str]) -> dict[str, int]:
     """Return how many rows of what go with these agents, so that a person can be told before."""
     ids = list(agent_ids)
     return {
@@ -215,11 +217,13 @@ def consequences(agent_ids: Iterable[str]) -> dict[str, int]:
         "chat attachments": ChatAttachment.objects.filter(message__agent__in=ids).count(),
         "grants": Grant.objects.filter(agent_id__in=ids).count(),
         "assigned plugins": AgentPlugin.objects.filter(agent__in=ids).count(),
-        "API keys to be revoked": _live_keys(ids).count(),
+        "API keys to be revoked": active_agent_keys(ids).count(),
     }
 
 
-def delete(agent_id: str, *, by: Actor, reason: str | None = None, now: datetime | None = None) -> Agent:
+def delete_agent_with_data(
+    agent_id: str, *, by: Actor, reason: str | None = None, now: datetime | None = None
+) -> Agent:
     """Delete an agent with its messages, attachments, grants and assignments, and revoke its API keys.
 
     The id comes from the name, so a later agent might get the same one, and with it whatever stays under it: it is
@@ -230,21 +234,23 @@ def delete(agent_id: str, *, by: Actor, reason: str | None = None, now: datetime
     if agent_id == DEFAULT_AGENT:
         raise Conflict(DEFAULT_REFUSED)
     with transaction.atomic():
-        row = _locked(agent_id)
-        taken = consequences([agent_id])
-        for key in _live_keys([agent_id]):
-            keys.revoke(key.pk, by=by, now=moment, reason=f"The agent {agent_id} was deleted.")
-        keys.forget_agent(agent_id, by=by, now=moment)
-        chat.forget(ChatMessage.objects.filter(agent=agent_id))
+        row = lock_agent(agent_id)
+        taken = count_agent_dependents([agent_id])
+        for key in active_agent_keys([agent_id]):
+            keys.invalidate_api_key(key.pk, by=by, now=moment, reason=f"The agent {agent_id} was deleted.")
+        keys.unbind_deleted_agent(agent_id, by=by, now=moment)
+        chat.purge_chat_messages(ChatMessage.objects.filter(agent=agent_id))
         ReadMark.objects.filter(agent_id=agent_id).delete()
-        grants.end_all(by=by, now=moment, reason=f"The agent {agent_id} was deleted.", agent_id=agent_id)
+        grants.delete_all_grants(
+            by=by, now=moment, reason=f"The agent {agent_id} was deleted.", agent_id=agent_id
+        )
         AgentPlugin.objects.filter(agent=agent_id).delete()
-        before = changed_columns.values_of(row, EDITABLE)
+        before = changed_columns.read_column_values(row, EDITABLE)
         SessionKey.objects.filter(agent_id=agent_id).delete()
         ConnectCode.objects.filter(agent_id=agent_id, used_at__isnull=True).delete()
         Agent.objects.filter(pk=agent_id).delete()
         DeletedAgent.objects.update_or_create(pk=agent_id, defaults={"deleted_at": moment})
-        audit.record(
+        audit.record_audit_entry(
             "AGENT_DELETED",
             actor=by,
             target=agent_id,
@@ -256,5 +262,5 @@ def delete(agent_id: str, *, by: Actor, reason: str | None = None, now: datetime
     return row
 
 
-def _live_keys(agent_ids: Iterable[str]) -> Any:
+def active_agent_keys(agent_ids: Iterable[str]) -> Any:
     return ApiKey.objects.filter(agent_id__in=list(agent_ids), revoked_at__isnull=True)

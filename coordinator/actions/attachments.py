@@ -20,9 +20,9 @@ from django.core.files import File
 from django.db import IntegrityError, transaction
 
 from coordinator.chat import attachments, checked, stores
-from coordinator.chat.checked import Fingerprint
-from coordinator.chat.stores import Listed
-from coordinator.errors import Busy, NotFound, Spoilt
+from coordinator.chat.checked import FileFingerprint
+from coordinator.chat.stores import ListedStoredFile
+from coordinator.errors import NotFound, ServiceBusy, StoredDataCorrupt
 from coordinator.models import ChatAttachment, ChatMessage, StoredFile
 from coordinator.models.chat import FilePlace
 
@@ -34,19 +34,19 @@ ORPHAN_AFTER = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class KeptFile:
+class WrittenFile:
     """A file that lies in its place; the row that says so is not written yet."""
 
     name: str  # what the row calls its disk_path
     place: FilePlace
-    known: Fingerprint
+    known: FileFingerprint
     proven: str | None
 
-    def discard(self) -> None:
+    def delete_written_file(self) -> None:
         """Remove it again: no row will name it."""
-        remove(self.name, self.place)
+        remove_attachment_file(self.name, self.place)
 
-    def row(self, attachment_id: str) -> StoredFile:
+    def build_stored_file(self, attachment_id: str) -> StoredFile:
         """Return the row that says where the attachment's file lies, unsaved."""
         return StoredFile(
             attachment_id=attachment_id,
@@ -64,54 +64,54 @@ class PreparedFile:
 
     row: ChatAttachment
     facts: dict[str, Any]  # what its content block says of it
-    kept: KeptFile | None = None
+    kept: WrittenFile | None = None
 
-    def discard(self) -> None:
+    def discard_prepared_file(self) -> None:
         """Remove the bytes again: the message was not written."""
         if self.kept:
-            self.kept.discard()
+            self.kept.delete_written_file()
 
 
-def prepare(file: BinaryIO, *, filename: str, declared: str, now: datetime) -> PreparedFile:
-    """Keep a file's bytes and return its row, unsaved. Raises TooLarge, or Busy where they cannot be stored now."""
-    name = attachments.safe_name(filename)
+def prepare_attachment(file: BinaryIO, *, filename: str, declared: str, now: datetime) -> PreparedFile:
+    """Keep a file's bytes and return its row, unsaved. Raises TooLarge, or ServiceBusy where they cannot be stored now."""
+    name = attachments.sanitize_file_name(filename)
     head = file.read(attachments.INLINE_UP_TO + 1)
-    mime_type = attachments.mime_type_of(head[: attachments.HEAD], declared, name)
+    mime_type = attachments.determine_mime_type(head[: attachments.HEAD], declared, name)
     row = ChatAttachment(
         id=f"att_{uuid.uuid4().hex}", filename=name, mime_type=mime_type, created_at=now, disk_path=None
     )
     kept = None
     file.seek(0)
-    size = attachments.dimensions(file)
+    size = attachments.read_image_dimensions(file)
     if len(head) <= attachments.INLINE_UP_TO:
         row.storage_type, row.inline_data, row.size_bytes = INLINE, head, len(head)
         digest = hashlib.sha256(head).hexdigest()
     else:
-        kept = keep(file, mime_type, most=settings.ATTACHMENT_MAX_BYTES)
+        kept = store_attachment_file(file, mime_type, most=settings.ATTACHMENT_MAX_BYTES)
         row.storage_type, row.disk_path, row.size_bytes = DISK, kept.name, kept.known.size
         digest = kept.known.sha256
-    return PreparedFile(row, _facts(row, digest, size), kept)
+    return PreparedFile(row, build_attachment_facts(row, digest, size), kept)
 
 
-def keep(file: BinaryIO, mime_type: str, *, most: int | None = None) -> KeptFile:
-    """Keep a file from its beginning on, of `most` bytes. Raises TooLarge, and Busy where it cannot be stored now."""
-    unique, place = uuid.uuid4().hex, stores.place_of_new()
-    name = f"{stores.FOLDER}/{unique[:2]}/{unique}.{attachments.extension_of(mime_type)}"
+def store_attachment_file(file: BinaryIO, mime_type: str, *, most: int | None = None) -> WrittenFile:
+    """Keep a file from its beginning on, of `most` bytes. Raises TooLarge, and ServiceBusy where it cannot be stored now."""
+    unique, place = uuid.uuid4().hex, stores.place_for_new_files()
+    name = f"{stores.FOLDER}/{unique[:2]}/{unique}.{attachments.stored_file_extension(mime_type)}"
     file.seek(0)
-    proven = attachments.sniffed(file.read(attachments.HEAD))
+    proven = attachments.sniff_mime_type(file.read(attachments.HEAD))
     file.seek(0)
-    known = checked.fingerprint(file, most=most)
+    known = checked.fingerprint_file(file, most=most)
     file.seek(0)
     try:
-        stores.store_at(place).save(name, File(file))
+        stores.find_store(place).save(name, File(file))
     except OSError as problem:
-        raise Busy(
+        raise ServiceBusy(
             f"The file could not be stored: {problem.strerror}. Nothing was sent.", retry_after=30
         ) from None
-    return KeptFile(name, place, known, proven)
+    return WrittenFile(name, place, known, proven)
 
 
-def _facts(row: ChatAttachment, digest: str, size: tuple[int, int] | None) -> dict[str, Any]:
+def build_attachment_facts(row: ChatAttachment, digest: str, size: tuple[int, int] | None) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "attachment_id": row.pk,
         "url": f"/api/chat/attachments/{row.pk}",
@@ -120,34 +120,34 @@ def _facts(row: ChatAttachment, digest: str, size: tuple[int, int] | None) -> di
         "size_bytes": row.size_bytes,
         "sha256": digest,
     }
-    if size and row.mime_type.startswith("image/") and attachments.is_shown(row.mime_type):
+    if size and row.mime_type.startswith("image/") and attachments.is_inline_media_type(row.mime_type):
         # Known beforehand, so that a page does not jump when the image arrives.
         facts |= {"width": size[0], "height": size[1]}
     return facts
 
 
-def prepare_bytes(data: bytes, *, filename: str, declared: str, now: datetime) -> PreparedFile:
+def prepare_attachment_bytes(data: bytes, *, filename: str, declared: str, now: datetime) -> PreparedFile:
     """Keep bytes that came in a data URL."""
     kind = declared.partition("/")[0] or "file"
-    named = filename or f"{kind}.{attachments.extension_of(declared)}"
-    return prepare(io.BytesIO(data), filename=named, declared=declared, now=now)
+    named = filename or f"{kind}.{attachments.stored_file_extension(declared)}"
+    return prepare_attachment(io.BytesIO(data), filename=named, declared=declared, now=now)
 
 
-def save(prepared: Iterable[PreparedFile], message: ChatMessage) -> None:
+def save_attachments(prepared: Iterable[PreparedFile], message: ChatMessage) -> None:
     """Write the rows of a message's files, in the transaction of the message."""
     for one in prepared:
         one.row.message = message
         one.row.save(force_insert=True)
         if one.kept:
-            one.kept.row(one.row.pk).save(force_insert=True)
+            one.kept.build_stored_file(one.row.pk).save(force_insert=True)
 
 
-def save_known(kept: Mapping[str, KeptFile]) -> None:
+def save_stored_files(kept: Mapping[str, WrittenFile]) -> None:
     """Write, by attachment, where files lie whose attachments were written otherwise."""
-    StoredFile.objects.bulk_create([one.row(pk) for pk, one in kept.items()])
+    StoredFile.objects.bulk_create([one.build_stored_file(pk) for pk, one in kept.items()])
 
 
-def forget(rows: Any) -> int:
+def delete_attachments(rows: Any) -> int:
     """Delete these attachments (a queryset); their files go once the transaction is committed. Returns how many."""
     # Held, so that none is moved to another place meanwhile.
     found = list(rows.select_for_update().values_list("pk", "disk_path"))
@@ -156,18 +156,18 @@ def forget(rows: Any) -> int:
 
     def remove_files() -> None:
         for pk, disk_path in found:
-            attachments.forget_thumbnail(pk)
+            attachments.delete_thumbnail(pk)
             if disk_path:
-                remove(disk_path, places.get(pk, FilePlace.FOLDER))
+                remove_attachment_file(disk_path, places.get(pk, FilePlace.FOLDER))
 
     transaction.on_commit(remove_files)
     return len(found)
 
 
-def remove(name: str, place: str) -> None:
+def remove_attachment_file(name: str, place: str) -> None:
     """Remove one stored file. What is outside the folder is left alone: a row may name anything."""
     try:
-        stores.store_at(place).delete(name)
+        stores.find_store(place).delete(name)
     except FileNotFoundError:
         log.warning("The attachment at %s is outside the attachments folder and was not removed", name)
     except OSError as problem:  # the row is gone; the command that looks for orphans finds it
@@ -175,7 +175,7 @@ def remove(name: str, place: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Orphan:
+class OrphanFile:
     """A file that no row names."""
 
     place: FilePlace
@@ -183,10 +183,10 @@ class Orphan:
 
 
 @dataclass(slots=True)
-class Findings:
+class FileCheckReport:
     """Files that no row names, and rows whose file is gone, is not what was sent, or has not been looked through."""
 
-    orphans: list[Orphan] = field(default_factory=list)
+    orphans: list[OrphanFile] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
@@ -195,22 +195,22 @@ class Findings:
     silent: list[str] = field(default_factory=list)  # why a place's files are not among these
 
 
-def examine(now: datetime, *, checksums: bool = False) -> Findings:
+def check_attachment_files(now: datetime, *, checksums: bool = False) -> FileCheckReport:
     """Compare what the places list with the rows; with `checksums`, read every file, and know it again from now on."""
-    found = Findings()
-    here, of_new = stores.here(), stores.place_of_new()
-    lists = {place: listed for place in here if (listed := _listed(place, found)) is not None}
+    found = FileCheckReport()
+    here, of_new = stores.configured_file_places(), stores.place_for_new_files()
+    lists = {place: listed for place in here if (listed := list_stored_files(place, found)) is not None}
     known: dict[str, set[str]] = {place: set() for place in FilePlace}
     for row in (
         ChatAttachment.objects.exclude(storage_type=INLINE).select_related("message", "stored").iterator()
     ):
-        kept = attachments.stored(row)
-        place = attachments.place_of(row)
+        kept = attachments.find_stored_file(row)
+        place = attachments.attachment_store_name(row)
         known.setdefault(place, set()).add(row.disk_path or "")
         found.elsewhere += place != of_new
         if place not in lists and place in here:
             continue  # told already
-        _examine(
+        check_attachment_row(
             row,
             kept,
             lists.get(FilePlace(place), {}) if place in FilePlace else {},
@@ -219,18 +219,18 @@ def examine(now: datetime, *, checksums: bool = False) -> Findings:
         )
     for place, files in lists.items():
         found.orphans += [
-            Orphan(place, name)
+            OrphanFile(place, name)
             for name, file in sorted(files.items())
             if name not in known[place] and now - file.changed_at > ORPHAN_AFTER
         ]
-    found.thumbnails = _stale_thumbnails(now)
+    found.thumbnails = find_stale_thumbnails(now)
     return found
 
 
-def _stale_thumbnails(now: datetime) -> list[Path]:
+def find_stale_thumbnails(now: datetime) -> list[Path]:
     """Return the small pictures of images that were deleted on another server, where this one's were not seen."""
     youngest = (now - ORPHAN_AFTER).timestamp()
-    old = [path for path in attachments.thumbnails().glob("*") if _is_older(path, youngest)]
+    old = [path for path in attachments.thumbnail_directory().glob("*") if is_file_older(path, youngest)]
     if not old:
         return []
     ids = ChatAttachment.objects.exclude(pk=None).values_list("pk", flat=True)
@@ -238,33 +238,33 @@ def _stale_thumbnails(now: datetime) -> list[Path]:
     return sorted(path for path in old if path.stem not in known)
 
 
-def _is_older(path: Path, than: float) -> bool:
+def is_file_older(path: Path, than: float) -> bool:
     try:
         return path.stat().st_mtime < than
     except FileNotFoundError:  # removed just now
         return False
 
 
-def _listed(place: FilePlace, found: Findings) -> dict[str, Listed] | None:
+def list_stored_files(place: FilePlace, found: FileCheckReport) -> dict[str, ListedStoredFile] | None:
     try:
-        return {file.name: file for file in stores.store_at(place).listed()}
+        return {file.name: file for file in stores.find_store(place).iterate_stored_files()}
     except OSError as problem:
         found.silent.append(f"Its files cannot be listed: {problem.strerror}.")
         return None
 
 
-def _examine(
+def check_attachment_row(
     row: ChatAttachment,
     kept: StoredFile | None,
-    files: Mapping[str, Listed],
-    found: Findings,
+    files: Mapping[str, ListedStoredFile],
+    found: FileCheckReport,
     *,
     checksums: bool,
 ) -> None:
     file = files.get(row.disk_path or "")
     try:
         if kept is None:
-            attachments.opened(row).close()  # its path may be of another form
+            attachments.open_attachment(row).close()  # its path may be of another form
             found.unknown.append(row.pk)
         elif file is None:
             found.missing.append(row.pk)
@@ -272,37 +272,40 @@ def _examine(
         elif file.size != kept.size_bytes:
             found.damaged.append(row.pk)
             return
-        if checksums and not _is_as_sent(row, kept):
+        if checksums and not verify_sent_checksum(row, kept):
             found.damaged.append(row.pk)
-    except Spoilt:
+    except StoredDataCorrupt:
         found.damaged.append(row.pk)
     except Exception:  # gone, unreadable, outside the folder: all the same here
         found.missing.append(row.pk)
 
 
-def _is_as_sent(row: ChatAttachment, kept: StoredFile | None) -> bool:
+def verify_sent_checksum(row: ChatAttachment, kept: StoredFile | None) -> bool:
     """Read a file; one that nobody has looked through yet is known again from now on."""
     if kept is not None:
-        return attachments.checksum(row) == kept.sha256 and _expected_checksum(row) in (None, kept.sha256)
+        return attachments.attachment_sha256(row) == kept.sha256 and find_expected_checksum(row) in (
+            None,
+            kept.sha256,
+        )
     try:
-        looked_through(row)
-    except Spoilt:
+        record_file_fingerprint(row)
+    except StoredDataCorrupt:
         return False
     return True
 
 
-def looked_through(row: ChatAttachment) -> StoredFile:
+def record_file_fingerprint(row: ChatAttachment) -> StoredFile:
     """Read a file that an older version or another program stored; it is known again from now on.
 
-    Raises Spoilt, and NotFound where the attachment is deleted meanwhile.
+    Raises StoredDataCorrupt, and NotFound where the attachment is deleted meanwhile.
     """
-    with attachments.opened(row) as file, attachments.readable(row):
-        proven = attachments.sniffed(file.read(attachments.HEAD))
+    with attachments.open_attachment(row) as file, attachments.translate_read_errors(row):
+        proven = attachments.sniff_mime_type(file.read(attachments.HEAD))
         file.seek(0)
-        known = checked.fingerprint(file)
-    if _expected_checksum(row) not in (None, known.sha256):
-        raise Spoilt(f"The file of the attachment {row.pk} is damaged: it is not what was sent.")
-    kept = KeptFile(row.disk_path or "", FilePlace.FOLDER, known, proven).row(row.pk)
+        known = checked.fingerprint_file(file)
+    if find_expected_checksum(row) not in (None, known.sha256):
+        raise StoredDataCorrupt(f"The file of the attachment {row.pk} is damaged: it is not what was sent.")
+    kept = WrittenFile(row.disk_path or "", FilePlace.FOLDER, known, proven).build_stored_file(row.pk)
     try:
         with transaction.atomic():
             StoredFile.objects.bulk_create([kept], ignore_conflicts=True)
@@ -311,7 +314,7 @@ def looked_through(row: ChatAttachment) -> StoredFile:
     return kept
 
 
-def _expected_checksum(row: ChatAttachment) -> str | None:
+def find_expected_checksum(row: ChatAttachment) -> str | None:
     content = row.message.content
     for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("attachment_id") == row.pk:
@@ -320,26 +323,28 @@ def _expected_checksum(row: ChatAttachment) -> str | None:
     return None
 
 
-def remove_orphans(findings: Findings, now: datetime) -> int:
+def remove_orphan_files(findings: FileCheckReport, now: datetime) -> int:
     """Remove the files that no row names, those of which that still holds; return how many."""
-    removed = sum(_remove_orphan(one, now) for one in findings.orphans)
+    removed = sum(remove_orphan_file(one, now) for one in findings.orphans)
     for path in findings.thumbnails:
         path.unlink(missing_ok=True)
     return removed + len(findings.thumbnails)
 
 
-def _remove_orphan(one: Orphan, now: datetime) -> bool:
+def remove_orphan_file(one: OrphanFile, now: datetime) -> bool:
     """Remove a file, unless it came into use since it was listed: a move that is begun again uses its copies."""
     rows = (
         ChatAttachment.objects.select_for_update(of=("self",)).select_related("stored").defer("inline_data")
     )
     with transaction.atomic():
         # Held, so that no move comes to count on this copy before it is gone (moving_attachments).
-        if any(attachments.place_of(row) == one.place for row in rows.filter(disk_path=one.name)):
+        if any(
+            attachments.attachment_store_name(row) == one.place for row in rows.filter(disk_path=one.name)
+        ):
             return False
         try:
-            store = stores.store_at(one.place)
-            if now - store.changed_at(one.name) <= ORPHAN_AFTER:
+            store = stores.find_store(one.place)
+            if now - store.file_modified_at(one.name) <= ORPHAN_AFTER:
                 return False
             store.delete(one.name)
         except OSError as problem:

@@ -14,14 +14,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from coordinator.actions import audit
-from coordinator.errors import TooMany
+from coordinator.errors import TooManyRequests
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog
 
 THIS_MACHINE = "127.0.0.1"
 
 
-def network_of(address: str) -> str:
+def normalize_caller_network(address: str) -> str:
     """Return what stands for one caller: the address itself, of IPv6 its /64, and one for this machine's own."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
@@ -32,7 +32,9 @@ def network_of(address: str) -> str:
     if isinstance(ip, ipaddress.IPv4Address):
         return str(ip)
     mapped = ip.ipv4_mapped
-    return network_of(str(mapped)) if mapped else str(ipaddress.ip_network((ip, 64), strict=False))
+    return (
+        normalize_caller_network(str(mapped)) if mapped else str(ipaddress.ip_network((ip, 64), strict=False))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class AttemptLimit:
     by_target: bool = False
     target: str | None = None
 
-    def seconds_left(self, source: str, now: datetime) -> int:
+    def seconds_until_retry(self, source: str, now: datetime) -> int:
         """Return in how many seconds `source` may try again; 0 while it is within the limit."""
         named = {"target_id": source} if self.by_target else {"reason": self.reason.format(source=source)}
         if self.target is not None:
@@ -66,12 +68,12 @@ class AttemptLimit:
             return max(1, math.ceil((until - now).total_seconds()))
         return 0
 
-    def check(self, source: str, now: datetime) -> None:
-        """Raise TooMany where `source` has collected too many refusals lately."""
-        if seconds := self.seconds_left(source, now):
-            raise TooMany(self.refusal, retry_after=seconds)
+    def require_below_limit(self, source: str, now: datetime) -> None:
+        """Raise TooManyRequests where `source` has collected too many refusals lately."""
+        if seconds := self.seconds_until_retry(source, now):
+            raise TooManyRequests(self.refusal, retry_after=seconds)
 
-    def note(
+    def count_refusal(
         self,
         source: str,
         *,
@@ -80,7 +82,7 @@ class AttemptLimit:
         now: datetime,
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        audit.record(
+        audit.record_audit_entry(
             self.event_type,
             actor=actor,
             target=target,

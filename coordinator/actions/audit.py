@@ -12,13 +12,13 @@ from django.utils import timezone
 from coordinator.identity.actors import Actor
 from coordinator.lib import trace
 from coordinator.models import AuditLog
-from coordinator.secrets.masking import without_secrets
+from coordinator.secrets.masking import mask_secrets
 from coordinator.transparency import entries
 
 SET_HASH = "UPDATE audit_leaves SET leaf_hash = %s, by_signalbox = %s WHERE audit_id = %s"
 
 
-def record(
+def record_audit_entry(
     event_type: str,
     *,
     actor: Actor,
@@ -45,13 +45,13 @@ def record(
         target_id=target,
         permission=permission,
         result=result,
-        reason=without_secrets(reason),
-        metadata=without_secrets(dict(metadata)) if metadata else None,
-        trace_id=trace.current(),
+        reason=mask_secrets(reason),
+        metadata=mask_secrets(dict(metadata)) if metadata else None,
+        trace_id=trace.current_trace_id(),
     )
     if not with_leaf:
         return row
-    entry_hash = entries.hash_of(entries.columns_of(row), by_signalbox=True)
+    entry_hash = entries.compute_entry_hash(entries.read_row_columns(row), by_signalbox=True)
     with connection.cursor() as cursor:
         cursor.execute(SET_HASH, [entry_hash, True, row.pk])
     return row

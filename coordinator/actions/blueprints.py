@@ -20,23 +20,23 @@ _BLUEPRINTS = NamedRows(
     event="BLUEPRINT",
     removable=("system_prompt", "mcp_servers", "skills", "demands", "parameters_schema"),
 )
-find = _BLUEPRINTS.find
-edit = _BLUEPRINTS.edit
+find = _BLUEPRINTS.find_named_row
+edit = _BLUEPRINTS.edit_named_row
 
 
-def create(name: str, fields: Mapping[str, Any], *, by: Actor, now: datetime) -> Blueprint:
+def add_blueprint(name: str, fields: Mapping[str, Any], *, by: Actor, now: datetime) -> Blueprint:
     """Add a blueprint. Raises as NamedRows.create, and Conflict for the id of a deleted agent: runs speak as it."""
-    deleted_agents.require_unused_id(name)
-    return _BLUEPRINTS.create(name, fields, by=by, now=now)
+    deleted_agents.require_unused_agent_id(name)
+    return _BLUEPRINTS.create_named_row(name, fields, by=by, now=now)
 
 
-def set_status(name: str, status: str, *, by: Actor, now: datetime) -> Blueprint:
+def change_blueprint_status(name: str, status: str, *, by: Actor, now: datetime) -> Blueprint:
     """Make a blueprint `active` or `inactive`; inactive ones are listed and marked. Raises NotFound."""
     with transaction.atomic():
-        blueprint = _BLUEPRINTS.locked(name)
+        blueprint = _BLUEPRINTS.lock_named_row(name)
         before, blueprint.status = blueprint.status, status
         blueprint.save(update_fields=["status"])
-        audit.record(
+        audit.record_audit_entry(
             "BLUEPRINT_STATUS_SET",
             actor=by,
             target=name,
@@ -47,8 +47,8 @@ def set_status(name: str, status: str, *, by: Actor, now: datetime) -> Blueprint
     return blueprint
 
 
-def delete(name: str, *, by: Actor, now: datetime) -> None:
+def remove_blueprint(name: str, *, by: Actor, now: datetime) -> None:
     """Remove a blueprint. Raises NotFound."""
     with transaction.atomic():
-        _BLUEPRINTS.locked(name).delete()
-        audit.record("BLUEPRINT_DELETED", actor=by, target=name, result="success", now=now)
+        _BLUEPRINTS.lock_named_row(name).delete()
+        audit.record_audit_entry("BLUEPRINT_DELETED", actor=by, target=name, result="success", now=now)

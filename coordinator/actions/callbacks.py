@@ -15,12 +15,12 @@ STOPPED_BY_HAND = "Session was manually stopped"
 NO_RESULT = "(no result)"
 
 
-def is_wanted(run: Run) -> bool:
+def is_callback_wanted(run: Run) -> bool:
     """Say whether the run's end is to be told to a parent."""
     return run.execution_mode == "async_callback" and bool(run.parent_session_id)
 
 
-def note_end(run: Run, *, succeeded: bool, text: str, now: datetime) -> None:
+def save_child_callback(run: Run, *, succeeded: bool, text: str, now: datetime) -> None:
     """Keep what the run's parent is to be told; a second report of the same run changes nothing."""
     Callback.objects.get_or_create(
         child_run_id=run.run_id,
@@ -34,7 +34,7 @@ def note_end(run: Run, *, succeeded: bool, text: str, now: datetime) -> None:
     )
 
 
-def take(parent_session_id: str, run_id: str) -> str | None:
+def consume_callbacks(parent_session_id: str, run_id: str) -> str | None:
     """Mark everything that waits for the parent as told by run `run_id`; return that run's prompt, or None.
 
     Call it under the parent session's lock.
@@ -47,13 +47,13 @@ def take(parent_session_id: str, run_id: str) -> str | None:
     if not waiting:
         return None
     Callback.objects.filter(pk__in=[one.pk for one in waiting]).update(delivered_run_id=run_id)
-    return prompt_for(waiting)
+    return build_callback_prompt(waiting)
 
 
-def prompt_for(callbacks: Sequence[Callback]) -> str:
+def build_callback_prompt(callbacks: Sequence[Callback]) -> str:
     """Put one or several callbacks into the words that orchestrating agents know."""
     if len(callbacks) > 1:
-        return _prompt_for_several(callbacks)
+        return build_combined_callback_prompt(callbacks)
     (one,) = callbacks
     if one.succeeded:
         return (
@@ -68,7 +68,7 @@ def prompt_for(callbacks: Sequence[Callback]) -> str:
     )
 
 
-def _prompt_for_several(callbacks: Sequence[Callback]) -> str:
+def build_combined_callback_prompt(callbacks: Sequence[Callback]) -> str:
     parts = [
         f"### Child: {one.child_session_id} ({'completed' if one.succeeded else 'FAILED'})\n\n{one.text}"
         for one in callbacks

@@ -15,17 +15,17 @@ from coordinator.models import Blueprint, Capability
 _CAPABILITIES = NamedRows(
     Capability, noun="Capability", event="CAPABILITY", removable=("text", "mcp_servers", "script")
 )
-find = _CAPABILITIES.find
-create = _CAPABILITIES.create
-edit = _CAPABILITIES.edit
+find = _CAPABILITIES.find_named_row
+create = _CAPABILITIES.create_named_row
+edit = _CAPABILITIES.edit_named_row
 
 
-def delete(name: str, *, by: Actor, now: datetime) -> None:
+def remove_capability(name: str, *, by: Actor, now: datetime) -> None:
     """Remove a capability. Raises NotFound, or Conflict while blueprints refer to it."""
     with transaction.atomic():
-        capability = _CAPABILITIES.locked(name)
+        capability = _CAPABILITIES.lock_named_row(name)
         users = [one.name for one in Blueprint.objects.order_by("name") if name in (one.capabilities or ())]
         if users:
             raise Conflict(f"Capability is referenced by agents: {', '.join(users)}")
         capability.delete()
-        audit.record("CAPABILITY_DELETED", actor=by, target=name, result="success", now=now)
+        audit.record_audit_entry("CAPABILITY_DELETED", actor=by, target=name, result="success", now=now)

@@ -7,37 +7,41 @@ from typing import Any
 
 from django.db.models import Model
 
-from coordinator.errors import Invalid
-from coordinator.lib.versions import as_stored
+from coordinator.errors import UnprocessableRequest
+from coordinator.lib.versions import to_stored_value
 
 LONGEST_ID = 200
 
 
-def require_id(text: str, what: str) -> None:
-    """Raise Invalid unless `text` can name something: not blank, no blanks around it, not endless."""
+def require_valid_id(text: str, what: str) -> None:
+    """Raise UnprocessableRequest unless `text` can name something: not blank, no blanks around it, not endless."""
     if not text.strip():
-        raise Invalid(f"{what} needs a name.")
+        raise UnprocessableRequest(f"{what} needs a name.")
     if text != text.strip() or len(text) > LONGEST_ID:
-        raise Invalid(f"{what}'s name may have at most {LONGEST_ID} characters, without spaces around it.")
+        raise UnprocessableRequest(
+            f"{what}'s name may have at most {LONGEST_ID} characters, without spaces around it."
+        )
 
 
-def values_of(row: Model, fields: Iterable[str]) -> dict[str, Any]:
+def read_column_values(row: Model, fields: Iterable[str]) -> dict[str, Any]:
     """Return the row's values by column, as an audit row's metadata can hold them."""
     return {name: row.serializable_value(name) for name in fields}
 
 
-def assign(row: Model, changes: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, Any] | None:
+def assign_changed_columns(
+    row: Model, changes: Mapping[str, Any], allowed: Iterable[str]
+) -> dict[str, Any] | None:
     """Set the columns that differ on `row` and return `before` and `after` of those, or None if none does.
 
-    Raises Invalid for a column that is not among `allowed`. Values are compared as the columns hold them.
+    Raises UnprocessableRequest for a column that is not among `allowed`. Values are compared as the columns hold them.
     """
     if unknown := set(changes) - set(allowed):
-        raise Invalid(f"These cannot be changed here: {', '.join(sorted(unknown))}.")
-    before = values_of(row, changes)
+        raise UnprocessableRequest(f"These cannot be changed here: {', '.join(sorted(unknown))}.")
+    before = read_column_values(row, changes)
     differing = [
         name
         for name, value in changes.items()
-        if as_stored(row, name, before[name]) != as_stored(row, name, value)
+        if to_stored_value(row, name, before[name]) != to_stored_value(row, name, value)
     ]
     for name in differing:
         setattr(row, name, changes[name])

@@ -7,41 +7,41 @@ from typing import Any
 
 from django.db import transaction
 
-from coordinator.chat.content import words_of as said
+from coordinator.chat.content import message_search_text as said
 from coordinator.engine import chat_words
 from coordinator.models import ChatMessage, UnreadableText
-from coordinator.search.text import INDEX_CHARACTERS, words_of
+from coordinator.search.text import INDEX_CHARACTERS, split_search_words
 
 STEP = 500  # messages a transaction
 
 
-def index(message: ChatMessage) -> None:
+def index_chat_body(message: ChatMessage) -> None:
     """Make a new message findable, in the transaction that writes it."""
-    body = " ".join(word[:100] for word in words_of(said(message.content)[:INDEX_CHARACTERS]))
-    chat_words.add(message.pk, body)
+    body = " ".join(word[:100] for word in split_search_words(said(message.content)[:INDEX_CHARACTERS]))
+    chat_words.index_chat_message(message.pk, body)
 
 
-def index_new(now: datetime | None = None) -> int:  # noqa: ARG001 # a job is told the time
+def index_new_chat_messages(now: datetime | None = None) -> int:  # noqa: ARG001 # a job is told the time
     """Index messages that other programs wrote; return how many. One whose id is no text cannot be named."""
     done = left_out = 0
-    while rows := list(_missing(left_out)):
+    while rows := list(find_unindexed_messages(left_out)):
         findable = [row for row in rows if not (row.pk is None or isinstance(row.pk, UnreadableText))]
         with transaction.atomic():
             for row in findable:
-                index(row)
+                index_chat_body(row)
         done += len(findable)
         left_out += len(rows) - len(findable)
     return done
 
 
-def rebuild() -> int:
+def rebuild_chat_index() -> int:
     """Empty the index and build it from all messages, in one transaction; return how many."""
     with transaction.atomic():
-        chat_words.empty()
-        return index_new()
+        chat_words.clear_chat_index()
+        return index_new_chat_messages()
 
 
-def _missing(left_out: int) -> Any:
+def find_unindexed_messages(left_out: int) -> Any:
     return ChatMessage.objects.raw(
         "SELECT m.* FROM chat_messages m WHERE NOT EXISTS"
         " (SELECT 1 FROM sbx_chat_search s WHERE s.message_id = m.id) ORDER BY m.created_at, m.id LIMIT %s OFFSET %s",
@@ -49,6 +49,6 @@ def _missing(left_out: int) -> Any:
     )
 
 
-def forget(messages: Any) -> None:
+def remove_from_chat_index(messages: Any) -> None:
     """Take messages (a queryset) out of the index before they go."""
-    chat_words.forget(*messages.order_by().values("id").query.sql_with_params())
+    chat_words.remove_chat_messages(*messages.order_by().values("id").query.sql_with_params())

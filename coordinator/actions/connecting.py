@@ -14,9 +14,9 @@ from django.db import transaction
 from django.utils.crypto import salted_hmac
 
 from coordinator.actions import audit, deleted_agents, key_binding, keys
-from coordinator.actions.attempts import AttemptLimit, network_of
-from coordinator.errors import Conflict, Forbidden, Invalid
-from coordinator.identity.actors import person, system
+from coordinator.actions.attempts import AttemptLimit, normalize_caller_network
+from coordinator.errors import Conflict, Forbidden, UnprocessableRequest
+from coordinator.identity.actors import person_actor, system_actor
 from coordinator.identity.roles import ADMIN, has_role
 from coordinator.models import Agent, ApiKey, ConnectCode
 
@@ -38,39 +38,39 @@ NOT_VALID = (
 )
 
 
-def make_code(
+def issue_connect_code(
     *, key_name: str, by: User, now: datetime, agent_id: str | None = None
 ) -> tuple[ConnectCode, str]:
     """Make a code for a key of that name and return its row and the code itself, which is never to be had again.
 
-    The key is bound to the agent; without one, to a new agent that is called like the key. Raises Invalid without a
+    The key is bound to the agent; without one, to a new agent that is called like the key. Raises UnprocessableRequest without a
     name or for an unknown agent, Conflict for a name in use, Forbidden for who is no admin.
     """
     key_name = key_name.strip()
-    _require_admin(by)
+    require_connect_admin(by)
     if not key_name:
-        raise Invalid("A key needs a name that says which machine uses it.")
+        raise UnprocessableRequest("A key needs a name that says which machine uses it.")
     if agent_id and not Agent.objects.filter(pk=agent_id).exists():
-        raise Invalid("There is no such agent.")
-    deleted_agents.require_unused_id(agent_id)
+        raise UnprocessableRequest("There is no such agent.")
+    deleted_agents.require_unused_agent_id(agent_id)
     if ApiKey.objects.filter(name=key_name).exists():
         raise Conflict(f"A key named {key_name!r} already exists.")
     code = "".join(secrets.choice(SIGNS) for _ in range(LENGTH))
     with transaction.atomic():
         if not agent_id:
-            agent_id = key_binding.create_agent_for_key(key_name, by=person(by), now=now).pk
+            agent_id = key_binding.create_agent_for_key(key_name, by=person_actor(by), now=now).pk
         ConnectCode.objects.filter(expires_at__lt=now - KEPT).delete()
         row = ConnectCode.objects.create(
-            code_hash=hash_of(code),
+            code_hash=hash_connect_code(code),
             key_name=key_name,
             agent_id=agent_id,
             made_by=by.pk,
             created_at=now,
             expires_at=now + LASTS,
         )
-        audit.record(
+        audit.record_audit_entry(
             "CONNECT_CODE_CREATED",
-            actor=person(by),
+            actor=person_actor(by),
             target=key_name,
             result="success",
             metadata={"agent_id": agent_id},
@@ -79,20 +79,20 @@ def make_code(
     return row, "-".join(code[at : at + GROUP] for at in range(0, LENGTH, GROUP))
 
 
-def exchange(code: str, *, source: str, host: str, now: datetime) -> tuple[ApiKey, str]:
+def redeem_connect_code(code: str, *, source: str, host: str, now: datetime) -> tuple[ApiKey, str]:
     """Use a code up and return the key that it stands for. `source` is the caller's address, `host` what it says it is.
 
     Raises Forbidden for a code that is not valid, TooMany after too many of those, Conflict where a key of that name
     was made meanwhile; the code stays good then. A valid code is taken however many wrong ones came from the same
     address: nobody guesses one, and whoever shares the address must not be able to shut others out.
     """
-    source = network_of(source)
-    key_hash = hash_of(code)
+    source = normalize_caller_network(source)
+    key_hash = hash_connect_code(code)
     good = ConnectCode.objects.filter(
         pk=key_hash, used_at__isnull=True, created_at__lte=now, expires_at__gt=now
     )
     if not good.exists():
-        REFUSED.check(source, now)
+        REFUSED.require_below_limit(source, now)
     with transaction.atomic():
         row = ConnectCode.objects.filter(pk=key_hash).first()
         maker = User.objects.filter(pk=row.made_by).first() if row else None
@@ -103,9 +103,11 @@ def exchange(code: str, *, source: str, host: str, now: datetime) -> tuple[ApiKe
             and has_role(maker, ADMIN)
             and (row.agent_id is None or Agent.objects.filter(pk=row.agent_id).exists())
         ):
-            by = person(maker)
-            made = keys.create(name=row.key_name, scopes=["agent"], agent_id=row.agent_id, by=by, now=now)
-            audit.record(
+            by = person_actor(maker)
+            made = keys.issue_api_key(
+                name=row.key_name, scopes=["agent"], agent_id=row.agent_id, by=by, now=now
+            )
+            audit.record_audit_entry(
                 "CONNECT_CODE_USED",
                 actor=by,
                 target=row.key_name,
@@ -115,11 +117,11 @@ def exchange(code: str, *, source: str, host: str, now: datetime) -> tuple[ApiKe
                 now=now,
             )
             return made
-    REFUSED.note(source, actor=system("api"), target=row.key_name if row else None, now=now)
+    REFUSED.count_refusal(source, actor=system_actor("api"), target=row.key_name if row else None, now=now)
     raise Forbidden(NOT_VALID)
 
 
-def hash_of(code: str) -> str:
+def hash_connect_code(code: str) -> str:
     """Return what is kept of a code; however it is written: in lower case, without dashes, O for 0."""
     plain = "".join(code.upper().replace("O", "0").replace("I", "1").replace("L", "1").split()).replace(
         "-", ""
@@ -129,6 +131,6 @@ def hash_of(code: str) -> str:
     ).hexdigest()
 
 
-def _require_admin(by: User) -> None:
+def require_connect_admin(by: User) -> None:
     if not has_role(by, ADMIN):
         raise Forbidden("Only administrators can connect machines.")

@@ -19,7 +19,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from coordinator.lib import http_post, instants
-from coordinator.lib.network_words import in_words
+from coordinator.lib.network_words import describe_network_error
 from coordinator.models import AuditDelivery, AuditLeaf, AuditLog
 from coordinator.transparency import tree
 
@@ -39,21 +39,23 @@ STEP = 200  # audit entries looked at in one go
 TIMEOUT = 10.0  # seconds
 
 
-class NotTaken(Exception):
+class DecisionExportRefused(Exception):
     """The receiver refused; says with which status."""
 
 
-def send_due(now: datetime) -> None:
+def send_due_decisions(now: datetime) -> None:
     """Send the decisions that were made since the last time. Nothing where no address is set."""
     if not settings.OTLP_ENDPOINT:
         return
     place = f"otlp:{urlsplit(settings.OTLP_ENDPOINT).hostname}"
-    known, is_new = AuditDelivery.objects.get_or_create(place=place, defaults={"tree_size": tree.size()})
-    while not is_new and _send_some(known, now):
+    known, is_new = AuditDelivery.objects.get_or_create(
+        place=place, defaults={"tree_size": tree.count_log_entries()}
+    )
+    while not is_new and send_decision_batch(known, now):
         pass
 
 
-def _send_some(known: AuditDelivery, now: datetime) -> bool:
+def send_decision_batch(known: AuditDelivery, now: datetime) -> bool:
     """Send what is among the next STEP entries; say whether there may be more."""
     leaves = AuditLeaf.objects.filter(leaf_index__gte=known.tree_size).order_by("leaf_index")[:STEP]
     seen = list(leaves.values_list("audit_id", "leaf_index", "by_signalbox"))
@@ -61,12 +63,14 @@ def _send_some(known: AuditDelivery, now: datetime) -> bool:
         return False
     numbers = {pk: number for pk, number, ours in seen if ours}  # not what was imported or written by others
     decided = AuditLog.objects.filter(pk__in=numbers, event_type__in=VERDICTS).order_by("pk")
-    records = [_record(row, numbers[row.pk] or 0, now) for row in decided]
+    records = [build_decision_log_record(row, numbers[row.pk] or 0, now) for row in decided]
     try:
         if records:
-            _post(records)
-    except (NotTaken, OSError) as problem:
-        words = str(problem) if isinstance(problem, NotTaken) else in_words(problem)
+            post_decision_records(records)
+    except (DecisionExportRefused, OSError) as problem:
+        words = (
+            str(problem) if isinstance(problem, DecisionExportRefused) else describe_network_error(problem)
+        )
         AuditDelivery.objects.filter(pk=known.pk).update(failed_at=now, error=words)
         log.warning("Decisions were not sent: %s", words)
         return False
@@ -78,19 +82,20 @@ def _send_some(known: AuditDelivery, now: datetime) -> bool:
     return len(seen) == STEP
 
 
-def _record(row: AuditLog, number: int, now: datetime) -> LogRecord:
+def build_decision_log_record(row: AuditLog, number: int, now: datetime) -> LogRecord:
     at = row.timestamp if isinstance(row.timestamp, datetime) else now
     return LogRecord(
-        time_unix_nano=max(instants.to_us(at), 0) * 1000,
-        observed_time_unix_nano=instants.to_us(now) * 1000,
+        time_unix_nano=max(instants.to_microseconds(at), 0) * 1000,
+        observed_time_unix_nano=instants.to_microseconds(now) * 1000,
         event_name=EVENT_NAME,
         attributes=[
-            KeyValue(key=name, value=AnyValue(string_value=text)) for name, text in _attributes(row, number)
+            KeyValue(key=name, value=AnyValue(string_value=text))
+            for name, text in build_decision_attributes(row, number)
         ],
     )
 
 
-def _attributes(row: AuditLog, number: int) -> Iterator[tuple[str, str]]:
+def build_decision_attributes(row: AuditLog, number: int) -> Iterator[tuple[str, str]]:
     metadata: dict[str, Any] = row.metadata if isinstance(row.metadata, dict) else {}
     judged: dict[str, Any] = metadata["judged"] if isinstance(metadata.get("judged"), dict) else {}
     attributes = {
@@ -107,8 +112,8 @@ def _attributes(row: AuditLog, number: int) -> Iterator[tuple[str, str]]:
     return ((name, str(value)) for name, value in attributes.items() if value)
 
 
-def _post(records: list[LogRecord]) -> None:
-    """Post one OTLP request. Raises NotTaken, OSError."""
+def post_decision_records(records: list[LogRecord]) -> None:
+    """Post one OTLP request. Raises DecisionExportRefused, OSError."""
     request = ExportLogsServiceRequest()
     resource = request.resource_logs.add()
     resource.resource.attributes.add(key="service.name", value=AnyValue(string_value="signalbox"))
@@ -116,8 +121,8 @@ def _post(records: list[LogRecord]) -> None:
     scope.scope.name = "signalbox"
     scope.log_records.extend(records)
     headers = {"Content-Type": "application/x-protobuf"} | settings.OTLP_HEADERS
-    status, _text = http_post.post(
+    status, _text = http_post.post_bytes(
         f"{settings.OTLP_ENDPOINT}/v1/logs", request.SerializeToString(), headers, seconds=TIMEOUT
     )
     if not 200 <= status < 300:
-        raise NotTaken(f"answered {status}")
+        raise DecisionExportRefused(f"answered {status}")

@@ -33,12 +33,12 @@ from coordinator.models.budgets import BudgetReach
 from coordinator.policy import tool_rules
 
 
-def require_unused_id(agent_id: str | None) -> None:
+def require_unused_agent_id(agent_id: str | None) -> None:
     """Raise Conflict where a deleted agent had this id and anything names it still, saying what."""
     deleted = DeletedAgent.objects.filter(pk=agent_id).first()
     if deleted is None or agent_id is None:
         return
-    left = {what: count for what, count in names_of(agent_id).items() if count}
+    left = {what: count for what, count in count_agent_references(agent_id).items() if count}
     if not left:
         return
     named = "; ".join(f"{what}: {count}" for what, count in left.items())
@@ -50,24 +50,26 @@ def require_unused_id(agent_id: str | None) -> None:
     )
 
 
-def is_deleted(agent_id: str) -> bool:
+def is_agent_deleted(agent_id: str) -> bool:
     """Return whether the id is that of a deleted agent that no other has taken since."""
     return DeletedAgent.objects.filter(pk=agent_id).exists()
 
 
-def release_id(agent_id: str) -> None:
+def release_agent_id(agent_id: str) -> None:
     """Let a new agent have the id of a deleted one, in the transaction that makes it. Raises Conflict as above."""
-    require_unused_id(agent_id)
+    require_unused_agent_id(agent_id)
     DeletedAgent.objects.filter(pk=agent_id).delete()
 
 
-def names_of(agent_id: str) -> dict[str, int]:
+def count_agent_references(agent_id: str) -> dict[str, int]:
     """Return how often what is kept names an agent, each with the place where it can be cleared."""
     requests = PermissionContext.objects.filter(agent_id=agent_id)
     return {
-        "rules, edit them under Rules": sum(agent_id in (rule.agents or ()) for rule in tool_rules.saved()),
+        "rules, edit them under Rules": sum(
+            agent_id in (rule.agents or ()) for rule in tool_rules.load_saved_tool_rules()
+        ),
         "rows of “Who decides”": sum(
-            _names_exactly(agent_id, row) for row in DecidingRule.objects.values_list("agent", flat=True)
+            is_agent_in_pattern(agent_id, row) for row in DecidingRule.objects.values_list("agent", flat=True)
         ),
         "permission requests and approvals, revoke them, and they go with manage.py prune --requests": (
             requests.count()
@@ -98,16 +100,16 @@ def names_of(agent_id: str) -> dict[str, int]:
     }
 
 
-def _names_exactly(agent_id: str, pattern: str) -> bool:
+def is_agent_in_pattern(agent_id: str, pattern: str) -> bool:
     return agent_id in {name.strip() for name in re.split(r"[|,]", pattern or "")}
 
 
-def refused_ids(agent_ids: Iterable[str]) -> dict[str, str]:
+def find_refused_agent_ids(agent_ids: Iterable[str]) -> dict[str, str]:
     """Return which of the ids no new agent may have, each with the reason."""
     found = {}
     for agent_id in DeletedAgent.objects.filter(pk__in=list(agent_ids)).values_list("pk", flat=True):
         try:
-            require_unused_id(agent_id)
+            require_unused_agent_id(agent_id)
         except Conflict as refusal:
             found[agent_id] = str(refusal.detail)
     return found

@@ -22,7 +22,7 @@ OVER_QUOTA_EVERY = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Denial:
+class AccessDenial:
     """A call that was denied or is left to a person, who asked for it, and how often since `since`."""
 
     agent_id: str
@@ -34,13 +34,13 @@ class Denial:
     since: datetime | None = None
 
 
-def record(denials: Sequence[Denial], *, others: int = 0, now: datetime) -> None:
+def record_denials(denials: Sequence[AccessDenial], *, others: int = 0, now: datetime) -> None:
     """Write one audit row for each denial; `others` counts those that were too many to name."""
     with transaction.atomic():
         for denial in denials:
-            _record_one(denial, now)
+            write_denial_entry(denial, now)
         if others:
-            audit.record(
+            audit.record_audit_entry(
                 EVENT,
                 actor=Actor("system", "access"),
                 target=None,
@@ -52,7 +52,7 @@ def record(denials: Sequence[Denial], *, others: int = 0, now: datetime) -> None
             )
 
 
-def is_one_of_many(event: str, by: Actor, now: datetime) -> bool:
+def should_skip_denial_entry(event: str, by: Actor, now: datetime) -> bool:
     """Say whether a denial need not be written: of a key that has reached its quota, one a minute is.
 
     Nothing has run. What was allowed is always written: then it is all that is left of it.
@@ -60,22 +60,22 @@ def is_one_of_many(event: str, by: Actor, now: datetime) -> bool:
     if by.kind != "key" or not settings.KEY_BYTES_PER_DAY:
         return False
     numbers = ApiKey.objects.filter(name=by.name).values_list("pk", flat=True)
-    if not any(key_quotas.is_reached(f"key:{number}", now) for number in numbers):
+    if not any(key_quotas.is_quota_reached(f"key:{number}", now) for number in numbers):
         return False
     lately = AuditLog.objects.filter(timestamp__gt=now - OVER_QUOTA_EVERY, event_type=event)
     return lately.filter(actor_id=str(by)).exists()
 
 
-def _record_one(denial: Denial, now: datetime) -> None:
+def write_denial_entry(denial: AccessDenial, now: datetime) -> None:
     metadata: dict[str, object] = {
         "source": denial.verdict.source,
         "grant_id": denial.verdict.grant.id if denial.verdict.grant else None,
         "count": denial.count,
     }
     if denial.since is not None:
-        metadata["since"] = instants.canonical(denial.since)
-    asks = denial.verdict.asks
-    audit.record(
+        metadata["since"] = instants.format_canonical_instant(denial.since)
+    asks = denial.verdict.requires_approval
+    audit.record_audit_entry(
         EVENT_ASKED if asks else EVENT,
         actor=denial.by,
         target=f"{denial.agent_id} {denial.server_id} {denial.tool_name}",

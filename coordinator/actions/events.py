@@ -17,13 +17,13 @@ import msgspec
 from django.db import connection, transaction
 
 from coordinator.actions import origins, spending
-from coordinator.actions.sessions import note_lifecycle_event
+from coordinator.actions.sessions import update_session_by_event
 from coordinator.engine import bulk, locks, values
-from coordinator.errors import Invalid, NotFound, SignalboxError
+from coordinator.errors import NotFound, SignalboxError, UnprocessableRequest
 from coordinator.lib import instants, meters
-from coordinator.lib.storable import is_storable
+from coordinator.lib.storable import is_storable_text
 from coordinator.runs.statuses import START_EVENTS, STOP_EVENTS
-from coordinator.secrets.masking import Masker, masker
+from coordinator.secrets.masking import SecretMasker, create_masker
 from coordinator.sessions.events import (
     CONTEXT_COLUMNS,
     CONTEXT_FIELDS,
@@ -33,7 +33,7 @@ from coordinator.sessions.events import (
     TEXTS,
     DedupedEvent,
     NewEvent,
-    Recorded,
+    RecordedEvent,
 )
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 LIFECYCLE = frozenset((*START_EVENTS, *STOP_EVENTS))
 
 
-Outcome = Recorded | SignalboxError
+Outcome = RecordedEvent | SignalboxError
 _event_fields = attrgetter(*EVENT_COLUMNS)
 _context_fields = attrgetter(*CONTEXT_FIELDS)
 _OUTPUT_TOKENS = CONTEXT_FIELDS.index("output_tokens")
@@ -60,7 +60,7 @@ class PreparedEvent:
     """An event as the rows to write, or why it cannot be written."""
 
     item: NewEvent
-    rows: Row | Invalid
+    rows: Row | UnprocessableRequest
 
 
 def record_events(items: Sequence[NewEvent], now: datetime) -> list[Outcome]:
@@ -75,104 +75,114 @@ def record_events(items: Sequence[NewEvent], now: datetime) -> list[Outcome]:
 
 def prepare_events(items: Iterable[NewEvent], now: datetime) -> list[PreparedEvent]:
     """Do what can be done before the transaction begins: other writers wait while it lasts."""
-    return [PreparedEvent(item, _rows(item, now)) for item in items]
+    return [PreparedEvent(item, build_event_rows(item, now)) for item in items]
 
 
 def write_events(prepared: Sequence[PreparedEvent], now: datetime) -> list[Outcome]:
     """Write prepared events, as `record_events` says. Must be called within a transaction."""
     known = lock_sessions({one.item.session_id for one in prepared})
-    locks.lock_to_move({one.item.session_id for one in prepared if one.item.event_type in LIFECYCLE} & known)
+    locks.lock_sessions_in_order(
+        {one.item.session_id for one in prepared if one.item.event_type in LIFECYCLE} & known
+    )
     duplicates = origins.claim_origins(
-        [one.item for one in prepared if isinstance(one.item, DedupedEvent) and _refused(one, known) is None],
+        [
+            one.item
+            for one in prepared
+            if isinstance(one.item, DedupedEvent) and find_event_refusal(one, known) is None
+        ],
         now,
     )
     outcomes: list[Outcome | None] = []
     waiting: list[tuple[int, Row]] = []
     for place, one in enumerate(prepared):
-        refused = _refused(one, known) or (Recorded(None) if id(one.item) in duplicates else None)
+        refused = find_event_refusal(one, known) or (
+            RecordedEvent(None) if id(one.item) in duplicates else None
+        )
         outcomes.append(refused)
-        if refused is not None or isinstance(one.rows, Invalid):
+        if refused is not None or isinstance(one.rows, UnprocessableRequest):
             continue
         if one.item.event_type in LIFECYCLE:
-            _write(waiting, outcomes)  # what came before is there when the session's fate is decided
+            insert_event_rows(
+                waiting, outcomes
+            )  # what came before is there when the session's fate is decided
             waiting = []
-            outcomes[place] = _note(one.item, now)
+            outcomes[place] = apply_lifecycle_event(one.item, now)
             if outcomes[place] is not None:
                 continue
         waiting.append((place, one.rows))
-    _write(waiting, outcomes)
+    insert_event_rows(waiting, outcomes)
     return [outcome for outcome in outcomes if outcome is not None]
 
 
-def _refused(one: PreparedEvent, known: set[str]) -> SignalboxError | None:
-    if isinstance(one.rows, Invalid):
+def find_event_refusal(one: PreparedEvent, known: set[str]) -> SignalboxError | None:
+    if isinstance(one.rows, UnprocessableRequest):
         return one.rows
     return None if one.item.session_id in known else NotFound("Session not found")
 
 
-def _note(item: NewEvent, now: datetime) -> Outcome | None:
+def apply_lifecycle_event(item: NewEvent, now: datetime) -> Outcome | None:
     """Let the session follow the event; return the outcome of one that is not to be stored."""
     try:
         with transaction.atomic():
-            to_be_stored = note_lifecycle_event(item.session_id, item, now)
+            to_be_stored = update_session_by_event(item.session_id, item, now)
     except SignalboxError as refusal:
         return refusal
-    return None if to_be_stored else Recorded(None)
+    return None if to_be_stored else RecordedEvent(None)
 
 
 def lock_sessions(session_ids: Iterable[str]) -> set[str]:
     """Return those of the sessions that exist, held against deletion until the transaction ends."""
-    return locks.hold_sessions(sorted(s for s in session_ids if is_storable(s)))
+    return locks.lock_existing_sessions(sorted(s for s in session_ids if is_storable_text(s)))
 
 
-def _rows(item: NewEvent, now: datetime) -> Row | Invalid:
+def build_event_rows(item: NewEvent, now: datetime) -> Row | UnprocessableRequest:
     for name in TEXTS:
         text = getattr(item, name)
-        if text is not None and not is_storable(text):
-            return Invalid([_fault(name, text)])
+        if text is not None and not is_storable_text(text):
+            return UnprocessableRequest([build_text_error(name, text)])
     try:
-        return _masked_rows(item, now, masker() or _Plain())
+        return mask_event_rows(item, now, create_masker() or PlainEncoder())
     except (UnicodeEncodeError, RecursionError, TypeError, ValueError) as problem:
-        return Invalid(f"The event cannot be written as JSON: {problem}")
+        return UnprocessableRequest(f"The event cannot be written as JSON: {problem}")
 
 
-def _fault(name: str, text: str) -> dict[str, Any]:
+def build_text_error(name: str, text: str) -> dict[str, Any]:
     shown = text.encode("ascii", "backslashreplace").decode()[:200]
     message = "Text must not hold a NUL character or a lone surrogate"
     return {"type": "value_error", "loc": ["body", name], "msg": message, "input": shown}
 
 
-class _Plain:
+class PlainEncoder:
     """Used instead of a masker when masking is switched off."""
 
     count = 0
 
     @staticmethod
-    def all_of(
+    def mask_values_and_texts(
         values: Sequence[Any], texts: Sequence[str | None]
     ) -> tuple[list[str | None], list[str | None]]:
         return [None if one is None else msgspec.json.encode(one).decode() for one in values], list(texts)
 
 
-def _masked_rows(item: NewEvent, now: datetime, mask: Masker | _Plain) -> Row:
+def mask_event_rows(item: NewEvent, now: datetime, mask: SecretMasker | PlainEncoder) -> Row:
     event = list(_event_fields(item))
     if item.tool_output is None and (item.result_text is not None or item.result_data is not None):
         event[_OUTPUT] = {"result_text": item.result_text, "result_data": item.result_data}
     extra = item.extra if isinstance(item, DedupedEvent) else None
-    values, texts = mask.all_of(
+    values, texts = mask.mask_values_and_texts(
         [*(event[place] for place in _JSON), extra], [event[place] for place in _MASKED]
     )
     for place, value in zip((*_JSON, *_MASKED), (*values[:-1], *texts), strict=True):
         event[place] = value
-    return event, _context_row(item, now, values[-1], mask.count)
+    return event, build_context_row(item, now, values[-1], mask.count)
 
 
-def _context_row(item: NewEvent, now: datetime, extra: str | None, masked: int) -> list[Any]:
+def build_context_row(item: NewEvent, now: datetime, extra: str | None, masked: int) -> list[Any]:
     if masked:
         meters.MASKED.add(n=masked)
-    received = instants.to_us(now)
-    instant = instants.parse(item.timestamp)
-    happened = received if instant is None else instants.to_us(instant)
+    received = instants.to_microseconds(now)
+    instant = instants.parse_instant(item.timestamp)
+    happened = received if instant is None else instants.to_microseconds(instant)
     if isinstance(item, DedupedEvent) and item.late:
         received = min(received, happened)
     fields = list(_context_fields(item))
@@ -181,11 +191,11 @@ def _context_row(item: NewEvent, now: datetime, extra: str | None, masked: int) 
     return [item.session_id, happened, received // 1000, *fields, extra, masked]
 
 
-def _write(waiting: Sequence[tuple[int, Row]], outcomes: list[Outcome | None]) -> None:
+def insert_event_rows(waiting: Sequence[tuple[int, Row]], outcomes: list[Outcome | None]) -> None:
     if not waiting:
         return
     rows = [row for _, row in waiting]
-    ids = bulk.insert_new_with(
+    ids = bulk.insert_row_pairs(
         "events",
         EVENT_COLUMNS,
         rows,
@@ -193,9 +203,9 @@ def _write(waiting: Sequence[tuple[int, Row]], outcomes: list[Outcome | None]) -
         key="event_id",
         beside_columns=CONTEXT_COLUMNS,
     )
-    spending.count(rows)
+    spending.add_usage_counts(rows)
     for (place, _), event_id in zip(waiting, ids, strict=True):
-        outcomes[place] = Recorded(event_id)
+        outcomes[place] = RecordedEvent(event_id)
 
 
 def adopt_events(first: int, last: int, now: datetime) -> int:
@@ -213,8 +223,8 @@ def adopt_events(first: int, last: int, now: datetime) -> int:
         cursor.execute(f"SELECT 1 {orphans} LIMIT 1", among)
         if cursor.fetchone() is None:  # nearly always: reading takes no lock
             return 0
-    instant = values.instant_us("e.timestamp")
-    received = instants.to_us(now)
+    instant = values.instant_microseconds_sql("e.timestamp")
+    received = instants.to_microseconds(now)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO event_context (event_id, session_id, instant_us, received_at, source)"
@@ -231,10 +241,10 @@ LATE = 500_000  # ids below the newest one that an event of a transaction still 
 
 def adopt_all_events(now: datetime, *, step: int = ADOPTING_STEP) -> int:
     """Adopt whatever was written while no Signalbox ran; return how many events."""
-    return sum(adopt_events(first, last, now) for first, last in bulk.stretches("events", "id", step))
+    return sum(adopt_events(first, last, now) for first, last in bulk.iterate_id_ranges("events", "id", step))
 
 
-class _Adopted:
+class AdoptionProgress:
     """How far this process has looked for events without a context: all up to the id `upto`."""
 
     upto: int | None = None
@@ -246,8 +256,8 @@ def adopt_new_events(now: datetime, *, step: int = ADOPTING_STEP) -> int:
     The feed tells of events at once. This is for those that were written while nobody listened, which is over once
     this process has looked: twenty million looked at each hour cost a minute of the processor's.
     """
-    adopted, after = 0, None if _Adopted.upto is None else _Adopted.upto - LATE
-    for first, last in bulk.stretches("events", "id", step, after):
+    adopted, after = 0, None if AdoptionProgress.upto is None else AdoptionProgress.upto - LATE
+    for first, last in bulk.iterate_id_ranges("events", "id", step, after):
         adopted += adopt_events(first, last, now)
-        _Adopted.upto = max(last, _Adopted.upto or last)
+        AdoptionProgress.upto = max(last, AdoptionProgress.upto or last)
     return adopted

@@ -7,13 +7,13 @@ from datetime import datetime
 
 from django.db import transaction
 
-from coordinator.gateway.figures import Tally
+from coordinator.gateway.figures import CallCounter
 from coordinator.models import GatewayFigures
 
 Kind = tuple[str, str, datetime, str]  # server, tool, hour, outcome
 
 
-def add(tallies: Mapping[Kind, Tally]) -> None:
+def add_gateway_figures(tallies: Mapping[Kind, CallCounter]) -> None:
     """Add counts to those that stand."""
     with transaction.atomic():
         for (server_id, tool, hour, outcome), tally in sorted(tallies.items()):
@@ -25,8 +25,8 @@ def add(tallies: Mapping[Kind, Tally]) -> None:
                 defaults={"calls": tally.calls, "upstream": tally.upstream, "own": tally.own},
             )
             if not is_new:
-                both = Tally()  # the work may be done twice: what was handed in stays as it is
-                both.add(row.calls, row.upstream, row.own)
-                both.add(tally.calls, tally.upstream, tally.own)
+                both = CallCounter()  # the work may be done twice: what was handed in stays as it is
+                both.add_stored_counts(row.calls, row.upstream, row.own)
+                both.add_stored_counts(tally.calls, tally.upstream, tally.own)
                 row.calls, row.upstream, row.own = both.calls, both.upstream, both.own
                 row.save(update_fields=["calls", "upstream", "own"])

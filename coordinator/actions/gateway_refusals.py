@@ -8,9 +8,9 @@ from coordinator.actions import audit, denials
 from coordinator.identity.actors import Actor
 
 
-def note(by: Actor, agent_id: str, server_id: str, words: str, *, now: datetime) -> None:
+def record_server_refusal(by: Actor, agent_id: str, server_id: str, words: str, *, now: datetime) -> None:
     """Write that an agent was refused before any tool of the server was in question."""
-    audit.record(
+    audit.record_audit_entry(
         denials.EVENT,
         actor=by,
         target=f"{agent_id} {server_id[:100]}",

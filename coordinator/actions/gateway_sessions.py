@@ -12,8 +12,8 @@ from django.db import transaction
 from coordinator.errors import NotFound
 from coordinator.models import GatewayLink, GatewaySession
 from coordinator.secrets.digests import keyed_digest
-from coordinator.secrets.masking import without_secrets
-from coordinator.secrets.sealing import seal, unseal
+from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.sealing import seal_for_purpose, unseal_for_purpose
 
 SEALED_AS = "mcp-gateway-session"
 NOTE_EVERY = timedelta(hours=1)  # how exactly it is known when a session was used last
@@ -22,7 +22,7 @@ LONGEST_SAID = 20_000  # characters of what a client says of itself, as JSON
 
 
 @dataclass(frozen=True, slots=True)
-class KnownLink:
+class StoredUpstreamSession:
     """A server's own session: its id there (None where it has none) and the version that it speaks."""
 
     upstream_session: str | None
@@ -30,7 +30,7 @@ class KnownLink:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownClient:
+class GatewayClient:
     """A client's session as a request needs it."""
 
     session_id: str
@@ -40,12 +40,12 @@ class KnownClient:
     protocol_version: str
     client: dict[str, Any] = field(default_factory=dict)
     capabilities: dict[str, Any] = field(default_factory=dict)
-    links: dict[str, KnownLink] = field(default_factory=dict)
+    links: dict[str, StoredUpstreamSession] = field(default_factory=dict)
 
 
-def begin(
+def create_gateway_session(
     door: str, *, key_id: int, agent_id: str, version: str, client: Any, capabilities: Any, now: datetime
-) -> KnownClient:
+) -> GatewayClient:
     """Make a session. What the client says of itself is kept as far as it is an object of a sensible size."""
     row = GatewaySession.objects.create(
         session_id=f"gws-{secrets.token_urlsafe(24)}",
@@ -53,19 +53,21 @@ def begin(
         key_id=key_id,
         agent_id=agent_id,
         protocol_version=version[:40],
-        client=_said(client),
-        capabilities=_said(capabilities),
+        client=clean_client_info(client),
+        capabilities=clean_client_info(capabilities),
         created_at=now,
         used_at=now,
     )
-    return _known(row, {})
+    return build_gateway_client(row, {})
 
 
-def _said(value: Any) -> dict[str, Any]:
-    return without_secrets(value) if isinstance(value, dict) and len(str(value)) <= LONGEST_SAID else {}
+def clean_client_info(value: Any) -> dict[str, Any]:
+    return mask_secrets(value) if isinstance(value, dict) and len(str(value)) <= LONGEST_SAID else {}
 
 
-def standing(*, key_id: int, agent_id: str, version: str, now: datetime) -> KnownClient:
+def get_or_create_default_session(
+    *, key_id: int, agent_id: str, version: str, now: datetime
+) -> GatewayClient:
     """Return the one session of a caller whose client has none, at the door of all servers."""
     name = f"gws-{keyed_digest('gateway session', key_id, agent_id)[:40]}"
     GatewaySession.objects.get_or_create(
@@ -81,16 +83,18 @@ def standing(*, key_id: int, agent_id: str, version: str, now: datetime) -> Know
             "used_at": now,
         },
     )
-    return find(name, door="", key_id=key_id, agent_id=agent_id, now=now)
+    return find_gateway_session(name, door="", key_id=key_id, agent_id=agent_id, now=now)
 
 
-def is_there(agent_id: str | None, key_id: int | None, now: datetime) -> bool:
+def has_live_gateway_session(agent_id: str | None, key_id: int | None, now: datetime) -> bool:
     """Say whether a caller has a session now: one of this key, or of this agent where the key is not known."""
     whose = {"agent_id": agent_id or ""} if key_id is None else {"key_id": key_id}
     return GatewaySession.objects.filter(used_at__gt=now - USED_WITHIN, **whose).exists()
 
 
-def find(session_id: str, *, door: str, key_id: int, agent_id: str, now: datetime) -> KnownClient:
+def find_gateway_session(
+    session_id: str, *, door: str, key_id: int, agent_id: str, now: datetime
+) -> GatewayClient:
     """Return the session of this caller at this door. Raises NotFound: the client begins a new one then."""
     row = GatewaySession.objects.filter(pk=session_id, door=door, key_id=key_id, agent_id=agent_id).first()
     if row is None:
@@ -98,33 +102,39 @@ def find(session_id: str, *, door: str, key_id: int, agent_id: str, now: datetim
     if isinstance(row.used_at, datetime) and row.used_at < now - NOTE_EVERY:
         GatewaySession.objects.filter(pk=session_id).update(used_at=now)
     links = {
-        link.server_id: KnownLink(_opened(link.upstream_session), link.protocol_version)
+        link.server_id: StoredUpstreamSession(
+            unseal_upstream_session(link.upstream_session), link.protocol_version
+        )
         for link in GatewayLink.objects.filter(session_id=session_id)
     }
-    return _known(row, links)
+    return build_gateway_client(row, links)
 
 
-def _opened(sealed: str | None) -> str | None:
+def unseal_upstream_session(sealed: str | None) -> str | None:
     if sealed is None:
         return None
     try:
-        return unseal(SEALED_AS, sealed.encode()).decode()
+        return unseal_for_purpose(SEALED_AS, sealed.encode()).decode()
     except ValueError:
         raise NotFound(
             "This session is over: the server's secret key has changed. Begin a new one."
         ) from None
 
 
-def _known(row: GatewaySession, links: dict[str, KnownLink]) -> KnownClient:
+def build_gateway_client(row: GatewaySession, links: dict[str, StoredUpstreamSession]) -> GatewayClient:
     said = [value if isinstance(value, dict) else {} for value in (row.client, row.capabilities)]
-    return KnownClient(
+    return GatewayClient(
         row.session_id, row.door, row.key_id, row.agent_id, row.protocol_version, said[0], said[1], links
     )
 
 
-def link(session_id: str, server_id: str, upstream_session: str | None, version: str) -> None:
+def save_upstream_session(
+    session_id: str, server_id: str, upstream_session: str | None, version: str
+) -> None:
     """Note the session that a server gave, in place of an earlier one."""
-    sealed = None if upstream_session is None else seal(SEALED_AS, upstream_session.encode()).decode()
+    sealed = (
+        None if upstream_session is None else seal_for_purpose(SEALED_AS, upstream_session.encode()).decode()
+    )
     GatewayLink.objects.update_or_create(
         session_id=session_id,
         server_id=server_id,
@@ -132,12 +142,12 @@ def link(session_id: str, server_id: str, upstream_session: str | None, version:
     )
 
 
-def unlink(session_id: str, server_id: str) -> None:
+def forget_upstream_session(session_id: str, server_id: str) -> None:
     """Forget a server's session that it does not know any more."""
     GatewayLink.objects.filter(session_id=session_id, server_id=server_id).delete()
 
 
-def end(session_id: str) -> None:
+def end_gateway_session(session_id: str) -> None:
     """End a client's session."""
     with transaction.atomic():
         GatewayLink.objects.filter(session_id=session_id).delete()

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from datetime import datetime
 
-from coordinator.actions.approvals.holding import held_for
+from coordinator.actions.approvals.holding import pending_call_lifetime
 from coordinator.models import GatewayCall
 from coordinator.models.gateway import CallState
 
@@ -28,10 +28,10 @@ class TaskOwner:
     gateway_session: str | None
 
 
-def note_task(owner: TaskOwner, task_id: str, tool: str, *, now: datetime) -> None:
+def record_server_task(owner: TaskOwner, task_id: str, tool: str, *, now: datetime) -> None:
     """Note that a call of the owner's became this task of its server."""
     GatewayCall.objects.get_or_create(
-        call_id=_name_of(owner, task_id),
+        call_id=build_task_key(owner, task_id),
         defaults={
             "key_id": owner.key_id,
             "agent_id": owner.agent_id,
@@ -47,18 +47,18 @@ def note_task(owner: TaskOwner, task_id: str, tool: str, *, now: datetime) -> No
             "started_at": now,
             "ended_at": now,
             "delivered_at": now,
-            "expires_at": now + held_for(),
+            "expires_at": now + pending_call_lifetime(),
         },
     )
 
 
-def own_tasks(owner: TaskOwner, task_ids: Iterable[str]) -> set[str]:
+def filter_owned_tasks(owner: TaskOwner, task_ids: Iterable[str]) -> set[str]:
     """Return those of the ids that are tasks of the owner's."""
-    names = {_name_of(owner, task_id): task_id for task_id in task_ids}
+    names = {build_task_key(owner, task_id): task_id for task_id in task_ids}
     known = GatewayCall.objects.filter(pk__in=names, call_key=CALL_KEY).values_list("pk", flat=True)
     return {names[name] for name in known}
 
 
-def _name_of(owner: TaskOwner, task_id: str) -> str:
+def build_task_key(owner: TaskOwner, task_id: str) -> str:
     told = json.dumps([*astuple(owner), task_id])
     return f"task-{hashlib.sha256(told.encode()).hexdigest()}"

@@ -13,23 +13,23 @@ KEEP_FOR = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class IdempotencyClaim:
     """What makes a request the same as an earlier one: who sent it where with which key, and its content."""
 
     key_hash: str
     fingerprint: str
 
 
-def claim(*, caller: str, door: str, key: str, content: bytes) -> Claim:
+def derive_idempotency_claim(*, caller: str, door: str, key: str, content: bytes) -> IdempotencyClaim:
     """Return the claim of one request; `caller` names the API key, so that callers cannot collide."""
     place = "\n".join((caller, door, key))
-    return Claim(
+    return IdempotencyClaim(
         hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest(),
         hashlib.sha256(content).hexdigest(),
     )
 
 
-def find(claim: Claim) -> bytes | None:
+def find_idempotent_answer(claim: IdempotencyClaim) -> bytes | None:
     """Return the answer kept for the claim, or None. Raises Conflict where its content was another one."""
     row = IdempotencyKey.objects.filter(key_hash=claim.key_hash).first()
     if row is None:
@@ -39,7 +39,7 @@ def find(claim: Claim) -> bytes | None:
     return row.answer.encode()
 
 
-def keep(claim: Claim, answer: bytes, now: datetime) -> None:
+def save_idempotent_answer(claim: IdempotencyClaim, answer: bytes, now: datetime) -> None:
     """Keep the answer. An IntegrityError means that the same request is being written elsewhere just now."""
     IdempotencyKey.objects.create(
         key_hash=claim.key_hash, fingerprint=claim.fingerprint, answer=answer.decode(), created_at=now

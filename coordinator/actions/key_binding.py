@@ -13,16 +13,16 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions import agents, audit, changed_columns, deleted_agents, keys
-from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
-from coordinator.identity.actors import key as key_actor
+from coordinator.identity.actors import key_actor_by_name as key_actor
 from coordinator.identity.keys import (
     ALLOW,
     REFUSE,
     UNBOUND_KEYS,
     accepts_unbound_keys,
-    problem_of,
-    speaks_for_any,
+    find_key_problem,
+    is_unbound_agent_key,
 )
 from coordinator.identity.scopes import SPEAK_AS_AGENTS
 from coordinator.models import (
@@ -48,14 +48,14 @@ class UnboundKey:
 
 
 def create_agent_for_key(key_name: str, *, by: Actor, now: datetime) -> Agent:
-    """Make the agent that a new key of that name is bound to. Raises Invalid, or Conflict where its id is taken."""
+    """Make the agent that a new key of that name is bound to. Raises UnprocessableRequest, or Conflict where its id is taken."""
     key_name = key_name.strip()
     if not key_name:
-        raise Invalid("A key needs a name that says who uses it.")
-    agent_id = agents.id_from_name(key_name)
+        raise UnprocessableRequest("A key needs a name that says who uses it.")
+    agent_id = agents.build_agent_id(key_name)
     if Agent.objects.filter(pk=agent_id).exists():
         raise Conflict(f"There is an agent {agent_id} already. Choose it, or give the key another name.")
-    return agents.create(agent_id, name=key_name, default_engine_id=ENGINE, by=by, now=now)
+    return agents.create_agent(agent_id, name=key_name, default_engine_id=ENGINE, by=by, now=now)
 
 
 def create_bound_key(
@@ -72,7 +72,9 @@ def create_bound_key(
         wanted = set(scopes)
         if not agent_id and SPEAK_AS_AGENTS & wanted:
             agent_id = create_agent_for_key(name, by=by, now=now).pk
-        return keys.create(name=name, scopes=wanted, by=by, now=now, agent_id=agent_id, expires_at=expires_at)
+        return keys.issue_api_key(
+            name=name, scopes=wanted, by=by, now=now, agent_id=agent_id, expires_at=expires_at
+        )
 
 
 def list_unbound_keys(now: datetime) -> list[UnboundKey]:
@@ -80,8 +82,8 @@ def list_unbound_keys(now: datetime) -> list[UnboundKey]:
     if not accepts_unbound_keys():
         return []
     rows = ApiKey.objects.filter(agent_id=None, agent_ids=None, revoked_at=None).order_by("name")
-    unbound = [row for row in rows if speaks_for_any(row) and not problem_of(row, now)]
-    spoken_for = _agents_spoken_for(unbound)
+    unbound = [row for row in rows if is_unbound_agent_key(row) and not find_key_problem(row, now)]
+    spoken_for = find_agents_spoken_for(unbound)
     return [UnboundKey(key, sorted(spoken_for[key.pk])) for key in unbound]
 
 
@@ -98,9 +100,9 @@ def bind_unbound_keys(*, by: Actor, now: datetime) -> list[UnboundKey]:
             raise Conflict("Keys that are bound to no agent are refused here already.")
         for unbound in unbound_keys:
             if unbound.spoken_for:
-                _write_binding(unbound.key, unbound.spoken_for, by=by, now=now)
+                save_key_binding(unbound.key, unbound.spoken_for, by=by, now=now)
         refused = [unbound.key.name for unbound in unbound_keys if not unbound.spoken_for]
-        audit.record(
+        audit.record_audit_entry(
             "UNBOUND_KEYS_REFUSED",
             actor=by,
             target=UNBOUND_KEYS,
@@ -111,35 +113,37 @@ def bind_unbound_keys(*, by: Actor, now: datetime) -> list[UnboundKey]:
     return unbound_keys
 
 
-def bind(name: str, agent_ids: Sequence[str], *, by: Actor, now: datetime) -> ApiKey:
-    """Bind a key to these agents instead of any others. Raises NotFound, Invalid, or Conflict for a revoked key.
+def bind_key_to_agents(name: str, agent_ids: Sequence[str], *, by: Actor, now: datetime) -> ApiKey:
+    """Bind a key to these agents instead of any others. Raises NotFound, UnprocessableRequest, or Conflict for a revoked key.
 
     Conflict, too, for the id of a deleted agent that something names still.
     """
     if not agent_ids:
-        raise Invalid("Name at least one agent.")
+        raise UnprocessableRequest("Name at least one agent.")
     for agent_id in agent_ids:
-        changed_columns.require_id(agent_id, "An agent's id")
-        deleted_agents.require_unused_id(agent_id)
+        changed_columns.require_valid_id(agent_id, "An agent's id")
+        deleted_agents.require_unused_agent_id(agent_id)
     with transaction.atomic():
         row = ApiKey.objects.select_for_update().filter(name=name).first()
         if row is None:
             raise NotFound(f"There is no key named {name!r}.")
         if row.revoked_at is not None:
             raise Conflict(f"The key {name!r} is revoked.")
-        _write_binding(row, agent_ids, by=by, now=now)
+        save_key_binding(row, agent_ids, by=by, now=now)
     return row
 
 
-def _write_binding(row: ApiKey, agent_ids: Iterable[str], *, by: Actor, now: datetime) -> None:
+def save_key_binding(row: ApiKey, agent_ids: Iterable[str], *, by: Actor, now: datetime) -> None:
     before, bound = sorted(row.bound_agents or ()), sorted(set(agent_ids))
     row.agent_id, row.agent_ids = (bound[0], None) if len(bound) == 1 else (None, bound)
     row.save(update_fields=["agent_id", "agent_ids"])
     metadata = {"before": before, "after": bound}
-    audit.record("API_KEY_BOUND", actor=by, target=row.name, result="success", metadata=metadata, now=now)
+    audit.record_audit_entry(
+        "API_KEY_BOUND", actor=by, target=row.name, result="success", metadata=metadata, now=now
+    )
 
 
-def _agents_spoken_for(keys: Sequence[ApiKey]) -> dict[int, set[str]]:
+def find_agents_spoken_for(keys: Sequence[ApiKey]) -> dict[int, set[str]]:
     """Return, by key, the agents of its sessions, of its sessions and calls at the gateway, and of its requests."""
     by_name = {key.name: key.pk for key in keys}
     by_actor = {str(key_actor(key.name)): key.pk for key in keys}

@@ -34,88 +34,92 @@ class KeyQuotas:
         self._day = ""
         self._sums: dict[str, int] = {}
 
-    def refusal(self, caller: str, now: datetime) -> QuotaReached | None:
+    def find_quota_refusal(self, caller: str, now: datetime) -> QuotaReached | None:
         """Return why the caller may store nothing more today; None where it may, as far as is known here."""
         limit = settings.KEY_BYTES_PER_DAY
-        if not limit or self._of(now).get(caller, 0) < limit:
+        if not limit or self.current_day_sums(now).get(caller, 0) < limit:
             return None
-        end = _end_of_day(now)
+        end = end_of_utc_day(now)
         return QuotaReached(
             f"This key has stored {limit // MIB} MiB today, which is its limit (SIGNALBOX_KEY_MIB_PER_DAY). "
             f"Nothing was written. It may write again from {end:%Y-%m-%d %H:%M} UTC.",
             retry_after=int((end - now).total_seconds()) + 1,
         )
 
-    def load(self, callers: Iterable[str], now: datetime) -> None:
+    def load_key_sums(self, callers: Iterable[str], now: datetime) -> None:
         """Read the sums of callers that are not known here yet."""
         if not settings.KEY_BYTES_PER_DAY:
             return
-        sums = self._of(now)
+        sums = self.current_day_sums(now)
         unknown = {
-            int(caller[len(_KEY) :]): caller for caller in callers if _is_key(caller) and caller not in sums
+            int(caller[len(_KEY) :]): caller
+            for caller in callers
+            if is_key_caller(caller) and caller not in sums
         }
         if unknown:
-            rows = KeyStorageDay.objects.filter(key_id__in=unknown, day=_day_of(now))
+            rows = KeyStorageDay.objects.filter(key_id__in=unknown, day=utc_day_text(now))
             stored = dict(rows.values_list("key_id", "bytes"))
             sums.update({caller: stored.get(key_id, 0) for key_id, caller in unknown.items()})
 
-    def add(self, sizes: Mapping[str, int], now: datetime) -> dict[str, int]:
+    def add_stored_bytes(self, sizes: Mapping[str, int], now: datetime) -> dict[str, int]:
         """Add to the keys' sums in the database, last of all in the transaction; return them for `remember`."""
         if not settings.KEY_BYTES_PER_DAY:
             return {}
         sums = {}
         # In one order, or two processes would wait for one another.
         for key_id, caller in sorted(
-            (int(caller[len(_KEY) :]), caller) for caller in sizes if _is_key(caller)
+            (int(caller[len(_KEY) :]), caller) for caller in sizes if is_key_caller(caller)
         ):
             with round_trips.planning_cursor() as cursor:
-                cursor.execute(_ADD, [key_id, _day_of(now), sizes[caller]])
+                cursor.execute(_ADD, [key_id, utc_day_text(now), sizes[caller]])
                 sums[caller] = int(cursor.fetchone()[0])
         return sums
 
-    def remember(self, sums: Mapping[str, int], now: datetime) -> None:
+    def remember_key_sums(self, sums: Mapping[str, int], now: datetime) -> None:
         """Take over sums whose transaction is committed."""
-        self._of(now).update(sums)
+        self.current_day_sums(now).update(sums)
 
-    def _of(self, now: datetime) -> dict[str, int]:
-        if self._day != (day := _day_of(now)):
+    def current_day_sums(self, now: datetime) -> dict[str, int]:
+        if self._day != (day := utc_day_text(now)):
             self._day, self._sums = day, {}
         return self._sums
 
 
-def is_reached(caller: str, now: datetime) -> bool:
+def is_quota_reached(caller: str, now: datetime) -> bool:
     """Say whether nothing more that the caller does is written today, as the database has it."""
     limit = settings.KEY_BYTES_PER_DAY
-    if not limit or not _is_key(caller):
+    if not limit or not is_key_caller(caller):
         return False
-    day = KeyStorageDay.objects.filter(key_id=caller[len(_KEY) :], day=_day_of(now))
+    day = KeyStorageDay.objects.filter(key_id=caller[len(_KEY) :], day=utc_day_text(now))
     return day.filter(bytes__gte=limit).exists()
 
 
-def stored_today(now: datetime) -> dict[int, int]:
+def bytes_stored_today(now: datetime) -> dict[int, int]:
     """Return how many bytes each key has stored today, by the key's id."""
-    return dict(KeyStorageDay.objects.filter(day=_day_of(now)).values_list("key_id", "bytes"))
+    return dict(KeyStorageDay.objects.filter(day=utc_day_text(now)).values_list("key_id", "bytes"))
 
 
-def stored_on_day(now: datetime) -> Subquery:
+def build_stored_today_subquery(now: datetime) -> Subquery:
     """Return a subquery of how many bytes the key of an outer query of keys has stored today."""
-    return Subquery(KeyStorageDay.objects.filter(key_id=OuterRef("pk"), day=_day_of(now)).values("bytes"))
+    return Subquery(
+        KeyStorageDay.objects.filter(key_id=OuterRef("pk"), day=utc_day_text(now)).values("bytes")
+    )
 
 
-def forget_old_days(now: datetime) -> None:
+def delete_old_quota_days(now: datetime) -> None:
     """Delete the sums of days long past."""
-    old = KeyStorageDay.objects.filter(day__lt=_day_of(now - timedelta(days=KEPT_DAYS)))
+    old = KeyStorageDay.objects.filter(day__lt=utc_day_text(now - timedelta(days=KEPT_DAYS)))
     if old.exists():
         old.delete()
 
 
-def _is_key(caller: str) -> bool:
+def is_key_caller(caller: str) -> bool:
     return caller.startswith(_KEY) and caller[len(_KEY) :].lstrip("-").isdecimal()
 
 
-def _day_of(now: datetime) -> str:
+def utc_day_text(now: datetime) -> str:
     return f"{now.astimezone(UTC):%Y-%m-%d}"
 
 
-def _end_of_day(now: datetime) -> datetime:
+def end_of_utc_day(now: datetime) -> datetime:
     return datetime.combine(now.astimezone(UTC).date() + timedelta(days=1), time(), UTC)

@@ -18,12 +18,16 @@ from coordinator.models.fields import MsField
 SKEW = timedelta(seconds=60)
 
 
-def free(lengths: Mapping[str, timedelta], *, now: datetime) -> set[str]:
+def find_free_leases(lengths: Mapping[str, timedelta], *, now: datetime) -> set[str]:
     """Return the names of `lengths` (name: how long it is taken for) that nobody holds; takes no lock."""
-    return _free(lengths, dict(Lease.objects.filter(name__in=lengths).values_list("name", "until")), now)
+    return filter_free_leases(
+        lengths, dict(Lease.objects.filter(name__in=lengths).values_list("name", "until")), now
+    )
 
 
-def _free(lengths: Mapping[str, timedelta], found: Mapping[str, object], now: datetime) -> set[str]:
+def filter_free_leases(
+    lengths: Mapping[str, timedelta], found: Mapping[str, object], now: datetime
+) -> set[str]:
     return {
         name
         for name, length in lengths.items()
@@ -31,28 +35,28 @@ def _free(lengths: Mapping[str, timedelta], found: Mapping[str, object], now: da
     }
 
 
-def take_all(lengths: Mapping[str, timedelta], *, now: datetime) -> set[str]:
+def take_free_leases(lengths: Mapping[str, timedelta], *, now: datetime) -> set[str]:
     """Take those of `lengths` (name: how long it is taken for) that nobody holds, by one write; return their names."""
     if not lengths:
         return set()  # on SQLite a transaction takes the write lock
     with transaction.atomic():
         locked = Lease.objects.select_for_update().filter(name__in=lengths).order_by("name")
         found = dict(locked.values_list("name", "until"))
-        taken = _free(lengths, found, now) & found.keys()
+        taken = filter_free_leases(lengths, found, now) & found.keys()
         if taken:
             until = Case(*(When(name=name, then=Value(now + lengths[name], MsField())) for name in taken))
-            Lease.objects.filter(name__in=taken).update(holder=_this_process(), until=until)
+            Lease.objects.filter(name__in=taken).update(holder=current_process_name(), until=until)
     return taken | {
-        name for name in lengths.keys() - found.keys() if take(name, length=lengths[name], now=now)
+        name for name in lengths.keys() - found.keys() if take_lease(name, length=lengths[name], now=now)
     }
 
 
-def take(name: str, *, length: timedelta, now: datetime, holder: str = "") -> bool:
+def take_lease(name: str, *, length: timedelta, now: datetime, holder: str = "") -> bool:
     """Take the lease `name` for `length` and return True; False while somebody holds it (also `holder` itself).
 
     `holder` is for people who look: this process where none is given.
     """
-    holder = holder or _this_process()
+    holder = holder or current_process_name()
     until = now + length
     over = Q(until__lte=now) | Q(until__gt=until + SKEW)
     with transaction.atomic():
@@ -69,18 +73,18 @@ def take(name: str, *, length: timedelta, now: datetime, holder: str = "") -> bo
     return True
 
 
-def renew(name: str, *, length: timedelta, now: datetime) -> bool:
+def renew_lease(name: str, *, length: timedelta, now: datetime) -> bool:
     """Have this process hold a lease that it has for `length` from now on; False where another took it meanwhile."""
     with transaction.atomic():
-        held = Lease.objects.filter(name=name, holder=_this_process())
+        held = Lease.objects.filter(name=name, holder=current_process_name())
         return bool(held.update(until=now + length))
 
 
-def give_back(name: str, *, due: datetime) -> None:
+def give_back_lease(name: str, *, due: datetime) -> None:
     """Have a lease that this process renewed end when it was due; it stays with whoever took it meanwhile."""
     with transaction.atomic():
-        Lease.objects.filter(name=name, holder=_this_process(), until__gt=due).update(until=due)
+        Lease.objects.filter(name=name, holder=current_process_name(), until__gt=due).update(until=due)
 
 
-def _this_process() -> str:
+def current_process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import transaction
 
 from coordinator.actions import audit, mcp_upstreams, notifications, push
-from coordinator.errors import Forbidden, Invalid, NotFound
+from coordinator.errors import Forbidden, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.mcp import credentials
 from coordinator.models import Blueprint, Capability, McpCredential, McpServer
@@ -36,23 +36,25 @@ GATEWAYS_OWN = frozenset(
 )
 
 
-def set_value(server_id: str, kind: str, name: str, value: str, *, by: Actor, now: datetime) -> McpCredential:
+def set_credential(
+    server_id: str, kind: str, name: str, value: str, *, by: Actor, now: datetime
+) -> McpCredential:
     """Keep a credential of a server, in the place of one of that name. `env:NAME` names a variable.
 
-    Raises NotFound, Invalid, Forbidden for an API key.
+    Raises NotFound, UnprocessableRequest, Forbidden for an API key.
     """
-    _require_person(by)
+    require_credential_editor(by)
     stored = value = value.strip()
-    _require_sound(kind, name, value)
+    validate_credential(kind, name, value)
     with transaction.atomic():
-        server = _lock(server_id)
+        server = lock_credential_server(server_id)
         if not value.startswith(credentials.FROM_ENVIRONMENT):
-            stored = credentials.sealed(server_id, kind, name, value)
+            stored = credentials.seal_credential(server_id, kind, name, value)
         rows = McpCredential.objects.filter(server_id=server_id)
         is_new = not rows.filter(kind=kind, name=name).exists()
         if is_new and rows.count() >= MOST_CREDENTIALS:
-            raise Invalid(f"A server may have at most {MOST_CREDENTIALS} credentials.")
-        with mcp_upstreams.still_accepted(server, by):
+            raise UnprocessableRequest(f"A server may have at most {MOST_CREDENTIALS} credentials.")
+        with mcp_upstreams.keep_command_accepted(server, by):
             row, _ = McpCredential.objects.update_or_create(
                 server_id=server_id,
                 kind=kind,
@@ -60,41 +62,43 @@ def set_value(server_id: str, kind: str, name: str, value: str, *, by: Actor, no
                 defaults={"value": stored, "set_by": str(by), "set_at": now},
             )
         told = stored if stored.startswith(credentials.FROM_ENVIRONMENT) else "sealed"
-        _record("MCP_CREDENTIAL_SET", f"{server_id} {kind} {name}", by, now, source=told, replaced=not is_new)
+        record_credential_event(
+            "MCP_CREDENTIAL_SET", f"{server_id} {kind} {name}", by, now, source=told, replaced=not is_new
+        )
     return row
 
 
-def remove(server_id: str, kind: str, name: str, *, by: Actor, now: datetime) -> None:
+def remove_credential(server_id: str, kind: str, name: str, *, by: Actor, now: datetime) -> None:
     """Take a credential away. Raises NotFound, Forbidden for an API key."""
-    _require_person(by)
+    require_credential_editor(by)
     with transaction.atomic():
-        with mcp_upstreams.still_accepted(_lock(server_id), by):
+        with mcp_upstreams.keep_command_accepted(lock_credential_server(server_id), by):
             rows = McpCredential.objects.filter(server_id=server_id, kind=kind, name=name)
             deleted, _ = rows.delete()
         if not deleted:
             raise NotFound(f"The server {server_id} has no {name}.")
-        _record("MCP_CREDENTIAL_REMOVED", f"{server_id} {kind} {name}", by, now)
+        record_credential_event("MCP_CREDENTIAL_REMOVED", f"{server_id} {kind} {name}", by, now)
 
 
-def _require_person(by: Actor) -> None:
+def require_credential_editor(by: Actor) -> None:
     if by.kind == "key":
         raise Forbidden("An API key cannot change credentials. A person must sign in to do it.")
 
 
-def _lock(server_id: str) -> McpServer:
+def lock_credential_server(server_id: str) -> McpServer:
     server = McpServer.objects.select_for_update().filter(pk=server_id).first()
     if server is None:
         raise NotFound(f"There is no MCP server {server_id}.")
     return server
 
 
-def _require_sound(kind: str, name: str, value: str) -> None:
+def validate_credential(kind: str, name: str, value: str) -> None:
     if kind not in CredentialKind.values:
-        raise Invalid(f"A credential must be one of: {', '.join(CredentialKind.values)}.")
+        raise UnprocessableRequest(f"A credential must be one of: {', '.join(CredentialKind.values)}.")
     if kind == CredentialKind.ENV and (
         not _VARIABLE.fullmatch(name) or name.upper().startswith(credentials.OURS)
     ):
-        raise Invalid(
+        raise UnprocessableRequest(
             f"{name!r} cannot be a variable of a server. Use letters, digits and _, and none of Signalbox's own "
             "variables."
         )
@@ -103,66 +107,73 @@ def _require_sound(kind: str, name: str, value: str) -> None:
         or name.lower() in GATEWAYS_OWN
         or name.lower().startswith(("mcp-", "x-signalbox"))
     ):
-        raise Invalid(f"{name!r} cannot be a header that Signalbox adds.")
+        raise UnprocessableRequest(f"{name!r} cannot be a header that Signalbox adds.")
     if not value or len(value) > LONGEST_VALUE:
-        raise Invalid(f"A value must have 1 to {LONGEST_VALUE} characters.")
+        raise UnprocessableRequest(f"A value must have 1 to {LONGEST_VALUE} characters.")
     if any(ord(sign) < 32 and sign != "\t" for sign in value) and kind == CredentialKind.HEADER:
-        raise Invalid("A header's value must be one line.")
+        raise UnprocessableRequest("A header's value must be one line.")
     if "\0" in value:
-        raise Invalid("A value may not contain NUL.")
+        raise UnprocessableRequest("A value may not contain NUL.")
     if value.startswith(credentials.FROM_ENVIRONMENT):
         variable = value.removeprefix(credentials.FROM_ENVIRONMENT)
-        if not _VARIABLE.fullmatch(variable) or credentials.is_ours(variable):
-            raise Invalid(
+        if not _VARIABLE.fullmatch(variable) or credentials.is_own_variable(variable):
+            raise UnprocessableRequest(
                 f"{variable!r} cannot be used. Use letters, digits and _, and none of Signalbox's own settings."
             )
 
 
-def _record(event: str, target: str, by: Actor, now: datetime, **metadata: object) -> None:
-    audit.record(event, actor=by, target=target, result="success", metadata=metadata or None, now=now)
+def record_credential_event(event: str, target: str, by: Actor, now: datetime, **metadata: object) -> None:
+    audit.record_audit_entry(
+        event, actor=by, target=target, result="success", metadata=metadata or None, now=now
+    )
 
 
-def rotate(*, by: Actor, now: datetime) -> int:
+def rotate_credential_key(*, by: Actor, now: datetime) -> int:
     """Seal every credential with a new key and forget the old ones; return how many values were sealed anew.
 
     Raises keyring.KeyringUnusable where one cannot be opened; then the old keys stay, and nothing is lost. So they do
     where it is interrupted: it can be run again.
     """
-    keyring.add_key()
+    keyring.add_keyring_key()
     count = 0
-    while resealed := _reseal():  # again for what was sealed with an old key meanwhile
+    while resealed := reseal_all_values():  # again for what was sealed with an old key meanwhile
         count += resealed
     metadata = {"count": count}
-    audit.record("CREDENTIALS_RESEALED", actor=by, target=None, result="success", metadata=metadata, now=now)
-    keyring.keep_newest()
+    audit.record_audit_entry(
+        "CREDENTIALS_RESEALED", actor=by, target=None, result="success", metadata=metadata, now=now
+    )
+    keyring.remove_older_keys()
     return count
 
 
-def _reseal() -> int:
+def reseal_all_values() -> int:
     """Seal with the newest key what is not; return how many values."""
     with transaction.atomic():
-        count = sum(_reseal_credential(row) for row in McpCredential.objects.select_for_update())
+        count = sum(reseal_credential(row) for row in McpCredential.objects.select_for_update())
         for noun, model in (("agent", Blueprint), ("capability", Capability)):
-            count += sum(_reseal_servers(row, noun) for row in _with_servers(model))
-        return count + notifications.reseal() + push.reseal()
+            count += sum(reseal_server_definitions(row, noun) for row in lock_rows_with_servers(model))
+        return count + notifications.reseal_addresses() + push.reseal_push_keys()
 
 
-def _with_servers(model: Any) -> Any:
+def lock_rows_with_servers(model: Any) -> Any:
     return model._default_manager.select_for_update().exclude(mcp_servers=None)
 
 
-def _reseal_credential(row: McpCredential) -> int:
-    if not keyring.is_sealed(row.value) or keyring.key_id_of(row.value) == keyring.newest_key():
+def reseal_credential(row: McpCredential) -> int:
+    if (
+        not keyring.is_sealed_text(row.value)
+        or keyring.sealing_key_id(row.value) == keyring.load_newest_key_id()
+    ):
         return 0
-    value = credentials.value_of(row)
+    value = credentials.read_credential_value(row)
     McpCredential.objects.filter(pk=row.pk).update(
-        value=credentials.sealed(row.server_id, row.kind, row.name, value)
+        value=credentials.seal_credential(row.server_id, row.kind, row.name, value)
     )
     return 1
 
 
-def _reseal_servers(row: Any, noun: str) -> int:
+def reseal_server_definitions(row: Any, noun: str) -> int:
     before = row.mcp_servers
-    row.mcp_servers = sealed_servers.resealed(before, f"{noun} {row.name}")
+    row.mcp_servers = sealed_servers.reseal_server_values(before, f"{noun} {row.name}")
     row.save(update_fields=["mcp_servers"])
-    return sealed_servers.different_values(before, row.mcp_servers)
+    return sealed_servers.count_different_values(before, row.mcp_servers)

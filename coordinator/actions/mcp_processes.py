@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from coordinator.models import McpProcess
-from coordinator.secrets.masking import without_secrets
+from coordinator.secrets.masking import mask_secrets
 
 LONGEST_WORDS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ProcessReport:
     """One process's standing: `caller` is "" where all callers share it, else a digest of whose it is."""
 
     server_id: str
@@ -24,7 +24,7 @@ class Report:
     failures: int
 
 
-def note(report: Report, now: datetime) -> None:
+def save_process_report(report: ProcessReport, now: datetime) -> None:
     """Write down how a process is."""
     McpProcess.objects.update_or_create(
         server_id=report.server_id,
@@ -32,7 +32,7 @@ def note(report: Report, now: datetime) -> None:
         defaults={
             "state": report.state,
             "pid": report.pid,
-            "last_words": without_secrets(report.words[-LONGEST_WORDS:]),
+            "last_words": mask_secrets(report.words[-LONGEST_WORDS:]),
             "starts": report.starts,
             "failures": report.failures,
             "since": now,
@@ -40,7 +40,7 @@ def note(report: Report, now: datetime) -> None:
     )
 
 
-def forget_all() -> None:
+def reset_process_reports() -> None:
     """Take note that a new host has begun: what its predecessor ran has ended. What failed stays told."""
     McpProcess.objects.exclude(state="failed").delete()
     McpProcess.objects.update(pid=None)

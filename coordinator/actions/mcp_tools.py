@@ -12,10 +12,16 @@ from django.db import transaction
 from coordinator.actions import audit
 from coordinator.errors import Conflict, Forbidden, NotFound
 from coordinator.identity.actors import Actor
-from coordinator.mcp.tools import MOST_TOOLS, Definition, LeftOut, ToolListing, content_of
+from coordinator.mcp.tools import (
+    MOST_TOOLS,
+    SkippedTool,
+    ToolDefinition,
+    ToolListing,
+    build_definition_content,
+)
 from coordinator.models import AuditLog, Grant, McpServer, McpTool
-from coordinator.models.fields import dump
-from coordinator.secrets.masking import without_secrets
+from coordinator.models.fields import dump_compact_json
+from coordinator.secrets.masking import mask_secrets
 
 MAX_STORED_TOOLS = 2 * MOST_TOOLS  # rows of one server: those that it lists, and those that it listed once
 MAX_STORED_BYTES = 8 * 1024 * 1024  # of one server's definitions, as JSON
@@ -32,14 +38,14 @@ class ToolChanges:
     changed: list[str]
     gone: list[str]
     back: list[str]
-    left_out: list[LeftOut] = field(default_factory=list)
+    left_out: list[SkippedTool] = field(default_factory=list)
 
     @property
-    def is_nothing(self) -> bool:
+    def has_no_changes(self) -> bool:
         return not (self.new or self.changed or self.gone or self.back)
 
 
-def store_listing(server_id: str, listing: ToolListing, *, by: Actor, now: datetime) -> ToolChanges:
+def store_tool_listing(server_id: str, listing: ToolListing, *, by: Actor, now: datetime) -> ToolChanges:
     """Store the tools that a server lists; what a complete listing lacks is marked as gone.
 
     A tool seen for the first time is accepted as it is: it gains nothing that was not granted by name or by
@@ -53,48 +59,50 @@ def store_listing(server_id: str, listing: ToolListing, *, by: Actor, now: datet
         taken = ToolChanges(new=[], changed=[], gone=[], back=[], left_out=list(listing.left_out))
         if listing.complete:
             listed = {definition.name for definition in listing.tools}
-            _mark_gone(known, listed | {tool.name for tool in listing.left_out}, taken, now)
-        room = _Room(server_id, known)
+            mark_tools_gone(known, listed | {tool.name for tool in listing.left_out}, taken, now)
+        room = ToolStorageQuota(server_id, known)
         created = []
         for place, definition in enumerate(listing.tools, 1):
             tool = known.get(definition.name)
-            if (reason := room.refusal(definition, tool)) is not None:
-                taken.left_out.append(LeftOut(place, definition.name, reason))
+            if (reason := room.reserve_or_refuse(definition, tool)) is not None:
+                taken.left_out.append(SkippedTool(place, definition.name, reason))
                 continue
-            _note(taken, definition, tool)
-            row = _with_definition(tool or _new(server_id, definition, by, now), definition, now)
+            classify_tool_change(taken, definition, tool)
+            row = update_tool_definition(
+                tool or build_new_tool(server_id, definition, by, now), definition, now
+            )
             if tool is None:
                 created.append(row)
             else:
                 row.save()
         McpTool.objects.bulk_create(created, batch_size=100)
-        _record(server_id, taken, by, now)
-        _record_left_out(server_id, taken.left_out, by, now)
+        record_tool_changes(server_id, taken, by, now)
+        record_omitted_tools(server_id, taken.left_out, by, now)
     return taken
 
 
-class _Room:
+class ToolStorageQuota:
     """How many tools and bytes may still be stored of one server. Asked for each definition in turn."""
 
     def __init__(self, server_id: str, known: dict[str, McpTool]) -> None:
         self._server_id = server_id
         self._rows = len(known)
         self._listed = sum(tool.gone_at is None for tool in known.values())
-        self._bytes = sum(map(_stored_size, known.values()))
+        self._bytes = sum(map(stored_definition_size, known.values()))
         self._forgettable: list[McpTool] | None = None
         self._known = known
 
-    def refusal(self, definition: Definition, tool: McpTool | None) -> str | None:
+    def reserve_or_refuse(self, definition: ToolDefinition, tool: McpTool | None) -> str | None:
         """Count a definition that is to be stored; return why it is not, else None."""
-        is_same = tool is not None and tool.definition_hash == definition.digest
+        is_same = tool is not None and tool.definition_hash == definition.definition_digest
         more_listed = tool is None or tool.gone_at is not None
-        more_bytes = 0 if is_same else _json_size(definition.content) * (2 if tool is None else 1)
+        more_bytes = 0 if is_same else json_byte_size(definition.content) * (2 if tool is None else 1)
         if more_listed and self._listed >= MOST_TOOLS:
             return f"{definition.name}: the server has {MOST_TOOLS} other tools."
         while (
             tool is None and self._rows >= MAX_STORED_TOOLS
         ) or self._bytes + more_bytes > MAX_STORED_BYTES:
-            if not more_bytes or not self._forget_one_gone():
+            if not more_bytes or not self.delete_oldest_gone_tool():
                 break
         if tool is None and self._rows >= MAX_STORED_TOOLS:
             return f"{definition.name}: {MAX_STORED_TOOLS} tools of the server are stored, with those that are gone."
@@ -107,7 +115,7 @@ class _Room:
         self._bytes += more_bytes
         return None
 
-    def _forget_one_gone(self) -> bool:
+    def delete_oldest_gone_tool(self) -> bool:
         """Delete the tool that has been gone for longest; False where none may be.
 
         Those stay that somebody granted by name, and those of which a change was never accepted: coming back, they
@@ -126,24 +134,24 @@ class _Room:
             return False
         tool = self._forgettable.pop()
         if self._known.get(tool.name) is not tool or tool.gone_at is None:  # it has come back meanwhile
-            return self._forget_one_gone()
+            return self.delete_oldest_gone_tool()
         self._rows -= 1
-        self._bytes -= _stored_size(tool)
+        self._bytes -= stored_definition_size(tool)
         del self._known[tool.name]
         tool.delete()
         return True
 
 
-def _stored_size(tool: McpTool) -> int:
+def stored_definition_size(tool: McpTool) -> int:
     """Return how many bytes the present and the accepted definition take."""
-    return _json_size(content_of(tool)) + _json_size(tool.accepted)
+    return json_byte_size(build_definition_content(tool)) + json_byte_size(tool.accepted)
 
 
-def _json_size(value: Any) -> int:
-    return len(dump(value))
+def json_byte_size(value: Any) -> int:
+    return len(dump_compact_json(value))
 
 
-def note_gone(
+def mark_unlisted_tools_gone(
     server_id: str, listed: Collection[str], *, listed_by: datetime, by: Actor, now: datetime
 ) -> list[str]:
     """Mark as gone what a server lists no more, `listed` being all that it lists; return the names.
@@ -156,78 +164,80 @@ def note_gone(
         lacking = McpTool.objects.select_for_update().filter(
             server_id=server_id, gone_at=None, listed_at__lte=listed_by
         )
-        _mark_gone({tool.name: tool for tool in lacking}, set(listed), taken, now)
-        _record(server_id, taken, by, now)
+        mark_tools_gone({tool.name: tool for tool in lacking}, set(listed), taken, now)
+        record_tool_changes(server_id, taken, by, now)
     return taken.gone
 
 
-def _record(server_id: str, taken: ToolChanges, by: Actor, now: datetime) -> None:
-    if taken.is_nothing:
+def record_tool_changes(server_id: str, taken: ToolChanges, by: Actor, now: datetime) -> None:
+    if taken.has_no_changes:
         return
     names = {"new": taken.new, "changed": taken.changed, "gone": taken.gone, "back": taken.back}
     metadata: dict[str, Any] = {kind: of_kind[:MAX_NAMES_IN_AUDIT] for kind, of_kind in names.items()}
     unnamed = {kind: len(of_kind) - MAX_NAMES_IN_AUDIT for kind, of_kind in names.items()}
     if any(count > 0 for count in unnamed.values()):
         metadata["unnamed"] = {kind: count for kind, count in unnamed.items() if count > 0}
-    audit.record("MCP_TOOLS_LISTED", actor=by, target=server_id, result="success", metadata=metadata, now=now)
+    audit.record_audit_entry(
+        "MCP_TOOLS_LISTED", actor=by, target=server_id, result="success", metadata=metadata, now=now
+    )
 
 
-def _record_left_out(server_id: str, left_out: Iterable[LeftOut], by: Actor, now: datetime) -> None:
+def record_omitted_tools(server_id: str, left_out: Iterable[SkippedTool], by: Actor, now: datetime) -> None:
     """Audit which tools were left out, unless that is what the log said last."""
     tools = list(left_out)
     if not tools:
         return
     named = [{"name": tool.name, "reason": tool.reason} for tool in tools[:MAX_LEFT_OUT_NAMED]]
-    metadata = without_secrets({"count": len(tools), "tools": named})
-    last = last_left_out(server_id)
+    metadata = mask_secrets({"count": len(tools), "tools": named})
+    last = find_last_omission_entry(server_id)
     if last and last.metadata == metadata and last.timestamp > now - LEFT_OUT_AGAIN_AFTER:
         return
-    audit.record(
+    audit.record_audit_entry(
         "MCP_TOOLS_LEFT_OUT", actor=by, target=server_id, result="failure", metadata=metadata, now=now
     )
 
 
-def last_left_out(server_id: str) -> AuditLog | None:
+def find_last_omission_entry(server_id: str) -> AuditLog | None:
     """Return the newest audit row that names tools left out of a server's list."""
     rows = AuditLog.objects.filter(event_type="MCP_TOOLS_LEFT_OUT", target_id=server_id)
     return rows.order_by("-pk").first()
 
 
-def _note(taken: ToolChanges, definition: Definition, tool: McpTool | None) -> None:
+def classify_tool_change(taken: ToolChanges, definition: ToolDefinition, tool: McpTool | None) -> None:
     if tool is None:
         taken.new.append(definition.name)
-    elif tool.definition_hash != definition.digest:
+    elif tool.definition_hash != definition.definition_digest:
         taken.changed.append(definition.name)
     if tool is not None and tool.gone_at is not None:
         taken.back.append(definition.name)
 
 
-def _new(server_id: str, definition: Definition, by: Actor, now: datetime) -> McpTool:
+def build_new_tool(server_id: str, definition: ToolDefinition, by: Actor, now: datetime) -> McpTool:
     return McpTool(
         server_id=server_id,
         name=definition.name,
         first_listed_at=now,
-        definition_hash=definition.digest,
-        accepted_hash=definition.digest,
+        definition_hash=definition.definition_digest,
+        accepted_hash=definition.definition_digest,
         accepted=definition.content,
         accepted_by=str(by),
         accepted_at=now,
     )
 
 
-def _with_definition(tool: McpTool, definition: Definition, now: datetime) -> McpTool:
+def update_tool_definition(tool: McpTool, definition: ToolDefinition, now: datetime) -> McpTool:
     """Return the row with what the server lists now, not yet saved."""
-    if tool.definition_hash != definition.digest:
+    if tool.definition_hash != definition.definition_digest:
         tool.changed_at = now
     content = definition.content
     tool.title, tool.description = content.get("title"), content.get("description")
     tool.input_schema, tool.output_schema = content.get("inputSchema"), content.get("outputSchema")
     tool.annotations = content.get("annotations")
-    tool.definition_hash, tool.listed_at, tool.gone_at = definition.digest, now, None
+    tool.definition_hash, tool.listed_at, tool.gone_at = definition.definition_digest, now, None
     return tool
 
 
-def _mark_gone(known: dict[str, McpTool], listed: set[str], taken: ToolChanges, now: datetime) -> None:
+def mark_tools_gone(known: dict[str, McpTool], listed: set[str], taken: ToolChanges, now: datetime) -> None:
     for name, tool in known.items():
         if name not in listed and tool.gone_at is None:
             tool.gone_at = now
@@ -235,7 +245,7 @@ def _mark_gone(known: dict[str, McpTool], listed: set[str], taken: ToolChanges, 
             taken.gone.append(name)
 
 
-def accept(
+def accept_tool_changes(
     server_id: str, names: Sequence[str], *, by: Actor, now: datetime, seen: str | None = None
 ) -> list[McpTool]:
     """Accept changed definitions as they are now; `seen` is the hash of the (single) one that was looked at.
@@ -254,16 +264,16 @@ def accept(
             )
         changed = [tool for tool in tools if tool.is_changed]
         for tool in changed:
-            _accept_one(tool, by, now)
+            accept_tool_change(tool, by, now)
     return changed
 
 
-def _accept_one(tool: McpTool, by: Actor, now: datetime) -> None:
-    before, after = tool.accepted, content_of(tool)
+def accept_tool_change(tool: McpTool, by: Actor, now: datetime) -> None:
+    before, after = tool.accepted, build_definition_content(tool)
     tool.accepted_hash, tool.accepted = tool.definition_hash, after
     tool.accepted_by, tool.accepted_at = str(by), now
     tool.save(update_fields=["accepted_hash", "accepted", "accepted_by", "accepted_at"])
-    audit.record(
+    audit.record_audit_entry(
         "MCP_TOOL_ACCEPTED",
         actor=by,
         target=f"{tool.server_id} {tool.name}",

@@ -13,20 +13,20 @@ from django.conf import settings
 from django.db import transaction
 
 from coordinator.actions import audit
-from coordinator.errors import Conflict, Forbidden, Invalid, NotFound
+from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.mcp import commands, isolation, open_database
 from coordinator.mcp.isolation import Isolation
 from coordinator.models import McpServer, McpUpstream
 from coordinator.models.gateway import Network, Sharing, Transport
-from coordinator.secrets import masked_arguments
+from coordinator.secrets import mask_command_arguments
 
 LONGEST_URL = 2_000
 SHORTEST_CALL, LONGEST_CALL = 5, 24 * 3600  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Upstream:
+class UpstreamConfig:
     """What an admin says of a server: `url` for HTTP alone; `sharing`, the network and the folders for stdio."""
 
     transport: str
@@ -40,10 +40,10 @@ class Upstream:
     writable_folders: tuple[str, ...] = ()
 
 
-def set_upstream(
-    server_id: str, wanted: Upstream, *, by: Actor, now: datetime, seen: str | None = None
+def save_upstream_config(
+    server_id: str, wanted: UpstreamConfig, *, by: Actor, now: datetime, seen: str | None = None
 ) -> McpUpstream:
-    """Say how the gateway reaches a server. Raises NotFound, Invalid, Forbidden for an API key.
+    """Say how the gateway reaches a server. Raises NotFound, UnprocessableRequest, Forbidden for an API key.
 
     A server that is started here gets no network in which the database asks for no password (Invalid).
 
@@ -52,26 +52,28 @@ def set_upstream(
     """
     if by.kind == "key":
         raise Forbidden("An API key cannot change how a server is reached. A person must sign in to do it.")
-    if _starts(wanted):
-        _require_closed_database(wanted.network)
+    if is_started_here(wanted):
+        require_closed_database(wanted.network)
     with transaction.atomic():
         server = McpServer.objects.select_for_update().filter(pk=server_id).first()
         if server is None:
             raise NotFound(f"There is no MCP server {server_id}.")
-        _require_sound(server, wanted)
+        validate_upstream(server, wanted)
         before = McpUpstream.objects.filter(pk=server_id).first()
-        told = asdict(of_row(before)) if before else None
+        told = asdict(build_upstream_config(before)) if before else None
         if before is not None and told == asdict(wanted):
             return before
         values: dict[str, Any] = {**asdict(wanted), "changed_at": now}
-        if _starts(wanted) and not (before is not None and _starts(of_row(before))):
-            is_accepted = _is_as_seen(server, seen)
+        if is_started_here(wanted) and not (
+            before is not None and is_started_here(build_upstream_config(before))
+        ):
+            is_accepted = check_seen_command(server, seen)
         else:
-            is_accepted = before is not None and commands.is_accepted(server, before)
+            is_accepted = before is not None and commands.is_command_accepted(server, before)
         row, _ = McpUpstream.objects.update_or_create(server_id=server_id, defaults=values)
-        row.accepted_command = commands.digest_of(server) if is_accepted else None
+        row.accepted_command = commands.hash_server_command(server) if is_accepted else None
         row.save(update_fields=["accepted_command"])
-        audit.record(
+        audit.record_audit_entry(
             "MCP_UPSTREAM_SET",
             actor=by,
             target=server_id,
@@ -82,16 +84,18 @@ def set_upstream(
     return row
 
 
-def set_isolation_off(server_id: str, is_off: bool, *, confirmed: str, by: Actor, now: datetime) -> None:
+def change_server_isolation(
+    server_id: str, is_off: bool, *, confirmed: str, by: Actor, now: datetime
+) -> None:
     """Have a server started without isolation, with all rights of Signalbox itself, or isolated again.
 
     `confirmed` is the server's name as the person typed it. Raises Forbidden for who is not signed in, NotFound,
-    Invalid for another name.
+    UnprocessableRequest for another name.
     """
     if by.kind != "user":
         raise Forbidden("Only a signed-in admin can switch a server's isolation off or on.")
     if is_off and confirmed != server_id:
-        raise Invalid(f"Type the server's name, {server_id}, to switch its isolation off.")
+        raise UnprocessableRequest(f"Type the server's name, {server_id}, to switch its isolation off.")
     with transaction.atomic():
         server = McpServer.objects.select_for_update().filter(pk=server_id).first()
         row = McpUpstream.objects.select_for_update().filter(pk=server_id).first()
@@ -99,13 +103,13 @@ def set_isolation_off(server_id: str, is_off: bool, *, confirmed: str, by: Actor
             raise NotFound(f"{server_id} is not started here. Switch that on first.")
         if row.is_isolation_off == is_off:
             return
-        is_accepted = commands.is_accepted(server, row)
+        is_accepted = commands.is_command_accepted(server, row)
         row.is_isolation_off, row.changed_at = is_off, now
         row.save(update_fields=["is_isolation_off", "changed_at"])
         if is_accepted:
-            row.accepted_command = commands.digest_of(server)
+            row.accepted_command = commands.hash_server_command(server)
             row.save(update_fields=["accepted_command"])
-        audit.record(
+        audit.record_audit_entry(
             "MCP_ISOLATION_OFF" if is_off else "MCP_ISOLATION_ON",
             actor=by,
             target=server_id,
@@ -115,32 +119,32 @@ def set_isolation_off(server_id: str, is_off: bool, *, confirmed: str, by: Actor
         )
 
 
-def _is_as_seen(server: McpServer, seen: str | None) -> bool:
+def check_seen_command(server: McpServer, seen: str | None) -> bool:
     """Say whether the command is accepted, as it was seen. Raises Conflict for another one."""
-    if seen is not None and seen != commands.digest_of(server):
+    if seen is not None and seen != commands.hash_server_command(server):
         raise Conflict("The command has changed since this page was loaded. Check it again.")
     return seen is not None
 
 
-def _starts(wanted: Upstream) -> bool:
+def is_started_here(wanted: UpstreamConfig) -> bool:
     return wanted.enabled and wanted.transport == Transport.STDIO
 
 
-def accept_command(server_id: str, *, seen: str, by: Actor, now: datetime) -> None:
+def accept_changed_command(server_id: str, *, seen: str, by: Actor, now: datetime) -> None:
     """Let a server's command be started that another program changed; `seen` is the digest that the page showed.
 
-    Raises NotFound, Conflict where it changed since then, Forbidden for an API key, Invalid as in `set_upstream`.
+    Raises NotFound, Conflict where it changed since then, Forbidden for an API key, UnprocessableRequest as in `save_upstream_config`.
     """
     if by.kind == "key":
         raise Forbidden("An API key cannot accept a command. A person must sign in to do it.")
     for network in McpUpstream.objects.filter(pk=server_id).values_list("network", flat=True):
-        _require_closed_database(network)
+        require_closed_database(network)
     with transaction.atomic():
         server = McpServer.objects.select_for_update().filter(pk=server_id).first()
         row = McpUpstream.objects.select_for_update().filter(pk=server_id).first()
         if server is None or row is None:
             raise NotFound(f"There is no MCP server {server_id} that is started here.")
-        digest = commands.digest_of(server)
+        digest = commands.hash_server_command(server)
         if digest != seen:
             raise Conflict("The command has changed again. Check it again.")
         if row.accepted_command == digest:
@@ -148,65 +152,65 @@ def accept_command(server_id: str, *, seen: str, by: Actor, now: datetime) -> No
         row.accepted_command, row.changed_at = digest, now
         row.save(update_fields=["accepted_command", "changed_at"])
         args = server.args if isinstance(server.args, list) else []
-        told = {"command": server.command, "args": masked_arguments(map(str, args))}
-        audit.record(
+        told = {"command": server.command, "args": mask_command_arguments(map(str, args))}
+        audit.record_audit_entry(
             "MCP_COMMAND_ACCEPTED", actor=by, target=server_id, result="success", metadata=told, now=now
         )
 
 
 @contextmanager
-def still_accepted(server: McpServer, by: Actor) -> Iterator[None]:
+def keep_command_accepted(server: McpServer, by: Actor) -> Iterator[None]:
     """Around a person's edit of a server or its variables: what was accepted stays so as they leave it.
 
     One that was not accepted before is not accepted by the way.
     """
     row = McpUpstream.objects.select_for_update().filter(pk=server.name).first()
-    counts = row is not None and by.kind == "user" and commands.is_accepted(server, row)
+    counts = row is not None and by.kind == "user" and commands.is_command_accepted(server, row)
     yield
     if row is not None and counts:
         server.refresh_from_db()
-        digest = commands.digest_of(server)
+        digest = commands.hash_server_command(server)
         if digest != row.accepted_command:
             McpUpstream.objects.filter(pk=row.pk).update(accepted_command=digest)
 
 
-def of_row(row: McpUpstream) -> Upstream:
+def build_upstream_config(row: McpUpstream) -> UpstreamConfig:
     """Return what a row says."""
-    wanted = isolation.of_upstream(row)
-    return Upstream(
+    wanted = isolation.build_isolation(row)
+    return UpstreamConfig(
         row.transport, row.url, row.sharing, row.private_network, row.call_seconds, row.enabled,
         wanted.network, wanted.folders, wanted.writable_folders,
     )  # fmt: skip
 
 
-def _require_sound(server: McpServer, wanted: Upstream) -> None:
+def validate_upstream(server: McpServer, wanted: UpstreamConfig) -> None:
     if wanted.transport not in Transport.values or wanted.sharing not in Sharing.values:
-        raise Invalid(
+        raise UnprocessableRequest(
             "Choose whether the server is reached by HTTP or started here, with one process for all callers or one "
             "for each."
         )
     if not SHORTEST_CALL <= wanted.call_seconds <= LONGEST_CALL:
-        raise Invalid(f"A call may take {SHORTEST_CALL} to {LONGEST_CALL} seconds.")
+        raise UnprocessableRequest(f"A call may take {SHORTEST_CALL} to {LONGEST_CALL} seconds.")
     if wanted.transport == Transport.HTTP:
-        _require_address(wanted.url or "")
+        validate_upstream_url(wanted.url or "")
     elif wanted.enabled and server.command not in settings.DISCOVERY_COMMANDS:
-        raise Invalid(
+        raise UnprocessableRequest(
             f"{server.command} may not be started here. Allowed: {', '.join(settings.DISCOVERY_COMMANDS) or 'nothing'} "
             "(SIGNALBOX_DISCOVERY_COMMANDS)."
         )
-    isolation.require_sound(Isolation(wanted.network, wanted.folders, wanted.writable_folders))
+    isolation.require_valid_isolation(Isolation(wanted.network, wanted.folders, wanted.writable_folders))
 
 
-def _require_closed_database(network: str) -> None:
-    """Raise Invalid where a server with this network could change what Signalbox itself keeps."""
-    if (address := open_database.open_address(network)) is not None:
-        raise Invalid(
+def require_closed_database(network: str) -> None:
+    """Raise UnprocessableRequest where a server with this network could change what Signalbox itself keeps."""
+    if (address := open_database.find_open_database_address(network)) is not None:
+        raise UnprocessableRequest(
             f"PostgreSQL asks for no password at {address}, which this server would reach: it could decide and approve "
             f"by itself. {open_database.REMEDY}"
         )
 
 
-def _require_address(url: str) -> None:
+def validate_upstream_url(url: str) -> None:
     try:
         parts = urlsplit(url)
         sound = parts.scheme in {"http", "https"} and bool(parts.hostname) and not parts.username
@@ -214,6 +218,6 @@ def _require_address(url: str) -> None:
     except ValueError:
         sound = False
     if not sound or len(url) > LONGEST_URL or any(not "!" <= sign <= "~" for sign in url):
-        raise Invalid(
+        raise UnprocessableRequest(
             "The address must be http(s)://host/path, without a password. Enter passwords under Credentials."
         )

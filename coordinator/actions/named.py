@@ -15,7 +15,7 @@ from coordinator.errors import BadRequest, Conflict, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.models import Blueprint, Capability
 from coordinator.runs import sealed_servers
-from coordinator.secrets import masked_servers
+from coordinator.secrets import mask_server_secrets
 
 MAX_NAME = 60
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]*", re.ASCII)
@@ -37,66 +37,74 @@ class NamedRows(Generic[Row]):
     event: str
     removable: tuple[str, ...]
 
-    def find(self, name: str) -> Row:
+    def find_named_row(self, name: str) -> Row:
         """Return the row of that name. Raises NotFound."""
         row = self.model._default_manager.filter(pk=name).first()
         if row is None:
             raise NotFound(f"{self.noun} not found: {name}")
         return row
 
-    def locked(self, name: str) -> Row:
+    def lock_named_row(self, name: str) -> Row:
         """Return the row of that name, locked until the transaction ends. Raises NotFound."""
-        self.find(name)
+        self.find_named_row(name)
         return self.model._default_manager.select_for_update().get(pk=name)
 
-    def create(self, name: str, fields: Mapping[str, Any], *, by: Actor, now: datetime) -> Row:
+    def create_named_row(self, name: str, fields: Mapping[str, Any], *, by: Actor, now: datetime) -> Row:
         """Add a row. Raises BadRequest for a bad name, Invalid for a masked value, Conflict for one that exists."""
-        self._check_name(name)
-        given = self._stored(_given(fields), name)
+        self.validate_row_name(name)
+        given = self.seal_row_fields(drop_none_fields(fields), name)
         values = {key: value for key, value in given.items() if value or key not in self.removable}
         try:
             with transaction.atomic():
                 row = self.model._default_manager.create(name=name, created_at=now, modified_at=now, **values)
-                audit.record(f"{self.event}_CREATED", actor=by, target=name, result="success", now=now)
+                audit.record_audit_entry(
+                    f"{self.event}_CREATED", actor=by, target=name, result="success", now=now
+                )
         except IntegrityError:
             raise Conflict(f"{self.noun} already exists: {name}") from None
         return row
 
-    def edit(self, name: str, fields: Mapping[str, Any], *, by: Actor, now: datetime) -> Row:
+    def edit_named_row(self, name: str, fields: Mapping[str, Any], *, by: Actor, now: datetime) -> Row:
         """Change the given fields: None leaves one as it is, an empty value takes it away.
 
         Raises NotFound, Invalid for a masked value that is not stored here.
         """
-        given = _given(fields)
+        given = drop_none_fields(fields)
         with transaction.atomic():
-            row = self.locked(name)
+            row = self.lock_named_row(name)
             changes: dict[str, Any] = {
                 key: (value or None) if key in self.removable else value
-                for key, value in self._stored(given, name, row.mcp_servers).items()
+                for key, value in self.seal_row_fields(given, name, row.mcp_servers).items()
             }
             before = {key: getattr(row, key) for key in changes}
             for key, value in changes.items():
                 setattr(row, key, value)
             row.modified_at = now
             row.save(update_fields=[*changes, "modified_at"])
-            audit.record(
+            audit.record_audit_entry(
                 f"{self.event}_EDITED",
                 actor=by,
                 target=name,
                 result="success",
-                metadata={"before": _told(before), "after": _told(changes)},
+                metadata={
+                    "before": describe_audited_fields(before),
+                    "after": describe_audited_fields(changes),
+                },
                 now=now,
             )
         return row
 
-    def _stored(self, given: dict[str, Any], name: str, stored: Any = None) -> dict[str, Any]:
+    def seal_row_fields(self, given: dict[str, Any], name: str, stored: Any = None) -> dict[str, Any]:
         """Return fields as they are stored."""
         if "mcp_servers" not in given:
             return given
         owner = f"{self.noun.lower()} {name}"
-        return {**given, "mcp_servers": sealed_servers.sealed(given["mcp_servers"], owner, stored)}
+        return {
+            **given,
+            "mcp_servers": sealed_servers.seal_server_values(given["mcp_servers"], owner, stored),
+        }
 
-    def _check_name(self, name: str) -> None:
+    def validate_row_name(self, name: str) -> None:
         """Raise BadRequest for a name that could not stand in a path or a file name."""
         if len(name) > MAX_NAME:
             raise BadRequest(f"{self.noun} name must be {MAX_NAME} characters or less")
@@ -107,10 +115,12 @@ class NamedRows(Generic[Row]):
             )
 
 
-def _told(fields: Mapping[str, Any]) -> dict[str, Any]:
+def describe_audited_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields as the audit log may hold them."""
-    return {name: masked_servers(value) if name == "mcp_servers" else value for name, value in fields.items()}
+    return {
+        name: mask_server_secrets(value) if name == "mcp_servers" else value for name, value in fields.items()
+    }
 
 
-def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+def drop_none_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}

@@ -36,55 +36,61 @@ def claim_origins(events: Sequence[HasOrigin], now: datetime) -> set[int]:
     """
     if not events:
         return set()
-    at = instants.to_us(now) // 1000
+    at = instants.to_microseconds(now) // 1000
     wanted: dict[str, list[object]] = {}
     firsts: dict[str, HasOrigin] = {}
-    taken = _taken(events, now)
+    taken = find_excluding_origins(events, now)
     for event in events:
-        if _is_left_out(event, taken) or not wanted.keys().isdisjoint(_keys(event, event.unless)):
+        if is_event_excluded(event, taken) or not wanted.keys().isdisjoint(
+            build_origin_keys(event, event.unless)
+        ):
             continue
         until = None if event.origin_for is None else at + event.origin_for
-        key = event.origin if event.everywhere else _within(event.session_id, event.origin)
+        key = event.origin if event.everywhere else scope_origin_key(event.session_id, event.origin)
         if key not in wanted:
             wanted[key] = [key, event.session_id, until]
             firsts[key] = event
-        for claimed in _keys(event, event.claims):
+        for claimed in build_origin_keys(event, event.claims):
             wanted.setdefault(claimed, [claimed, event.session_id, None])
-    won = _claim([wanted[key] for key in sorted(wanted)], at)
+    won = insert_origin_claims([wanted[key] for key in sorted(wanted)], at)
     new = [event for key, event in firsts.items() if key in won]
     # Whoever took its claims meanwhile, in another transaction, may leave it out.
-    beaten = [one for one in new if one.unless and not won.issuperset(_keys(one, one.claims))]
-    taken = _taken(beaten, now)
-    left_out = {id(event) for event in beaten if _is_left_out(event, taken)}
+    beaten = [one for one in new if one.unless and not won.issuperset(build_origin_keys(one, one.claims))]
+    taken = find_excluding_origins(beaten, now)
+    left_out = {id(event) for event in beaten if is_event_excluded(event, taken)}
     return ({id(event) for event in events} - {id(event) for event in new}) | left_out
 
 
-def _taken(events: Sequence[HasOrigin], now: datetime) -> set[str]:
+def find_excluding_origins(events: Sequence[HasOrigin], now: datetime) -> set[str]:
     unless = {(event.session_id, key) for event in events for key in event.unless}
-    return known(unless, now) if unless else set()
+    return find_claimed_origins(unless, now) if unless else set()
 
 
-def _is_left_out(event: HasOrigin, taken: set[str]) -> bool:
+def is_event_excluded(event: HasOrigin, taken: set[str]) -> bool:
     return not taken.isdisjoint(event.unless)
 
 
-def _keys(event: HasOrigin, origins: Collection[str]) -> list[str]:
-    return [_within(event.session_id, one) for one in origins]
+def build_origin_keys(event: HasOrigin, origins: Collection[str]) -> list[str]:
+    return [scope_origin_key(event.session_id, one) for one in origins]
 
 
-def claim(session_id: str, origin: str, now: datetime) -> bool:
+def claim_session_origin(session_id: str, origin: str, now: datetime) -> bool:
     """Claim an origin within a session, for good; False where it is taken. The session must exist."""
-    return bool(_claim([[_within(session_id, origin), session_id, None]], instants.to_us(now) // 1000))
+    return bool(
+        insert_origin_claims(
+            [[scope_origin_key(session_id, origin), session_id, None]], instants.to_microseconds(now) // 1000
+        )
+    )
 
 
-def _within(session_id: str, origin: str) -> str:
+def scope_origin_key(session_id: str, origin: str) -> str:
     """Return an origin within its session: nobody can claim what is said in a session that is not theirs."""
     return origin if origin.startswith(ANYWHERE) else f"{session_id}:{origin}"
 
 
-def _claim(rows: Sequence[Sequence[object]], at: int) -> set[str]:
+def insert_origin_claims(rows: Sequence[Sequence[object]], at: int) -> set[str]:
     """Insert the rows, or take over those whose time is up; return the keys that are ours now."""
-    given, parameters = bulk.given(rows, "text", "text", "bigint")
+    given, parameters = bulk.rows_select_sql(rows, "text", "text", "bigint")
     with round_trips.planning_cursor() as cursor:
         cursor.execute(
             f"INSERT INTO event_origins (key, session_id, until) {given}"
@@ -95,19 +101,19 @@ def _claim(rows: Sequence[Sequence[object]], at: int) -> set[str]:
         return {row[0] for row in cursor.fetchall()}
 
 
-def known(wanted: Collection[tuple[str | None, str]], now: datetime) -> set[str]:
+def find_claimed_origins(wanted: Collection[tuple[str | None, str]], now: datetime) -> set[str]:
     """Return those origins that are taken, in the session that stands before each or everywhere. Only reads."""
-    origin_of = {key: key for _, key in wanted} | {_within(at, key): key for at, key in wanted if at}
-    given, parameters = bulk.given([[key] for key in origin_of], "text")
+    origin_of = {key: key for _, key in wanted} | {scope_origin_key(at, key): key for at, key in wanted if at}
+    given, parameters = bulk.rows_select_sql([[key] for key in origin_of], "text")
     with round_trips.planning_cursor() as cursor:
         cursor.execute(
             f"SELECT key FROM event_origins WHERE key IN ({given})"  # noqa: S608 # constants
             " AND (until IS NULL OR until > %s)",
-            [*parameters, instants.to_us(now) // 1000],
+            [*parameters, instants.to_microseconds(now) // 1000],
         )
         return {origin_of[row[0]] for row in cursor.fetchall()}
 
 
-def forget_free(now: datetime) -> None:
+def delete_expired_claims(now: datetime) -> None:
     """Drop the claims whose time is up."""
     EventOrigin.objects.filter(until__lte=now).delete()

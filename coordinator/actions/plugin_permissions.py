@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from coordinator.actions import audit, plugins
-from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.lib import versions
 from coordinator.models import PluginSetting
@@ -18,20 +18,20 @@ from coordinator.models.plugins import PluginPermission
 KNOWN = tuple(PluginPermission.values)
 
 
-def held(plugin_id: str) -> list[str]:
+def load_plugin_permissions(plugin_id: str) -> list[str]:
     """Return the permissions the plugin holds. Raises NotFound, or Conflict where the column is no list."""
-    return _held(_plugin(plugin_id))
+    return read_plugin_permissions(lock_plugin_row(plugin_id))
 
 
-def has(plugin_id: str, permission: str) -> bool:
+def has_plugin_permission(plugin_id: str, permission: str) -> bool:
     """Say whether the plugin holds `permission`; an unknown plugin or an unreadable column holds nothing."""
     row = PluginSetting.objects.filter(pk=plugin_id).first()
     stored = row.allowed_permissions if row else None
     return isinstance(stored, list) and permission in stored
 
 
-def grantable(wanted: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return those pairs of plugin and permission that `grant` would add, with one query for all."""
+def find_grantable_permissions(wanted: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return those pairs of plugin and permission that `add_plugin_permission` would add, with one query for all."""
     pairs = {pair for pair in wanted if pair[1] in KNOWN}
     rows = PluginSetting.objects.filter(pk__in={plugin_id for plugin_id, _ in pairs})
     lists = {row.pk: [] if row.allowed_permissions is None else row.allowed_permissions for row in rows}
@@ -42,7 +42,7 @@ def grantable(wanted: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     }
 
 
-def grant(
+def add_plugin_permission(
     plugin_id: str,
     permission: str,
     *,
@@ -53,18 +53,18 @@ def grant(
 ) -> list[str]:
     """Give the plugin a permission; one it holds already is left alone. Returns what it holds now.
 
-    Raises Invalid for a permission that does not exist, NotFound, and Conflict where the column is no list:
+    Raises UnprocessableRequest for a permission that does not exist, NotFound, and Conflict where the column is no list:
     what cannot be read must be mended by a person, not overwritten; Conflict too where the plugin is not as its
     editor has `seen` it.
     """
     if permission not in KNOWN:
-        raise Invalid(f"{permission!r} is not a permission. Choose from: {', '.join(KNOWN)}.")
+        raise UnprocessableRequest(f"{permission!r} is not a permission. Choose from: {', '.join(KNOWN)}.")
     with transaction.atomic():
-        row = _plugin(plugin_id, seen)
-        before = _held(row)
+        row = lock_plugin_row(plugin_id, seen)
+        before = read_plugin_permissions(row)
         if permission in before:
             return before
-        return _write(
+        return save_plugin_permissions(
             row,
             [*before, permission],
             event="PERMISSION_GRANTED",
@@ -75,7 +75,7 @@ def grant(
         )
 
 
-def revoke(
+def remove_plugin_permission(
     plugin_id: str,
     permission: str,
     *,
@@ -86,12 +86,12 @@ def revoke(
 ) -> list[str]:
     """Take a permission from the plugin and return what is left. Raises NotFound also where it held none."""
     with transaction.atomic():
-        row = _plugin(plugin_id, seen)
-        before = _held(row)
+        row = lock_plugin_row(plugin_id, seen)
+        before = read_plugin_permissions(row)
         if permission not in before:
             raise NotFound(f"{plugin_id} does not have {permission}, so there is nothing to revoke.")
         left = [name for name in before if name != permission]
-        return _write(
+        return save_plugin_permissions(
             row,
             left,
             event="PERMISSION_REVOKED",
@@ -102,15 +102,15 @@ def revoke(
         )
 
 
-def _plugin(plugin_id: str, seen: str | None = None) -> PluginSetting:
+def lock_plugin_row(plugin_id: str, seen: str | None = None) -> PluginSetting:
     row = PluginSetting.objects.select_for_update().filter(pk=plugin_id).first()
     if row is None:
         raise NotFound(f"There is no plugin {plugin_id!r}. Add it first.")
-    versions.require_unchanged(plugins.version_of(row), seen, f"The plugin {plugin_id}")
+    versions.require_current_version(plugins.compute_plugin_version(row), seen, f"The plugin {plugin_id}")
     return row
 
 
-def _held(row: PluginSetting) -> list[str]:
+def read_plugin_permissions(row: PluginSetting) -> list[str]:
     stored = row.allowed_permissions
     if stored is None:
         return []
@@ -119,7 +119,7 @@ def _held(row: PluginSetting) -> list[str]:
     return [str(name) for name in stored]
 
 
-def _write(
+def save_plugin_permissions(
     row: PluginSetting,
     after: list[str],
     *,
@@ -129,10 +129,10 @@ def _write(
     now: datetime,
     reason: str | None,
 ) -> list[str]:
-    changes = {"before": _held(row), "after": after}
+    changes = {"before": read_plugin_permissions(row), "after": after}
     row.allowed_permissions = after
     row.save(update_fields=["allowed_permissions"])
-    audit.record(
+    audit.record_audit_entry(
         event,
         actor=by,
         target=row.plugin_id,

@@ -11,7 +11,7 @@ from datetime import datetime
 from django.db import IntegrityError, transaction
 
 from coordinator.actions import audit, changed_columns
-from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.lib import versions
 from coordinator.models import AgentPlugin, PluginConfig, PluginData, PluginSetting
@@ -20,12 +20,12 @@ from coordinator.models.plugins import PluginPermission
 VERSIONED = ("plugin_id", "is_active", "allowed_permissions")
 
 
-def version_of(row: PluginSetting) -> str:
+def compute_plugin_version(row: PluginSetting) -> str:
     """Return the version that an editor of this plugin has seen."""
-    return versions.of_row(row, VERSIONED)
+    return versions.row_version(row, VERSIONED)
 
 
-def register(
+def create_plugin(
     plugin_id: str,
     *,
     by: Actor,
@@ -33,19 +33,19 @@ def register(
     permissions: Iterable[str] = (),
     now: datetime | None = None,
 ) -> PluginSetting:
-    """Make a plugin known. Raises Invalid for an empty id or an unknown permission, Conflict for a known id."""
-    changed_columns.require_id(plugin_id, "A plugin")
-    wanted = known_permissions(permissions)
+    """Make a plugin known. Raises UnprocessableRequest for an empty id or an unknown permission, Conflict for a known id."""
+    changed_columns.require_valid_id(plugin_id, "A plugin")
+    wanted = validate_permission_names(permissions)
     try:
         with transaction.atomic():
             row = PluginSetting(plugin_id=plugin_id, is_active=is_active, allowed_permissions=wanted)
             row.save(force_insert=True)
-            audit.record(
+            audit.record_audit_entry(
                 "PLUGIN_REGISTERED",
                 actor=by,
                 target=plugin_id,
                 result="success",
-                metadata={"after": changed_columns.values_of(row, VERSIONED)},
+                metadata={"after": changed_columns.read_column_values(row, VERSIONED)},
                 now=now,
             )
     except IntegrityError:
@@ -53,24 +53,24 @@ def register(
     return row
 
 
-def known_permissions(names: Iterable[str]) -> list[str]:
-    """Return the names in the known order, each once. Raises Invalid for one that does not exist."""
+def validate_permission_names(names: Iterable[str]) -> list[str]:
+    """Return the names in the known order, each once. Raises UnprocessableRequest for one that does not exist."""
     wanted = set(names)
     if unknown := wanted - set(PluginPermission.values):
-        raise Invalid(f"No such permission: {', '.join(sorted(unknown))}.")
+        raise UnprocessableRequest(f"No such permission: {', '.join(sorted(unknown))}.")
     return [name for name in PluginPermission.values if name in wanted]
 
 
-def locked(plugin_id: str, seen: str | None = None) -> PluginSetting:
+def lock_plugin(plugin_id: str, seen: str | None = None) -> PluginSetting:
     """Return the plugin, locked. Raises NotFound, or Conflict where it is not as the editor has `seen` it."""
     row = PluginSetting.objects.select_for_update().filter(pk=plugin_id).first()
     if row is None:
         raise NotFound(f"There is no plugin {plugin_id!r}.")
-    versions.require_unchanged(version_of(row), seen, f"The plugin {plugin_id}")
+    versions.require_current_version(compute_plugin_version(row), seen, f"The plugin {plugin_id}")
     return row
 
 
-def set_active(
+def enable_or_disable_plugin(
     plugin_id: str,
     active: bool,
     *,
@@ -81,13 +81,13 @@ def set_active(
 ) -> PluginSetting:
     """Switch a plugin on or off; one that is so already is left alone."""
     with transaction.atomic():
-        row = locked(plugin_id, seen)
+        row = lock_plugin(plugin_id, seen)
         before = row.is_active
         if bool(before) == active:
             return row
         row.is_active = active
         row.save(update_fields=["is_active"])
-        audit.record(
+        audit.record_audit_entry(
             "PLUGIN_ENABLED" if active else "PLUGIN_DISABLED",
             actor=by,
             target=plugin_id,
@@ -99,7 +99,7 @@ def set_active(
     return row
 
 
-def mend_permissions(
+def replace_broken_permissions(
     plugin_id: str,
     permissions: Iterable[str],
     *,
@@ -112,17 +112,17 @@ def mend_permissions(
 
     Raises Conflict where the column can be read: what is readable is granted and revoked one by one.
     """
-    wanted = known_permissions(permissions)
+    wanted = validate_permission_names(permissions)
     with transaction.atomic():
-        row = locked(plugin_id, seen)
+        row = lock_plugin(plugin_id, seen)
         if row.allowed_permissions is None or isinstance(row.allowed_permissions, list):
             raise Conflict(
                 f"The permissions of {plugin_id} can now be read. Reload the page and change them there."
             )
-        before = changed_columns.values_of(row, ["allowed_permissions"])
+        before = changed_columns.read_column_values(row, ["allowed_permissions"])
         row.allowed_permissions = wanted
         row.save(update_fields=["allowed_permissions"])
-        audit.record(
+        audit.record_audit_entry(
             "PERMISSIONS_REPLACED",
             actor=by,
             target=plugin_id,
@@ -134,7 +134,7 @@ def mend_permissions(
     return row
 
 
-def consequences(plugin_ids: Iterable[str]) -> dict[str, int]:
+def count_plugin_dependents(plugin_ids: Iterable[str]) -> dict[str, int]:
     """Return how many rows of what go with these plugins."""
     ids = list(plugin_ids)
     return {
@@ -144,16 +144,18 @@ def consequences(plugin_ids: Iterable[str]) -> dict[str, int]:
     }
 
 
-def delete(plugin_id: str, *, by: Actor, reason: str | None = None, now: datetime | None = None) -> None:
+def delete_plugin(
+    plugin_id: str, *, by: Actor, reason: str | None = None, now: datetime | None = None
+) -> None:
     """Forget a plugin: its permissions, configuration, stored values and assignments. Raises NotFound."""
     with transaction.atomic():
-        row = locked(plugin_id)
-        taken = consequences([plugin_id])
+        row = lock_plugin(plugin_id)
+        taken = count_plugin_dependents([plugin_id])
         for model in (PluginConfig, PluginData, AgentPlugin):
             model._default_manager.filter(plugin_id=plugin_id).delete()
-        before = changed_columns.values_of(row, VERSIONED)
+        before = changed_columns.read_column_values(row, VERSIONED)
         row.delete()
-        audit.record(
+        audit.record_audit_entry(
             "PLUGIN_DELETED",
             actor=by,
             target=plugin_id,

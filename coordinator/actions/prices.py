@@ -9,17 +9,17 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions import audit
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import ModelPrice
 from coordinator.sessions.prices import KINDS
 
 
-def save(wanted: Mapping[str, Mapping[str, float]], *, by: Actor, now: datetime) -> None:
-    """Put these prices (by model, each with every kind of token) in place of all others. Raises Invalid."""
+def replace_model_prices(wanted: Mapping[str, Mapping[str, float]], *, by: Actor, now: datetime) -> None:
+    """Put these prices (by model, each with every kind of token) in place of all others. Raises UnprocessableRequest."""
     for model, price in wanted.items():
         if not model.strip() or any(not 0 <= price[kind] < math.inf for kind in KINDS):
-            raise Invalid(f"The price of {model or 'a model without a name'} cannot be read.")
+            raise UnprocessableRequest(f"The price of {model or 'a model without a name'} cannot be read.")
     with transaction.atomic():
         before = {
             price.model: {kind: getattr(price, kind) for kind in KINDS} for price in ModelPrice.objects.all()
@@ -32,7 +32,7 @@ def save(wanted: Mapping[str, Mapping[str, float]], *, by: Actor, now: datetime)
             if before.get(model) != price:
                 values = {**price, "changed_at": now, "changed_by": str(by)}
                 ModelPrice.objects.update_or_create(model=model, defaults=values)
-        audit.record(
+        audit.record_audit_entry(
             "MODEL_PRICES_SAVED",
             actor=by,
             target="model_prices",

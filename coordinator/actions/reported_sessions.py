@@ -13,16 +13,16 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Exists, Max, OuterRef
 
 from coordinator.actions import events, silence, writers
-from coordinator.actions.sessions import ended_by_telemetry, note_lifecycle_event
+from coordinator.actions.sessions import find_telemetry_end, update_session_by_event
 from coordinator.engine import round_trips
-from coordinator.engine.values import text_of
+from coordinator.engine.values import cast_to_text_sql
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
 from coordinator.models import EventContext, EventOrigin, MessagePart, Run, Session
 from coordinator.models.sessions import SessionStatus
-from coordinator.runs.statuses import ACTIVE, in_sql
-from coordinator.secrets.masking import without_secrets
+from coordinator.runs.statuses import ACTIVE, run_statuses_sql
+from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.events import DedupedEvent, NewEvent
 from coordinator.sessions.reports import MODEL_REQUEST, KnownSession, MessagePiece, SessionLocation
@@ -34,7 +34,7 @@ UNFINISHED = "Its end was never reported."
 LONGEST_BEFORE = timedelta(days=1)
 
 
-def session_for(
+def find_or_create_session(
     executor_id: str, where: SessionLocation, now: datetime, status: SessionStatus = SessionStatus.RUNNING
 ) -> KnownSession:
     """Return the session with this executor's id that the key may write into; made, with `status`, if there is none.
@@ -42,15 +42,15 @@ def session_for(
     Where the id is that of another agent's session, the caller gets one of its own and learns nothing of the
     other. Safe in many processes at once.
     """
-    driven = _driven(executor_id, where)
+    driven = find_driven_session_id(executor_id, where)
     if driven is not None:
         return KnownSession(driven, complete=True, driven=True)
-    session, is_new = _find(executor_id, where.by), False
-    if session is None or _missing(session, where):  # else reading was enough, and takes no lock
+    session, is_new = find_writable_session(executor_id, where.by), False
+    if session is None or find_missing_columns(session, where):  # else reading was enough, and takes no lock
         with transaction.atomic():
             if session is None:
-                session, is_new = _make(executor_id, where, now, status)
-            _fill_in(session, where)
+                session, is_new = create_reported_session(executor_id, where, now, status)
+            fill_missing_columns(session, where)
     return KnownSession(session.session_id, bool(session.hostname and session.project_dir), is_new=is_new)
 
 
@@ -58,14 +58,14 @@ def session_for(
 DRIVEN = (
     "SELECT d.session_id FROM driven_sessions d WHERE (d.agent_session_id = %s AND ("  # noqa: S608 - our statuses
     "EXISTS (SELECT 1 FROM runs r WHERE r.session_id = d.session_id"
-    f" AND r.status IN ({in_sql(ACTIVE)}))"
+    f" AND r.status IN ({run_statuses_sql(ACTIVE)}))"
     " OR EXISTS (SELECT 1 FROM living_executors l WHERE l.session_id = d.session_id)))"
     " OR (d.session_id = %s AND (d.agent_session_id IS NULL OR d.agent_session_id = %s))"
     " ORDER BY d.session_id LIMIT 10"
 )
 
 
-def _driven(executor_id: str, where: SessionLocation) -> str | None:
+def find_driven_session_id(executor_id: str, where: SessionLocation) -> str | None:
     """Return the session in which a runner drives this very agent now, if its hooks' key may write into it; else None.
 
     The agent's own id says which, or before it is told, what the runner gave its agent to pass on. Once no run of it
@@ -74,47 +74,47 @@ def _driven(executor_id: str, where: SessionLocation) -> str | None:
     with connection.cursor() as cursor:
         cursor.execute(DRIVEN, [executor_id, where.driven, executor_id])
         ids = [session_id for (session_id,) in cursor.fetchall()]
-    closed = ownership.refusals(where.by, ids) if ids and where.by is not None else {}
+    closed = ownership.find_session_write_refusals(where.by, ids) if ids and where.by is not None else {}
     return next((session_id for session_id in ids if session_id not in closed), None)
 
 
-def active_session_for(executor_id: str, where: SessionLocation, now: datetime) -> KnownSession:
-    """Return the session of somebody who speaks just now, as `session_for`; one that silence had ended runs again."""
-    known = session_for(executor_id, where, now)
+def reopen_or_create_session(executor_id: str, where: SessionLocation, now: datetime) -> KnownSession:
+    """Return the session of somebody who speaks just now, as `find_or_create_session`; one that silence had ended runs again."""
+    known = find_or_create_session(executor_id, where, now)
     if not known.driven and not known.is_new:
-        silence.reopen(known.session_id, now)
+        silence.reopen_silent_session(known.session_id, now)
     return known
 
 
-def observed_session_for(
+def resolve_observed_session(
     executor_id: str, where: SessionLocation, first: datetime, last: datetime, now: datetime
 ) -> KnownSession:
-    """Return the session of which telemetry tells what happened from `first` to `last`, as `session_for`.
+    """Return the session of which telemetry tells what happened from `first` to `last`, as `find_or_create_session`.
 
     One that is made began with the first; one that its telemetry had ended (`session_stop`) runs again where something
     happened after that. What is told late of the time before does not make it run.
     """
     began = min(first, now) if first > now - LONGEST_BEFORE else now
-    known = session_for(executor_id, where, began)
+    known = find_or_create_session(executor_id, where, began)
     if known.driven:
         return known
-    silence.reopen(known.session_id, now)
-    if is_over(known.session_id) and _ended_by_telemetry(known.session_id, before=last):
-        take_up(known.session_id, now)
+    silence.reopen_silent_session(known.session_id, now)
+    if is_session_over(known.session_id) and is_ended_by_telemetry(known.session_id, before=last):
+        reopen_ended_session(known.session_id, now)
     return known
 
 
-def _ended_by_telemetry(session_id: str, *, before: datetime) -> bool:
-    ended = ended_by_telemetry(session_id)
-    return ended is not None and ended < instants.to_us(before)
+def is_ended_by_telemetry(session_id: str, *, before: datetime) -> bool:
+    ended = find_telemetry_end(session_id)
+    return ended is not None and ended < instants.to_microseconds(before)
 
 
-def is_over(session_id: str) -> bool:
+def is_session_over(session_id: str) -> bool:
     """Say whether the session has ended."""
     return Session.objects.filter(pk=session_id, status=Session.Status.FINISHED).exists()
 
 
-def goes_on(session_id: str, at_us: int) -> bool:
+def has_later_activity(session_id: str, at_us: int) -> bool:
     """Say whether a session that ends with its telemetry at `at_us` goes on all the same.
 
     Something happened in it later, or a run of it is at work: then its runner tells of its end.
@@ -124,35 +124,35 @@ def goes_on(session_id: str, at_us: int) -> bool:
     return EventContext.objects.filter(session_id=session_id, instant_us__gt=at_us).exists()
 
 
-def session_id_of(executor_id: str, by: KeyIdentity | None = None) -> str | None:
+def find_session_id(executor_id: str, by: KeyIdentity | None = None) -> str | None:
     """Return the id of the session with this executor's id that `by` (None: anybody) may write into, if any."""
-    session = _find(executor_id, by)
+    session = find_writable_session(executor_id, by)
     return session.session_id if session else None
 
 
-def subagent_of(thread: str, origin: str, by: KeyIdentity | None) -> tuple[str, str] | None:
+def find_subagent_session(thread: str, origin: str, by: KeyIdentity | None) -> tuple[str, str] | None:
     """Return the session whose sub-agent's thread this is, if `by` may write into it, and the sub-agent's name.
 
     `origin` is what that session has claimed for the thread. A thread that has a session of its own is nobody's.
     """
     session_id = EventOrigin.objects.filter(key=origin).values_list("session_id", flat=True).first()
-    if session_id is None or (by is not None and ownership.refusals(by, [session_id])):
+    if session_id is None or (by is not None and ownership.find_session_write_refusals(by, [session_id])):
         return None
-    if session_id_of(thread, by) is not None:
+    if find_session_id(thread, by) is not None:
         return None
     named = EventContext.objects.filter(session_id=session_id, subagent__endswith=thread)
     return session_id, named.values_list("subagent", flat=True).first() or thread
 
 
-def _find(executor_id: str, by: KeyIdentity | None = None) -> Session | None:
+def find_writable_session(executor_id: str, by: KeyIdentity | None = None) -> Session | None:
     """Return the session that `by` may write into; first one that was made for the id, then any that was given it."""
-    made = set(_ids(executor_id))
+    made = set(derive_session_ids(executor_id))
     namesakes = list(Session.objects.filter(executor_session_id=executor_id).order_by("created_at"))
     namesakes.sort(key=lambda session: session.pk not in made)
-    return next((session for session in namesakes if _is_open(session, by)), None)
+    return next((session for session in namesakes if is_session_writable(session, by)), None)
 
 
-def _ids(executor_id: str) -> Iterator[str]:
+def derive_session_ids(executor_id: str) -> Iterator[str]:
     """Yield the ids of ours that follow from the agent's, in the order in which they are tried."""
     for attempt in range(10):
         # Whoever the agent is, in the words of the first: its hooks and its telemetry meet in one session.
@@ -160,11 +160,11 @@ def _ids(executor_id: str) -> Iterator[str]:
         yield f"ses_{name}"
 
 
-def _is_open(session: Session, by: KeyIdentity | None) -> bool:
-    return by is None or not ownership.refusals(by, [session.pk])
+def is_session_writable(session: Session, by: KeyIdentity | None) -> bool:
+    return by is None or not ownership.find_session_write_refusals(by, [session.pk])
 
 
-def _make(
+def create_reported_session(
     executor_id: str, where: SessionLocation, now: datetime, status: SessionStatus
 ) -> tuple[Session, bool]:
     """Make the session under an id that follows from the agent's, so that two who make it at once make one.
@@ -172,8 +172,8 @@ def _make(
     Returns it, and whether it is new.
     """
     # Only one that is new is given its parent: so no session is ever its own ancestor.
-    parent = _find(where.parent, where.by) if where.parent else None
-    for session_id in _ids(executor_id):
+    parent = find_writable_session(where.parent, where.by) if where.parent else None
+    for session_id in derive_session_ids(executor_id):
         made = Session(
             session_id=session_id,
             parent_session=parent,
@@ -182,18 +182,18 @@ def _make(
             executor_session_id=executor_id,
             executor_profile=where.profile,
             agent_name=where.agent_name,
-            project_dir=without_secrets(where.project_dir),
-            hostname=without_secrets(where.hostname),
+            project_dir=mask_secrets(where.project_dir),
+            hostname=mask_secrets(where.hostname),
         )
-        session, is_new = _insert(made)
+        session, is_new = insert_or_find_session(made)
         if is_new and where.by is not None:
-            writers.note_maker(session.pk, where.by.actor)
-        if is_new or (session.executor_session_id == executor_id and _is_open(session, where.by)):
+            writers.record_session_maker(session.pk, where.by.caller_actor)
+        if is_new or (session.executor_session_id == executor_id and is_session_writable(session, where.by)):
             return session, is_new
     raise RuntimeError(f"no free session id for {executor_id!r}")  # 48 bits, ten times over
 
 
-def _insert(session: Session) -> tuple[Session, bool]:
+def insert_or_find_session(session: Session) -> tuple[Session, bool]:
     """Return the session and True, or the one that has its id already and False."""
     try:
         with transaction.atomic():
@@ -206,21 +206,19 @@ def _insert(session: Session) -> tuple[Session, bool]:
     return session, True
 
 
-def _fill_in(session: Session, where: SessionLocation) -> None:
-    missing = _missing(session, where)
+def fill_missing_columns(session: Session, where: SessionLocation) -> None:
+    missing = find_missing_columns(session, where)
     if missing:
         for name, value in missing.items():
             setattr(session, name, value)
         session.save(update_fields=list(missing))
 
 
-def _missing(session: Session, where: SessionLocation) -> dict[str, str]:
+def find_missing_columns(session: Session, where: SessionLocation) -> dict[str, str]:
     """Return what is told now and was not known yet."""
     reported = {name: getattr(where, name) for name in ("project_dir", "hostname", "agent_name")}
     return {
-        name: without_secrets(value)
-        for name, value in reported.items()
-        if value and not getattr(session, name)
+        name: mask_secrets(value) for name, value in reported.items() if value and not getattr(session, name)
     }
 
 
@@ -230,13 +228,13 @@ def has_telemetry_tokens(session_id: str) -> bool:
     return told.filter(event__event_type=MODEL_REQUEST).exists()
 
 
-def take_up(session_id: str, now: datetime) -> None:
+def reopen_ended_session(session_id: str, now: datetime) -> None:
     """Reopen an ended session in which a person writes again. (HTTP hooks alone do not report a resume.)"""
     if Session.objects.filter(pk=session_id, status=Session.Status.RUNNING).exists():
         return  # nearly always: reading takes no lock
     start = NewEvent(event_type="session_start", session_id=session_id, timestamp="")
     with transaction.atomic():
-        note_lifecycle_event(session_id, start, now)
+        update_session_by_event(session_id, start, now)
 
 
 # In plain SQL, as DRIVEN is, since many hooks display a piece of a message.
@@ -246,16 +244,16 @@ KEEP_PIECE = (
 )
 TAKE_PIECES = (
     "DELETE FROM message_parts WHERE session_id = %s AND message_id = %s"  # noqa: S608 - a name of ours
-    f" RETURNING place, {text_of('text')}"
+    f" RETURNING place, {cast_to_text_sql('text')}"
 )
 HAS_PIECES = "SELECT 1 FROM message_parts WHERE session_id = %s LIMIT 1"
 
 
-def put_together(session_id: str, piece: MessagePiece) -> str | None:
+def assemble_message_piece(session_id: str, piece: MessagePiece) -> str | None:
     """Keep a piece of a message; return the whole text where this was its last.
 
     Secrets are masked in the whole (actions/events.py): one may be cut in two here. Pieces live for seconds, or
-    until `finish_message` where their sender died.
+    until `finish_broken_messages` where their sender died.
     """
     with round_trips.planning_cursor() as cursor:
         if not piece.final:
@@ -267,7 +265,7 @@ def put_together(session_id: str, piece: MessagePiece) -> str | None:
     return piece.text if piece.text.startswith(before) else before + piece.text
 
 
-def leftovers(session_id: str) -> dict[str, str]:
+def take_unfinished_messages(session_id: str) -> dict[str, str]:
     """Return by message id, and forget, what was displayed of messages that were never finished."""
     with round_trips.planning_cursor() as cursor:
         cursor.execute(HAS_PIECES, [session_id])
@@ -282,7 +280,7 @@ def leftovers(session_id: str) -> dict[str, str]:
     return texts
 
 
-def unfinished(now: datetime) -> list[str]:
+def find_unfinished_sessions(now: datetime) -> list[str]:
     """Return the sessions that hold pieces of a message and of which nothing else was heard for `UNFINISHED_FOR`."""
     cutoff = now - UNFINISHED_FOR
     news = EventContext.objects.filter(session_id=OuterRef("session_id"), received_at__gt=cutoff)
@@ -290,7 +288,7 @@ def unfinished(now: datetime) -> list[str]:
     return list(parts.values_list("session_id", flat=True).distinct().order_by("session_id")[:1000])
 
 
-def finish_message(session_id: str, now: datetime) -> None:
+def finish_broken_messages(session_id: str, now: datetime) -> None:
     """Write what was displayed of messages whose sender died in the middle, masked as every event is."""
     with transaction.atomic():
         last_us = EventContext.objects.filter(session_id=session_id).aggregate(at=Max("instant_us"))["at"]
@@ -298,20 +296,22 @@ def finish_message(session_id: str, now: datetime) -> None:
             DedupedEvent(
                 event_type="message",
                 session_id=session_id,
-                timestamp=instants.canonical(now if last_us is None else instants.from_us(last_us)),
+                timestamp=instants.format_canonical_instant(
+                    now if last_us is None else instants.from_microseconds(last_us)
+                ),
                 role="assistant",
                 content=[{"type": "text", "text": text}],
                 reason=UNFINISHED,
-                source=_hooks_source(session_id),
+                source=find_last_hook_source(session_id),
                 origin=f"unfinished:{message_id}:{uuid.uuid4().hex}",
             )
-            for message_id, text in leftovers(session_id).items()
+            for message_id, text in take_unfinished_messages(session_id).items()
         ]
         if messages:
             events.record_events(messages, now)
 
 
-def _hooks_source(session_id: str) -> str:
+def find_last_hook_source(session_id: str) -> str:
     """Return the agent whose hooks reported the session last; only hooks send messages in pieces."""
     contexts = EventContext.objects.filter(session_id=session_id, source__in=AGENT_TITLES).order_by(
         "-instant_us"

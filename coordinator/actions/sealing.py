@@ -15,64 +15,66 @@ from django.db import connection, transaction
 from coordinator.models import AuditCheckpoint, AuditDelivery, AuditKey, AuditLeaf
 from coordinator.transparency import entries, keys, places, tree
 from coordinator.transparency.merkle import leaf_hash
-from coordinator.transparency.notes import Checkpoint
-from coordinator.transparency.places import CheckpointPlace, NotDelivered
+from coordinator.transparency.notes import LogCheckpoint
+from coordinator.transparency.places import CheckpointDestination, NotDelivered
 
 log = logging.getLogger(__name__)
 
 STEP = 500  # leaves hashed in one transaction
 
 
-class Inconsistent(Exception):
+class InconsistentLog(Exception):
     """The log is not the continuation of its last checkpoint: it was tampered with. No new one is signed."""
 
 
-def seal_due(now: datetime) -> None:
+def seal_and_send_log(now: datetime) -> None:
     """Seal what is new and send it out; what stands in the way is logged, and told by the doctor and on the page."""
     try:
-        seal(now)
-    except (Inconsistent, keys.KeyUnusable) as problem:
+        sign_audit_checkpoint(now)
+    except (InconsistentLog, keys.KeyUnusable) as problem:
         log.error("The audit log was not sealed: %s", problem)
         return
-    send_out(now)
+    send_pending_checkpoints(now)
 
 
-def seal(now: datetime) -> AuditCheckpoint | None:
+def sign_audit_checkpoint(now: datetime) -> AuditCheckpoint | None:
     """Sign a checkpoint of all entries there are; return it, or None where nothing is new.
 
-    Raises Inconsistent where the log does not continue its last checkpoint, and KeyUnusable.
+    Raises InconsistentLog where the log does not continue its last checkpoint, and KeyUnusable.
     """
-    while hash_some():
+    while hash_unsealed_leaves():
         pass
-    size = hashed_size()
-    last = tree.newest_checkpoint()
+    size = count_hashed_leaves()
+    last = tree.find_newest_checkpoint()
     if last is not None:
-        require_continues(last, size)
+        require_log_continues(last, size)
         if last.tree_size == size:
             return None
     if size == 0:
         return None
-    signer = keys.signer()
+    signer = keys.load_audit_signer()
     try:
-        tree.keep_nodes(size)
-        root = tree.Tree().root(size)
-    except tree.Gap as gap:
-        raise Inconsistent(str(gap)) from None
-    note = signer.sign(Checkpoint(signer.name, size, root).text)
+        tree.store_complete_nodes(size)
+        root = tree.LogTree().compute_root_hash(size)
+    except tree.MissingLeaf as gap:
+        raise InconsistentLog(str(gap)) from None
+    note = signer.sign_note(LogCheckpoint(signer.name, size, root).checkpoint_text)
     with transaction.atomic():
-        AuditKey.objects.get_or_create(verifier=signer.verifier.text, defaults={"first_used_at": now})
+        AuditKey.objects.get_or_create(
+            verifier=signer.verifier.public_key_text, defaults={"first_used_at": now}
+        )
         sealed, is_new = AuditCheckpoint.objects.get_or_create(
             tree_size=size, defaults={"root_hash": root, "note": note, "created_at": now}
         )
     return sealed if is_new else None  # another process was as far at the same moment
 
 
-def hash_some() -> int:
+def hash_unsealed_leaves() -> int:
     """Fill in the hashes of up to STEP leaves that have none: rows of other programs; return how many."""
     leaves = AuditLeaf.objects.filter(leaf_hash__isnull=True, leaf_index__isnull=False).order_by("leaf_index")
     bare = list(leaves.values_list("audit_id", flat=True)[:STEP])
-    stored = entries.stored_columns(bare)
-    hashes = [(_hash_of(audit_id, stored.get(audit_id)), audit_id) for audit_id in bare]
+    stored = entries.load_stored_columns(bare)
+    hashes = [(hash_audit_entry(audit_id, stored.get(audit_id)), audit_id) for audit_id in bare]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.executemany(
             "UPDATE audit_leaves SET leaf_hash = %s WHERE audit_id = %s AND leaf_hash IS NULL", hashes
@@ -80,13 +82,13 @@ def hash_some() -> int:
     return len(hashes)
 
 
-def _hash_of(audit_id: int, columns: Mapping[str, Any] | None) -> bytes:
+def hash_audit_entry(audit_id: int, columns: Mapping[str, Any] | None) -> bytes:
     if columns is None:
-        return leaf_hash(entries.lost_entry(audit_id))
-    return entries.hash_of(columns, by_signalbox=False)
+        return leaf_hash(entries.build_lost_entry(audit_id))
+    return entries.compute_entry_hash(columns, by_signalbox=False)
 
 
-def hashed_size() -> int:
+def count_hashed_leaves() -> int:
     """Return up to which leaf the log can be sealed: all of them, or up to the first without a hash."""
     bare = (
         AuditLeaf.objects.filter(leaf_hash__isnull=True, leaf_index__isnull=False)
@@ -95,43 +97,45 @@ def hashed_size() -> int:
     )
     if bare is not None:
         return bare.leaf_index or 0
-    return tree.size()
+    return tree.count_log_entries()
 
 
-def require_continues(last: AuditCheckpoint, size: int) -> None:
-    """Raise Inconsistent unless the log of `size` entries begins with what the last checkpoint covers."""
+def require_log_continues(last: AuditCheckpoint, size: int) -> None:
+    """Raise InconsistentLog unless the log of `size` entries begins with what the last checkpoint covers."""
     if size < last.tree_size:
-        raise Inconsistent(
+        raise InconsistentLog(
             f"The last checkpoint covers {last.tree_size:,} entries, and the log has {size:,}: entries are missing at "
             "its end, or an older copy of the database was put back. Run `manage.py audit verify`."
         )
     try:
-        same = tree.Tree().root(last.tree_size) == bytes(last.root_hash)
-    except tree.Gap as gap:
-        raise Inconsistent(f"{gap} Run `manage.py audit verify`.") from None
+        same = tree.LogTree().compute_root_hash(last.tree_size) == bytes(last.root_hash)
+    except tree.MissingLeaf as gap:
+        raise InconsistentLog(f"{gap} Run `manage.py audit verify`.") from None
     if not same:
-        raise Inconsistent(
+        raise InconsistentLog(
             f"The first {last.tree_size:,} entries are not what the last checkpoint says. Run `manage.py audit verify`."
         )
 
 
-def send_out(now: datetime) -> None:
+def send_pending_checkpoints(now: datetime) -> None:
     """Send the newest checkpoint to every place that does not have it yet; note what came of it."""
-    newest = tree.newest_checkpoint()
+    newest = tree.find_newest_checkpoint()
     if newest is None:
         return
-    for place in places.configured():
+    for place in places.load_checkpoint_destinations():
         known, _ = AuditDelivery.objects.get_or_create(place=place.name)
-        if known.tree_size < newest.tree_size and _is_due(place, known, now):
-            _send(place, known, newest, now)
+        if known.tree_size < newest.tree_size and is_delivery_due(place, known, now):
+            send_checkpoint(place, known, newest, now)
 
 
-def _is_due(place: CheckpointPlace, known: AuditDelivery, now: datetime) -> bool:
+def is_delivery_due(place: CheckpointDestination, known: AuditDelivery, now: datetime) -> bool:
     last = known.delivered_at
     return not isinstance(last, datetime) or last <= now - place.pace or last > now
 
 
-def _send(place: CheckpointPlace, known: AuditDelivery, checkpoint: AuditCheckpoint, now: datetime) -> None:
+def send_checkpoint(
+    place: CheckpointDestination, known: AuditDelivery, checkpoint: AuditCheckpoint, now: datetime
+) -> None:
     try:
         note = place.send(checkpoint.note, known.tree_size)
     except NotDelivered as problem:

@@ -30,12 +30,12 @@ METADATA = (
 
 
 class LifecycleEvent(Protocol):
-    """What `note_lifecycle_event` needs to know of an event; actions.events.NewEvent has it."""
+    """What `update_session_by_event` needs to know of an event; actions.events.NewEvent has it."""
 
     event_type: Any
 
 
-def find(session_id: str) -> Session:
+def require_session(session_id: str) -> Session:
     """Return the session. Raises NotFound."""
     session = Session.objects.filter(pk=session_id).first()
     if session is None:
@@ -43,7 +43,7 @@ def find(session_id: str) -> Session:
     return session
 
 
-def bind(
+def bind_session_executor(
     session_id: str,
     *,
     executor_session_id: str,
@@ -61,7 +61,7 @@ def bind(
         session.hostname = hostname
         session.executor_profile = executor_profile
         session.project_dir = project_dir or session.project_dir
-        if session.status != Session.Status.STOPPING and not _is_over(session):
+        if session.status != Session.Status.STOPPING and not has_only_ended_runs(session):
             session.status = Session.Status.RUNNING
         session.save(
             update_fields=["status", "executor_session_id", "hostname", "executor_profile", "project_dir"]
@@ -69,30 +69,34 @@ def bind(
     return session
 
 
-def _is_over(session: Session) -> bool:
+def has_only_ended_runs(session: Session) -> bool:
     """Say whether the session's runs have all ended: what its processes still send does not make it run again."""
     ended = session.status in {*runs.AFTERWARDS.values(), Session.Status.IDLE}
     ran = Run.objects.filter(session=session)
     return ended and ran.exists() and not ran.filter(status__in=OPEN).exists()
 
 
-def update_metadata(session_id: str, changes: Mapping[str, Any]) -> Session:
+def save_session_metadata(session_id: str, changes: Mapping[str, Any]) -> Session:
     """Set the given fields among METADATA; None leaves one as it is. Always broadcast. Raises NotFound."""
     with transaction.atomic():
         session = runs.lock_session(session_id)
         given = [name for name in METADATA if changes.get(name) is not None]
         for name in given:
-            setattr(session, name, _readable(changes[name]) if name == "last_resumed_at" else changes[name])
+            setattr(
+                session,
+                name,
+                parse_resume_time(changes[name]) if name == "last_resumed_at" else changes[name],
+            )
         session.save(update_fields=given or ["project_dir"])
     return session
 
 
-def _readable(text: str) -> datetime | UnreadableText:
+def parse_resume_time(text: str) -> datetime | UnreadableText:
     """Return the instant that an executor's text names, or the text itself to be kept as it stands."""
-    return instants.parse(text) or UnreadableText(text)
+    return instants.parse_instant(text) or UnreadableText(text)
 
 
-def note_lifecycle_event(session_id: str, event: LifecycleEvent, now: datetime) -> bool:
+def update_session_by_event(session_id: str, event: LifecycleEvent, now: datetime) -> bool:
     """Let an executor's start or end event move its session on; say whether the event is to be stored.
 
     Called by ingest within its transaction, before it inserts the event (the stream then shows the session's
@@ -105,24 +109,24 @@ def note_lifecycle_event(session_id: str, event: LifecycleEvent, now: datetime) 
     if session is None:
         return True
     if event.event_type in START_EVENTS:
-        return _note_start(session, now)
+        return handle_session_start(session, now)
     if event.event_type in STOP_EVENTS:
-        return _note_end(session, now)
+        return handle_session_end(session, now)
     return True
 
 
-def _note_start(session: Session, now: datetime) -> bool:
+def handle_session_start(session: Session, now: datetime) -> bool:
     run = Run.objects.filter(session=session, status__in=ACTIVE).first()
     if run is None:
-        _take_up_without_run(session, now)
+        resume_without_run(session, now)
         return True
     since = run.claimed_at if isinstance(run.claimed_at, datetime) else now
     return not runs.has_event_since(session.session_id, START_EVENTS, since=since)
 
 
-def _take_up_without_run(session: Session, now: datetime) -> None:
+def resume_without_run(session: Session, now: datetime) -> None:
     """An executor that no runner started says that it is at work."""
-    if session.status == Session.Status.RUNNING or _is_over(session):
+    if session.status == Session.Status.RUNNING or has_only_ended_runs(session):
         return
     if session.status != Session.Status.PENDING:
         session.last_resumed_at = now
@@ -130,10 +134,10 @@ def _take_up_without_run(session: Session, now: datetime) -> None:
     session.save(update_fields=["status", "last_resumed_at"])
 
 
-def _note_end(session: Session, now: datetime) -> bool:
+def handle_session_end(session: Session, now: datetime) -> bool:
     """Last words of a session that is being or was stopped, or has failed, do not make it finished."""
     if session.status == Session.Status.FINISHED:
-        return ended_by_telemetry(session.session_id) is None
+        return find_telemetry_end(session.session_id) is None
     if session.status in {Session.Status.PENDING, Session.Status.RUNNING}:
         session.status = Session.Status.FINISHED
         session.save(update_fields=["status"])
@@ -141,7 +145,7 @@ def _note_end(session: Session, now: datetime) -> bool:
     return True
 
 
-def ended_by_telemetry(session_id: str) -> int | None:
+def find_telemetry_end(session_id: str) -> int | None:
     """Return when (µs, UTC) its telemetry says that a session ended, if that is its last end; else None."""
     ends = EventContext.objects.filter(session_id=session_id, event__event_type__in=STOP_EVENTS)
     found = ends.order_by("-event_id").values_list("source", "instant_us").first()
@@ -149,12 +153,14 @@ def ended_by_telemetry(session_id: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class SessionDeletion:
     events: int
     runs: int
 
 
-def delete(session_id: str, *, by: Actor, now: datetime, reason: str | None = None) -> Deleted:
+def remove_session(
+    session_id: str, *, by: Actor, now: datetime, reason: str | None = None
+) -> SessionDeletion:
     """Remove a session with its events and runs; its children become sessions of their own.
 
     Raises NotFound, and Conflict while a runner has a run of it, or keeps its process for the next: that runner
@@ -171,7 +177,7 @@ def delete(session_id: str, *, by: Actor, now: datetime, reason: str | None = No
         gone, _ = Run.objects.filter(session=session).delete()
         Callback.objects.filter(parent_session_id=session_id).delete()
         Session.objects.filter(pk=session_id).delete()
-        audit.record(
+        audit.record_audit_entry(
             "SESSION_DELETED",
             actor=by,
             target=session_id,
@@ -180,4 +186,4 @@ def delete(session_id: str, *, by: Actor, now: datetime, reason: str | None = No
             metadata={"events": events, "runs": gone},
             now=now,
         )
-    return Deleted(events, gone)
+    return SessionDeletion(events, gone)

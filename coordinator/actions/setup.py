@@ -12,9 +12,9 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from coordinator.actions import audit
-from coordinator.actions.keys import hash_of
-from coordinator.errors import Conflict, Invalid
-from coordinator.identity.actors import person
+from coordinator.actions.keys import hash_api_key
+from coordinator.errors import Conflict, UnprocessableRequest
+from coordinator.identity.actors import person_actor
 from coordinator.identity.roles import ADMIN
 from coordinator.models import SetupToken
 
@@ -25,33 +25,33 @@ SPENT = (
 )
 
 
-def is_open() -> bool:
+def is_setup_open() -> bool:
     """Say whether Signalbox still waits for its first administrator."""
     return not User.objects.exists()
 
 
-def make_link(now: datetime) -> str:
+def create_setup_token(now: datetime) -> str:
     """Return a new one-time token for the set-up page; older ones stop working. Raises Conflict with users."""
     raw = secrets.token_urlsafe(32)
     with transaction.atomic():
-        if not is_open():
+        if not is_setup_open():
             raise Conflict(ALREADY)
         SetupToken.objects.filter(used_at__isnull=True).update(used_at=now)
-        SetupToken.objects.create(token_hash=hash_of(raw), created_at=now)
+        SetupToken.objects.create(token_hash=hash_api_key(raw), created_at=now)
     return raw
 
 
-def problem_of(token: str) -> str:
+def find_setup_problem(token: str) -> str:
     """Return why `token` could not be redeemed now, so that nobody fills in a form for nothing; "" where it could."""
-    if not is_open():
+    if not is_setup_open():
         return ALREADY
     if not settings.PASSWORD_SIGN_IN:
-        return without_passwords()
-    is_good = SetupToken.objects.filter(token_hash=hash_of(token), used_at__isnull=True).exists()
+        return build_no_password_notice()
+    is_good = SetupToken.objects.filter(token_hash=hash_api_key(token), used_at__isnull=True).exists()
     return "" if is_good else SPENT
 
 
-def without_passwords() -> str:
+def build_no_password_notice() -> str:
     """Return how the first administrator comes in while passwords are off: an account with one would be of no use."""
     return (
         f"Password sign-in is off. Sign in with {settings.OIDC_NAME} as a member of a group that has the "
@@ -59,23 +59,23 @@ def without_passwords() -> str:
     )
 
 
-def redeem(token: str, username: str, password: str, now: datetime) -> User:
+def redeem_setup_token(token: str, username: str, password: str, now: datetime) -> User:
     """Make the first administrator and return them.
 
     Raises Conflict for the second of two, a bad link, or while passwords are off.
 
-    Raises Invalid for a name or a password that the settings' rules do not take; the link stays good then.
+    Raises UnprocessableRequest for a name or a password that the settings' rules do not take; the link stays good then.
     """
     if not settings.PASSWORD_SIGN_IN:
-        raise Conflict(without_passwords())
-    user = _checked_user(username, password)
+        raise Conflict(build_no_password_notice())
+    user = build_first_admin(username, password)
     with transaction.atomic():
-        _spend(token, now)
+        consume_setup_token(token, now)
         user.save()
         user.groups.add(Group.objects.get_or_create(name=ADMIN)[0])
-        audit.record(
+        audit.record_audit_entry(
             "FIRST_ADMIN_CREATED",
-            actor=person(user),
+            actor=person_actor(user),
             target=user.username,
             result="success",
             reason="set-up link",
@@ -84,22 +84,22 @@ def redeem(token: str, username: str, password: str, now: datetime) -> User:
     return user
 
 
-def _checked_user(username: str, password: str) -> User:
+def build_first_admin(username: str, password: str) -> User:
     user = User(username=User.normalize_username(username.strip()), is_staff=True, is_superuser=True)
     user.set_password(password)  # slow on purpose, so before the transaction
     try:
         user.clean_fields()
         validate_password(password, user)
     except ValidationError as problem:
-        raise Invalid(" ".join(problem.messages)) from None
+        raise UnprocessableRequest(" ".join(problem.messages)) from None
     return user
 
 
-def _spend(token: str, now: datetime) -> None:
+def consume_setup_token(token: str, now: datetime) -> None:
     """Use the token up. The lock on all open tokens lets only one of two people at once get this far."""
     waiting = SetupToken.objects.select_for_update().filter(used_at__isnull=True).order_by("token_hash")
-    good = hash_of(token) in {row.token_hash for row in waiting}
-    if not is_open():
+    good = hash_api_key(token) in {row.token_hash for row in waiting}
+    if not is_setup_open():
         raise Conflict(ALREADY)
     if not good:
         raise Conflict(SPENT)

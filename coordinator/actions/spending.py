@@ -46,7 +46,7 @@ _OUTPUT = CONTEXT_COLUMNS.index("output_tokens")
 _AT = tuple(map(CONTEXT_COLUMNS.index, _TOKENS))
 
 
-def count(rows: Iterable[tuple[Sequence[Any], Sequence[Any]]]) -> None:
+def add_usage_counts(rows: Iterable[tuple[Sequence[Any], Sequence[Any]]]) -> None:
     """Add what these events (their columns, their contexts' columns) say was used. Call it where they are written.
 
     A call counts when it is made, whatever is decided. The gateway writes one only where its agent told nothing of it.
@@ -57,19 +57,21 @@ def count(rows: Iterable[tuple[Sequence[Any], Sequence[Any]]]) -> None:
         if event[_TYPE] != CALL and not has_tokens:
             continue
         model = (context[_MODEL] or UNKNOWN_MODEL) if has_tokens else ""
-        day = instants.day_of(context[_RECEIVED], settings.LOCAL_ZONE)
+        day = instants.local_day(context[_RECEIVED], settings.LOCAL_ZONE)
         counts = sums.setdefault((context[_SESSION], day, model), [0] * (1 + len(_AT)))
         counts[0] += event[_TYPE] == CALL
         if has_tokens:
             for place, at in enumerate(_AT, 1):
                 counts[place] += min(max(context[at] or 0, 0), MOST_TOKENS)
     if sums:
-        given, parameters = bulk.given([[*key, *counts] for key, counts in sorted(sums.items())], *_TYPES)
+        given, parameters = bulk.rows_select_sql(
+            [[*key, *counts] for key, counts in sorted(sums.items())], *_TYPES
+        )
         with round_trips.planning_cursor() as cursor:
-            cursor.execute(_upsert(given), parameters)
+            cursor.execute(build_usage_upsert(given), parameters)
 
 
-def name_programs(now: datetime) -> None:  # noqa: ARG001 - the shape of a job
+def correct_usage_programs(now: datetime) -> None:  # noqa: ARG001 - the shape of a job
     """Put right whose sums are that were written before it was known which agent a runner drives there."""
     known = DRIVEN_PROGRAM.format(session_id="u.session_id")
     with connection.cursor() as cursor:
@@ -83,7 +85,7 @@ def name_programs(now: datetime) -> None:  # noqa: ARG001 - the shape of a job
 
 
 @functools.cache
-def _upsert(given: str) -> str:
+def build_usage_upsert(given: str) -> str:
     sums = [f"{name} = usage_days.{name} + excluded.{name}" for name in _COUNTED]
     # Whose a session is may be known only later in the day; what is known is not forgotten.
     sums += [f"{name} = coalesce(usage_days.{name}, excluded.{name})" for name in ("agent", "person")]

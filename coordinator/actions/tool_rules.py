@@ -9,37 +9,37 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions import audit
-from coordinator.engine.locks import keep_others_from_writing
-from coordinator.errors import Conflict, Invalid
+from coordinator.engine.locks import lock_table_against_writes
+from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import ToolRule
 from coordinator.policy import tool_rules as rules
-from coordinator.policy.tool_rules import Rule
+from coordinator.policy.tool_rules import DecisionRule
 
 CHANGED_MEANWHILE = (
     "Somebody else has saved the rules since you opened this page. Nothing was changed. Reload the page."
 )
 
 
-def save(wanted: Sequence[Rule], *, seen: str, by: Actor, now: datetime) -> None:
+def replace_tool_rules(wanted: Sequence[DecisionRule], *, seen: str, by: Actor, now: datetime) -> None:
     """Put `wanted` in place of the saved rules. `seen` is the version that the editor started from.
 
-    Raises Invalid for a rule that cannot be followed, Conflict where somebody else saved meanwhile.
+    Raises UnprocessableRequest for a rule that cannot be followed, Conflict where somebody else saved meanwhile.
     """
     if len(wanted) > rules.MOST_RULES:
-        raise Invalid(f"There may be at most {rules.MOST_RULES} rules.")
+        raise UnprocessableRequest(f"There may be at most {rules.MOST_RULES} rules.")
     for rule in wanted:
-        rules.check(rule)
+        rules.validate_tool_rule(rule)
     with transaction.atomic():
-        keep_others_from_writing("tool_rules")  # two editors of an empty list have no row to meet at
-        before = rules.saved()
-        if rules.version(before) != seen:
+        lock_table_against_writes("tool_rules")  # two editors of an empty list have no row to meet at
+        before = rules.load_saved_tool_rules()
+        if rules.tool_rules_version(before) != seen:
             raise Conflict(CHANGED_MEANWHILE)
-        if rules.version(wanted) == seen:
+        if rules.tool_rules_version(wanted) == seen:
             return
         ToolRule.objects.all().delete()
-        ToolRule.objects.bulk_create([_row(rule, by, now) for rule in wanted])
-        audit.record(
+        ToolRule.objects.bulk_create([build_tool_rule(rule, by, now) for rule in wanted])
+        audit.record_audit_entry(
             "TOOL_RULES_SAVED",
             actor=by,
             target="tool_rules",
@@ -52,7 +52,7 @@ def save(wanted: Sequence[Rule], *, seen: str, by: Actor, now: datetime) -> None
         )
 
 
-def _row(rule: Rule, by: Actor, now: datetime) -> ToolRule:
+def build_tool_rule(rule: DecisionRule, by: Actor, now: datetime) -> ToolRule:
     return ToolRule(
         position=rule.number,
         tool=rule.tool,

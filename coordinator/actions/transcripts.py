@@ -25,8 +25,8 @@ from coordinator.importing.lines import SOURCE, ImportedEvent, ImportedLine
 from coordinator.lib import instants
 from coordinator.models import Event
 from coordinator.models.sessions import SessionStatus
-from coordinator.secrets.masking import without_secrets
-from coordinator.sessions.events import DedupedEvent, Recorded
+from coordinator.secrets.masking import mask_secrets
+from coordinator.sessions.events import DedupedEvent, RecordedEvent
 from coordinator.sessions.reports import MADE_CALL, MODEL_REQUEST, UNRECORDED_PROMPT, SessionLocation
 
 READ_FROM = "transcript"  # the milestone that says of which file, version and branch a session's history is
@@ -55,7 +55,7 @@ class TranscriptOutcome:
 
 
 @dataclass(slots=True)
-class _Session:
+class ImportedSession:
     """A session of the import: its id with us, None while nobody needs one, and whether it was here before."""
 
     session_id: str | None
@@ -63,7 +63,7 @@ class _Session:
     added: bool = False
 
 
-class Import:
+class TranscriptImport:
     """One import. `take` what is told, line by line, then `close`. Without `write` nothing is changed."""
 
     def __init__(
@@ -74,11 +74,11 @@ class Import:
         self.outcome = TranscriptOutcome()
         self._batch: list[tuple[ImportedLine, str]] = []
         self._events = self._bytes = 0
-        self._sessions: dict[str, _Session] = {}
-        self._live: _Live | None = None
+        self._sessions: dict[str, ImportedSession] = {}
+        self._live: LiveEvents | None = None
         self._would_write: set[bytes] = set()
 
-    def take(self, told: Iterable[ImportedLine], place: str, size: int) -> None:
+    def take_transcript_lines(self, told: Iterable[ImportedLine], place: str, size: int) -> None:
         """Take what a line of `size` bytes tells; `place` names it where something of it is refused."""
         for one in told:
             self._batch.append((one, place))
@@ -92,7 +92,7 @@ class Import:
         self.flush()
         outcome = self.outcome
         if self.write:
-            audit.record(
+            audit.record_audit_entry(
                 "TRANSCRIPTS_IMPORTED",
                 actor=by,
                 target=target,
@@ -114,13 +114,13 @@ class Import:
         batch, self._batch, self._events, self._bytes = self._batch, [], 0, 0
         if not batch:
             return
-        taken = self._taken(batch)
+        taken = self.find_taken_keys(batch)
         new: list[tuple[ImportedEvent, ImportedLine, str]] = []
         for told, place in batch:
             fresh = (
                 []
                 if told.key in taken
-                else [one for one in told.events if not self._is_known(one, told, taken)]
+                else [one for one in told.events if not self.is_event_recorded(one, told, taken)]
             )
             self.outcome.known += len(told.events) - len(fresh)
             taken.add(told.key)
@@ -128,57 +128,63 @@ class Import:
                 taken.update(one.event.claims)
                 new.append((one, told, place))
         if new:
-            self._write(new)
-        self._name([told for told, _ in batch if told.title])
+            self.write_new_events(new)
+        self.save_agent_titles([told for told, _ in batch if told.title])
 
-    def _name(self, named: list[ImportedLine]) -> None:
+    def save_agent_titles(self, named: list[ImportedLine]) -> None:
         """Keep what the agent calls its sessions; one of which nothing came in has no need of a title."""
-        known = {self._session(told.session).session_id: told.title for told in named}
+        known = {self.get_imported_session(told.session).session_id: told.title for told in named}
         if self.write and known:
-            titles.told({one: title for one, title in known.items() if one and title}, self.now)
+            titles.save_reported_titles(
+                {one: title for one, title in known.items() if one and title}, self.now
+            )
 
-    def _taken(self, batch: list[tuple[ImportedLine, str]]) -> set[str]:
+    def find_taken_keys(self, batch: list[tuple[ImportedLine, str]]) -> set[str]:
         wanted = {
-            (self._session(told.session).session_id, key)
+            (self.get_imported_session(told.session).session_id, key)
             for told, _ in batch
             for one in told.events
             for key in (one.event.origin, *one.also)
         }
-        taken = origins.known(wanted, self.now)
-        return taken if self.write else taken | {key for _, key in wanted if _short(key) in self._would_write}
+        taken = origins.find_claimed_origins(wanted, self.now)
+        return (
+            taken
+            if self.write
+            else taken | {key for _, key in wanted if shorten_key(key) in self._would_write}
+        )
 
-    def _is_known(self, one: ImportedEvent, told: ImportedLine, taken: set[str]) -> bool:
+    def is_event_recorded(self, one: ImportedEvent, told: ImportedLine, taken: set[str]) -> bool:
         if one.event.origin in taken:
             return True
-        live = self._live_of(told.session)
-        if live is not None and live.is_thin(one.event):
+        live = self.load_live_events(told.session)
+        if live is not None and live.is_content_missing(one.event):
             return False
-        return any(key in taken for key in one.also) or (live is not None and live.matches(one))
+        return any(key in taken for key in one.also) or (live is not None and live.match_recorded_event(one))
 
-    def _live_of(self, executor_id: str) -> _Live | None:
+    def load_live_events(self, executor_id: str) -> LiveEvents | None:
         """Return what was recorded of the session while it ran; kept for one session at a time."""
-        session = self._session(executor_id)
+        session = self.get_imported_session(executor_id)
         if not session.before or session.session_id is None:
             return None
         if self._live is None or self._live.session_id != session.session_id:
-            self._live = _Live(session.session_id)
+            self._live = LiveEvents(session.session_id)
         return self._live
 
-    def _session(self, executor_id: str) -> _Session:
+    def get_imported_session(self, executor_id: str) -> ImportedSession:
         if executor_id not in self._sessions:
-            session_id = reported_sessions.session_id_of(executor_id)
-            self._sessions[executor_id] = _Session(session_id, session_id is not None)
+            session_id = reported_sessions.find_session_id(executor_id)
+            self._sessions[executor_id] = ImportedSession(session_id, session_id is not None)
         return self._sessions[executor_id]
 
-    def _write(self, new: list[tuple[ImportedEvent, ImportedLine, str]]) -> None:
+    def write_new_events(self, new: list[tuple[ImportedEvent, ImportedLine, str]]) -> None:
         events: list[tuple[DedupedEvent, str]] = []
         with transaction.atomic():
             for one, told, place in new:
-                session = self._session(told.session)
+                session = self.get_imported_session(told.session)
                 if not session.added:
                     session.added = True
-                    self._begin(session, told)
-                    events.append((_beginning(told, place), place))
+                    self.begin_imported_session(session, told)
+                    events.append((build_start_milestone(told, place), place))
                 events.append((one.event, place))
                 if self.write:
                     for event, _ in events[-2:]:
@@ -186,14 +192,14 @@ class Import:
             if self.write:
                 outcomes = record_events([event for event, _ in events], self.now)
             else:
-                outcomes = [Recorded(0)] * len(events)
+                outcomes = [RecordedEvent(0)] * len(events)
                 self._would_write.update(
-                    _short(key) for one, _, _ in new for key in (one.event.origin, *one.event.claims)
+                    shorten_key(key) for one, _, _ in new for key in (one.event.origin, *one.event.claims)
                 )
         for (event, place), outcome in zip(events, outcomes, strict=True):
-            self._count(event, outcome, place)
+            self.count_event_outcome(event, outcome, place)
 
-    def _begin(self, session: _Session, told: ImportedLine) -> None:
+    def begin_imported_session(self, session: ImportedSession, told: ImportedLine) -> None:
         """Note a session that something comes into; make it where it is not here."""
         self.outcome.sessions_added_to += session.before
         self.outcome.sessions_made += not session.before
@@ -202,12 +208,14 @@ class Import:
             where = SessionLocation(
                 told.facts.get("cwd"), self.hostname, self.agent_name, self.profile, parent=parent
             )
-            began = instants.parse(told.at) or self.now
-            made = reported_sessions.session_for(told.session, where, began, SessionStatus.FINISHED)
+            began = instants.parse_instant(told.at) or self.now
+            made = reported_sessions.find_or_create_session(
+                told.session, where, began, SessionStatus.FINISHED
+            )
             session.session_id = made.session_id
 
-    def _count(self, event: DedupedEvent, outcome: Any, place: str) -> None:
-        if not isinstance(outcome, Recorded):
+    def count_event_outcome(self, event: DedupedEvent, outcome: Any, place: str) -> None:
+        if not isinstance(outcome, RecordedEvent):
             if len(self.outcome.refused) < MOST_LISTED:
                 self.outcome.refused.append(f"{place}: {outcome.detail}")
             return
@@ -223,11 +231,11 @@ class Import:
         self.outcome.output_tokens += event.output_tokens or 0
 
 
-def _short(key: str) -> bytes:
+def shorten_key(key: str) -> bytes:
     return hashlib.blake2b(key.encode(), digest_size=8).digest()
 
 
-def _beginning(told: ImportedLine, place: str) -> DedupedEvent:
+def build_start_milestone(told: ImportedLine, place: str) -> DedupedEvent:
     """Return the milestone before the first line that comes into a session; a session has one."""
     return DedupedEvent(
         event_type=READ_FROM,
@@ -241,14 +249,14 @@ def _beginning(told: ImportedLine, place: str) -> DedupedEvent:
 
 
 @dataclass(slots=True)
-class _Turn:
+class SpokenTurn:
     """What an agent said in a turn, without blanks: when its hook told it, and what of it no transcript has told."""
 
     at_us: int
     left: str
 
 
-class _Live:
+class LiveEvents:
     """Events of a session that did not come from transcripts, by digest with their times. Each is matched once."""
 
     def __init__(self, session_id: str) -> None:
@@ -256,44 +264,46 @@ class _Live:
         self._moments: dict[bytes, list[int]] = defaultdict(list)
         self._thin: set[bytes] = set()
         self._unrecorded_prompts: set[str] = set()
-        self._turns: list[_Turn] = []
-        for event in _recorded(session_id):
-            digest = _digest(event)
-            if event["prompt_id"] and _words(event["content"]).startswith(UNRECORDED_PROMPT):
+        self._turns: list[SpokenTurn] = []
+        for event in iterate_recorded_events(session_id):
+            digest = digest_event_row(event)
+            if event["prompt_id"] and join_text_blocks(event["content"]).startswith(UNRECORDED_PROMPT):
                 self._unrecorded_prompts.add(event["prompt_id"])
             if digest is None:
                 continue
             if event["by_hook"] and event["role"] == "assistant":
-                self._turns.append(_Turn(event["at_us"], _squeezed(event["content"])))
+                self._turns.append(SpokenTurn(event["at_us"], strip_all_blanks(event["content"])))
             if event["is_thin"]:
                 self._thin.add(digest)
             else:
                 self._moments[digest].append(event["at_us"])
                 self._thin.discard(digest)
 
-    def is_thin(self, event: DedupedEvent) -> bool:
+    def is_content_missing(self, event: DedupedEvent) -> bool:
         """Say whether telemetry reported this event without its content; the transcript then adds it."""
         if event.role == "user" and event.prompt_id in self._unrecorded_prompts:
             return True
         if not self._thin:
             return False
-        digest = _digest(_as_row(event))
+        digest = digest_event_row(convert_event_to_row(event))
         return digest is not None and digest in self._thin and digest not in self._moments
 
-    def matches(self, one: ImportedEvent) -> bool:
+    def match_recorded_event(self, one: ImportedEvent) -> bool:
         """Say whether the event is recorded already; each recorded event is matched once."""
         if one.event.event_type == MODEL_REQUEST and not one.by_figures:
             return False
-        row = _as_row(one.event)
-        nearest = self._take(_digest(row), row["at_us"], whenever=bool(row["tool_use_id"]))
+        row = convert_event_to_row(one.event)
+        nearest = self.take_nearest_event(
+            digest_event_row(row), row["at_us"], whenever=bool(row["tool_use_id"])
+        )
         if nearest is None and row["tool_use_id"]:  # an executor may have reported the call without its id
-            nearest = self._take(_digest(row | {"tool_use_id": None}), row["at_us"])
+            nearest = self.take_nearest_event(digest_event_row(row | {"tool_use_id": None}), row["at_us"])
         if one.is_piece and nearest is None:
-            return self._is_in_turn(_squeezed(one.event.content), row["at_us"])
+            return self.consume_turn_piece(strip_all_blanks(one.event.content), row["at_us"])
         self._turns = [turn for turn in self._turns if turn.at_us != nearest]
         return nearest is not None
 
-    def _is_in_turn(self, piece: str, at_us: int) -> bool:
+    def consume_turn_piece(self, piece: str, at_us: int) -> bool:
         """Say whether a turn's words, told at its end, hold a piece; each of its words is matched once."""
         for turn in self._turns:
             found = turn.left.find(piece) if turn.at_us > at_us - OVERTAKEN else -1
@@ -302,7 +312,7 @@ class _Live:
                 return True
         return False
 
-    def _take(self, digest: bytes | None, at_us: int, *, whenever: bool = False) -> int | None:
+    def take_nearest_event(self, digest: bytes | None, at_us: int, *, whenever: bool = False) -> int | None:
         """Return the time of the nearest equal event and remove it."""
         moments = self._moments.get(digest) if digest is not None else None
         if not moments:
@@ -318,7 +328,7 @@ _COLUMNS = ("event_type", "role", "content", "tool_name", "tool_input")
 _FIGURES = ("input_tokens", "output_tokens", "cache_read_tokens")
 
 
-def _recorded(session_id: str) -> Iterator[dict[str, Any]]:
+def iterate_recorded_events(session_id: str) -> Iterator[dict[str, Any]]:
     """Yield what a session's live events hold, one at a time."""
     rows = Event.objects.filter(session_id=session_id).exclude(context__source=SOURCE).order_by("id")
     context = (*_FIGURES, "tool_use_id", "prompt_id", "instant_us", "source")
@@ -334,19 +344,22 @@ def _recorded(session_id: str) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _as_row(event: DedupedEvent) -> dict[str, Any]:
+def convert_event_to_row(event: DedupedEvent) -> dict[str, Any]:
     """Return the event as it would be stored: what was recorded live is stored without secrets."""
-    moment = instants.parse(event.timestamp)
-    row = {name: without_secrets(getattr(event, name)) for name in _COLUMNS}
+    moment = instants.parse_instant(event.timestamp)
+    row = {name: mask_secrets(getattr(event, name)) for name in _COLUMNS}
     row |= {name: getattr(event, name) for name in _FIGURES}
-    return row | {"tool_use_id": event.tool_use_id, "at_us": instants.to_us(moment) if moment else 0}
+    return row | {
+        "tool_use_id": event.tool_use_id,
+        "at_us": instants.to_microseconds(moment) if moment else 0,
+    }
 
 
-def _digest(row: Mapping[str, Any]) -> bytes | None:
+def digest_event_row(row: Mapping[str, Any]) -> bytes | None:
     """Return a digest that is equal for two reports of the same event; None if only one source reports it."""
     kind = row["event_type"]
     if kind == "message":
-        words = _words(row["content"])
+        words = join_text_blocks(row["content"])
         parts: tuple[Any, ...] = (kind, row["role"], " ".join(words.split())) if words.strip() else ()
     elif kind in {"pre_tool", "post_tool"}:
         parts = (
@@ -362,11 +375,11 @@ def _digest(row: Mapping[str, Any]) -> bytes | None:
     return hashlib.blake2b(packed, digest_size=16).digest()
 
 
-def _words(content: Any) -> str:
+def join_text_blocks(content: Any) -> str:
     blocks = content if isinstance(content, list) else []
     texts = [block.get("text") for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
     return "\n\n".join(text for text in texts if isinstance(text, str))
 
 
-def _squeezed(content: Any) -> str:
-    return "".join(_words(content).split())
+def strip_all_blanks(content: Any) -> str:
+    return "".join(join_text_blocks(content).split())

@@ -14,14 +14,14 @@ from datetime import datetime, timedelta
 
 from coordinator.actions import approvals
 from coordinator.actions.approvals import rows
-from coordinator.actions.tool_calls import GONE, went_on
+from coordinator.actions.tool_calls import GONE, has_session_moved_on
 from coordinator.errors import Conflict, Forbidden, NotFound
 from coordinator.gateway import workers
-from coordinator.identity.actors import system
+from coordinator.identity.actors import system_actor
 from coordinator.lib import instants
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy import approvals as rules
-from coordinator.policy.tool_calls import AskedCall
+from coordinator.policy.tool_calls import ToolCallRequest
 
 WENT_ON = "The session went on, or ended, before anybody answered here."
 COMES_AGAIN_WITHIN = timedelta(
@@ -30,54 +30,60 @@ COMES_AGAIN_WITHIN = timedelta(
 MOST_AT_ONCE = 1_000
 
 
-def close_due(now: datetime) -> int:
+def close_abandoned_requests(now: datetime) -> int:
     """Close what nobody waits for; return how many. Safe to run at any time, by anyone."""
     asked = PermissionRequest.objects.filter(
         status="pending", context__waited_by__isnull=False, context__held_at__isnull=True
     )
     waited_by = dict(asked.order_by("id").values_list("pk", "context__waited_by"))
-    alive = {one for one in map(_process, set(waited_by.values())) if workers.is_alive(one)}
-    left = [pk for pk, one in waited_by.items() if _process(one) not in alive]
+    alive = {
+        one for one in map(parse_waiting_process, set(waited_by.values())) if workers.is_worker_alive(one)
+    }
+    left = [pk for pk, one in waited_by.items() if parse_waiting_process(one) not in alive]
     rows_left = PermissionRequest.objects.without_bodies().filter(pk__in=left[:MOST_AT_ONCE])
-    return sum(_close_if_unawaited(row, now) for row in rows_left.order_by("id")) if left else 0
+    return sum(close_if_abandoned(row, now) for row in rows_left.order_by("id")) if left else 0
 
 
-def _process(waited_by: str | None) -> str:
+def parse_waiting_process(waited_by: str | None) -> str:
     return (waited_by or "").partition(" ")[0]
 
 
-def _close_if_unawaited(row: PermissionRequest, now: datetime) -> bool:
-    process = _process(row.context.waited_by)
-    if workers.is_alive(process):  # it came again just now
+def close_if_abandoned(row: PermissionRequest, now: datetime) -> bool:
+    process = parse_waiting_process(row.context.waited_by)
+    if workers.is_worker_alive(process):  # it came again just now
         return False
-    if workers.is_gone(process) and row.context.repeat_key is None:
-        return _close(row, GONE, now)
+    if workers.is_worker_gone(process) and row.context.repeat_key is None:
+        return withdraw_abandoned_request(row, GONE, now)
     until = row.context.waits_until
     if isinstance(until, datetime) and until + COMES_AGAIN_WITHIN <= now:
-        return _close(row, GONE, now)
-    if workers.is_gone(process):
-        _expect_again(row, now)
+        return withdraw_abandoned_request(row, GONE, now)
+    if workers.is_worker_gone(process):
+        end_hook_wait(row, now)
         return False
     # One that the same call may have joined when it was made again says so until its hook is over.
     may_be_joined = row.context.repeat_key is not None
-    return not may_be_joined and went_on(_asked(row)) and _close(row, WENT_ON, now)
+    return (
+        not may_be_joined
+        and has_session_moved_on(rebuild_call_question(row))
+        and withdraw_abandoned_request(row, WENT_ON, now)
+    )
 
 
-def _expect_again(row: PermissionRequest, now: datetime) -> None:
+def end_hook_wait(row: PermissionRequest, now: datetime) -> None:
     """Have the request be waited for no longer, unless its hook comes again (holding.join)."""
     cut_short = PermissionContext.objects.filter(
         request=row, waited_by=row.context.waited_by, waits_until__gt=now
     )
     if cut_short.update(waits_until=now):
-        rows.touch(row)
+        rows.touch_request(row)
 
 
-def _close(row: PermissionRequest, why: str, now: datetime) -> bool:
+def withdraw_abandoned_request(row: PermissionRequest, why: str, now: datetime) -> bool:
     """Close the card unless it was decided, joined or told to wait meanwhile; say whether it was closed."""
     with suppress(Conflict, Forbidden, NotFound):
-        approvals.withdraw(
+        approvals.withdraw_request(
             row.request_id,
-            by=system("housekeeping"),
+            by=system_actor("housekeeping"),
             may_all=True,
             unless_held=True,
             reason=why,
@@ -87,15 +93,15 @@ def _close(row: PermissionRequest, why: str, now: datetime) -> bool:
     return False
 
 
-def _asked(row: PermissionRequest) -> AskedCall:
+def rebuild_call_question(row: PermissionRequest) -> ToolCallRequest:
     """Return the call as its hook asked about it, as far as its end is known by that."""
     told = row.metadata if isinstance(row.metadata, dict) else {}
-    subject = rules.subject_of(row)
-    return AskedCall(
+    subject = rules.request_subject(row)
+    return ToolCallRequest(
         asks=str(told.get("hook") or ""),
         session_id=row.context.session_id or "",
         agent_id=row.context.agent_id,
-        since_us=instants.to_us(row.created_at) if isinstance(row.created_at, datetime) else 0,
+        since_us=instants.to_microseconds(row.created_at) if isinstance(row.created_at, datetime) else 0,
         tool=subject.tool_name or "",
         tool_input=subject.tool_input if isinstance(subject.tool_input, dict) else None,
         about="",

@@ -6,14 +6,14 @@ from coordinator.identity.actors import Actor
 from coordinator.models import SessionWriter
 
 
-def note_maker(session_id: str, by: Actor) -> None:
+def record_session_maker(session_id: str, by: Actor) -> None:
     """Remember the key that made a session. People need no note: their pages are open to all of them."""
     if by.kind == "key":
         row = SessionWriter(session_id=session_id, writer=by.name)
         SessionWriter.objects.bulk_create([row], ignore_conflicts=True)
 
 
-def note_runner(session_id: str, key: str | None) -> None:
+def record_session_runner(session_id: str, key: str | None) -> None:
     """Remember that a runner which registered with this key has taken a run of the session."""
     if key is not None:
         SessionWriter.objects.bulk_create(

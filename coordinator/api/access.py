@@ -11,10 +11,10 @@ from ninja import Field, Schema
 from pydantic import AwareDatetime
 
 from coordinator.actions import denials
-from coordinator.actions.denials import Denial
-from coordinator.api.auth import requires
+from coordinator.actions.denials import AccessDenial
+from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
-from coordinator.errors import Forbidden, Invalid
+from coordinator.errors import Forbidden, UnprocessableRequest
 from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.scopes import READERS
 from coordinator.lib import instants
@@ -27,7 +27,7 @@ router = Router(tags=["access"])
 Name = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
 
 
-class AccessQuestion(Schema):
+class AccessQuestionIn(Schema):
     """A tool call that an agent wants to make."""
 
     server_id: Name
@@ -35,7 +35,7 @@ class AccessQuestion(Schema):
     agent_id: Name | None = Field(None, description="May be left out with a key that is bound to an agent.")
 
 
-class AccessCheck(AccessQuestion):
+class AccessCheck(AccessQuestionIn):
     """One question."""
 
     wait: Annotated[float, Field(ge=0, le=600)] = Field(
@@ -47,7 +47,7 @@ class AccessCheck(AccessQuestion):
 class AccessChecks(Schema):
     """Many questions at once."""
 
-    checks: Annotated[list[AccessQuestion], Field(max_length=2000)]
+    checks: Annotated[list[AccessQuestionIn], Field(max_length=2000)]
 
 
 class AccessAnswer(Schema):
@@ -68,7 +68,7 @@ class AccessAnswer(Schema):
     reason: str
 
 
-class NamedAnswer(AccessAnswer):
+class NamedAccessAnswer(AccessAnswer):
     """A verdict beside its question."""
 
     agent_id: str
@@ -79,7 +79,7 @@ class NamedAnswer(AccessAnswer):
 class AccessAnswers(Schema):
     """Verdicts in the order of the questions."""
 
-    results: list[NamedAnswer]
+    results: list[NamedAccessAnswer]
 
 
 class ToolVerdict(AccessAnswer):
@@ -105,24 +105,26 @@ class AgentAccess(Schema):
     servers: list[ServerVerdicts]
 
 
-def asked_agent(caller: KeyIdentity, agent_id: str | None) -> str:
+def resolve_asked_agent(caller: KeyIdentity, agent_id: str | None) -> str:
     """Return which agent a caller asks about; a key that is bound to an agent asks about that one only."""
     if agent_id is not None and not caller.can_speak_for(agent_id):
-        raise Forbidden(f"This key is bound to {caller.bound_to} and may not ask about other agents.")
+        raise Forbidden(
+            f"This key is bound to {caller.bound_agents_label} and may not ask about other agents."
+        )
     found = agent_id or caller.agent_id
     if not found:
         fault = {"type": "missing", "loc": ["body", "agent_id"], "msg": "Field required", "input": None}
-        raise Invalid([fault])
+        raise UnprocessableRequest([fault])
     return found
 
 
 @router.post(
     "/access/check",
-    auth=requires(*READERS),
+    auth=require_scopes(*READERS),
     response=AccessAnswer | AccessAnswers,
     summary="Check whether an agent may call a tool",
 )
-def check(request: HttpRequest, body: AccessChecks | AccessCheck) -> dict[str, Any]:
+def check_tool_access(request: HttpRequest, body: AccessChecks | AccessCheck) -> dict[str, Any]:
     """Answers one verdict, or `results` for `checks`."""
     # Only where Django runs alone. The served program answers from memory at its edge, and waits (edge.access).
     caller: KeyIdentity = request.auth  # type: ignore[attr-defined] # set by the guard
@@ -130,13 +132,15 @@ def check(request: HttpRequest, body: AccessChecks | AccessCheck) -> dict[str, A
     questions = body.checks if isinstance(body, AccessChecks) else [body]
     answers = []
     for question in questions:
-        agent_id = asked_agent(caller, question.agent_id)
-        verdict = access.resolve(agent_id, question.server_id, question.tool_name, now)
-        if not verdict.allowed:
-            denial = Denial(agent_id, question.server_id, question.tool_name, verdict, caller.actor)
-            denials.record([denial], now=now)
+        agent_id = resolve_asked_agent(caller, question.agent_id)
+        verdict = access.resolve_tool_access(agent_id, question.server_id, question.tool_name, now)
+        if not verdict.is_allowed:
+            denial = AccessDenial(
+                agent_id, question.server_id, question.tool_name, verdict, caller.caller_actor
+            )
+            denials.record_denials([denial], now=now)
         named = {"agent_id": agent_id, "server_id": question.server_id, "tool_name": question.tool_name}
-        answers.append(named | verdict.as_answer())
+        answers.append(named | verdict.verdict_as_json())
     if isinstance(body, AccessChecks):
         return {"results": answers}
     return answers[0]
@@ -144,42 +148,44 @@ def check(request: HttpRequest, body: AccessChecks | AccessCheck) -> dict[str, A
 
 @router.get(
     "/access/agents/{agent_id}",
-    auth=requires(*READERS),
+    auth=require_scopes(*READERS),
     response=AgentAccess,
     summary="List what an agent may call",
 )
-def agent(
+def list_agent_access(
     request: HttpRequest, agent_id: str, at: AwareDatetime | None = None, denied: bool = False
 ) -> dict[str, Any]:
     """Returns the servers and tools that the agent may call or ask for, now or `at`; with `denied`, the others too."""
     caller: KeyIdentity = request.auth  # type: ignore[attr-defined] # set by the guard
-    asked_agent(caller, agent_id)
-    return everything(agent_id, timezone.now(), at=at, denied=denied)
+    resolve_asked_agent(caller, agent_id)
+    return build_agent_access(agent_id, timezone.now(), at=at, denied=denied)
 
 
-def everything(agent_id: str, now: datetime, *, at: datetime | None, denied: bool) -> dict[str, Any]:
+def build_agent_access(agent_id: str, now: datetime, *, at: datetime | None, denied: bool) -> dict[str, Any]:
     """Return the body of `AgentAccess`."""
-    policies = access.named_servers(now, agent_id)
+    policies = access.default_policies_by_server(now, agent_id)
     # No tool has the empty name: it stands for one that nobody has listed.
-    tools = {server: ["", *names] for server, names in mcp_tools.names_by_server(policies).items()}
-    matrix = access.resolve_many([agent_id], tools, now, at=at)
+    tools = {server: ["", *names] for server, names in mcp_tools.list_tool_names(policies).items()}
+    matrix = access.resolve_access_matrix([agent_id], tools, now, at=at)
     servers = []
     for (_, server_id), verdicts in matrix.items():
         any_tool = verdicts.pop("")
         answers = [
-            _tool_answer(tool, verdict) for tool, verdict in verdicts.items() if denied or not verdict.denied
+            tool_verdict_as_json(tool, verdict)
+            for tool, verdict in verdicts.items()
+            if denied or not verdict.is_denied
         ]
-        if answers or denied or not any_tool.denied:
+        if answers or denied or not any_tool.is_denied:
             servers.append(
                 {
                     "server_id": server_id,
                     "default_policy": policies[server_id],
-                    "any_tool": any_tool.as_answer(),
+                    "any_tool": any_tool.verdict_as_json(),
                     "tools": answers,
                 }
             )
-    return {"agent_id": agent_id, "at": instants.canonical(at or now), "servers": servers}
+    return {"agent_id": agent_id, "at": instants.format_canonical_instant(at or now), "servers": servers}
 
 
-def _tool_answer(tool: str, verdict: Verdict) -> dict[str, Any]:
-    return {"tool_name": tool, **verdict.as_answer()}
+def tool_verdict_as_json(tool: str, verdict: Verdict) -> dict[str, Any]:
+    return {"tool_name": tool, **verdict.verdict_as_json()}

@@ -11,26 +11,26 @@ from ninja import Query, Schema, Status
 from pydantic import BaseModel, Field
 
 from coordinator.actions import blueprints as actions
-from coordinator.api.auth import requires
+from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
-from coordinator.api.runs import Demands
-from coordinator.api.shared_types import Text, caller, problems
+from coordinator.api.runs import RunDemands
+from coordinator.api.shared_types import Text, calling_key, error_responses
 from coordinator.identity.scopes import READERS
 from coordinator.models import Blueprint
 from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
 from coordinator.runs.blueprints import (
-    blueprint_shape,
-    brought_agent,
-    brought_agents,
-    resolved_shape,
-    runs_it,
-    visible_to_key,
-    whole_shape,
+    blueprint_as_json,
+    find_runner_agent,
+    has_run_in_progress,
+    load_runner_agents,
+    mask_blueprint_for_key,
+    resolved_blueprint_as_json,
+    unmasked_blueprint_as_json,
 )
 
 router = Router(tags=["Agents (blueprints)"])
 
-EDITORS = requires("operator")
+EDITORS = require_scopes("operator")
 
 
 class StdioServer(BaseModel):
@@ -77,19 +77,19 @@ class BlueprintEdit(BaseModel):
     skills: list[Text] | None = None
     tags: list[Text] | None = None
     capabilities: list[Text] | None = None
-    demands: Demands | None = None
+    demands: RunDemands | None = None
 
-    def fields(self) -> dict[str, Any]:
+    def stored_fields(self) -> dict[str, Any]:
         """Return what was given, ready to store."""
         given = self.model_dump(exclude_none=True, exclude={"name", "demands", "type"})
         if self.type is not None:
             given["type"] = self.type.value
         if self.demands is not None:
-            given["demands"] = demands_of(self.demands)
+            given["demands"] = stored_demands(self.demands)
         return given
 
 
-def demands_of(demands: Demands) -> dict[str, Any]:
+def stored_demands(demands: RunDemands) -> dict[str, Any]:
     """Return demands as they are stored; no demands are an empty object."""
     given = demands.model_dump(exclude_none=True)
     return given if any(given.values()) else {}
@@ -130,8 +130,8 @@ class BlueprintQuery(Schema):
 
 @router.get(
     "/agents",
-    auth=requires(*READERS),
-    response={200: list[BlueprintOut], **problems()},
+    auth=require_scopes(*READERS),
+    response={200: list[BlueprintOut], **error_responses()},
     exclude_unset=True,
     operation_id="list_blueprints",
     summary="List blueprints",
@@ -139,11 +139,15 @@ class BlueprintQuery(Schema):
 def list_blueprints(request: HttpRequest, listing: Query[BlueprintQuery]) -> list[dict[str, Any]]:
     """By name, as stored, inactive ones included; then the procedural agents that runners registered."""
     wanted = {tag.strip() for tag in (listing.tags or "").split(",") if tag.strip()}
-    rows, key = list(Blueprint.objects.order_by("name")), caller(request)
-    shapes = [blueprint_shape(row) for row in rows if wanted <= set(row.tags or ())]
+    rows, key = list(Blueprint.objects.order_by("name")), calling_key(request)
+    shapes = [blueprint_as_json(row) for row in rows if wanted <= set(row.tags or ())]
     written = {row.name for row in rows}
-    shapes += [agent.shape() for agent in brought_agents() if agent.name not in written and not wanted]
-    return [visible_to_key(key, shape) for shape in shapes]
+    shapes += [
+        agent.runner_agent_as_json()
+        for agent in load_runner_agents()
+        if agent.name not in written and not wanted
+    ]
+    return [mask_blueprint_for_key(key, shape) for shape in shapes]
 
 
 class BlueprintForm(Schema):
@@ -154,8 +158,8 @@ class BlueprintForm(Schema):
 
 @router.get(
     "/agents/{name}",
-    auth=requires(*READERS),
-    response={200: BlueprintOut, **problems(404)},
+    auth=require_scopes(*READERS),
+    response={200: BlueprintOut, **error_responses(404)},
     exclude_unset=True,
     operation_id="get_blueprint",
     summary="Get a blueprint, resolved or raw",
@@ -166,42 +170,46 @@ def get_blueprint(request: HttpRequest, name: Text, form: Query[BlueprintForm]) 
     Only a runner that holds a run of it gets the values of its MCP servers' variables and headers.
     A procedural agent that a runner registered is found too, unless there is a blueprint of its name.
     """
-    brought = None if Blueprint.objects.filter(pk=name).exists() else brought_agent(name)
+    brought = None if Blueprint.objects.filter(pk=name).exists() else find_runner_agent(name)
     if brought is not None:
-        return visible_to_key(caller(request), brought.shape())
+        return mask_blueprint_for_key(calling_key(request), brought.runner_agent_as_json())
     blueprint = actions.find(name)
-    if runs_it(caller(request), name):
-        return whole_shape(blueprint, raw=form.raw)
-    shape = blueprint_shape(blueprint) if form.raw else resolved_shape(blueprint)
-    return visible_to_key(caller(request), shape)
+    if has_run_in_progress(calling_key(request), name):
+        return unmasked_blueprint_as_json(blueprint, raw=form.raw)
+    shape = blueprint_as_json(blueprint) if form.raw else resolved_blueprint_as_json(blueprint)
+    return mask_blueprint_for_key(calling_key(request), shape)
 
 
 @router.post(
     "/agents",
     auth=EDITORS,
-    response={201: BlueprintOut, **problems(400, 409)},
+    response={201: BlueprintOut, **error_responses(400, 409)},
     exclude_unset=True,
     operation_id="create_blueprint",
     summary="Add a blueprint",
 )
 def create_blueprint(request: HttpRequest, body: NewBlueprint) -> Status[dict[str, Any]]:
     """The name becomes part of paths: letters, digits, hyphens and underscores, at most 60."""
-    made = actions.create(body.name, body.fields(), by=caller(request).actor, now=timezone.now())
-    return Status(201, visible_to_key(caller(request), blueprint_shape(made)))
+    made = actions.add_blueprint(
+        body.name, body.stored_fields(), by=calling_key(request).caller_actor, now=timezone.now()
+    )
+    return Status(201, mask_blueprint_for_key(calling_key(request), blueprint_as_json(made)))
 
 
 @router.patch(
     "/agents/{name}",
     auth=EDITORS,
-    response={200: BlueprintOut, **problems(404)},
+    response={200: BlueprintOut, **error_responses(404)},
     exclude_unset=True,
     operation_id="edit_blueprint",
     summary="Change a blueprint",
 )
 def edit_blueprint(request: HttpRequest, name: Text, body: BlueprintEdit) -> dict[str, Any]:
     """Only the given fields change. A value that was shown as `***` and is sent back stays as it is."""
-    edited = actions.edit(name, body.fields(), by=caller(request).actor, now=timezone.now())
-    return visible_to_key(caller(request), blueprint_shape(edited))
+    edited = actions.edit(
+        name, body.stored_fields(), by=calling_key(request).caller_actor, now=timezone.now()
+    )
+    return mask_blueprint_for_key(calling_key(request), blueprint_as_json(edited))
 
 
 class BlueprintStatus(Enum):
@@ -211,7 +219,7 @@ class BlueprintStatus(Enum):
     inactive = "inactive"
 
 
-class NewStatus(BaseModel):
+class NewBlueprintStatus(BaseModel):
     """The status to set."""
 
     status: BlueprintStatus
@@ -220,25 +228,27 @@ class NewStatus(BaseModel):
 @router.patch(
     "/agents/{name}/status",
     auth=EDITORS,
-    response={200: BlueprintOut, **problems(404)},
+    response={200: BlueprintOut, **error_responses(404)},
     exclude_unset=True,
     operation_id="set_blueprint_status",
     summary="Switch a blueprint on or off",
 )
-def set_blueprint_status(request: HttpRequest, name: Text, body: NewStatus) -> dict[str, Any]:
+def set_blueprint_status(request: HttpRequest, name: Text, body: NewBlueprintStatus) -> dict[str, Any]:
     """An inactive blueprint is still listed; clients hide it."""
-    changed = actions.set_status(name, body.status.value, by=caller(request).actor, now=timezone.now())
-    return visible_to_key(caller(request), blueprint_shape(changed))
+    changed = actions.change_blueprint_status(
+        name, body.status.value, by=calling_key(request).caller_actor, now=timezone.now()
+    )
+    return mask_blueprint_for_key(calling_key(request), blueprint_as_json(changed))
 
 
 @router.delete(
     "/agents/{name}",
     auth=EDITORS,
-    response={204: None, **problems(404)},
+    response={204: None, **error_responses(404)},
     operation_id="delete_blueprint",
     summary="Delete a blueprint",
 )
 def delete_blueprint(request: HttpRequest, name: Text) -> Status[None]:
     """Sessions keep its name."""
-    actions.delete(name, by=caller(request).actor, now=timezone.now())
+    actions.remove_blueprint(name, by=calling_key(request).caller_actor, now=timezone.now())
     return Status(204, None)

@@ -21,16 +21,16 @@ from ninja.schema import DjangoGetter
 
 from coordinator.api import edge_doors
 from coordinator.api.auth import KeyAuth
-from coordinator.errors import Busy, Invalid, SignalboxError
+from coordinator.errors import ServiceBusy, SignalboxError, UnprocessableRequest
 from coordinator.lib import json_bounds, meters
-from coordinator.lib.chosen_database import told
+from coordinator.lib.chosen_database import database_problem_message
 
 UNREADABLE = (
     msgspec.DecodeError,
     UnicodeDecodeError,
     RecursionError,
-    json_bounds.TooDeep,
-    json_bounds.TooHeavy,
+    json_bounds.JsonTooDeep,
+    json_bounds.JsonTooHeavy,
 )
 NO_DATABASE = (
     "The database is busy or cannot be reached. Check whether your change was saved, then try again."
@@ -42,7 +42,7 @@ class JsonParser(Parser):
 
     def parse_body(self, request: HttpRequest) -> dict[str, Any]:
         """Return the decoded body; raises msgspec.DecodeError, TooDeep or TooHeavy, which become a 422."""
-        json_bounds.check(request.body)
+        json_bounds.require_json_bounds(request.body)
         return cast("dict[str, Any]", msgspec.json.decode(request.body))
 
 
@@ -70,14 +70,14 @@ class SignalboxAPI(NinjaAPI):
 
     def get_openapi_schema(self, **_options: Any) -> OpenAPISchema:
         """Return the OpenAPI document, with the operations that the edge serves."""
-        return self._document
+        return self.openapi_document
 
     @cached_property
-    def _document(self) -> OpenAPISchema:
+    def openapi_document(self) -> OpenAPISchema:
         """The document, which takes a second to make and which anybody may ask for: made once per process."""
         document = super().get_openapi_schema()
-        edge_doors.describe(document)
-        scopes = self._scopes_by_operation()
+        edge_doors.add_edge_operations(document)
+        scopes = self.scopes_by_operation()
         for operation in (one for methods in document["paths"].values() for one in methods.values()):
             names = operation.get("x-scopes") or scopes.get(operation["operationId"])
             if names:
@@ -86,7 +86,7 @@ class SignalboxAPI(NinjaAPI):
                 operation["description"] = f"{operation.get('description', '')}\n\n{said}".strip()
         return document
 
-    def _scopes_by_operation(self) -> dict[str, list[str]]:
+    def scopes_by_operation(self) -> dict[str, list[str]]:
         """Return which scopes each operation asks for, by its id in the document."""
         return {
             operation.operation_id or self.get_openapi_operation_id(operation): sorted(guard.scopes)
@@ -129,13 +129,13 @@ class SignalboxAPI(NinjaAPI):
         It may have gone while it committed: only then was something written.
         """
         meters.BUSY.add()
-        busy = Busy(told(error, NO_DATABASE), retry_after=1)
+        busy = ServiceBusy(database_problem_message(error, NO_DATABASE), retry_after=1)
         return self.answer_error(request, busy)
 
     def answer_out_of_range(self, request: HttpRequest, error: Any) -> HttpResponse:
         """A number or an instant that no column holds (2**63, the year 10000 in UTC): nothing was written."""
         said = str(error).strip().partition("\n")[0]
-        return self.answer_error(request, Invalid(f"A value is out of range: {said}."))
+        return self.answer_error(request, UnprocessableRequest(f"A value is out of range: {said}."))
 
     def validation_error_from_error_contexts(
         self, error_contexts: list[ValidationErrorContext[Any]]
@@ -143,14 +143,14 @@ class SignalboxAPI(NinjaAPI):
         """Collect the faults of all parts of a request in the recorded form."""
         return ValidationError(
             [
-                fault_of(cast("dict[str, Any]", error), context.model)
+                format_validation_error(cast("dict[str, Any]", error), context.model)
                 for context in error_contexts
                 for error in context.pydantic_validation_error.errors(include_url=False)
             ]
         )
 
 
-def fault_of(error: dict[str, Any], model: Any) -> dict[str, Any]:
+def format_validation_error(error: dict[str, Any], model: Any) -> dict[str, Any]:
     """Return one pydantic error as clients know it: its place without our parameter's name."""
     place = tuple(model.__ninja_flatten_map_reverse__.get(error["loc"], error["loc"]))
     single = getattr(model, "__read_from_single_attr__", None)

@@ -21,7 +21,7 @@ from coordinator.identity.scopes import SCOPES
 HERE = frozenset({"same-origin", "none"})
 
 
-def offered_key(authorization: str | None, x_api_key: str | None) -> str | None:
+def find_offered_key(authorization: str | None, x_api_key: str | None) -> str | None:
     """Return the key in `Authorization: Bearer …` or `X-API-Key`, or None where neither holds one."""
     if authorization:
         kind, _, rest = authorization.partition(" ")
@@ -30,7 +30,7 @@ def offered_key(authorization: str | None, x_api_key: str | None) -> str | None:
     return (x_api_key or "").strip() or None
 
 
-def refuse_others(host: str, headers: Mapping[str, str | None], forwarded: bool) -> None:
+def require_local_caller(host: str, headers: Mapping[str, str | None], forwarded: bool) -> None:
     """Without keys, let only programs on this machine in: raise Forbidden for anybody else's request.
 
     A page elsewhere can make a browser ask localhost. It then sends Origin, or Sec-Fetch-Site where that is left
@@ -76,21 +76,23 @@ class KeyAuth(AuthBase):
         """Return who calls; raise Unauthorized or Forbidden."""
         if not settings.API_AUTH:
             forwarded = bool(request.META.get("signalbox.forwarded"))
-            refuse_others(request.get_host(), request.headers, forwarded)
+            require_local_caller(request.get_host(), request.headers, forwarded)
             return LOCAL_PROGRAM
-        raw = offered_key(request.headers.get("Authorization"), request.headers.get("X-API-Key"))
+        raw = find_offered_key(request.headers.get("Authorization"), request.headers.get("X-API-Key"))
         if raw is None:
             raise Unauthorized(
                 "An API key is needed: send it as `Authorization: Bearer sbx_…` or `X-API-Key`."
             )
         now = timezone.now()
-        identity = keys.authenticate(raw, now, source=str(request.META.get("REMOTE_ADDR") or "unknown"))
+        identity = keys.authenticate_api_key(
+            raw, now, source=str(request.META.get("REMOTE_ADDR") or "unknown")
+        )
         if not identity.scopes & self.scopes:
-            keys.note_out_of_scope(identity, self.scopes, f"{request.method} {request.path}", now)
-        identity.require(self.scopes)
+            keys.record_out_of_scope_use(identity, self.scopes, f"{request.method} {request.path}", now)
+        identity.require_any_scope(self.scopes)
         return identity
 
 
-def requires(*scopes: str) -> KeyAuth:
+def require_scopes(*scopes: str) -> KeyAuth:
     """Return the guard of an operation that a key with any one of `scopes` may call."""
     return KeyAuth(*scopes)

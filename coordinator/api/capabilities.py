@@ -12,12 +12,12 @@ from pydantic import BaseModel, Field
 
 from coordinator.actions import capabilities as actions
 from coordinator.api.agents import EDITORS, McpServers
-from coordinator.api.auth import requires
+from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
-from coordinator.api.shared_types import Text, caller, problems
+from coordinator.api.shared_types import Text, calling_key, error_responses
 from coordinator.identity.scopes import READERS
 from coordinator.models import Capability
-from coordinator.runs.blueprints import capability_shape, capability_summary, visible_to_key
+from coordinator.runs.blueprints import capability_as_json, capability_summary_as_json, mask_blueprint_for_key
 
 router = Router(tags=["Capabilities"])
 
@@ -39,7 +39,7 @@ class CapabilityEdit(BaseModel):
     script: Text | None = Field(None, description="The script's name on its runner")
     mcp_servers: McpServers | None = None
 
-    def fields(self) -> dict[str, Any]:
+    def stored_fields(self) -> dict[str, Any]:
         """Return what was given, ready to store."""
         return self.model_dump(exclude_none=True, exclude={"name"}, mode="json")
 
@@ -81,65 +81,69 @@ class CapabilitySummary(Schema):
 
 @router.get(
     "/capabilities",
-    auth=requires(*READERS),
-    response={200: list[CapabilitySummary], **problems()},
+    auth=require_scopes(*READERS),
+    response={200: list[CapabilitySummary], **error_responses()},
     operation_id="list_capabilities",
     summary="List capabilities",
 )
 def list_capabilities(request: HttpRequest) -> list[dict[str, Any]]:
     """By name, in short."""
-    return [capability_summary(row) for row in Capability.objects.order_by("name")]
+    return [capability_summary_as_json(row) for row in Capability.objects.order_by("name")]
 
 
 @router.get(
     "/capabilities/{name}",
-    auth=requires(*READERS),
-    response={200: CapabilityOut, **problems(404)},
+    auth=require_scopes(*READERS),
+    response={200: CapabilityOut, **error_responses(404)},
     exclude_unset=True,
     operation_id="get_capability",
     summary="Get a capability",
 )
 def get_capability(request: HttpRequest, name: Text) -> dict[str, Any]:
     """Its text and MCP servers in full, without the values of variables and headers."""
-    return visible_to_key(caller(request), capability_shape(actions.find(name)))
+    return mask_blueprint_for_key(calling_key(request), capability_as_json(actions.find(name)))
 
 
 @router.post(
     "/capabilities",
     auth=EDITORS,
-    response={201: CapabilityOut, **problems(400, 409)},
+    response={201: CapabilityOut, **error_responses(400, 409)},
     exclude_unset=True,
     operation_id="create_capability",
     summary="Add a capability",
 )
 def create_capability(request: HttpRequest, body: NewCapability) -> Status[dict[str, Any]]:
     """The name follows the same rule as a blueprint's."""
-    made = actions.create(body.name, body.fields(), by=caller(request).actor, now=timezone.now())
-    return Status(201, visible_to_key(caller(request), capability_shape(made)))
+    made = actions.create(
+        body.name, body.stored_fields(), by=calling_key(request).caller_actor, now=timezone.now()
+    )
+    return Status(201, mask_blueprint_for_key(calling_key(request), capability_as_json(made)))
 
 
 @router.patch(
     "/capabilities/{name}",
     auth=EDITORS,
-    response={200: CapabilityOut, **problems(404)},
+    response={200: CapabilityOut, **error_responses(404)},
     exclude_unset=True,
     operation_id="edit_capability",
     summary="Change a capability",
 )
 def edit_capability(request: HttpRequest, name: Text, body: CapabilityEdit) -> dict[str, Any]:
     """Only the given fields change; every blueprint that uses it follows."""
-    edited = actions.edit(name, body.fields(), by=caller(request).actor, now=timezone.now())
-    return visible_to_key(caller(request), capability_shape(edited))
+    edited = actions.edit(
+        name, body.stored_fields(), by=calling_key(request).caller_actor, now=timezone.now()
+    )
+    return mask_blueprint_for_key(calling_key(request), capability_as_json(edited))
 
 
 @router.delete(
     "/capabilities/{name}",
     auth=EDITORS,
-    response={204: None, **problems(404, 409)},
+    response={204: None, **error_responses(404, 409)},
     operation_id="delete_capability",
     summary="Delete a capability",
 )
 def delete_capability(request: HttpRequest, name: Text) -> Status[None]:
     """409 while blueprints refer to it."""
-    actions.delete(name, by=caller(request).actor, now=timezone.now())
+    actions.remove_capability(name, by=calling_key(request).caller_actor, now=timezone.now())
     return Status(204, None)

@@ -11,10 +11,10 @@ from ninja import Query, Schema
 from pydantic import Field
 
 from coordinator.actions import chat as actions
-from coordinator.api.auth import requires
+from coordinator.api.auth import require_scopes
 from coordinator.api.downloads import attachment_response
 from coordinator.api.router import Router
-from coordinator.api.shared_types import Text, caller, problems
+from coordinator.api.shared_types import Text, calling_key, error_responses
 from coordinator.chat import reading as chat
 from coordinator.errors import BadRequest, Forbidden
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
@@ -56,7 +56,7 @@ REQUEST_BODY = {
 }
 
 
-class Message(Schema):
+class ThreadMessage(Schema):
     """One message of a thread."""
 
     id: str
@@ -69,10 +69,10 @@ class Message(Schema):
     place: str = Field(description="Pass it as `before` or `after` to continue from here")
 
 
-class Messages(Schema):
+class ThreadPage(Schema):
     """A page of a thread, oldest first."""
 
-    messages: list[Message]
+    messages: list[ThreadMessage]
     has_more: bool
 
 
@@ -98,83 +98,85 @@ class MessageQuery(Schema):
 
 @router.get(
     "/chat/attachments/{attachment_id}",
-    auth=requires(*CHAT_READERS),
+    auth=require_scopes(*CHAT_READERS),
     # No `response`: the file itself.
     operation_id="get_attachment",
     summary="Fetch an attached file",
 )
-def get_attachment(request: HttpRequest, attachment_id: Text) -> HttpResponseBase:
+def download_attachment(request: HttpRequest, attachment_id: Text) -> HttpResponseBase:
     """As a download, in full or by Range. An agent's key may download the files of its own thread."""
-    row = chat.attachment_of(attachment_id, caller(request).agent_id)
+    row = chat.find_attachment(attachment_id, calling_key(request).agent_id)
     return attachment_response(request, row)
 
 
 @router.get(
     "/chat/{path:agent_id}/messages",
-    auth=requires(*CHAT_READERS),
-    response={200: Messages, **problems(400, 404)},
+    auth=require_scopes(*CHAT_READERS),
+    response={200: ThreadPage, **error_responses(400, 404)},
     operation_id="list_messages",
     summary="Read a thread",
 )
-def list_messages(request: HttpRequest, agent_id: Text, listing: Query[MessageQuery]) -> dict[str, Any]:
+def list_thread_messages(
+    request: HttpRequest, agent_id: Text, listing: Query[MessageQuery]
+) -> dict[str, Any]:
     """The newest messages, or those before or after a place. `has_more` says whether there are more in that direction.
 
     Only keys of scope `agent` read secrets in people's messages; others see them masked.
     """
-    require_own(caller(request), agent_id)
-    chat.agent_of(agent_id)
+    require_own_thread(calling_key(request), agent_id)
+    chat.find_chat_agent(agent_id)
     if listing.after is not None:
-        place = chat.place_from(listing.after)
-        page = chat.newer_than(agent_id, place, listing.limit, listing.user_id)
+        place = chat.parse_message_position(listing.after)
+        page = chat.load_newer_messages(agent_id, place, listing.limit, listing.user_id)
     else:
-        before = None if listing.before is None else chat.place_from(listing.before)
-        page = chat.older_than(agent_id, before, listing.limit, listing.user_id)
-    whole = bool(caller(request).scopes & SPEAK_AS_AGENTS)
+        before = None if listing.before is None else chat.parse_message_position(listing.before)
+        page = chat.load_older_messages(agent_id, before, listing.limit, listing.user_id)
+    whole = bool(calling_key(request).scopes & SPEAK_AS_AGENTS)
     return {
-        "messages": [chat.as_answer(row, whole=whole) for row in page.messages],
+        "messages": [chat.chat_message_as_json(row, whole=whole) for row in page.messages],
         "has_more": page.has_more,
     }
 
 
 @router.post(
     "/chat/{path:agent_id}/messages",
-    auth=requires(*CHAT_SPEAKERS),
-    response={200: PostedMessage, **problems(400, 404, 409, 413)},
+    auth=require_scopes(*CHAT_SPEAKERS),
+    response={200: PostedMessage, **error_responses(400, 404, 409, 413)},
     operation_id="post_message",
     summary="Post a message",
     openapi_extra=REQUEST_BODY,
 )
-def post_message(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
+def post_thread_message(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
     """An agent's key writes as that agent, any other key as itself. Send files as data URLs or as multipart."""
-    given = _given(request)
-    message = actions.post(
+    given = parse_message_body(request)
+    message = actions.submit_chat_message(
         agent_id,
-        _content(given, request),
-        by=_speaker(caller(request), agent_id, given),
-        files=uploads(request),
+        build_message_content(given, request),
+        by=find_speaker(calling_key(request), agent_id, given),
+        files=list_uploaded_files(request),
         message_id=given.get("id"),
         metadata=given.get("metadata"),
         now=timezone.now(),
     )
-    return {"id": message.pk, "created_at": instants.to_us(message.created_at) // 1000}
+    return {"id": message.pk, "created_at": instants.to_microseconds(message.created_at) // 1000}
 
 
-def uploads(request: HttpRequest) -> list[actions.Upload]:
+def list_uploaded_files(request: HttpRequest) -> list[actions.ChatUpload]:
     """Return the files of a multipart request."""
     return [
-        actions.Upload(one.file, one.name or "", one.content_type or "")  # type: ignore[arg-type]
+        actions.ChatUpload(one.file, one.name or "", one.content_type or "")  # type: ignore[arg-type]
         for one in request.FILES.getlist("files")
     ]
 
 
-def _given(request: HttpRequest) -> dict[str, Any]:
+def parse_message_body(request: HttpRequest) -> dict[str, Any]:
     if request.content_type == "multipart/form-data":
         given: dict[str, Any] = {name: request.POST[name] for name in request.POST}
         for name in ("content", "metadata"):
             if name in given:
-                given[name] = _json(given[name])
+                given[name] = parse_body_json(given[name])
     else:
-        given = _json(request.body)
+        given = parse_body_json(request.body)
     if not isinstance(given, dict):
         raise BadRequest("The body must be a JSON object.")
     if not isinstance(given.get("id"), str | None) or not isinstance(given.get("user_id"), str | None):
@@ -182,22 +184,22 @@ def _given(request: HttpRequest) -> dict[str, Any]:
     return given
 
 
-def _json(text: str | bytes) -> Any:
+def parse_body_json(text: str | bytes) -> Any:
     try:
-        return json_bounds.loads(text)
-    except (json_bounds.TooDeep, json_bounds.TooHeavy) as problem:
+        return json_bounds.load_bounded_json(text)
+    except (json_bounds.JsonTooDeep, json_bounds.JsonTooHeavy) as problem:
         raise BadRequest(f"{problem}.") from None
     except (ValueError, RecursionError):
         raise BadRequest("The body is not JSON.") from None
 
 
-def _content(given: dict[str, Any], request: HttpRequest) -> Any:
+def build_message_content(given: dict[str, Any], request: HttpRequest) -> Any:
     blocks = given.get("content", [] if "text" in given or request.FILES else None)
     text = given.get("text")
     return [{"type": "text", "text": text}, *blocks] if text and isinstance(blocks, list) else blocks
 
 
-def _speaker(identity: KeyIdentity, agent_id: str, given: dict[str, Any]) -> actions.Speaker:
+def find_speaker(identity: KeyIdentity, agent_id: str, given: dict[str, Any]) -> actions.ChatSpeaker:
     """Return who speaks, by the key alone; a body that claims to be somebody else is refused."""
     to = given.get("user_id") or "default"
     if "\x00" in to or len(to) > 200:
@@ -207,17 +209,17 @@ def _speaker(identity: KeyIdentity, agent_id: str, given: dict[str, Any]) -> act
         raise BadRequest(f"source must be one of {', '.join(ChatSource.values)} and must match the key.")
     if identity == LOCAL_PROGRAM and source == ChatSource.AGENT:
         # Without API keys there is nobody to tell apart: a laptop's agents say themselves that they are.
-        return actions.Speaker(ChatSource.AGENT, to, identity.actor)
+        return actions.ChatSpeaker(ChatSource.AGENT, to, identity.caller_actor)
     speaker = actions.speaker_of_key(identity, agent_id, to=to)
     if source not in (None, speaker.source):
         raise Forbidden(f"This key writes as {speaker.source}, not as {source}.")
     return speaker
 
 
-def require_own(identity: KeyIdentity, agent_id: str) -> None:
+def require_own_thread(identity: KeyIdentity, agent_id: str) -> None:
     """Raise Forbidden where an agent's key reads another agent's thread."""
     if not identity.can_speak_for(agent_id):
-        raise Forbidden(f"This key is bound to {identity.bound_to} and may not read other threads.")
+        raise Forbidden(f"This key is bound to {identity.bound_agents_label} and may not read other threads.")
 
 
 class MessageWait(Schema):
@@ -232,26 +234,28 @@ class MessageWait(Schema):
 class NewMessages(Schema):
     """Messages of others to the agent, and the `after` of the next wait."""
 
-    messages: list[Message]
+    messages: list[ThreadMessage]
     after: str
 
 
 @router.get(
     "/chat/{path:agent_id}/messages/wait",
-    auth=requires(*CHAT_READERS),
-    response={200: NewMessages, **problems(400, 404)},
+    auth=require_scopes(*CHAT_READERS),
+    response={200: NewMessages, **error_responses(400, 404)},
     operation_id="wait_for_messages",
     summary="Wait for messages to an agent",
 )
-def wait_for_messages(request: HttpRequest, agent_id: Text, waiting: Query[MessageWait]) -> dict[str, Any]:
+def wait_for_thread_messages(
+    request: HttpRequest, agent_id: Text, waiting: Query[MessageWait]
+) -> dict[str, Any]:
     """Answers as soon as people or programs write to the agent, or with no messages after `timeout`; then ask again."""
     # The edge holds this call (edge.chat). Here, under a plain WSGI server, it answers at once.
-    require_own(caller(request), agent_id)
-    place = begin(agent_id, waiting.after)
-    return chat.unanswered_messages(agent_id, place) or {"messages": [], "after": str(place)}
+    require_own_thread(calling_key(request), agent_id)
+    place = find_wait_start(agent_id, waiting.after)
+    return chat.load_unanswered_messages(agent_id, place) or {"messages": [], "after": str(place)}
 
 
-def begin(agent_id: str, after: str | None) -> chat.MessagePlace:
+def find_wait_start(agent_id: str, after: str | None) -> chat.MessagePosition:
     """Return the place that a wait begins at. Raises NotFound for no such agent."""
-    chat.agent_of(agent_id)
-    return chat.place_from(after) if after else chat.after_own_last_message(agent_id)
+    chat.find_chat_agent(agent_id)
+    return chat.parse_message_position(after) if after else chat.unanswered_start_position(agent_id)

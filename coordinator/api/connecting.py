@@ -10,20 +10,20 @@ from ninja import Field, Schema
 
 from coordinator.actions import connecting
 from coordinator.api.router import Router
-from coordinator.api.shared_types import Text, problems
+from coordinator.api.shared_types import Text, error_responses
 from coordinator.errors import Forbidden
 
 router = Router(tags=["Connecting"])
 
 
-class CodeIn(Schema):
+class ConnectCodeIn(Schema):
     """A connect code, and the machine's name."""
 
     code: Annotated[Text, Field(min_length=1, max_length=100)]
     host: Annotated[Text, Field(max_length=connecting.LONGEST_HOST)] = ""
 
 
-class KeyOut(Schema):
+class ExchangedKeyOut(Schema):
     """The key, shown only once, and its name on the page API keys."""
 
     key: str
@@ -34,15 +34,17 @@ class KeyOut(Schema):
 @router.post(
     "/connect/exchange",
     auth=None,
-    response={200: KeyOut, **problems(409)},
+    response={200: ExchangedKeyOut, **error_responses(409)},
     operation_id="exchange_connect_code",
     summary="Exchange a connect code for a key",
 )
-def exchange(request: HttpRequest, response: HttpResponse, body: CodeIn) -> dict[str, Any]:
+def exchange_connect_code(
+    request: HttpRequest, response: HttpResponse, body: ConnectCodeIn
+) -> dict[str, Any]:
     """An administrator makes the code on the page Connections; it works once, within ten minutes."""
     if request.headers.get("Origin") or request.headers.get("Sec-Fetch-Site", "none") != "none":
         raise Forbidden("Only programs can exchange connect codes, not browsers.")
-    row, raw = connecting.exchange(
+    row, raw = connecting.redeem_connect_code(
         body.code,
         source=str(request.META.get("REMOTE_ADDR") or "unknown"),
         host=body.host,

@@ -26,28 +26,36 @@ def attachment_response(
     Raises NotFound where its bytes are gone, Busy where they cannot be had now, Spoilt where they are others.
     """
     etag = f'"{row.pk}"'
-    facts = attachments.facts_of(row)
-    span = _span(request, facts.size, etag)
+    facts = attachments.load_attachment_facts(row)
+    span = requested_byte_range(request, facts.size, etag)
     if request.headers.get("If-None-Match") == etag:
         response: HttpResponseBase = HttpResponse(status=304)
     elif span is None:
         response = HttpResponse(status=416)
         response.headers["Content-Range"] = f"bytes */{facts.size}"
     else:
-        response = _body(request, row, span, facts.size)
-    _describe(response, row, facts.proven, etag, shown=inline and facts.proven is not None)
+        response = build_attachment_body(request, row, span, facts.size)
+    set_attachment_headers(response, row, facts.proven, etag, shown=inline and facts.proven is not None)
     return response
 
 
-def _body(request: HttpRequest, row: ChatAttachment, span: tuple[int, int], size: int) -> HttpResponseBase:
+def build_attachment_body(
+    request: HttpRequest, row: ChatAttachment, span: tuple[int, int], size: int
+) -> HttpResponseBase:
     start, length = span
     if request.method == "HEAD":
         response: HttpResponseBase = HttpResponse()
     elif row.storage_type == ChatAttachment.StorageType.INLINE:
-        response = HttpResponse(b"".join(attachments.chunks(row, attachments.opened(row), start, length)))
+        response = HttpResponse(
+            b"".join(
+                attachments.iterate_attachment_chunks(row, attachments.open_attachment(row), start, length)
+            )
+        )
     else:
         response = StreamingHttpResponse(
-            attachments.chunks(row, attachments.opened_at(row, start), start, length)
+            attachments.iterate_attachment_chunks(
+                row, attachments.open_attachment_at(row, start), start, length
+            )
         )
     if (start, length) != (0, size):
         response.status_code = 206
@@ -56,7 +64,7 @@ def _body(request: HttpRequest, row: ChatAttachment, span: tuple[int, int], size
     return response
 
 
-def _span(request: HttpRequest, size: int, etag: str) -> tuple[int, int] | None:
+def requested_byte_range(request: HttpRequest, size: int, etag: str) -> tuple[int, int] | None:
     """Return where the answer starts and how long it is, or None for a range beyond the file.
 
     What is no range we know (several at once, other units) is answered in full, as the protocol wants it.
@@ -76,12 +84,12 @@ def _span(request: HttpRequest, size: int, etag: str) -> tuple[int, int] | None:
     return (start, end - start + 1) if end >= start else whole
 
 
-def _describe(
+def set_attachment_headers(
     response: HttpResponseBase, row: ChatAttachment, proven: str | None, etag: str, *, shown: bool
 ) -> None:
     headers = response.headers
-    headers["Content-Type"] = _content_type(row, proven)
-    disposition = content_disposition_header(not shown, attachments.safe_name(row.filename))
+    headers["Content-Type"] = safe_content_type(row, proven)
+    disposition = content_disposition_header(not shown, attachments.sanitize_file_name(row.filename))
     headers["Content-Disposition"] = disposition or "attachment"
     headers["X-Content-Type-Options"] = "nosniff"
     headers["Content-Security-Policy"] = POLICY
@@ -90,11 +98,11 @@ def _describe(
     headers["ETag"] = etag
 
 
-def _content_type(row: ChatAttachment, proven: str | None) -> str:
+def safe_content_type(row: ChatAttachment, proven: str | None) -> str:
     """Return the stored type; one that would be shown must be proven by the bytes, whoever wrote the row."""
     if proven:
         return proven
     stored = row.mime_type
-    if attachments.is_shown(stored) or not _WELL_FORMED.fullmatch(stored):
+    if attachments.is_inline_media_type(stored) or not _WELL_FORMED.fullmatch(stored):
         return attachments.UNKNOWN
     return stored

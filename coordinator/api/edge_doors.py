@@ -1,6 +1,6 @@
 """The API's operations that the edge serves without Django, described by hand: ingest, streams and long polls.
 
-coordinator/edge serves them; `describe` adds them to the OpenAPI document.
+coordinator/edge serves them; `add_edge_operations` adds them to the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class BatchResult(Schema):
 MODELS: tuple[type[Schema], ...] = (EventIn, BatchResult, Ok, Problem)
 
 
-def describe(document: dict[str, Any]) -> None:
+def add_edge_operations(document: dict[str, Any]) -> None:
     """Add the edge's operations to an OpenAPI document."""
     schemas = document["components"].setdefault("schemas", {})
     for model in MODELS:
@@ -60,13 +60,13 @@ def describe(document: dict[str, Any]) -> None:
         for method, operation in methods.items():
             documented = {name: value for name, value in operation.items() if name != "answers"}
             documented["responses"] = {
-                str(status): _answer(what) for status, what in operation["answers"].items()
+                str(status): describe_response(what) for status, what in operation["answers"].items()
             }
             documented["security"] = [{KEY: []}] if "x-scopes" in operation else []
             document["paths"].setdefault(path, {})[method] = documented
 
 
-def _answer(content: Any) -> dict[str, Any]:
+def describe_response(content: Any) -> dict[str, Any]:
     if content is None:
         return {"description": "No content"}
     if content == "stream":
@@ -77,13 +77,13 @@ def _answer(content: Any) -> dict[str, Any]:
     return {"description": "", "content": {"application/json": {"schema": schema}}}
 
 
-def _parameter(
+def describe_parameter(
     place: str, name: str, schema: dict[str, Any], description: str, *, needed: bool = False
 ) -> dict[str, Any]:
     return {"in": place, "name": name, "schema": schema, "required": needed, "description": description}
 
 
-def _body(schema: dict[str, Any], **others: dict[str, Any]) -> dict[str, Any]:
+def describe_request_body(schema: dict[str, Any], **others: dict[str, Any]) -> dict[str, Any]:
     content = {"application/json": {"schema": schema}}
     return {
         "required": True,
@@ -91,12 +91,12 @@ def _body(schema: dict[str, Any], **others: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+def describe_object_schema(**properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
 
 TEXT = {"type": "string"}
-SESSION = _parameter("path", "session_id", TEXT, "The session", needed=True)
+SESSION = describe_parameter("path", "session_id", TEXT, "The session", needed=True)
 EVENT = {"$ref": REF.format(model="EventIn")}
 _IDS = {"type": "array", "items": TEXT}
 POLL_ANSWER = {
@@ -126,12 +126,12 @@ POLL_ANSWER = {
     },
 }
 PROBLEMS = dict.fromkeys((400, 401, 403, 404, 413, 422, 429, 503), "Problem")
-ONCE = _parameter(
+ONCE = describe_parameter(
     "header", "Idempotency-Key", TEXT, "A repeated request with the same key gets the answer to the first"
 )
 
 
-def _beside(
+def describe_local_call_endpoint(
     name: str,
     summary: str,
     description: str,
@@ -147,13 +147,13 @@ def _beside(
             "summary": summary,
             "description": description,
             "parameters": parameters or [],
-            "requestBody": _body({"type": "object", "properties": fields}),
+            "requestBody": describe_request_body({"type": "object", "properties": fields}),
             "answers": {200: {"type": "object"}, **PROBLEMS},
         }
     }
 
 
-def _mcp(name: str, what: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
+def describe_mcp_endpoint(name: str, what: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
     """Describe an endpoint of the MCP gateway."""
     headers = {
         "Mcp-Session-Id": "The MCP session, in versions before 2026-07-28",
@@ -178,9 +178,9 @@ def _mcp(name: str, what: str, parameters: list[dict[str, Any]]) -> dict[str, An
             ),
             "parameters": [
                 *parameters,
-                *(_parameter("header", one, TEXT, words) for one, words in headers.items()),
+                *(describe_parameter("header", one, TEXT, words) for one, words in headers.items()),
             ],
-            **({"requestBody": _body({"type": "object"})} if method == "post" else {}),
+            **({"requestBody": describe_request_body({"type": "object"})} if method == "post" else {}),
             "answers": {200: {"type": "object"} if method != "get" else "stream", **PROBLEMS},
         }
         for method, summary in ways.items()
@@ -195,8 +195,8 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "tags": ["Sessions"],
             "summary": "Post an event of a session",
             "description": "Answers once the event is committed, or refuses it within four seconds.",
-            "parameters": [_parameter("path", "session_id", TEXT, "The session", needed=True), ONCE],
-            "requestBody": _body(EVENT),
+            "parameters": [describe_parameter("path", "session_id", TEXT, "The session", needed=True), ONCE],
+            "requestBody": describe_request_body(EVENT),
             "answers": {201: "Ok", **PROBLEMS},
         }
     },
@@ -208,7 +208,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "summary": "Post events of any sessions, as an array or as NDJSON",
             "description": "At most 10,000 events. The valid ones are committed together; each gets a result.",
             "parameters": [ONCE],
-            "requestBody": _body(
+            "requestBody": describe_request_body(
                 {"type": "array", "items": EVENT}, **{"application/x-ndjson": {"type": "string"}}
             ),
             "answers": {200: "BatchResult", **PROBLEMS},
@@ -228,35 +228,37 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
                 "cannot ask in its terminal is told to deny."
             ),
             "parameters": [
-                _parameter(
+                describe_parameter(
                     "path",
                     "agent",
                     {"type": "string", "enum": list(AGENT_TITLES)},
                     "The agent program",
                     needed=True,
                 ),
-                _parameter(
+                describe_parameter(
                     "query", "wait", {"type": "number"}, "Seconds to wait; less than the hook's timeout"
                 ),
-                _parameter("header", "X-Signalbox-Host", TEXT, "The machine on which the session runs"),
-                _parameter(
+                describe_parameter(
+                    "header", "X-Signalbox-Host", TEXT, "The machine on which the session runs"
+                ),
+                describe_parameter(
                     "header",
                     "X-Signalbox-Hook-Id",
                     TEXT,
                     "An id of 16 to 64 letters, digits, - or _. A hook that is sent again with the same id is the "
                     "same hook, and asks the same question",
                 ),
-                _parameter(
+                describe_parameter(
                     "header",
                     "X-Signalbox-Age",
                     {"type": "number"},
                     "For a hook that is sent late: how many seconds ago it happened. It is recorded, and asks nobody",
                 ),
-                _parameter(
+                describe_parameter(
                     "header", "X-Signalbox-Denied", TEXT, "With X-Signalbox-Age: why the call did not run"
                 ),
             ],
-            "requestBody": _body({"type": "object", "required": ["session_id"]}),
+            "requestBody": describe_request_body({"type": "object", "required": ["session_id"]}),
             "answers": {200: {"type": "object"}, **PROBLEMS},
         }
     },
@@ -274,7 +276,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
                     "ignored."
                 ),
                 "parameters": [],
-                "requestBody": _body(
+                "requestBody": describe_request_body(
                     {"type": "object"}, **{"application/x-protobuf": {"type": "string", "format": "binary"}}
                 ),
                 "answers": {
@@ -285,7 +287,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
         }
         for kind in ("logs", "traces", "metrics")
     },
-    "/api/mcp/calls": _beside(
+    "/api/mcp/calls": describe_local_call_endpoint(
         "ask",
         "Ask whether a tool call may be sent to a server beside the agent",
         "`decision` is allow, deny (with `reason`) or wait (with `card`, the address where a person decides). After "
@@ -300,34 +302,34 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "begins": {"type": "boolean"},
         },
     ),
-    "/api/mcp/calls/{call_id}/cancel": _beside(
+    "/api/mcp/calls/{call_id}/cancel": describe_local_call_endpoint(
         "cancel",
         "Cancel a call that was not sent",
         "Closes its card, unless another call waits for it, or the `reason` is that the client's own time was up. A "
         "client that chooses the `call_id` itself, in the question that `begins` the call, can cancel it before the "
         "answer comes.",
         {"reason": TEXT},
-        [_parameter("path", "call_id", TEXT, "The call", needed=True)],
+        [describe_parameter("path", "call_id", TEXT, "The call", needed=True)],
     ),
-    "/api/mcp/calls/{call_id}/end": _beside(
+    "/api/mcp/calls/{call_id}/end": describe_local_call_endpoint(
         "end",
         "Report how a call ended",
         "Send it once, for a call that was allowed.",
         {"is_error": {"type": "boolean"}, "milliseconds": {"type": "integer"}, "result": TEXT},
-        [_parameter("path", "call_id", TEXT, "The call", needed=True)],
+        [describe_parameter("path", "call_id", TEXT, "The call", needed=True)],
     ),
-    "/api/mcp/listings/{server}": _beside(
+    "/api/mcp/listings/{server}": describe_local_call_endpoint(
         "listing",
         "Find which tools of a server the agent may see",
         "Signalbox stores the tools' definitions to notice changes.",
         {"tools": {"type": "array", "items": {}}},
-        [_parameter("path", "server", TEXT, "The server's name", needed=True)],
+        [describe_parameter("path", "server", TEXT, "The server's name", needed=True)],
     ),
-    "/mcp": _mcp("all", "the tools of all servers, named `server__tool`", []),
-    "/mcp/{server}": _mcp(
+    "/mcp": describe_mcp_endpoint("all", "the tools of all servers, named `server__tool`", []),
+    "/mcp/{server}": describe_mcp_endpoint(
         "server",
         "the registered MCP server as this key's agent may use it",
-        [_parameter("path", "server", TEXT, "The server's name", needed=True)],
+        [describe_parameter("path", "server", TEXT, "The server's name", needed=True)],
     ),
     "/runner/runs": {
         "get": {
@@ -347,8 +349,8 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
                 "SIGNALBOX_RUNNER_STALE_AFTER (120 s) and is removed after SIGNALBOX_RUNNER_REMOVE_AFTER (600 s)."
             ),
             "parameters": [
-                _parameter("query", "runner_id", TEXT, "The runner", needed=True),
-                _parameter(
+                describe_parameter("query", "runner_id", TEXT, "The runner", needed=True),
+                describe_parameter(
                     "query",
                     "free",
                     {"type": "integer", "minimum": 0},
@@ -374,10 +376,15 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
                 "runner that took the session's last run may report."
             ),
             "parameters": [SESSION],
-            "requestBody": _body(
-                _object(runner_id=TEXT, run_id=TEXT, updates={"type": "array", "items": {"type": "object"}})
+            "requestBody": describe_request_body(
+                describe_object_schema(
+                    runner_id=TEXT, run_id=TEXT, updates={"type": "array", "items": {"type": "object"}}
+                )
             ),
-            "answers": {200: _object(ok={"type": "boolean"}, next={"type": "integer"}), **PROBLEMS},
+            "answers": {
+                200: describe_object_schema(ok={"type": "boolean"}, next={"type": "integer"}),
+                **PROBLEMS,
+            },
         }
     },
     "/runner/sessions/{session_id}/permission": {
@@ -395,8 +402,8 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
                 "`{cancelled: true}`; `reason` is for the agent to read."
             ),
             "parameters": [SESSION],
-            "requestBody": _body(
-                _object(
+            "requestBody": describe_request_body(
+                describe_object_schema(
                     runner_id=TEXT,
                     run_id=TEXT,
                     tool_call={"type": "object"},
@@ -404,7 +411,10 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
                     known={},
                 )
             ),
-            "answers": {200: _object(permission_request_id={}, outcome={}, reason={}), **PROBLEMS},
+            "answers": {
+                200: describe_object_schema(permission_request_id={}, outcome={}, reason={}),
+                **PROBLEMS,
+            },
         }
     },
     "/runner/sessions/{session_id}/permission/withdraw": {
@@ -415,7 +425,9 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "summary": "Withdraw a driven agent's question",
             "description": "Closes the open question about the call `toolCallId`, if any, with the reason `why`.",
             "parameters": [SESSION],
-            "requestBody": _body(_object(runner_id=TEXT, toolCallId=TEXT, why=TEXT)),
+            "requestBody": describe_request_body(
+                describe_object_schema(runner_id=TEXT, toolCallId=TEXT, why=TEXT)
+            ),
             "answers": {200: "Ok", **PROBLEMS},
         }
     },
@@ -432,15 +444,17 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
                 "`?api_key=`."
             ),
             "parameters": [
-                _parameter("query", "session_id", TEXT, "Only this session"),
-                _parameter(
+                describe_parameter("query", "session_id", TEXT, "Only this session"),
+                describe_parameter(
                     "query",
                     "include_init",
                     {"type": "boolean"},
                     "Whether to begin with an `init` event that lists the sessions",
                 ),
-                _parameter("query", "api_key", TEXT, "The key, for EventSource"),
-                _parameter("header", "Last-Event-ID", TEXT, "The last event id that the client received"),
+                describe_parameter("query", "api_key", TEXT, "The key, for EventSource"),
+                describe_parameter(
+                    "header", "Last-Event-ID", TEXT, "The last event id that the client received"
+                ),
             ],
             "answers": {200: "stream", **PROBLEMS},
         }
@@ -453,8 +467,8 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "summary": "Wait for a person's decision",
             "description": "Answers once the request is decided, or after the timeout. While it is pending, ask again.",
             "parameters": [
-                _parameter("path", "request_id", TEXT, "The request", needed=True),
-                _parameter("query", "timeout", {"type": "number", "minimum": 0}, "Seconds to wait"),
+                describe_parameter("path", "request_id", TEXT, "The request", needed=True),
+                describe_parameter("query", "timeout", {"type": "number", "minimum": 0}, "Seconds to wait"),
             ],
             "answers": {200: {"type": "object"}, **PROBLEMS},
         }

@@ -17,6 +17,6 @@ class Health(Schema):
 
 
 @router.get("/health", response=Health, operation_id="health", summary="Check that the server answers")
-def health(request: HttpRequest) -> Health:
+def check_health(request: HttpRequest) -> Health:
     """Answers as long as a worker can take a request at all; does not check the database."""
     return Health()

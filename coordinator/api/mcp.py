@@ -12,17 +12,17 @@ from ninja import Schema
 from ninja.security import SessionAuth
 
 from coordinator.actions import accounts, grants
-from coordinator.api.auth import requires
+from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
 from coordinator.errors import BadRequest, Forbidden, NotFound
 from coordinator.identity import proofs
-from coordinator.identity.actors import person
+from coordinator.identity.actors import person_actor
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.identity.scopes import OVERSEERS, READERS
 from coordinator.mcp import tools as mcp_tools
 from coordinator.models import Grant, McpServer, McpTool
 from coordinator.policy import deciders
-from coordinator.secrets import masked_arguments
+from coordinator.secrets import mask_command_arguments
 
 router = Router(tags=["MCP servers"])
 
@@ -37,18 +37,18 @@ class PersonAuth(SessionAuth):
             return None
         if not has_role(user, APPROVER):
             raise Forbidden("You need the role approver to edit grants.")
-        if not deciders.may_edit_policy(user):
+        if not deciders.can_user_edit_policy(user):
             raise Forbidden(deciders.ADMINS_EDIT)
-        _require_proof(request, user)
+        require_sign_in_proof(request, user)
         return user
 
 
-def _require_proof(request: HttpRequest, user: User) -> None:
+def require_sign_in_proof(request: HttpRequest, user: User) -> None:
     now = timezone.now()
-    if proofs.lack_of(request.session, request.headers.get(proofs.HEADER, ""), now) is None:
+    if proofs.find_proof_problem(request.session, request.headers.get(proofs.HEADER, ""), now) is None:
         return
     address = str(request.META.get("REMOTE_ADDR") or "unknown")
-    accounts.note_unproven(user, address, f"{request.method} {request.path}", now)
+    accounts.record_unproven_sign_in(user, address, f"{request.method} {request.path}", now)
     raise Forbidden(
         "A cookie alone is not enough to change grants. Also send the proof of the sign-in in the header "
         f"{proofs.HEADER}."
@@ -58,7 +58,7 @@ def _require_proof(request: HttpRequest, user: User) -> None:
 grant_editors = PersonAuth(csrf=True)
 
 
-class Entries(Schema):
+class GrantEntries(Schema):
     """Grants as ClotoCore's clients send them."""
 
     entries: list[dict[str, Any]]
@@ -70,8 +70,8 @@ class GrantedServers(Schema):
     granted_server_ids: list[str]
 
 
-@router.get("/mcp/servers", auth=requires(*OVERSEERS), summary="List MCP servers")
-def servers(request: HttpRequest) -> dict[str, Any]:
+@router.get("/mcp/servers", auth=require_scopes(*OVERSEERS), summary="List MCP servers")
+def list_mcp_servers(request: HttpRequest) -> dict[str, Any]:
     """Returns every server; secrets among its arguments are masked."""
     tools: dict[str, list[str]] = {}
     for server_id, name in (
@@ -79,17 +79,18 @@ def servers(request: HttpRequest) -> dict[str, Any]:
     ):
         tools.setdefault(server_id, []).append(name)
     rows = [
-        _server(row, tools.get(row.name, [])) for row in McpServer.objects.exclude(name=None).order_by("name")
+        mcp_server_as_json(row, tools.get(row.name, []))
+        for row in McpServer.objects.exclude(name=None).order_by("name")
     ]
     return {"servers": rows, "count": len(rows)}
 
 
-def _server(row: McpServer, tools: list[str]) -> dict[str, Any]:
+def mcp_server_as_json(row: McpServer, tools: list[str]) -> dict[str, Any]:
     args = row.args if isinstance(row.args, list) else []
     return {
         "id": row.name,
         "command": row.command,
-        "args": masked_arguments(map(str, args)),
+        "args": mask_command_arguments(map(str, args)),
         "description": row.description,
         "default_policy": row.default_policy,
         "is_active": row.is_active,
@@ -99,8 +100,8 @@ def _server(row: McpServer, tools: list[str]) -> dict[str, Any]:
     }
 
 
-@router.get("/mcp/servers/{name}/access", auth=requires(*OVERSEERS), summary="List a server's grants")
-def server_access(request: HttpRequest, name: str) -> dict[str, Any]:
+@router.get("/mcp/servers/{name}/access", auth=require_scopes(*OVERSEERS), summary="List a server's grants")
+def list_server_grants(request: HttpRequest, name: str) -> dict[str, Any]:
     """Returns the server's policy, tools and every grant that has not ended."""
     server = McpServer.objects.filter(pk=name).first()
     if server is None:
@@ -108,23 +109,27 @@ def server_access(request: HttpRequest, name: str) -> dict[str, Any]:
     return {
         "server_id": name,
         "default_policy": server.default_policy,
-        "tools": mcp_tools.names_by_server([name])[name],
-        "entries": [_entry(row) for row in Grant.objects.standing(timezone.now()).filter(server_id=name)],
+        "tools": mcp_tools.list_tool_names([name])[name],
+        "entries": [
+            grant_entry_as_json(row) for row in Grant.objects.not_ended(timezone.now()).filter(server_id=name)
+        ],
     }
 
 
-@router.get("/mcp/access/by-agent/{agent_id}", auth=requires(*READERS), summary="List an agent's grants")
-def agent_access(request: HttpRequest, agent_id: str) -> dict[str, Any]:
+@router.get(
+    "/mcp/access/by-agent/{agent_id}", auth=require_scopes(*READERS), summary="List an agent's grants"
+)
+def list_agent_grants(request: HttpRequest, agent_id: str) -> dict[str, Any]:
     """Returns every grant of the agent that has not ended; a key that is bound to an agent sees its own only."""
     own = request.auth.agent_id  # type: ignore[attr-defined] # set by the guard
     if own not in (None, agent_id):
         raise Forbidden(f"This key is bound to {own} and may not ask about other agents.")
-    rows = Grant.objects.standing(timezone.now()).filter(agent_id=agent_id)
-    return {"agent_id": agent_id, "entries": [_entry(row) for row in rows]}
+    rows = Grant.objects.not_ended(timezone.now()).filter(agent_id=agent_id)
+    return {"agent_id": agent_id, "entries": [grant_entry_as_json(row) for row in rows]}
 
 
-def _entry(row: Grant) -> dict[str, Any]:
-    fields = grants.grant_as_json(row)
+def grant_entry_as_json(row: Grant) -> dict[str, Any]:
+    fields = grants.serialize_grant(row)
     return {
         "id": fields.pop("grant_id"),
         "agent_id": row.agent_id,
@@ -136,11 +141,13 @@ def _entry(row: Grant) -> dict[str, Any]:
 
 
 @router.put("/mcp/servers/{name}/access", auth=grant_editors, summary="Replace a server's grants")
-def replace_server_access(request: HttpRequest, name: str, body: Entries) -> dict[str, Any]:
+def replace_server_grants(request: HttpRequest, name: str, body: GrantEntries) -> dict[str, Any]:
     """Replaces the server's grants with the entries; capability rows stay."""
     if not McpServer.objects.filter(pk=name).exists():
         raise NotFound(f"There is no MCP server {name}.")
-    changed = grants.replace_for_server(name, body.entries, by=person(request.auth), now=timezone.now())  # type: ignore[attr-defined]
+    changed = grants.apply_server_entries(
+        name, body.entries, by=person_actor(request.auth), now=timezone.now()
+    )  # type: ignore[attr-defined]
     return {
         "status": "success",
         "message": f"Access control updated for server '{name}'",
@@ -150,10 +157,10 @@ def replace_server_access(request: HttpRequest, name: str, body: Entries) -> dic
 
 
 @router.put("/mcp/access/by-agent/{agent_id}", auth=grant_editors, summary="Replace an agent's servers")
-def replace_agent_access(request: HttpRequest, agent_id: str, body: GrantedServers) -> dict[str, Any]:
+def replace_agent_servers(request: HttpRequest, agent_id: str, body: GrantedServers) -> dict[str, Any]:
     """Allows the agent exactly these servers; its denials and tool grants stay."""
     if any(not name.strip() for name in body.granted_server_ids):
         raise BadRequest("A server needs a name.")
     ids = body.granted_server_ids
-    changed = grants.set_servers(agent_id, ids, by=person(request.auth), now=timezone.now())  # type: ignore[attr-defined]
+    changed = grants.set_agent_servers(agent_id, ids, by=person_actor(request.auth), now=timezone.now())  # type: ignore[attr-defined]
     return {"status": "success", "agent_id": agent_id, "count": len(ids), "changed": len(changed)}

@@ -17,9 +17,9 @@ from ninja import Field, Query, Schema, Status
 from pydantic import AwareDatetime, ConfigDict, StringConstraints
 
 from coordinator.actions import approvals
-from coordinator.api.auth import requires
+from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
-from coordinator.api.shared_types import problems
+from coordinator.api.shared_types import error_responses
 from coordinator.errors import BadRequest, Forbidden
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
@@ -27,7 +27,7 @@ from coordinator.identity.scopes import OVERSEERS, READERS, REPORTERS, WRITE_ALL
 from coordinator.models import Event, PermissionRequest, Session
 from coordinator.policy import approvals as rules
 from coordinator.policy import coverage, verdicts
-from coordinator.policy.approvals import Subject
+from coordinator.policy.approvals import PermissionSubject
 from coordinator.policy.coverage import Requester
 
 router = Router(tags=["permission requests"])
@@ -40,7 +40,7 @@ Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pa
 Name = Annotated[str, StringConstraints(strip_whitespace=True, max_length=500, pattern=r"^[^\x00]*$")]
 
 
-class PermissionAsk(Schema):
+class NewPermissionRequestIn(Schema):
     """What an agent asks for. A field that is not listed is refused: nothing here sets a status."""
 
     model_config = ConfigDict(extra="forbid")
@@ -126,21 +126,22 @@ class ApprovalCheck(Schema):
 
 @router.post(
     "/permission-requests",
-    auth=requires(*REPORTERS),
+    auth=require_scopes(*REPORTERS),
     response={201: PermissionAnswer, 200: PermissionAnswer},
     summary="Ask a person for a permission",
 )
-def ask(request: HttpRequest, body: PermissionAsk) -> Status[dict[str, Any]]:
+def create_permission_request(request: HttpRequest, body: NewPermissionRequestIn) -> Status[dict[str, Any]]:
     """Answers 201 with a new request, or 200 with an existing one: the same request, pending, or an approval in force.
 
     Refused for a session that the key may not write to, and for an event of another session.
     """
-    now, caller = timezone.now(), identity(request)
-    require_own_place(body, caller)
-    new = ask_of(body, caller)
-    asked = approvals.request(new, by=caller.actor, now=now)
+    now, caller = timezone.now(), caller_identity(request)
+    require_own_session(body, caller)
+    new = build_new_request(body, caller)
+    asked = approvals.request_permission(new, by=caller.caller_actor, now=now)
     return Status(
-        201 if asked.created else 200, verdicts.answer(asked.request, now, new.requester(caller.actor))
+        201 if asked.created else 200,
+        verdicts.build_requester_answer(asked.request, now, new.build_requester(caller.caller_actor)),
     )
 
 
@@ -164,12 +165,12 @@ class RequestsPage(Schema):
 
 @router.get(
     "/permission-requests",
-    auth=requires(*OVERSEERS),
-    response={200: ManyRequests, **problems(400)},
+    auth=require_scopes(*OVERSEERS),
+    response={200: ManyRequests, **error_responses(400)},
     exclude_unset=True,
     summary="List permission requests",
 )
-def list_requests(request: HttpRequest, page: Query[RequestsPage]) -> dict[str, Any]:
+def list_permission_requests(request: HttpRequest, page: Query[RequestsPage]) -> dict[str, Any]:
     """Newest first, everybody's. A pending request whose deadline has passed is shown as expired.
 
     A page whose requests are large ends before `limit`.
@@ -181,20 +182,20 @@ def list_requests(request: HttpRequest, page: Query[RequestsPage]) -> dict[str, 
     if page.session_id is not None:
         found = found.filter(context__session_id=page.session_id)
     if page.cursor is not None:
-        found = found.filter(_older_than(page.cursor))
-    sizes = list(found.sizes()[: page.limit + 1])
-    fitting = _how_many_fit([size for _, size in sizes[: page.limit]])
+        found = found.filter(older_requests_filter(page.cursor))
+    sizes = list(found.list_row_sizes()[: page.limit + 1])
+    fitting = count_fitting_requests([size for _, size in sizes[: page.limit]])
     rows = list(found.with_context().filter(pk__in=[pk for pk, _ in sizes[:fitting]]))
-    shown = {"requests": verdicts.answers(rows, now)}
+    shown = {"requests": verdicts.build_requester_answers(rows, now)}
     return {**shown, "next_cursor": rows[-1].request_id} if rows and len(sizes) > fitting else shown
 
 
-def _how_many_fit(sizes: Sequence[int]) -> int:
+def count_fitting_requests(sizes: Sequence[int]) -> int:
     """Return how many requests of these sizes a page holds: one at least."""
     return max(1, sum(total <= PAGE_CHARACTERS for total in accumulate(sizes))) if sizes else 0
 
 
-def _older_than(request_id: str) -> Q:
+def older_requests_filter(request_id: str) -> Q:
     """Return what stands behind this request where the newest stand first. Raises BadRequest where it is gone."""
     place = PermissionRequest.objects.filter(request_id=request_id).values_list("created_at", "pk").first()
     if place is None:
@@ -205,43 +206,45 @@ def _older_than(request_id: str) -> Q:
 
 @router.get(
     "/permission-requests/check",
-    auth=requires(*READERS),
+    auth=require_scopes(*READERS),
     response=ApprovalCheck,
     summary="Check whether this is already approved",
 )
-def check(request: HttpRequest, question: Query[ApprovalQuestion]) -> dict[str, Any]:
+def check_approval(request: HttpRequest, question: Query[ApprovalQuestion]) -> dict[str, Any]:
     """Says whether an approval in force covers this, without asking anybody."""
-    subject = Subject(question.plugin_id, question.permission_type, question.target_resource)
-    requester = asked_requester(question, identity(request))
-    found = coverage.approval_for(subject, requester, timezone.now())
-    brake = verdicts.held_by(requester, question.plugin_id) if found else None
+    subject = PermissionSubject(question.plugin_id, question.permission_type, question.target_resource)
+    requester = resolve_asked_requester(question, caller_identity(request))
+    found = coverage.find_covering_approval(subject, requester, timezone.now())
+    brake = verdicts.find_brake_message(requester, question.plugin_id) if found else None
     return {
         "approved": found is not None and brake is None,
         "brake": brake,
         "request_id": found.request_id if found else None,
-        "expires_at": rules.moment(found.expires_at) if found else None,
+        "expires_at": rules.format_request_instant(found.expires_at) if found else None,
     }
 
 
 @router.get(
     "/permission-requests/{request_id}",
-    auth=requires(*READERS),
+    auth=require_scopes(*READERS),
     response=PermissionAnswer,
     summary="Get a permission request",
 )
-def look(request: HttpRequest, request_id: str) -> dict[str, Any]:
+def get_permission_request(request: HttpRequest, request_id: str) -> dict[str, Any]:
     """Returns the request in its present state."""
     now = timezone.now()
-    return verdicts.answer(rules.visible(request_id, identity(request), now), now)
+    return verdicts.build_requester_answer(
+        rules.find_visible_request(request_id, caller_identity(request), now), now
+    )
 
 
 @router.get(
     "/permission-requests/{request_id}/wait",
-    auth=requires(*READERS),
+    auth=require_scopes(*READERS),
     response=PermissionAnswer,
     summary="Wait for a person's decision",
 )
-def wait(
+def wait_for_decision(
     request: HttpRequest, request_id: str, timeout: Annotated[float, Query(ge=0, le=600)] = 30
 ) -> dict[str, Any]:
     """Answers as soon as the request is decided, expired or withdrawn, after `timeout` seconds in any case.
@@ -249,81 +252,85 @@ def wait(
     While a brake holds such calls, the wait does not end with an approval: it ends once the brake is released.
     """
     # The edge holds this call (edge.polls), any number of them on one request. Here it answers at once.
-    return look(request, request_id)
+    return get_permission_request(request, request_id)
 
 
 @router.delete(
     "/permission-requests/{request_id}",
-    auth=requires(*REPORTERS),
+    auth=require_scopes(*REPORTERS),
     response=PermissionAnswer,
     summary="Withdraw a request",
 )
-def withdraw(
+def withdraw_permission_request(
     request: HttpRequest, request_id: str, reason: Annotated[str | None, Query(max_length=2000)] = None
 ) -> dict[str, Any]:
     """Withdraws a pending request; 409, with who decided what, if somebody was faster."""
-    now, caller = timezone.now(), identity(request)
+    now, caller = timezone.now(), caller_identity(request)
     may_all = bool(caller.scopes & WRITE_ALL)
     try:
-        row = approvals.withdraw(request_id, by=caller.actor, may_all=may_all, reason=reason, now=now)
+        row = approvals.withdraw_request(
+            request_id, by=caller.caller_actor, may_all=may_all, reason=reason, now=now
+        )
     except Forbidden:
-        rules.visible(request_id, caller, now)  # to whom it is hidden, it does not exist
+        rules.find_visible_request(request_id, caller, now)  # to whom it is hidden, it does not exist
         raise
-    return verdicts.answer(row, now)
+    return verdicts.build_requester_answer(row, now)
 
 
-def identity(request: HttpRequest) -> KeyIdentity:
+def caller_identity(request: HttpRequest) -> KeyIdentity:
     """Return whose key the call came with."""
     caller = request.auth  # type: ignore[attr-defined] # ninja sets it
     assert isinstance(caller, KeyIdentity)
     return caller
 
 
-def own_agent(caller: KeyIdentity, agent_id: str | None) -> str | None:
+def resolve_own_agent(caller: KeyIdentity, agent_id: str | None) -> str | None:
     """Return the agent a call speaks for: an agent's key speaks for that agent alone."""
     if agent_id is not None and not caller.can_speak_for(agent_id):
-        raise Forbidden(f"This key is bound to {caller.bound_to} and may not act for other agents.")
+        raise Forbidden(f"This key is bound to {caller.bound_agents_label} and may not act for other agents.")
     if agent_id is None and caller.agents is not None:
-        raise Forbidden(f"This key is bound to {caller.bound_to}: say in agent_id for which of them it acts.")
+        raise Forbidden(
+            f"This key is bound to {caller.bound_agents_label}: say in agent_id for which of them it acts."
+        )
     return agent_id or caller.agent_id
 
 
-def asked_requester(question: ApprovalQuestion, caller: KeyIdentity) -> Requester:
+def resolve_asked_requester(question: ApprovalQuestion, caller: KeyIdentity) -> Requester:
     """Return whose approvals a caller asks about. Raises Forbidden for those of others."""
-    asked_by = question.asked_by or str(caller.actor)
-    if asked_by != str(caller.actor) and not caller.scopes & OVERSEERS:
+    asked_by = question.asked_by or str(caller.caller_actor)
+    if asked_by != str(caller.caller_actor) and not caller.scopes & OVERSEERS:
         raise Forbidden("Only a key of scope read or operator may ask about another key's approvals.")
-    agent_id = own_agent(caller, question.agent_id)
+    agent_id = resolve_own_agent(caller, question.agent_id)
     return Requester(agent_id, asked_by, question.session_id, question.folder, question.host)
 
 
-def require_own_place(body: PermissionAsk, caller: KeyIdentity) -> None:
+def require_own_session(body: NewPermissionRequestIn, caller: KeyIdentity) -> None:
     """Raise Forbidden or NotFound where the request may not be shown in its session, at its event.
 
     The id of an unknown session is kept: nothing is shown in it.
     """
     if not body.session_id or not Session.objects.filter(pk=body.session_id).exists():
         return
-    ownership.require_writer(caller, body.session_id)
+    ownership.require_session_writer(caller, body.session_id)
     if body.event_id is None:
         return
     if not Event.objects.filter(pk=body.event_id, session_id=body.session_id).exists():
         raise BadRequest(f"The session has no event {body.event_id}")
 
 
-def ask_of(body: PermissionAsk, caller: KeyIdentity) -> approvals.NewRequest:
+def build_new_request(body: NewPermissionRequestIn, caller: KeyIdentity) -> approvals.NewPermissionRequest:
     """Return the action's argument for a body."""
-    subject = Subject(
+    subject = PermissionSubject(
         body.plugin_id, body.permission_type, body.target_resource or None, body.tool_name, body.tool_input
     )
     deadline: datetime | None = body.deadline
-    folder, host = place_of(body)
-    return approvals.NewRequest(
+    folder, host = find_call_location(body)
+    return approvals.NewPermissionRequest(
         subject,
         body.justification,
         metadata=body.metadata,
         session_id=body.session_id or None,
-        agent_id=own_agent(caller, body.agent_id or None),
+        agent_id=resolve_own_agent(caller, body.agent_id or None),
         event_id=body.event_id,
         deadline=deadline,
         idempotency_key=body.idempotency_key,
@@ -333,7 +340,7 @@ def ask_of(body: PermissionAsk, caller: KeyIdentity) -> approvals.NewRequest:
     )
 
 
-def place_of(body: PermissionAsk) -> tuple[str | None, str | None]:
+def find_call_location(body: NewPermissionRequestIn) -> tuple[str | None, str | None]:
     """Return the folder and host in which the call would run: as the body says, else those of its session."""
     if body.folder or body.host or not body.session_id:
         return body.folder or None, body.host or None

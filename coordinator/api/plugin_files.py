@@ -27,7 +27,7 @@ ANSWERS: dict[str, Any] = {
     openapi_extra=ANSWERS,
     include_in_schema=True,
 )
-def plugin_file(request: HttpRequest, agent: InPath[str]) -> HttpResponse:
+def download_plugin(request: HttpRequest, agent: InPath[str]) -> HttpResponse:
     """For agents that run plugins: OpenCode. The file contains no key and no address, so no key is needed."""
     known = {path.stem: path for path in FOLDER.glob("*.js")}
     if agent not in known:

@@ -10,11 +10,11 @@ from ninja import Schema
 from pydantic import Field
 
 from coordinator.actions import agent_power
-from coordinator.api.auth import requires
+from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
-from coordinator.api.shared_types import Text, caller, problems
-from coordinator.chat.presence import status_of
-from coordinator.chat.reading import agent_of
+from coordinator.api.shared_types import Text, calling_key, error_responses
+from coordinator.chat.presence import agent_presence_status
+from coordinator.chat.reading import find_chat_agent
 from coordinator.errors import Forbidden
 from coordinator.lib import instants
 from coordinator.models import Agent
@@ -43,7 +43,7 @@ class PowerSwitch(Schema):
     password: Text | None = None
 
 
-def shape(row: Agent) -> dict[str, Any]:
+def agent_as_json(row: Agent) -> dict[str, Any]:
     """Return an agent as machines read it."""
     seen = row.last_seen
     metadata = dict(row.metadata) if isinstance(row.metadata, dict) else {}
@@ -53,9 +53,9 @@ def shape(row: Agent) -> dict[str, Any]:
         "name": row.name,
         "description": row.description,
         "default_engine_id": row.default_engine_id,
-        "status": status_of(row, timezone.now()),
+        "status": agent_presence_status(row, timezone.now()),
         "enabled": bool(row.enabled),
-        "last_seen": instants.to_us(seen) // 1000 if not isinstance(seen, str) else 0,
+        "last_seen": instants.to_microseconds(seen) // 1000 if not isinstance(seen, str) else 0,
         "metadata": metadata,
         "required_capabilities": row.required_capabilities,
     }
@@ -63,44 +63,50 @@ def shape(row: Agent) -> dict[str, Any]:
 
 @router.get(
     "/agents",
-    auth=requires("read", "operator", "agent"),
-    response={200: list[AgentOut], **problems()},
+    auth=require_scopes("read", "operator", "agent"),
+    response={200: list[AgentOut], **error_responses()},
     operation_id="list_agents",
     summary="List agents with their presence",
 )
 def list_agents(request: HttpRequest) -> list[dict[str, Any]]:
     """By name."""
-    return [shape(row) for row in Agent.objects.exclude(pk=None).order_by("name", "pk")]
+    return [agent_as_json(row) for row in Agent.objects.exclude(pk=None).order_by("name", "pk")]
 
 
 @router.post(
     "/agents/{path:agent_id}/heartbeat",
-    auth=requires("agent", "operator"),
-    response={200: AgentOut, **problems(404)},
+    auth=require_scopes("agent", "operator"),
+    response={200: AgentOut, **error_responses(404)},
     operation_id="agent_heartbeat",
     summary="Send an agent's heartbeat",
 )
-def heartbeat(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
+def receive_agent_heartbeat(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
     """Send one every 30 to 60 seconds; after 90 seconds without one the agent is shown as degraded.
 
     Where the answer's `enabled` is false, people have switched the agent off: it should stop working.
     """
-    if not caller(request).can_speak_for(agent_id):
-        raise Forbidden(f"This key is bound to {caller(request).bound_to} and may not act for {agent_id}.")
-    return shape(agent_power.heartbeat(agent_id, timezone.now()))
+    if not calling_key(request).can_speak_for(agent_id):
+        raise Forbidden(
+            f"This key is bound to {calling_key(request).bound_agents_label} and may not act for {agent_id}."
+        )
+    return agent_as_json(agent_power.record_heartbeat(agent_id, timezone.now()))
 
 
 @router.post(
     "/agents/{path:agent_id}/power",
-    auth=requires("operator"),
-    response={200: AgentOut, **problems(400, 404, 409)},
+    auth=require_scopes("operator"),
+    response={200: AgentOut, **error_responses(400, 404, 409)},
     operation_id="switch_agent",
     summary="Switch an agent on or off",
 )
-def power(request: HttpRequest, agent_id: Text, body: PowerSwitch) -> dict[str, Any]:
+def switch_agent_power(request: HttpRequest, agent_id: Text, body: PowerSwitch) -> dict[str, Any]:
     """If a password guards the switch: 400 where it is missing, 403 where it is wrong, 429 after several wrong ones."""
-    agent_of(agent_id)
-    row = agent_power.switch(
-        agent_id, body.enabled, by=caller(request).actor, password=body.password, now=timezone.now()
+    find_chat_agent(agent_id)
+    row = agent_power.switch_agent(
+        agent_id,
+        body.enabled,
+        by=calling_key(request).caller_actor,
+        password=body.password,
+        now=timezone.now(),
     )
-    return shape(row)
+    return agent_as_json(row)

@@ -15,18 +15,18 @@ from ninja import Schema
 from pydantic import BaseModel, ConfigDict, Field
 
 from coordinator.actions import runners, runs, session_keys
-from coordinator.api.auth import requires
+from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
-from coordinator.api.shared_types import Ok, Text, caller, problems
+from coordinator.api.shared_types import Ok, Text, calling_key, error_responses
 
 router = Router(tags=["Runner"])
 
-RUNNERS = requires("runner")
+RUNNERS = require_scopes("runner")
 ATTEMPTS = 3
 BETWEEN_ATTEMPTS = 0.2  # seconds
 
 
-class Executor(BaseModel):
+class ExecutorSpec(BaseModel):
     """How the runner starts its agent; kept as it is sent.
 
     `type` is `procedural` for scripts; anything else is an agent. `lifecycle` is sent by the newest runners:
@@ -63,7 +63,7 @@ class OfferedAgent(BaseModel):
     how: Text | None = None
 
 
-class Offers(BaseModel):
+class RunnerOfferIn(BaseModel):
     """What a runner has that drives agents by the Agent Client Protocol.
 
     It takes only runs for these `agents` in these `directories`, at most `at_once` together. Its poll answers contain
@@ -79,7 +79,7 @@ class Offers(BaseModel):
     worktrees: bool = False
 
 
-class Registration(BaseModel):
+class RunnerRegistrationIn(BaseModel):
     """Who the runner is and what it offers. Fields that are not listed here are kept."""
 
     model_config = ConfigDict(extra="allow")
@@ -87,14 +87,14 @@ class Registration(BaseModel):
     hostname: Text
     project_dir: Text
     executor_profile: Text
-    executor: Executor | None = None
+    executor: ExecutorSpec | None = None
     tags: list[Text] | None = None
     require_matching_tags: bool = False
     agents: list[ProceduralAgent] | None = Field(None, max_length=500)
-    offers: Offers | None = None
+    offers: RunnerOfferIn | None = None
 
 
-class Registered(Schema):
+class RegisteredRunner(Schema):
     """The runner's id, and in seconds how long its polls are held and how often it should send a heartbeat."""
 
     runner_id: str
@@ -106,11 +106,11 @@ class Registered(Schema):
 @router.post(
     "/runner/register",
     auth=RUNNERS,
-    response={200: Registered, **problems(409)},
+    response={200: RegisteredRunner, **error_responses(409)},
     operation_id="register_runner",
     summary="Register a runner",
 )
-def register_runner(request: HttpRequest, body: Registration) -> dict[str, Any]:
+def register_runner(request: HttpRequest, body: RunnerRegistrationIn) -> dict[str, Any]:
     """The id is derived from host, directory and profile. 409 while a runner with that identity is alive.
 
     Runners that differ only in their executor's command are different runners: the second gets another id.
@@ -118,7 +118,7 @@ def register_runner(request: HttpRequest, body: Registration) -> dict[str, Any]:
     A runner that has crashed may come back at once: its broken poll shows that it is gone. What its former
     process held is recovered: runs it had claimed wait again, runs it ran have failed.
     """
-    runner = runners.register(
+    runner = runners.enroll_runner(
         runners.RunnerRegistration(
             hostname=body.hostname,
             project_dir=body.project_dir,
@@ -126,26 +126,26 @@ def register_runner(request: HttpRequest, body: Registration) -> dict[str, Any]:
             executor=body.executor.model_dump(exclude_unset=True) if body.executor else None,
             tags=body.tags or [],
             require_matching_tags=body.require_matching_tags,
-            extra=_extra(body),
+            extra=extra_registration_fields(body),
             offers=body.offers.model_dump(exclude_unset=True) if body.offers else None,
         ),
         timezone.now(),
-        key=caller(request),
+        key=calling_key(request),
     )
     return {
         "runner_id": runner.runner_id,
         "poll_endpoint": "/runner/runs",
-        "poll_timeout_seconds": whole(settings.RUNNER_POLL_TIMEOUT),
-        "heartbeat_interval_seconds": whole(settings.RUNNER_HEARTBEAT_INTERVAL),
+        "poll_timeout_seconds": integer_if_whole(settings.RUNNER_POLL_TIMEOUT),
+        "heartbeat_interval_seconds": integer_if_whole(settings.RUNNER_HEARTBEAT_INTERVAL),
     }
 
 
-def _extra(body: Registration) -> dict[str, Any]:
+def extra_registration_fields(body: RunnerRegistrationIn) -> dict[str, Any]:
     agents = {"agents": [one.model_dump(exclude_unset=True) for one in body.agents]} if body.agents else {}
     return {**(body.model_extra or {}), **agents}
 
 
-def whole(seconds: float) -> int | float:
+def integer_if_whole(seconds: float) -> int | float:
     """Return seconds without a needless `.0`: clients read an integer."""
     return int(seconds) if seconds == int(seconds) else seconds
 
@@ -159,17 +159,17 @@ class RunnerReport(BaseModel):
 @router.post(
     "/runner/heartbeat",
     auth=RUNNERS,
-    response={200: Ok, **problems()},
+    response={200: Ok, **error_responses()},
     operation_id="runner_heartbeat",
     summary="Send a runner's heartbeat",
 )
-def runner_heartbeat(request: HttpRequest, body: RunnerReport) -> dict[str, bool]:
+def receive_runner_heartbeat(request: HttpRequest, body: RunnerReport) -> dict[str, bool]:
     """Polls and reports count as heartbeats too. 401 for a runner that is not registered."""
-    runners.heartbeat(body.runner_id, timezone.now(), key=caller(request))
+    runners.record_runner_heartbeat(body.runner_id, timezone.now(), key=calling_key(request))
     return {"ok": True}
 
 
-def taken(report: Callable[[], None]) -> dict[str, bool]:
+def accept_report(report: Callable[[], None]) -> dict[str, bool]:
     """Accept a report; retry if the database was busy or two transactions were in each other's way.
 
     Runners send a report once and only log an error: one that is refused is lost.
@@ -186,7 +186,7 @@ def taken(report: Callable[[], None]) -> dict[str, bool]:
     return {"ok": True}
 
 
-REPORT = {200: Ok, **problems(404)}
+REPORT = {200: Ok, **error_responses(404)}
 
 
 @router.post(
@@ -201,11 +201,11 @@ def report_run_started(request: HttpRequest, run_id: Text, body: RunnerReport) -
 
     For a run that was stopped or has ended meanwhile nothing changes, and the next poll says to stop it.
     """
-    runner = runners.note_sign_of_life(body.runner_id, timezone.now(), key=caller(request))
-    return taken(lambda: runs.started(run_id, runner, timezone.now()))
+    runner = runners.record_sign_of_life(body.runner_id, timezone.now(), key=calling_key(request))
+    return accept_report(lambda: runs.record_run_started(run_id, runner, timezone.now()))
 
 
-class Completed(RunnerReport):
+class CompletedRunReport(RunnerReport):
     """The run ended without an error."""
 
     status: Text | None = None
@@ -222,18 +222,20 @@ class Completed(RunnerReport):
     operation_id="report_run_completed",
     summary="Report that the run has completed",
 )
-def report_run_completed(request: HttpRequest, run_id: Text, body: Completed) -> dict[str, bool]:
+def report_run_completed(request: HttpRequest, run_id: Text, body: CompletedRunReport) -> dict[str, bool]:
     """The session is finished, or idle, and gets a `session_stop` event if its executor sent none.
 
     If the run was being stopped and its process goes on, it is stopped. This report may come before the one of the
     start. For a runner that registered with a `lifecycle` the two events are `run_start` and `run_completed`.
     A report about a run that has already ended is accepted and changes nothing.
     """
-    runner = runners.note_sign_of_life(body.runner_id, timezone.now(), key=caller(request))
-    return taken(lambda: runs.completed(run_id, runner, timezone.now(), session_status=body.session_status))
+    runner = runners.record_sign_of_life(body.runner_id, timezone.now(), key=calling_key(request))
+    return accept_report(
+        lambda: runs.record_run_completed(run_id, runner, timezone.now(), session_status=body.session_status)
+    )
 
 
-class Failed(RunnerReport):
+class FailedRunReport(RunnerReport):
     """Why the run's process could not start, or failed."""
 
     error: Text = "Unknown error"
@@ -246,13 +248,13 @@ class Failed(RunnerReport):
     operation_id="report_run_failed",
     summary="Report that the run failed",
 )
-def report_run_failed(request: HttpRequest, run_id: Text, body: Failed) -> dict[str, bool]:
+def report_run_failed(request: HttpRequest, run_id: Text, body: FailedRunReport) -> dict[str, bool]:
     """The session's status becomes `error`."""
-    runner = runners.note_sign_of_life(body.runner_id, timezone.now(), key=caller(request))
-    return taken(lambda: runs.failed(run_id, runner, body.error, timezone.now()))
+    runner = runners.record_sign_of_life(body.runner_id, timezone.now(), key=calling_key(request))
+    return accept_report(lambda: runs.record_run_failed(run_id, runner, body.error, timezone.now()))
 
 
-class Stopped(RunnerReport):
+class StoppedRunReport(RunnerReport):
     """The run's process was ended."""
 
     signal: Text | None = None
@@ -265,13 +267,13 @@ class Stopped(RunnerReport):
     operation_id="report_run_stopped",
     summary="Report that the run was stopped",
 )
-def report_run_stopped(request: HttpRequest, run_id: Text, body: Stopped) -> dict[str, bool]:
+def report_run_stopped(request: HttpRequest, run_id: Text, body: StoppedRunReport) -> dict[str, bool]:
     """The run and its session are stopped."""
-    runner = runners.note_sign_of_life(body.runner_id, timezone.now(), key=caller(request))
-    return taken(lambda: runs.stopped(run_id, runner, timezone.now()))
+    runner = runners.record_sign_of_life(body.runner_id, timezone.now(), key=calling_key(request))
+    return accept_report(lambda: runs.record_run_stopped(run_id, runner, timezone.now()))
 
 
-class SessionEnd(Enum):
+class IdleSessionEnd(Enum):
     """How an idle session's process has ended."""
 
     finished = "finished"
@@ -282,7 +284,7 @@ class SessionEnd(Enum):
 class ExecutorEnd(RunnerReport):
     """The process that waited in an idle session has ended."""
 
-    status: SessionEnd
+    status: IdleSessionEnd
 
 
 @router.post(
@@ -297,9 +299,9 @@ def report_session_status(request: HttpRequest, session_id: Text, body: Executor
 
     For a session whose process this runner no longer keeps it changes nothing.
     """
-    runner = runners.note_sign_of_life(body.runner_id, timezone.now(), key=caller(request))
+    runner = runners.record_sign_of_life(body.runner_id, timezone.now(), key=calling_key(request))
     status = body.status.value
-    return taken(lambda: runs.executors.ended(session_id, runner, status, timezone.now()))
+    return accept_report(lambda: runs.executors.end_idle_executor(session_id, runner, status, timezone.now()))
 
 
 class AgentStart(RunnerReport):
@@ -318,12 +320,12 @@ class GatewayAccess(Schema):
 @router.post(
     "/runner/sessions/{session_id}/gateway",
     auth=RUNNERS,
-    response={200: GatewayAccess, **problems(401, 403, 404, 409)},
+    response={200: GatewayAccess, **error_responses(401, 403, 404, 409)},
     operation_id="hand_gateway",
     summary="Get the MCP gateway's key for the agent that is about to start",
 )
-def hand_gateway(request: HttpRequest, session_id: Text, body: AgentStart) -> dict[str, str | None]:
+def issue_gateway_key(request: HttpRequest, session_id: Text, body: AgentStart) -> dict[str, str | None]:
     """Revokes an earlier key of the session. The new key is for this agent, and valid only at `/mcp`."""
-    runner = runners.note_sign_of_life(body.runner_id, timezone.now(), key=caller(request))
-    handed = session_keys.issue(session_id, runner, program=body.agent, now=timezone.now())
+    runner = runners.record_sign_of_life(body.runner_id, timezone.now(), key=calling_key(request))
+    handed = session_keys.issue_session_key(session_id, runner, program=body.agent, now=timezone.now())
     return {"agent_id": handed.agent_id, "key": handed.key} if handed else {"agent_id": None, "key": None}

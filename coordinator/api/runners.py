@@ -11,11 +11,11 @@ from ninja import Query, Schema
 from pydantic import Field
 
 from coordinator.actions import runners
-from coordinator.api.auth import requires
+from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
-from coordinator.api.shared_types import Ok, Text, caller, problems
+from coordinator.api.shared_types import Ok, Text, calling_key, error_responses
 from coordinator.models import Runner
-from coordinator.runs.liveness import stale_after
+from coordinator.runs.liveness import runner_stale_after
 from coordinator.sessions import wire
 
 router = Router(tags=["Runners"])
@@ -43,38 +43,38 @@ class ManyRunners(Schema):
     runners: list[RunnerOut]
 
 
-def runner_shape(runner: Runner, now: datetime) -> dict[str, Any]:
+def runner_as_json(runner: Runner, now: datetime) -> dict[str, Any]:
     """Return a runner as the wire shows it."""
-    silence = runner.silence(now)
+    silence = runner.time_since_heartbeat(now)
     return {
         "runner_id": runner.runner_id,
-        "registered_at": wire.moment(runner.registered_at),
-        "last_heartbeat": wire.moment(runner.last_heartbeat),
+        "registered_at": wire.format_wire_instant(runner.registered_at),
+        "last_heartbeat": wire.format_wire_instant(runner.last_heartbeat),
         "hostname": runner.hostname,
         "project_dir": runner.project_dir,
         "executor_profile": runner.executor_profile,
         "executor": runner.executor,
         "tags": runner.tags if isinstance(runner.tags, list) else [],
         "require_matching_tags": runner.require_matching_tags,
-        "status": "stale" if silence >= stale_after() else "online",
+        "status": "stale" if silence >= runner_stale_after() else "online",
         "seconds_since_heartbeat": silence.total_seconds(),
     }
 
 
 @router.get(
     "/runners",
-    auth=requires("read", "operator", "runner"),
-    response={200: ManyRunners, **problems()},
+    auth=require_scopes("read", "operator", "runner"),
+    response={200: ManyRunners, **error_responses()},
     operation_id="list_runners",
     summary="List the registered runners",
 )
 def list_runners(request: HttpRequest) -> dict[str, Any]:
     """A stale runner is online again with its next sign of life; after SIGNALBOX_RUNNER_REMOVE_AFTER it is removed."""
     now = timezone.now()
-    return {"runners": [runner_shape(runner, now) for runner in Runner.objects.all()]}
+    return {"runners": [runner_as_json(runner, now) for runner in Runner.objects.all()]}
 
 
-class Deregistered(Ok):
+class DeregisteredRunner(Ok):
     """Who deregistered it: the runner itself (`self`), or somebody else (`external`)."""
 
     message: str
@@ -91,8 +91,8 @@ class Deregistration(Schema):
 
 @router.delete(
     "/runners/{runner_id}",
-    auth=requires("operator", "runner"),
-    response={200: Deregistered, **problems(404)},
+    auth=require_scopes("operator", "runner"),
+    response={200: DeregisteredRunner, **error_responses(404)},
     operation_id="deregister_runner",
     summary="Deregister a runner",
 )
@@ -101,7 +101,7 @@ def deregister_runner(
 ) -> dict[str, Any]:
     """A runner that leaves by itself is removed at once; another learns it from its next poll. Runs are recovered."""
     itself = leaving.itself
-    key = caller(request)
-    runners.deregister(runner_id, by=key.actor, itself=itself, now=timezone.now(), key=key)
+    key = calling_key(request)
+    runners.retire_runner(runner_id, by=key.caller_actor, itself=itself, now=timezone.now(), key=key)
     message = "Runner deregistered" if itself else "Runner marked for deregistration"
     return {"ok": True, "message": message, "initiated_by": "self" if itself else "external"}

@@ -12,10 +12,10 @@ from ninja import Query, Schema, Status
 from pydantic import BaseModel, Field, model_validator
 
 from coordinator.actions import runs
-from coordinator.api.auth import requires
+from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
-from coordinator.api.sessions import LARGEST_PAGE, PAGE, StopOut, stop_shape
-from coordinator.api.shared_types import ChosenId, Text, caller, problems
+from coordinator.api.sessions import LARGEST_PAGE, PAGE, StopOut, stop_result_as_json
+from coordinator.api.shared_types import ChosenId, Text, calling_key, error_responses
 from coordinator.errors import BadRequest, NotFound
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
@@ -42,7 +42,7 @@ class ExecutionMode(Enum):
     async_callback = "async_callback"
 
 
-class Demands(BaseModel):
+class RunDemands(BaseModel):
     """What a runner must have to take the run: equal properties, and all tags."""
 
     hostname: Text | None = None
@@ -66,11 +66,11 @@ class RunOrder(BaseModel):
     project_dir: Text | None = None
     parent_session_id: Text | None = None
     execution_mode: ExecutionMode = ExecutionMode.sync
-    additional_demands: Demands | None = None
+    additional_demands: RunDemands | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _find_prompt(cls, body: Any) -> Any:
+    def find_prompt_in_parameters(cls, body: Any) -> Any:
         """Take the prompt from `parameters` where it is missing; a procedural agent needs none."""
         parameters = body.get("parameters") if isinstance(body, dict) else None
         if isinstance(parameters, dict) and body.get("prompt") is None:
@@ -89,8 +89,8 @@ class QueuedRun(Schema):
 
 @router.post(
     "/runs",
-    auth=requires(*SESSION_KEEPERS),
-    response={201: QueuedRun, **problems(400, 404, 409)},
+    auth=require_scopes(*SESSION_KEEPERS),
+    response={201: QueuedRun, **error_responses(400, 404, 409)},
     operation_id="create_run",
     summary="Start or resume a session",
 )
@@ -117,9 +117,9 @@ def create_run(request: HttpRequest, body: RunOrder) -> Status[dict[str, Any]]:
         body.parent_session_id,
         forked if isinstance(forked, str) else None,
     )
-    ownership.require_writer(caller(request), *(name for name in touched if name))
+    ownership.require_session_writer(calling_key(request), *(name for name in touched if name))
     demands = body.additional_demands
-    run = runs.create(
+    run = runs.queue_ordered_run(
         kind=body.type.value,
         prompt=body.prompt,
         parameters=body.parameters,
@@ -129,7 +129,7 @@ def create_run(request: HttpRequest, body: RunOrder) -> Status[dict[str, Any]]:
         parent_session_id=body.parent_session_id,
         execution_mode=body.execution_mode.value,
         additional_demands=demands.model_dump(exclude_none=True) if demands else None,
-        by=caller(request).actor,
+        by=calling_key(request).caller_actor,
         now=timezone.now(),
     )
     return Status(201, {"run_id": run.run_id, "session_id": run.session_id, "status": run.status})
@@ -178,32 +178,32 @@ class RunsPage(Schema):
 
 @router.get(
     "/runs",
-    auth=requires(*READERS),
-    response={200: ManyRuns, **problems()},
+    auth=require_scopes(*READERS),
+    response={200: ManyRuns, **error_responses()},
     exclude_unset=True,
     operation_id="list_runs",
     summary="List runs",
 )
 def list_runs(request: HttpRequest, page: Query[RunsPage]) -> dict[str, Any]:
     """Without parameters the newest 500, oldest of them first; older ones with `cursor`."""
-    found = _readable(caller(request)).order_by("-created_at", "-run_id")
+    found = readable_runs(calling_key(request)).order_by("-created_at", "-run_id")
     if page.status is not None:
         found = found.filter(status=page.status)
     if page.cursor is not None:
-        found = found.filter(_older_than(page.cursor, _readable(caller(request))))
+        found = found.filter(older_runs_filter(page.cursor, readable_runs(calling_key(request))))
     rows = list(found[: page.limit + 1])
-    shown = {"runs": [wire.shown_run(row) for row in reversed(rows[: page.limit])]}
+    shown = {"runs": [wire.masked_run_as_json(row) for row in reversed(rows[: page.limit])]}
     return {**shown, "next_cursor": rows[page.limit - 1].run_id} if len(rows) > page.limit else shown
 
 
-def _readable(key: KeyIdentity) -> QuerySet[Run]:
+def readable_runs(key: KeyIdentity) -> QuerySet[Run]:
     everything = Run.objects.select_related("ordered_with")
-    if ownership.reads_everything(key):
+    if ownership.can_read_everything(key):
         return everything
-    return everything.filter(session__in=ownership.readable(key))
+    return everything.filter(session__in=ownership.readable_sessions(key))
 
 
-def _older_than(run_id: str, among: QuerySet[Run]) -> Q:
+def older_runs_filter(run_id: str, among: QuerySet[Run]) -> Q:
     at = among.filter(pk=run_id).values_list("created_at__text", flat=True).first()
     if at is None:
         raise BadRequest("The cursor names no run that exists")
@@ -212,23 +212,23 @@ def _older_than(run_id: str, among: QuerySet[Run]) -> Q:
 
 @router.get(
     "/runs/{run_id}",
-    auth=requires(*READERS),
-    response={200: RunOut, **problems(404)},
+    auth=require_scopes(*READERS),
+    response={200: RunOut, **error_responses(404)},
     operation_id="get_run",
     summary="Get a run",
 )
 def get_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
     """The run itself, not wrapped."""
-    run = _readable(caller(request)).filter(pk=run_id).first()
+    run = readable_runs(calling_key(request)).filter(pk=run_id).first()
     if run is None:
         raise NotFound("Run not found")
-    return wire.shown_run(run)
+    return wire.masked_run_as_json(run)
 
 
 @router.post(
     "/runs/{run_id}/stop",
-    auth=requires(*SESSION_KEEPERS),
-    response={200: StopOut, **problems(400, 404)},
+    auth=require_scopes(*SESSION_KEEPERS),
+    response={200: StopOut, **error_responses(400, 404)},
     exclude_unset=True,
     operation_id="stop_run",
     summary="Stop a run",
@@ -236,5 +236,7 @@ def get_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
 def stop_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
     """Cancels a pending run; any other is stopped by its runner, which learns of it at once. 400 once it has ended."""
     session_id = Run.objects.filter(pk=run_id).values_list("session_id", flat=True).first()
-    ownership.require_writer(caller(request), *filter(None, [session_id]))
-    return stop_shape(runs.stop(run_id, by=caller(request).actor, now=timezone.now()))
+    ownership.require_session_writer(calling_key(request), *filter(None, [session_id]))
+    return stop_result_as_json(
+        runs.request_run_stop(run_id, by=calling_key(request).caller_actor, now=timezone.now())
+    )

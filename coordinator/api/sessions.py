@@ -11,15 +11,15 @@ from ninja import Query, Schema
 from pydantic import BaseModel, Field
 
 from coordinator.actions import runs, sessions
-from coordinator.api.auth import requires
+from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
-from coordinator.api.shared_types import LAST_ID, Ok, Text, caller, problems
+from coordinator.api.shared_types import LAST_ID, Ok, Text, calling_key, error_responses
 from coordinator.errors import BadRequest, NotFound
 from coordinator.identity import ownership
 from coordinator.identity.scopes import READERS, SESSION_KEEPERS
 from coordinator.models import Event, Session
 from coordinator.sessions import spans, wire
-from coordinator.sessions.results import result_of
+from coordinator.sessions.results import load_session_result
 
 router = Router(tags=["Sessions"])
 
@@ -73,23 +73,27 @@ class SessionsPage(Schema):
 
 @router.get(
     "/sessions",
-    auth=requires(*READERS),
-    response={200: ManySessions, **problems()},
+    auth=require_scopes(*READERS),
+    response={200: ManySessions, **error_responses()},
     exclude_unset=True,
     operation_id="list_sessions",
     summary="List sessions, newest first",
 )
 def list_sessions(request: HttpRequest, page: Query[SessionsPage]) -> dict[str, Any]:
     """Without parameters the newest 500; older ones with `cursor`."""
-    found = ownership.readable(caller(request)).exclude(pk=None).order_by("-created_at", "-session_id")
+    found = (
+        ownership.readable_sessions(calling_key(request))
+        .exclude(pk=None)
+        .order_by("-created_at", "-session_id")
+    )
     if page.cursor is not None:
-        found = found.filter(_older_than(page.cursor, found))
+        found = found.filter(older_sessions_filter(page.cursor, found))
     rows = list(found[: page.limit + 1])
-    shown = {"sessions": [wire.session_shape(row) for row in rows[: page.limit]]}
+    shown = {"sessions": [wire.session_as_json(row) for row in rows[: page.limit]]}
     return {**shown, "next_cursor": rows[page.limit - 1].session_id} if len(rows) > page.limit else shown
 
 
-def _older_than(session_id: str, among: QuerySet[Session]) -> Q:
+def older_sessions_filter(session_id: str, among: QuerySet[Session]) -> Q:
     at = among.filter(pk=session_id).values_list("created_at__text", flat=True).first()
     if at is None:
         raise BadRequest("The cursor names no session that exists")
@@ -98,15 +102,15 @@ def _older_than(session_id: str, among: QuerySet[Session]) -> Q:
 
 @router.get(
     "/sessions/{session_id}",
-    auth=requires(*READERS),
-    response={200: OneSession, **problems(404)},
+    auth=require_scopes(*READERS),
+    response={200: OneSession, **error_responses(404)},
     operation_id="get_session",
     summary="Get a session",
 )
 def get_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """The session's ten fields."""
-    ownership.require_readable(caller(request), session_id)
-    return {"session": wire.session_shape(sessions.find(session_id))}
+    ownership.require_readable_session(calling_key(request), session_id)
+    return {"session": wire.session_as_json(sessions.require_session(session_id))}
 
 
 class SessionStatusOut(Schema):
@@ -117,15 +121,18 @@ class SessionStatusOut(Schema):
 
 @router.get(
     "/sessions/{session_id}/status",
-    auth=requires(*READERS),
-    response={200: SessionStatusOut, **problems()},
+    auth=require_scopes(*READERS),
+    response={200: SessionStatusOut, **error_responses()},
     operation_id="get_session_status",
     summary="Get a session's status",
 )
 def get_session_status(request: HttpRequest, session_id: Text) -> dict[str, str]:
     """An unknown session is not an error: its status is `not_existent`."""
     status = (
-        ownership.readable(caller(request)).filter(pk=session_id).values_list("status", flat=True).first()
+        ownership.readable_sessions(calling_key(request))
+        .filter(pk=session_id)
+        .values_list("status", flat=True)
+        .first()
     )
     return {"status": status or "not_existent"}
 
@@ -140,20 +147,20 @@ class ResultOut(Schema):
 
 @router.get(
     "/sessions/{session_id}/result",
-    auth=requires(*READERS),
-    response={200: ResultOut, **problems(400, 404)},
+    auth=require_scopes(*READERS),
+    response={200: ResultOut, **error_responses(400, 404)},
     operation_id="get_session_result",
     summary="Get a finished session's result",
 )
 def get_session_result(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """400 until the session is finished or idle; 404 where there is no message."""
-    ownership.require_readable(caller(request), session_id)
-    if sessions.find(session_id).status not in {Session.Status.FINISHED, Session.Status.IDLE}:
+    ownership.require_readable_session(calling_key(request), session_id)
+    if sessions.require_session(session_id).status not in {Session.Status.FINISHED, Session.Status.IDLE}:
         raise BadRequest("Session not finished")
-    result = result_of(session_id)
+    result = load_session_result(session_id)
     if result is None:
         raise NotFound("No result found")
-    return {"result": result.in_words, "result_text": result.text, "result_data": result.data}
+    return {"result": result.text_or_json, "result_text": result.text, "result_data": result.data}
 
 
 class AffinityOut(Schema):
@@ -174,15 +181,15 @@ class SessionAffinity(Schema):
 
 @router.get(
     "/sessions/{session_id}/affinity",
-    auth=requires(*READERS),
-    response={200: SessionAffinity, **problems(404)},
+    auth=require_scopes(*READERS),
+    response={200: SessionAffinity, **error_responses(404)},
     operation_id="get_session_affinity",
     summary="Get where a session runs",
 )
 def get_session_affinity(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """Resumes of the session go to this host and executor profile."""
-    ownership.require_readable(caller(request), session_id)
-    session = sessions.find(session_id)
+    ownership.require_readable_session(calling_key(request), session_id)
+    session = sessions.require_session(session_id)
     return {"affinity": {name: getattr(session, name) for name in AffinityOut.model_fields}}
 
 
@@ -237,8 +244,8 @@ class EventsPage(Schema):
 
 @router.get(
     "/sessions/{session_id}/events",
-    auth=requires(*READERS),
-    response={200: SessionEvents, **problems(400, 404)},
+    auth=require_scopes(*READERS),
+    response={200: SessionEvents, **error_responses(400, 404)},
     operation_id="list_session_events",
     summary="List a session's events, oldest first",
 )
@@ -248,30 +255,30 @@ def list_session_events(request: HttpRequest, session_id: Text, page: Query[Even
     To follow a session, pass the id of the last event that you have seen as `after`: new events come after it. Without
     either `after` or `before` the page begins at the session's first event.
     """
-    ownership.require_readable(caller(request), session_id)
-    sessions.find(session_id)
+    ownership.require_readable_session(calling_key(request), session_id)
+    sessions.require_session(session_id)
     # By the context's columns, all of one index: by the event's own, 100,000 rows are sorted for a page.
     events = Event.objects.filter(context__session_id=session_id)
-    events = spans.within(events, [session_id], "id", "context__event_id")
+    events = spans.bound_rows_to_sessions(events, [session_id], "id", "context__event_id")
     if page.after is not None:
-        events = events.filter(_beyond(session_id, page.after, "gt"))
+        events = events.filter(events_beyond_filter(session_id, page.after, "gt"))
     order = ["context__instant_us", "context__event_id"]
     if page.before is not None:
-        events = events.filter(_beyond(session_id, page.before, "lt"))
+        events = events.filter(events_beyond_filter(session_id, page.before, "lt"))
         order = [f"-{column}" for column in order]
     found = list(events.order_by(*order)[: page.limit + 1])
     rows, has_more = found[: page.limit], len(found) > page.limit
     goes_on_at = rows[-1].pk if has_more else None
     backwards = page.before is not None
     return {
-        "events": [wire.event_shape(row) for row in (reversed(rows) if backwards else rows)],
+        "events": [wire.event_as_json(row) for row in (reversed(rows) if backwards else rows)],
         "has_more": has_more,
         "next_after": None if backwards else goes_on_at,
         "next_before": goes_on_at if backwards else None,
     }
 
 
-def _beyond(session_id: str, event_id: int, side: str) -> Q:
+def events_beyond_filter(session_id: str, event_id: int, side: str) -> Q:
     """Return the condition for events on one side (`gt`, `lt`) of an event of the session."""
     found: QuerySet[Event, Any] = Event.objects.filter(pk=event_id, session_id=session_id)
     instant = found.values_list("context__instant_us", flat=True).first()
@@ -282,7 +289,7 @@ def _beyond(session_id: str, event_id: int, side: str) -> Q:
     return bound & (Q(**{f"context__instant_us__{side}": instant}) | same)
 
 
-class Binding(BaseModel):
+class SessionBinding(BaseModel):
     """Which executor runs the session, and where."""
 
     executor_session_id: Text
@@ -293,20 +300,20 @@ class Binding(BaseModel):
 
 @router.post(
     "/sessions/{session_id}/bind",
-    auth=requires(*SESSION_KEEPERS),
-    response={200: ChangedSession, **problems(404, 409)},
+    auth=require_scopes(*SESSION_KEEPERS),
+    response={200: ChangedSession, **error_responses(404, 409)},
     operation_id="bind_session",
     summary="Bind a session to its executor",
 )
-def bind_session(request: HttpRequest, session_id: Text, body: Binding) -> dict[str, Any]:
+def bind_session(request: HttpRequest, session_id: Text, body: SessionBinding) -> dict[str, Any]:
     """The session's status becomes `running`. 409 where an agent's key gives another session's executor_session_id."""
-    ownership.require_writer(caller(request), session_id)
-    ownership.require_free_executor_id(caller(request), session_id, body.executor_session_id)
-    session = sessions.bind(session_id, **body.model_dump())
-    return {"ok": True, "session": wire.session_shape(session)}
+    ownership.require_session_writer(calling_key(request), session_id)
+    ownership.require_unused_executor_id(calling_key(request), session_id, body.executor_session_id)
+    session = sessions.bind_session_executor(session_id, **body.model_dump())
+    return {"ok": True, "session": wire.session_as_json(session)}
 
 
-class Metadata(BaseModel):
+class SessionMetadata(BaseModel):
     """What an executor may change; absent and null leave a field as it is."""
 
     project_dir: Text | None = None
@@ -319,20 +326,20 @@ class Metadata(BaseModel):
 
 @router.patch(
     "/sessions/{session_id}/metadata",
-    auth=requires(*SESSION_KEEPERS),
-    response={200: ChangedSession, **problems(404, 409)},
+    auth=require_scopes(*SESSION_KEEPERS),
+    response={200: ChangedSession, **error_responses(404, 409)},
     operation_id="update_session_metadata",
     summary="Update a session's fields",
 )
-def update_session_metadata(request: HttpRequest, session_id: Text, body: Metadata) -> dict[str, Any]:
+def update_session_metadata(request: HttpRequest, session_id: Text, body: SessionMetadata) -> dict[str, Any]:
     """A `last_resumed_at` that is not a time is kept and shown as it was sent.
 
     409 where an agent's key gives another session's executor_session_id.
     """
-    ownership.require_writer(caller(request), session_id)
-    ownership.require_free_executor_id(caller(request), session_id, body.executor_session_id)
-    session = sessions.update_metadata(session_id, body.model_dump())
-    return {"ok": True, "session": wire.session_shape(session)}
+    ownership.require_session_writer(calling_key(request), session_id)
+    ownership.require_unused_executor_id(calling_key(request), session_id, body.executor_session_id)
+    session = sessions.save_session_metadata(session_id, body.model_dump())
+    return {"ok": True, "session": wire.session_as_json(session)}
 
 
 class StopOut(Ok):
@@ -344,7 +351,7 @@ class StopOut(Ok):
     message: str | None = None
 
 
-def stop_shape(stop: runs.StopResult) -> dict[str, Any]:
+def stop_result_as_json(stop: runs.StopResult) -> dict[str, Any]:
     """Return a Stop as the wire shows it, without what it does not have."""
     parts = {
         "ok": True,
@@ -358,8 +365,8 @@ def stop_shape(stop: runs.StopResult) -> dict[str, Any]:
 
 @router.post(
     "/sessions/{session_id}/stop",
-    auth=requires(*SESSION_KEEPERS),
-    response={200: StopOut, **problems(404)},
+    auth=require_scopes(*SESSION_KEEPERS),
+    response={200: StopOut, **error_responses(404)},
     exclude_unset=True,
     operation_id="stop_session",
     summary="Stop a session",
@@ -370,8 +377,10 @@ def stop_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     A running run is stopped by its runner, which learns of it at once; the session is `stopping` until then. The
     process of an idle session is stopped in the same way.
     """
-    ownership.require_writer(caller(request), session_id)
-    return stop_shape(runs.stop_session(session_id, by=caller(request).actor, now=timezone.now()))
+    ownership.require_session_writer(calling_key(request), session_id)
+    return stop_result_as_json(
+        runs.request_session_stop(session_id, by=calling_key(request).caller_actor, now=timezone.now())
+    )
 
 
 class DeletedRows(Schema):
@@ -392,15 +401,15 @@ class DeletedSession(Ok):
 
 @router.delete(
     "/sessions/{session_id}",
-    auth=requires(*SESSION_KEEPERS),
-    response={200: DeletedSession, **problems(404, 409)},
+    auth=require_scopes(*SESSION_KEEPERS),
+    response={200: DeletedSession, **error_responses(404, 409)},
     operation_id="delete_session",
     summary="Delete a session, its events and its runs",
 )
 def delete_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """409 while a runner works on it or keeps its process: stop it first. Its children become sessions of their own."""
-    ownership.require_writer(caller(request), session_id)
-    gone = sessions.delete(session_id, by=caller(request).actor, now=timezone.now())
+    ownership.require_session_writer(calling_key(request), session_id)
+    gone = sessions.remove_session(session_id, by=calling_key(request).caller_actor, now=timezone.now())
     return {
         "ok": True,
         "session_id": session_id,

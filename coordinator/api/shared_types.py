@@ -13,21 +13,21 @@ from coordinator.identity.keys import KeyIdentity
 LAST_ID = 2**63 - 1  # the highest id a database gives
 
 
-def _without_nul(text: str) -> str:
+def reject_nul_character(text: str) -> str:
     if "\x00" in text:
         raise ValueError("Text must not contain a NUL character")
     return text
 
 
-def _in_a_path(text: str) -> str:
+def reject_slash(text: str) -> str:
     if "/" in text:
         raise ValueError("An id must not contain a slash, because it is part of paths")
     return text
 
 
-Text = Annotated[str, AfterValidator(_without_nul)]
+Text = Annotated[str, AfterValidator(reject_nul_character)]
 # An id that a client may choose; every other id is only looked up.
-ChosenId = Annotated[Text, Field(min_length=1, max_length=200), AfterValidator(_in_a_path)]
+ChosenId = Annotated[Text, Field(min_length=1, max_length=200), AfterValidator(reject_slash)]
 
 
 class Problem(Schema):
@@ -42,11 +42,11 @@ class Ok(Schema):
     ok: bool = True
 
 
-def problems(*statuses: int) -> dict[int, type[Problem]]:
+def error_responses(*statuses: int) -> dict[int, type[Problem]]:
     """Return the error answers that an operation documents: these, and those of every operation."""
     return dict.fromkeys(sorted({401, 403, 422, 429, 503, *statuses}), Problem)
 
 
-def caller(request: HttpRequest) -> KeyIdentity:
+def calling_key(request: HttpRequest) -> KeyIdentity:
     """Return whose key came with the request; operations that ask for one always have it."""
     return cast(KeyIdentity, request.auth)  # type: ignore[attr-defined]

@@ -20,8 +20,8 @@ from typing import BinaryIO, cast
 from django.conf import settings
 
 from coordinator.chat import checked, stores
-from coordinator.chat.picture_sizes import size_of
-from coordinator.errors import Busy, NotFound, Spoilt
+from coordinator.chat.picture_sizes import read_image_size
+from coordinator.errors import NotFound, ServiceBusy, StoredDataCorrupt
 from coordinator.models import ChatAttachment, StoredFile
 from coordinator.models.chat import FilePlace
 
@@ -56,7 +56,7 @@ _FTYP = {b"avif": "image/avif", b"M4A ": "audio/mp4"}
 _WELL_FORMED = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}")
 
 
-def sniffed(head: bytes) -> str | None:
+def sniff_mime_type(head: bytes) -> str | None:
     """Return the type that a file's first bytes prove, of those that pages show, or None."""
     for sign, mime_type in _SIGNS:
         if head.startswith(sign):
@@ -66,29 +66,29 @@ def sniffed(head: bytes) -> str | None:
     return _FTYP.get(head[8:12]) if head[4:8] == b"ftyp" else None
 
 
-def is_shown(mime_type: str) -> bool:
+def is_inline_media_type(mime_type: str) -> bool:
     """Say whether pages show files of this type themselves: raster images and sound."""
     kind = mime_type.partition("/")[0]
     return kind in {"image", "audio"} and mime_type != "image/svg+xml"
 
 
-def mime_type_of(head: bytes, declared: str, filename: str) -> str:
+def determine_mime_type(head: bytes, declared: str, filename: str) -> str:
     """Return a file's type: what its bytes prove, else what was declared unless that must have been proven."""
-    proven = sniffed(head)
+    proven = sniff_mime_type(head)
     if proven:
         return proven
     claimed = declared.partition(";")[0].strip().lower()
     if not _WELL_FORMED.fullmatch(claimed) or claimed == UNKNOWN:
         claimed = mimetypes.guess_type(filename)[0] or UNKNOWN
-    return UNKNOWN if is_shown(claimed) else claimed
+    return UNKNOWN if is_inline_media_type(claimed) else claimed
 
 
-def extension_of(mime_type: str) -> str:
+def stored_file_extension(mime_type: str) -> str:
     """Return the ending of a stored file: known for images, `bin` for everything else."""
     return _EXTENSIONS.get(mime_type, "bin")
 
 
-def safe_name(filename: str) -> str:
+def sanitize_file_name(filename: str) -> str:
     """Return a client's file name as it may be kept and shown: its last part, one line, nothing that misleads.
 
     Direction marks are taken out: with them `exe.gpj` reads as `jpg.exe` backwards.
@@ -99,7 +99,7 @@ def safe_name(filename: str) -> str:
     return kept or "file"
 
 
-def thumbnails() -> Path:
+def thumbnail_directory() -> Path:
     """Return where this server keeps the small pictures that it made."""
     return Path(settings.DATA_DIR) / "thumbnails"
 
@@ -107,90 +107,95 @@ def thumbnails() -> Path:
 def thumbnail_path(attachment_id: str) -> Path:
     """Return where an attachment's small picture is kept, whether or not it is there."""
     name = hashlib.sha256(attachment_id.encode("utf-8", "surrogatepass")).hexdigest()
-    return thumbnails() / f"{name}.webp"
+    return thumbnail_directory() / f"{name}.webp"
 
 
-def forget_thumbnail(attachment_id: str) -> None:
+def delete_thumbnail(attachment_id: str) -> None:
     """Remove an attachment's small picture, and the note that none can be made."""
     for name in (path := thumbnail_path(attachment_id), path.with_suffix(".none")):
         name.unlink(missing_ok=True)
 
 
-def stored(row: ChatAttachment) -> StoredFile | None:
+def find_stored_file(row: ChatAttachment) -> StoredFile | None:
     """Return what is known of an attachment's file: None for one in its row, or one nobody has looked through yet."""
     found: StoredFile | None = getattr(row, "stored", None)
     return found
 
 
-def place_of(row: ChatAttachment) -> str:
+def attachment_store_name(row: ChatAttachment) -> str:
     """Return where an attachment's file lies."""
-    known = stored(row)
+    known = find_stored_file(row)
     return known.place if known else FilePlace.FOLDER
 
 
-def opened(row: ChatAttachment) -> BinaryIO:
-    """Return an attachment's bytes as a file to read. Raises NotFound where they are gone, Busy where they may not be.
+def open_attachment(row: ChatAttachment) -> BinaryIO:
+    """Return an attachment's bytes as a file to read. Raises NotFound where they are gone, ServiceBusy where they may not be.
 
-    Reading may raise the same, and Spoilt where what is stored is not what came.
+    Reading may raise the same, and StoredDataCorrupt where what is stored is not what came.
     """
     if row.storage_type == ChatAttachment.StorageType.INLINE:
         return io.BytesIO(bytes(row.inline_data or b""))
-    known = stored(row)
-    with readable(row):
-        store = stores.store_at(place_of(row))
+    known = find_stored_file(row)
+    with translate_read_errors(row):
+        store = stores.find_store(attachment_store_name(row))
         if known:
-            return checked.opened(
-                store, row.disk_path or "", known, elsewhere=lambda: _moved(row.pk, known.place)
+            return checked.open_verified_file(
+                store,
+                row.disk_path or "",
+                known,
+                elsewhere=lambda: find_moved_file_store(row.pk, known.place),
             )
-        return cast("BinaryIO", store.reading(row.disk_path or "", 0, row.size_bytes))
+        return cast("BinaryIO", store.open_byte_range(row.disk_path or "", 0, row.size_bytes))
 
 
-def _moved(pk: str, before: str) -> stores.Store | None:
+def find_moved_file_store(pk: str, before: str) -> stores.AttachmentStore | None:
     """Return where a file lies by now that did lie at `before`, or None where it was not moved."""
     place = StoredFile.objects.filter(pk=pk).values_list("place", flat=True).first()
-    return stores.store_at(place) if place and place != before else None
+    return stores.find_store(place) if place and place != before else None
 
 
 @contextmanager
-def readable(row: ChatAttachment) -> Iterator[None]:
+def translate_read_errors(row: ChatAttachment) -> Iterator[None]:
     """Say in our own words why a file cannot be read."""
     try:
         yield
     except FileNotFoundError:
         raise NotFound(f"The file of the attachment {row.pk} no longer exists.") from None
-    except checked.Damaged as problem:
+    except checked.DamagedFile as problem:
         log.error("The attachment %s is damaged: %s", row.pk, problem)
-        raise Spoilt(f"The file of the attachment {row.pk} is damaged: it is not what was sent.") from None
+        raise StoredDataCorrupt(
+            f"The file of the attachment {row.pk} is damaged: it is not what was sent."
+        ) from None
     except OSError as problem:
         log.warning("The attachment %s cannot be read: %s", row.pk, problem)
-        raise Busy(
+        raise ServiceBusy(
             f"The file cannot be read now: {problem.strerror}. Try again later.", retry_after=30
         ) from None
 
 
 @dataclass(frozen=True, slots=True)
-class FileFacts:
+class AttachmentFileFacts:
     """A file's size, and the type that its first bytes prove, if any."""
 
     size: int
     proven: str | None
 
 
-def facts_of(row: ChatAttachment) -> FileFacts:
+def load_attachment_facts(row: ChatAttachment) -> AttachmentFileFacts:
     """Return what answers say of a file; only one that nobody has looked through is opened for it."""
-    known = stored(row)
+    known = find_stored_file(row)
     if known and row.storage_type != ChatAttachment.StorageType.INLINE:
-        return FileFacts(known.size_bytes, known.proven or None)
-    with opened(row) as file, readable(row):
-        proven = sniffed(file.read(HEAD))
-        return FileFacts(file.seek(0, io.SEEK_END), proven)
+        return AttachmentFileFacts(known.size_bytes, known.proven or None)
+    with open_attachment(row) as file, translate_read_errors(row):
+        proven = sniff_mime_type(file.read(HEAD))
+        return AttachmentFileFacts(file.seek(0, io.SEEK_END), proven)
 
 
-def opened_at(row: ChatAttachment, start: int) -> BinaryIO:
-    """Return the file with the first bytes from `start` on at hand: what cannot be read fails now, as `opened` says."""
-    file = opened(row)
+def open_attachment_at(row: ChatAttachment, start: int) -> BinaryIO:
+    """Return the file with the first bytes from `start` on at hand: what cannot be read fails now, as `open_attachment` says."""
+    file = open_attachment(row)
     try:
-        with readable(row):
+        with translate_read_errors(row):
             file.seek(start)
             if isinstance(file, io.BufferedReader):
                 file.peek(1)
@@ -200,9 +205,11 @@ def opened_at(row: ChatAttachment, start: int) -> BinaryIO:
     return file
 
 
-def chunks(row: ChatAttachment, file: BinaryIO, start: int, length: int) -> Iterator[bytes]:
-    """Yield `length` bytes of an attachment's file from `start` on, and close it. Raises as reading does (`opened`)."""
-    with file, readable(row):
+def iterate_attachment_chunks(
+    row: ChatAttachment, file: BinaryIO, start: int, length: int
+) -> Iterator[bytes]:
+    """Yield `length` bytes of an attachment's file from `start` on, and close it. Raises as reading does (`open_attachment`)."""
+    with file, translate_read_errors(row):
         if file.tell() != start:
             file.seek(start)
         while length > 0 and (chunk := file.read(min(CHUNK, length))):
@@ -210,17 +217,17 @@ def chunks(row: ChatAttachment, file: BinaryIO, start: int, length: int) -> Iter
             yield chunk
 
 
-def checksum(row: ChatAttachment) -> str:
+def attachment_sha256(row: ChatAttachment) -> str:
     """Return the SHA-256 of an attachment's bytes, in hex."""
-    with opened(row) as file, readable(row):
+    with open_attachment(row) as file, translate_read_errors(row):
         digest = hashlib.sha256()
         while chunk := file.read(CHUNK):
             digest.update(chunk)
         return digest.hexdigest()
 
 
-def dimensions(file: BinaryIO) -> tuple[int, int] | None:
+def read_image_dimensions(file: BinaryIO) -> tuple[int, int] | None:
     """Return an image's width and height as its first bytes say them, or None for what is no image after all."""
-    mime_type = sniffed(file.read(HEAD))
+    mime_type = sniff_mime_type(file.read(HEAD))
     file.seek(0)
-    return size_of(file, mime_type) if mime_type else None
+    return read_image_size(file, mime_type) if mime_type else None

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from coordinator.chat.stores import Reading, Store
-from coordinator.errors import TooLarge
+from coordinator.chat.stores import AttachmentStore, StoredFileStream
+from coordinator.errors import RequestTooLarge
 from coordinator.models import StoredFile
 
 PIECE = 256 * 1024
@@ -21,12 +21,12 @@ DIGEST = 32  # bytes of one piece's
 MOST_AHEAD = 32  # pieces that are asked for at once, once somebody reads on and on
 
 
-class Damaged(Exception):
+class DamagedFile(Exception):
     """What is stored is not what was put there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fingerprint:
+class FileFingerprint:
     """By what a file's bytes are known again."""
 
     size: int
@@ -34,39 +34,50 @@ class Fingerprint:
     pieces: bytes
 
 
-def fingerprint(file: BinaryIO | Any, *, most: int | None = None) -> Fingerprint:
-    """Read a file to its end. Raises TooLarge for one of more than `most` bytes."""
+def fingerprint_file(file: BinaryIO | Any, *, most: int | None = None) -> FileFingerprint:
+    """Read a file to its end. Raises RequestTooLarge for one of more than `most` bytes."""
     whole, pieces, size = hashlib.sha256(), bytearray(), 0
-    while piece := _exactly(file, PIECE):
+    while piece := read_up_to_size(file, PIECE):
         size += len(piece)
         if most is not None and size > most:
-            raise TooLarge(f"A file may have at most {most // 2**20} MiB.")
+            raise RequestTooLarge(f"A file may have at most {most // 2**20} MiB.")
         whole.update(piece)
         pieces += hashlib.sha256(piece).digest()
-    return Fingerprint(size, whole.hexdigest(), bytes(pieces))
+    return FileFingerprint(size, whole.hexdigest(), bytes(pieces))
 
 
-def opened(
-    store: Store, name: str, known: StoredFile, *, elsewhere: Callable[[], Store | None] = lambda: None
+def open_verified_file(
+    store: AttachmentStore,
+    name: str,
+    known: StoredFile,
+    *,
+    elsewhere: Callable[[], AttachmentStore | None] = lambda: None,
 ) -> io.BufferedReader:
-    """Return a file to read and seek in. Reading raises Damaged for what is not as it came, and what `store` raises.
+    """Return a file to read and seek in. Reading raises DamagedFile for what is not as it came, and what `store` raises.
 
     `elsewhere` tells where the file has been moved, if it is not there any more.
     """
-    return io.BufferedReader(_Checked(store, name, known.size_bytes, bytes(known.pieces), elsewhere))
+    return io.BufferedReader(
+        VerifiedFileReader(store, name, known.size_bytes, bytes(known.pieces), elsewhere)
+    )
 
 
-class _Checked(io.RawIOBase):
+class VerifiedFileReader(io.RawIOBase):
     """Reads pieces in order as one answer of the store; each jump asks anew, for little at first."""
 
     def __init__(
-        self, store: Store, name: str, size: int, pieces: bytes, elsewhere: Callable[[], Store | None]
+        self,
+        store: AttachmentStore,
+        name: str,
+        size: int,
+        pieces: bytes,
+        elsewhere: Callable[[], AttachmentStore | None],
     ) -> None:
         self._store, self._name, self._size, self._digests = store, name, size, pieces
         self._elsewhere = elsewhere
         self._at = 0
         self._number, self._piece = -1, b""  # the piece at hand
-        self._reading: Reading | None = None
+        self._reading: StoredFileStream | None = None
         self._next = self._until = 0  # the piece that comes from it next, and the first that does not
         self._ahead = 1
 
@@ -89,63 +100,63 @@ class _Checked(io.RawIOBase):
             return 0
         number, start = divmod(self._at, PIECE)
         if number != self._number:
-            self._piece, self._number = self._checked(number), number
+            self._piece, self._number = self._verified_piece(number), number
         part = self._piece[start : start + len(buffer)]
         buffer[: len(part)] = part
         self._at += len(part)
         return len(part)
 
     def close(self) -> None:
-        self._drop()
+        self._close_stream()
         super().close()
 
-    def _checked(self, number: int) -> bytes:
+    def _verified_piece(self, number: int) -> bytes:
         """Return a piece that is as it came."""
-        piece = self._read(number)
+        piece = self._read_piece(number)
         digest = self._digests[number * DIGEST : (number + 1) * DIGEST]
         if hashlib.sha256(piece).digest() != digest:
-            raise Damaged(f"Bytes from {number * PIECE} on are not what was stored.")
+            raise DamagedFile(f"Bytes from {number * PIECE} on are not what was stored.")
         return piece
 
-    def _read(self, number: int) -> bytes:
+    def _read_piece(self, number: int) -> bytes:
         """Read a piece; one that was cut off on its way is asked for once more."""
         size = min(PIECE, self._size - number * PIECE)
         if self._reading is None or not self._next == number < self._until:
-            self._ask_from(number)
+            self._open_stream_at_piece(number)
         try:
-            return self._taken(number, size)
+            return self._take_piece_from_stream(number, size)
         except OSError:
-            self._ask_from(number)
-            return self._taken(number, size)
+            self._open_stream_at_piece(number)
+            return self._take_piece_from_stream(number, size)
 
-    def _taken(self, number: int, size: int) -> bytes:
+    def _take_piece_from_stream(self, number: int, size: int) -> bytes:
         assert self._reading is not None
         self._next = number + 1
-        return _exactly(self._reading, size)
+        return read_up_to_size(self._reading, size)
 
-    def _ask_from(self, number: int) -> None:
+    def _open_stream_at_piece(self, number: int) -> None:
         reads_on = number == self._next > 0
-        self._drop()
+        self._close_stream()
         self._ahead = min(self._ahead * 4, MOST_AHEAD) if reads_on else 1
         self._next, self._until = number, number + self._ahead
         start = number * PIECE
         length = min(self._ahead * PIECE, self._size - start)
         try:
-            self._reading = self._store.reading(self._name, start, length)
+            self._reading = self._store.open_byte_range(self._name, start, length)
         except FileNotFoundError:
             store = self._elsewhere()
             if store is None:
                 raise
             self._store = store
-            self._reading = store.reading(self._name, start, length)
+            self._reading = store.open_byte_range(self._name, start, length)
 
-    def _drop(self) -> None:
+    def _close_stream(self) -> None:
         if self._reading is not None:
             self._reading.close()
             self._reading = None
 
 
-def _exactly(file: Any, size: int) -> bytes:
+def read_up_to_size(file: Any, size: int) -> bytes:
     """Return `size` bytes, or what is left."""
     found = bytearray()
     while len(found) < size and (part := file.read(size - len(found))):

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from coordinator.errors import BadRequest, TooLarge
-from coordinator.models.fields import dump
-from coordinator.secrets.masking import without_secrets
+from coordinator.errors import BadRequest, RequestTooLarge
+from coordinator.models.fields import dump_compact_json
+from coordinator.secrets.masking import mask_secrets
 
 MOST_BLOCKS = 20
 MOST_CHARACTERS = 1_000_000  # of a message's blocks as JSON, once their files are out of them
@@ -25,7 +25,7 @@ Block = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
+class EmbeddedFile:
     """A file that stood in a block: its bytes, and the block without them."""
 
     block: Block
@@ -34,42 +34,42 @@ class Embedded:
     filename: str
 
 
-def checked(content: Any, *, files: int = 0) -> list[Block]:
+def validate_content_blocks(content: Any, *, files: int = 0) -> list[Block]:
     """Return the content blocks, or raise BadRequest with what is wrong. `files` come beside them."""
     if not isinstance(content, list):
         raise BadRequest("content must be an array of content blocks.")
     if not 1 <= len(content) + files <= MOST_BLOCKS:
         raise BadRequest(f"A message must have 1 to {MOST_BLOCKS} content blocks, files included.")
     for number, block in enumerate(content):
-        _check_block(number, block)
+        validate_content_block(number, block)
     return content
 
 
-def _check_block(number: int, block: Any) -> None:
+def validate_content_block(number: int, block: Any) -> None:
     if not isinstance(block, dict) or not isinstance(block.get("type"), str) or not block["type"]:
         raise BadRequest(f"content[{number}] must be an object with a type, such as text.")
     if block["type"] == "text" and not isinstance(block.get("text"), str):
         raise BadRequest(f"content[{number}] is of type text and must have a text.")
 
 
-def require_size(blocks: Sequence[Block]) -> None:
-    """Raise TooLarge for blocks of more than MOST_CHARACTERS; long texts are files."""
-    if len(dump(blocks)) > MOST_CHARACTERS:
-        raise TooLarge(
+def require_content_size(blocks: Sequence[Block]) -> None:
+    """Raise RequestTooLarge for blocks of more than MOST_CHARACTERS; long texts are files."""
+    if len(dump_compact_json(blocks)) > MOST_CHARACTERS:
+        raise RequestTooLarge(
             f"The content is longer than {MOST_CHARACTERS:,} characters: attach long texts as files."
         )
 
 
-def checked_metadata(metadata: Any) -> Any:
+def validate_message_metadata(metadata: Any) -> Any:
     """Return metadata as it may be kept: a JSON object or nothing."""
     if metadata is None:
         return None
-    if not isinstance(metadata, dict) or len(dump(metadata)) > MOST_METADATA:
+    if not isinstance(metadata, dict) or len(dump_compact_json(metadata)) > MOST_METADATA:
         raise BadRequest(f"metadata must be an object of at most {MOST_METADATA:,} characters.")
     return metadata
 
 
-def embedded(number: int, block: Block) -> Embedded | None:
+def extract_embedded_file(number: int, block: Block) -> EmbeddedFile | None:
     """Return the file that a block carries as a data URL or as a base64 source, or None where it carries none.
 
     Raises BadRequest where it says base64 and is none: a file that vanishes unseen would be worse.
@@ -79,24 +79,24 @@ def embedded(number: int, block: Block) -> Embedded | None:
     source = block.get("source")
     if isinstance(source, Mapping) and source.get("type") == "base64":
         url = f"data:{source.get('media_type', '')};base64,{source.get('data', '')}"
-        return _taken_out(number, block, "source", url)
+        return parse_data_url_block(number, block, "source", url)
     for name, value in block.items():
         if isinstance(value, str) and value[:5].lower() == "data:" and "," in value:
-            return _taken_out(number, block, name, value)
+            return parse_data_url_block(number, block, name, value)
     return None
 
 
-def _taken_out(number: int, block: Block, field: str, url: str) -> Embedded:
+def parse_data_url_block(number: int, block: Block, field: str, url: str) -> EmbeddedFile:
     match = _DATA_URL.fullmatch(url)
     if match is None:
         raise BadRequest(f"content[{number}].{field} is a data URL that cannot be read.")
     mime_type, parameters, data = match.groups()
     rest = {name: value for name, value in block.items() if name != field}
     filename = next((value for name in ("filename", "name") if isinstance(value := block.get(name), str)), "")
-    return Embedded(rest, _decoded(number, field, parameters, data), mime_type, filename)
+    return EmbeddedFile(rest, decode_data_url(number, field, parameters, data), mime_type, filename)
 
 
-def _decoded(number: int, field: str, parameters: str, data: str) -> bytes:
+def decode_data_url(number: int, field: str, parameters: str, data: str) -> bytes:
     if not parameters.lower().endswith(";base64"):
         return unquote_to_bytes(data)
     try:
@@ -105,7 +105,7 @@ def _decoded(number: int, field: str, parameters: str, data: str) -> bytes:
         raise BadRequest(f"content[{number}].{field} says base64 but is not. Nothing was sent.") from None
 
 
-def file_block(block: Block, facts: Mapping[str, Any]) -> Block:
+def build_file_block(block: Block, facts: Mapping[str, Any]) -> Block:
     """Return a block that refers to an attachment: what it said itself, and what is known of its file."""
     kind = block.get("type") or "file"
     if kind == "image" and not str(facts["mime_type"]).startswith("image/"):
@@ -114,13 +114,13 @@ def file_block(block: Block, facts: Mapping[str, Any]) -> Block:
     return {**said, **facts, "type": kind}
 
 
-def words_of(content: Any) -> str:
+def message_search_text(content: Any) -> str:
     """Return what a message says in words: its texts, codes and file names, one under the other, without secrets."""
     if not isinstance(content, list):
-        return str(without_secrets(content)) if isinstance(content, str) else ""
+        return str(mask_secrets(content)) if isinstance(content, str) else ""
     found = []
     for block in content:
         if isinstance(block, dict):
             said = (block.get(name) for name in ("text", "code", "content", "filename", "alt"))
             found += [value for value in said if isinstance(value, str) and value]
-    return str(without_secrets("\n".join(found)))
+    return str(mask_secrets("\n".join(found)))

@@ -25,7 +25,7 @@ DECODERS: dict[object, Callable[[io.BytesIO], ImageFile]] = {
 Image.preinit()  # saving would do so, and the sandbox opens no file any more by then
 
 
-def thumbnail(facts: dict[str, object], data: bytes) -> tuple[dict[str, object], bytes]:
+def make_webp_thumbnail(facts: dict[str, object], data: bytes) -> tuple[dict[str, object], bytes]:
     """Return a WebP of the first frame, upright, of at most `side` pixels a side.
 
     `facts`: `mime_type`, `side`, `most_pixels`. Raises whatever Pillow does for what is broken.
@@ -41,4 +41,4 @@ def thumbnail(facts: dict[str, object], data: bytes) -> tuple[dict[str, object],
     return {}, out.getvalue()
 
 
-JOBS = {"thumbnail": thumbnail}
+JOBS = {"thumbnail": make_webp_thumbnail}

@@ -11,7 +11,7 @@ ONLINE, DEGRADED, OFFLINE = STATES = ("online", "degraded", "offline")
 ONLINE_WITHIN = timedelta(seconds=90)
 
 
-def status_of(agent: Agent, now: datetime, within: timedelta = ONLINE_WITHIN) -> str:
+def agent_presence_status(agent: Agent, now: datetime, within: timedelta = ONLINE_WITHIN) -> str:
     """Return `offline` for an agent that is off or was never seen, `online` if seen `within`, else `degraded`."""
     if not agent.enabled or agent.last_seen == EPOCH:
         return OFFLINE

@@ -14,7 +14,7 @@ from coordinator.errors import BadRequest, NotFound
 from coordinator.lib import instants
 from coordinator.models import Agent, ChatAttachment, ChatMessage, ReadMark, UnreadableText
 from coordinator.models.chat import ChatSource
-from coordinator.secrets.masking import without_secrets
+from coordinator.secrets.masking import mask_secrets
 
 PAGE = 50
 MOST_MESSAGES = 200
@@ -26,23 +26,23 @@ FIRST, LAST = (edge.replace(tzinfo=UTC) for edge in (datetime.min, datetime.max)
 
 
 @dataclass(frozen=True, slots=True)
-class MessagePlace:
+class MessagePosition:
     """A place between two messages: an instant, and the id that tells messages of one instant apart."""
 
     at: datetime
     message_id: str | None = None
 
     def __str__(self) -> str:
-        return f"{instants.to_us(self.at) // 1000}:{self.message_id or ''}"
+        return f"{instants.to_microseconds(self.at) // 1000}:{self.message_id or ''}"
 
-    def older(self) -> Q:
+    def older_messages_condition(self) -> Q:
         """Match what stands before this place; a place without an id is the beginning of its instant."""
         earlier = Q(created_at__lt=self.at)
         if self.message_id is None:
             return earlier
         return earlier | Q(created_at=self.at, id__lt=self.message_id)
 
-    def newer(self) -> Q:
+    def newer_messages_condition(self) -> Q:
         """Match what stands after this place; a place without an id is the end of its instant.
 
         What has no readable instant stands nowhere: it is in no news, or whoever waits would be told it for ever.
@@ -53,19 +53,19 @@ class MessagePlace:
         return later | Q(created_at=self.at, id__gt=self.message_id)
 
 
-def place_of(message: ChatMessage) -> MessagePlace:
+def message_position(message: ChatMessage) -> MessagePosition:
     """Return the place of a message; an instant that cannot be read stands at the end of all.
 
     An id that no text equals is left out, or what stands after it would be the message itself, for ever.
     """
     at, message_id = message.created_at, message.pk
-    return MessagePlace(
+    return MessagePosition(
         at if isinstance(at, datetime) else LAST,
         None if isinstance(message_id, UnreadableText) else message_id,
     )
 
 
-def place_from(text: str) -> MessagePlace:
+def parse_message_position(text: str) -> MessagePosition:
     """Read `1771848000000` or `1771848000000:msg_…`. Raises BadRequest for anything else."""
     match = _PLACE.fullmatch(text.strip())
     if match is None:
@@ -75,18 +75,18 @@ def place_from(text: str) -> MessagePlace:
         at = instants.EPOCH + int(milliseconds) * MILLISECOND
     except OverflowError:
         at = FIRST if int(milliseconds) < 0 else LAST
-    return MessagePlace(at, message_id or None)
+    return MessagePosition(at, message_id or None)
 
 
 @dataclass(frozen=True, slots=True)
-class MessagePage:
+class ChatMessagePage:
     """Messages in the order they are read, oldest first, and whether there are more on the side asked for."""
 
     messages: list[ChatMessage]
     has_more: bool
 
 
-def agent_of(agent_id: str) -> Agent:
+def find_chat_agent(agent_id: str) -> Agent:
     """Return the agent. Raises NotFound."""
     found = Agent.objects.filter(pk=agent_id).first() if "\x00" not in agent_id else None
     if found is None:
@@ -94,58 +94,60 @@ def agent_of(agent_id: str) -> Agent:
     return found
 
 
-def thread(agent_id: str) -> QuerySet[ChatMessage]:
+def agent_thread_messages(agent_id: str) -> QuerySet[ChatMessage]:
     """Return all that is said with an agent, with the attachments' facts but not their bytes."""
     return ChatMessage.objects.filter(agent=agent_id)
 
 
-def older_than(
-    agent_id: str, place: MessagePlace | None, limit: int = PAGE, user_id: str | None = None
-) -> MessagePage:
+def load_older_messages(
+    agent_id: str, place: MessagePosition | None, limit: int = PAGE, user_id: str | None = None
+) -> ChatMessagePage:
     """Return the last `limit` messages before `place`, or of all."""
-    rows = _by(thread(agent_id), user_id)
+    rows = filter_messages_by_user(agent_thread_messages(agent_id), user_id)
     if place is not None:
-        rows = rows.filter(place.older())
+        rows = rows.filter(place.older_messages_condition())
     limit = max(1, min(limit, MOST_MESSAGES))
     found = list(rows.order_by("-created_at", "-id")[: limit + 1])
-    return MessagePage(found[:limit][::-1], len(found) > limit)
+    return ChatMessagePage(found[:limit][::-1], len(found) > limit)
 
 
-def newer_than(
-    agent_id: str, place: MessagePlace, limit: int = PAGE, user_id: str | None = None
-) -> MessagePage:
+def load_newer_messages(
+    agent_id: str, place: MessagePosition, limit: int = PAGE, user_id: str | None = None
+) -> ChatMessagePage:
     """Return the first `limit` messages after `place`."""
     limit = max(1, min(limit, MOST_MESSAGES))
-    rows = _by(thread(agent_id), user_id).filter(place.newer())
+    rows = filter_messages_by_user(agent_thread_messages(agent_id), user_id).filter(
+        place.newer_messages_condition()
+    )
     found = list(rows.order_by("created_at", "id")[: limit + 1])
-    return MessagePage(found[:limit], len(found) > limit)
+    return ChatMessagePage(found[:limit], len(found) > limit)
 
 
-def whole_thread(agent_id: str) -> Iterator[ChatMessage]:
+def iterate_whole_thread(agent_id: str) -> Iterator[ChatMessage]:
     """Yield all messages in order, page by page; those whose instant cannot be read come first or last."""
-    yield from thread(agent_id).filter(created_at__lte=FIRST).order_by("created_at", "id")
-    page = newer_than(agent_id, MessagePlace(FIRST), MOST_MESSAGES)
+    yield from agent_thread_messages(agent_id).filter(created_at__lte=FIRST).order_by("created_at", "id")
+    page = load_newer_messages(agent_id, MessagePosition(FIRST), MOST_MESSAGES)
     while page.messages:
         yield from page.messages
-        page = newer_than(agent_id, place_of(page.messages[-1]), MOST_MESSAGES)
-    yield from thread(agent_id).filter(created_at__gt=LAST).order_by("created_at", "id")
+        page = load_newer_messages(agent_id, message_position(page.messages[-1]), MOST_MESSAGES)
+    yield from agent_thread_messages(agent_id).filter(created_at__gt=LAST).order_by("created_at", "id")
 
 
-def around(agent_id: str, message_id: str, limit: int = PAGE) -> tuple[MessagePage, bool]:
+def load_messages_around(agent_id: str, message_id: str, limit: int = PAGE) -> tuple[ChatMessagePage, bool]:
     """Return a page that ends some messages after `message_id`, and whether newer ones follow it."""
-    target = thread(agent_id).filter(pk=message_id).first()
+    target = agent_thread_messages(agent_id).filter(pk=message_id).first()
     if target is None:
         raise NotFound("There is no such message in this thread. It may have been deleted.")
-    after = newer_than(agent_id, place_of(target), limit // 2)
-    before = older_than(agent_id, place_of(target), limit // 2)
-    return MessagePage([*before.messages, target, *after.messages], before.has_more), after.has_more
+    after = load_newer_messages(agent_id, message_position(target), limit // 2)
+    before = load_older_messages(agent_id, message_position(target), limit // 2)
+    return ChatMessagePage([*before.messages, target, *after.messages], before.has_more), after.has_more
 
 
-def _by(rows: QuerySet[ChatMessage], user_id: str | None) -> QuerySet[ChatMessage]:
+def filter_messages_by_user(rows: QuerySet[ChatMessage], user_id: str | None) -> QuerySet[ChatMessage]:
     return rows if user_id is None else rows.filter(user_id=user_id)
 
 
-def as_answer(message: ChatMessage, *, whole: bool = False) -> dict[str, Any]:
+def chat_message_as_json(message: ChatMessage, *, whole: bool = False) -> dict[str, Any]:
     """Return a message as machines read it; `whole`, with its secrets, for the agent that is spoken to."""
     at = message.created_at
     return {
@@ -153,50 +155,61 @@ def as_answer(message: ChatMessage, *, whole: bool = False) -> dict[str, Any]:
         "agent_id": message.agent_id,
         "user_id": message.user_id,
         "source": message.source,
-        "content": message.content if whole else without_secrets(message.content),
-        "metadata": message.metadata if whole else without_secrets(message.metadata),
-        "created_at": instants.to_us(at) // 1000 if isinstance(at, datetime) else str(at),
-        "place": str(place_of(message)),
+        "content": message.content if whole else mask_secrets(message.content),
+        "metadata": message.metadata if whole else mask_secrets(message.metadata),
+        "created_at": instants.to_microseconds(at) // 1000 if isinstance(at, datetime) else str(at),
+        "place": str(message_position(message)),
     }
 
 
-def after_own_last_message(agent_id: str) -> MessagePlace:
+def unanswered_start_position(agent_id: str) -> MessagePosition:
     """Return the place after the agent's last own message: what follows it, it has not answered yet."""
-    last = thread(agent_id).filter(source=ChatSource.AGENT).order_by("-created_at", "-id").first()
-    return place_of(last) if last else MessagePlace(instants.EPOCH)
+    last = (
+        agent_thread_messages(agent_id).filter(source=ChatSource.AGENT).order_by("-created_at", "-id").first()
+    )
+    return message_position(last) if last else MessagePosition(instants.EPOCH)
 
 
-def unanswered_messages(agent_id: str, place: MessagePlace, limit: int = PAGE) -> dict[str, Any] | None:
+def load_unanswered_messages(
+    agent_id: str, place: MessagePosition, limit: int = PAGE
+) -> dict[str, Any] | None:
     """Return what others said to the agent after `place`, as the answer of a wait, or None where nothing is new."""
-    rows = thread(agent_id).filter(place.newer()).exclude(source=ChatSource.AGENT)
+    rows = (
+        agent_thread_messages(agent_id)
+        .filter(place.newer_messages_condition())
+        .exclude(source=ChatSource.AGENT)
+    )
     found = list(rows.order_by("created_at", "id")[:limit])
     if not found:
         return None
-    return {"messages": [as_answer(row, whole=True) for row in found], "after": str(place_of(found[-1]))}
+    return {
+        "messages": [chat_message_as_json(row, whole=True) for row in found],
+        "after": str(message_position(found[-1])),
+    }
 
 
-def read_places(person: str) -> dict[str, MessagePlace]:
+def load_read_positions(person: str) -> dict[str, MessagePosition]:
     """Return how far a person has read, by agent."""
     marks = ReadMark.objects.filter(person=person).values_list("agent_id", "read_at", "message_id")
-    return {agent_id: MessagePlace(at, message_id) for agent_id, at, message_id in marks}
+    return {agent_id: MessagePosition(at, message_id) for agent_id, at, message_id in marks}
 
 
-def unread(person: str, agent_ids: Iterable[str], since: datetime) -> dict[str, int]:
+def count_unread_messages(person: str, agent_ids: Iterable[str], since: datetime) -> dict[str, int]:
     """Return how many messages of others each thread holds beyond what the person has read, up to MOST_COUNTED.
 
     For a person who never opened a thread, messages before `since` (when they joined) do not count.
     """
-    places = read_places(person)
+    places = load_read_positions(person)
     counts = {}
     for agent_id in agent_ids:
-        place = places.get(agent_id, MessagePlace(since))
-        news = thread(agent_id).filter(place.newer())
+        place = places.get(agent_id, MessagePosition(since))
+        news = agent_thread_messages(agent_id).filter(place.newer_messages_condition())
         others = news.exclude(source=ChatSource.USER, user_id=person)
         counts[agent_id] = others.order_by()[:MOST_COUNTED].count()
     return counts
 
 
-def attachment_of(attachment_id: str, agent_id: str | None = None) -> ChatAttachment:
+def find_attachment(attachment_id: str, agent_id: str | None = None) -> ChatAttachment:
     """Return an attachment; with `agent_id`, only one of that agent's thread. Raises NotFound."""
     rows = ChatAttachment.objects.select_related("message", "stored").filter(pk=attachment_id)
     found = rows.first() if agent_id is None else rows.filter(message__agent=agent_id).first()

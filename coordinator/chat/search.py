@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from coordinator.chat.content import words_of as said
-from coordinator.engine.chat_words import matching
+from coordinator.chat.content import message_search_text as said
+from coordinator.engine.chat_words import chat_match_condition
 from coordinator.models import ChatMessage
-from coordinator.search.events import Piece, snippet
-from coordinator.search.text import Term, plain, terms_of
+from coordinator.search.events import SnippetPiece, build_search_snippet
+from coordinator.search.text import SearchTerm, normalize_search_text, parse_search_terms
 
 MOST_HITS = 50
 MOST_LOOKED_AT = 1_000  # messages whose text is compared with an exact phrase
@@ -25,29 +25,33 @@ class ChatHit:
     """A message that was found, with the passage that shows why."""
 
     message: ChatMessage
-    snippet: list[Piece]
+    snippet: list[SnippetPiece]
 
 
-def find(text: str, *, agent_id: str = "", limit: int = MOST_HITS) -> list[ChatHit]:
+def find_chat_messages(text: str, *, agent_id: str = "", limit: int = MOST_HITS) -> list[ChatHit]:
     """Return the newest messages in which the words are; none where no word was asked for."""
-    terms = terms_of(text)
+    terms = parse_search_terms(text)
     with_words = [term for term in terms if term.words]
     if not with_words:
         return []
-    found, question = matching([[term] for term in with_words])
+    found, question = chat_match_condition([[term] for term in with_words])
     # A literal of our own and a parameter: nothing that was typed is in the statement.
     ids = f"chat_messages.id IN (SELECT message_id FROM sbx_chat_search WHERE {found})"  # noqa: S608
     rows = ChatMessage.objects.extra(where=[ids], params=[question]).select_related("agent")  # noqa: S610
     if agent_id:
         rows = rows.filter(agent=agent_id)
     rows = rows.order_by("-created_at", "-id")
-    exactly = [re.compile(term.pattern) for term in terms if term.exact]
+    exactly = [re.compile(term.term_pattern) for term in terms if term.exact]
     if exactly:
         looked_at = rows[:MOST_LOOKED_AT]
-        kept = (row for row in looked_at if all(exact.search(plain(said(row.content))) for exact in exactly))
-        return [_hit(row, terms) for row in islice(kept, limit)]
-    return [_hit(row, terms) for row in rows[:limit]]
+        kept = (
+            row
+            for row in looked_at
+            if all(exact.search(normalize_search_text(said(row.content))) for exact in exactly)
+        )
+        return [build_chat_hit(row, terms) for row in islice(kept, limit)]
+    return [build_chat_hit(row, terms) for row in rows[:limit]]
 
 
-def _hit(row: ChatMessage, terms: Sequence[Term]) -> ChatHit:
-    return ChatHit(row, snippet([said(row.content)], terms))
+def build_chat_hit(row: ChatMessage, terms: Sequence[SearchTerm]) -> ChatHit:
+    return ChatHit(row, build_search_snippet([said(row.content)], terms))

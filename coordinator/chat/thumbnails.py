@@ -24,7 +24,7 @@ _sandbox = Sandbox(
 )
 
 
-def kept(row: ChatAttachment) -> Path | None:
+def find_cached_thumbnail(row: ChatAttachment) -> Path | None:
     """Return the file of an image's thumbnail (WebP) if it was made before, else None.
 
     Decodes nothing. Raises NotFound where the bytes are no image or too large a one, or where making one failed,
@@ -33,66 +33,68 @@ def kept(row: ChatAttachment) -> Path | None:
     path = attachments.thumbnail_path(row.pk)
     if path.exists():
         return path
-    if _refused(path).exists() or not _may_be_made(row):
+    if refused_thumbnail_marker(path).exists() or not can_make_thumbnail(row):
         raise NotFound(f"No thumbnail can be made of {row.pk}.")
     return None
 
 
-def _may_be_made(row: ChatAttachment) -> bool:
-    known = attachments.stored(row)
+def can_make_thumbnail(row: ChatAttachment) -> bool:
+    known = attachments.find_stored_file(row)
     if known and known.proven not in TYPES:
         return False
     if known and known.place != StoredFile.Place.FOLDER:  # how many pixels it has is seen when it is there
         return known.size_bytes <= MOST_BYTES
-    with attachments.opened(row) as file, attachments.readable(row):
-        mime_type = attachments.sniffed(file.read(attachments.HEAD))
+    with attachments.open_attachment(row) as file, attachments.translate_read_errors(row):
+        mime_type = attachments.sniff_mime_type(file.read(attachments.HEAD))
         file.seek(0)
-        width, height = attachments.dimensions(file) or (0, 0)
+        width, height = attachments.read_image_dimensions(file) or (0, 0)
     size = row.size_bytes or 0  # what another program stored may be no number
     is_small = isinstance(size, int) and size <= MOST_BYTES
     return mime_type in TYPES and 0 < width * height <= MOST_PIXELS and is_small
 
 
-def thumbnail(row: ChatAttachment) -> Path:
+def find_or_make_thumbnail(row: ChatAttachment) -> Path:
     """Return the file of an image's thumbnail, made now if need be, which may take seconds.
 
     Raises NotFound for what is no image, is too large or takes too long; that is remembered, so that it is tried
     once. What could not be tried for lack of room is NotFound too, this time; Busy where the bytes cannot be had now.
     """
-    path = kept(row)
+    path = find_cached_thumbnail(row)
     if path is None:
         path = attachments.thumbnail_path(row.pk)
         path.parent.mkdir(parents=True, exist_ok=True)
-        _keep(_picture(row, path), path)
+        write_thumbnail_file(render_thumbnail(row, path), path)
     return path
 
 
-def _picture(row: ChatAttachment, path: Path) -> bytes:
+def render_thumbnail(row: ChatAttachment, path: Path) -> bytes:
     nothing = NotFound(f"No thumbnail can be made of {row.pk}.")
-    with attachments.opened(row) as file, attachments.readable(row):
+    with attachments.open_attachment(row) as file, attachments.translate_read_errors(row):
         data = file.read(MOST_BYTES + 1)
-    mime_type = attachments.sniffed(data[: attachments.HEAD])
+    mime_type = attachments.sniff_mime_type(data[: attachments.HEAD])
     try:
         if mime_type not in TYPES or len(data) > MOST_BYTES:
             raise JobFailed("no image")
-        answer = _sandbox.run("thumbnail", data, mime_type=mime_type, side=SIDE, most_pixels=MOST_PIXELS)
-        if attachments.sniffed(answer.body) != "image/webp":
+        answer = _sandbox.run_sandbox_job(
+            "thumbnail", data, mime_type=mime_type, side=SIDE, most_pixels=MOST_PIXELS
+        )
+        if attachments.sniff_mime_type(answer.body) != "image/webp":
             raise JobFailed("no picture came back")
     except Overloaded:
         raise nothing from None
     except (LimitsExceeded, JobFailed):
-        _refused(path).touch()
+        refused_thumbnail_marker(path).touch()
         raise nothing from None
     return answer.body
 
 
-def _keep(data: bytes, path: Path) -> None:
+def write_thumbnail_file(data: bytes, path: Path) -> None:
     handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
     with os.fdopen(handle, "wb") as out:
         out.write(data)
     os.replace(part, path)
 
 
-def _refused(path: Path) -> Path:
+def refused_thumbnail_marker(path: Path) -> Path:
     """Return the empty file that says that no picture can be made."""
     return path.with_suffix(".none")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 LONGEST = 500  # bytes of a text that is taken
 
 
-def without_byte_order_mark(body: bytes) -> bytes:
+def strip_byte_order_mark(body: bytes) -> bytes:
     """Return the body as UTF-8 without a byte order mark; some Windows shells put one before what they pipe."""
     for mark, encoding in ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
         if body.startswith(mark):
@@ -24,7 +24,7 @@ def without_byte_order_mark(body: bytes) -> bytes:
     return body
 
 
-def readable_fields(body: bytes, names: Iterable[str]) -> dict[str, str]:
+def extract_certain_fields(body: bytes, names: Iterable[str]) -> dict[str, str]:
     """Return those of these fields whose text is certain: wherever the name stands, the same plain text follows it.
 
     A field of a call's input may have the name of one of the hook's own. Where the two differ, neither is taken, nor

@@ -21,11 +21,11 @@ class CallingProcess:
         self._started = started
 
     @classmethod
-    def find(cls) -> Self:
+    def find_agent_process(cls) -> Self:
         """Return the parent, and the nearest process above it that is no shell, as far as the system shows it."""
         parent = pid = os.getppid()
         for _ in range(MOST_SHELLS):
-            found = _look(pid)
+            found = read_process_stat(pid)
             if found is None:
                 break
             name, above, started = found
@@ -34,17 +34,17 @@ class CallingProcess:
             pid = above
         return cls(parent, 0, b"")
 
-    def is_gone(self) -> bool:
+    def has_agent_exited(self) -> bool:
         """Say whether it has ended."""
         if os.getppid() != self._parent:
             return True
         if not self._agent:
             return False
-        found = _look(self._agent)
+        found = read_process_stat(self._agent)
         return found is None or found[2] != self._started
 
 
-def _look(pid: int) -> tuple[bytes, int, bytes] | None:
+def read_process_stat(pid: int) -> tuple[bytes, int, bytes] | None:
     """Return a process's name, its parent, and when it was started; None for one that ended or cannot be seen."""
     if pid <= 1:
         return None

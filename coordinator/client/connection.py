@@ -21,11 +21,11 @@ PORTS = {"http": 80, "https": 443}
 LOOPBACK_6 = bytes(15) + b"\x01"  # ::1
 
 
-class Away(Exception):
+class ServerNotAnswering(Exception):
     """The server cannot be reached, is silent, or breaks off; the text says which."""
 
 
-class Broken(Exception):
+class InvalidServerAnswer(Exception):
     """What answered is no answer of Signalbox."""
 
 
@@ -40,7 +40,7 @@ class HttpAnswer:
         self.body = body
 
 
-class Address:
+class ServerAddress:
     """The parts of a server's address, http or https. Raises ValueError where it is none."""
 
     __slots__ = ("host", "path", "port", "scheme")
@@ -70,23 +70,23 @@ class Address:
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
-    def is_here(self) -> bool:
+    def is_local_host(self) -> bool:
         """Whether it is this machine, in any form that the system takes: 127.0.0.0/8, ::1, and names of localhost."""
-        return self._is_named_localhost or _is_loopback(self.host)
+        return self.has_localhost_name or is_loopback_host(self.host)
 
     @property
-    def _is_named_localhost(self) -> bool:
+    def has_localhost_name(self) -> bool:
         host = self.host.lower().rstrip(".")
         return host == "localhost" or host.endswith(".localhost")
 
-    def places(self) -> list[tuple[str, int]]:
+    def socket_addresses(self) -> list[tuple[str, int]]:
         """Return where to connect, in this order; every `….localhost` is this machine, whatever a resolver says."""
-        if self._is_named_localhost:
+        if self.has_localhost_name:
             return [("127.0.0.1", self.port), ("::1", self.port)]
         return [(self.host, self.port)]
 
 
-def address_for_agents(url: str) -> str:
+def replace_localhost_name(url: str) -> str:
     """Return the address with 127.0.0.1 for a name under `.localhost`, which browsers find, and Node does not."""
     scheme, _, rest = url.partition("://")
     place, slash, path = rest.partition("/")
@@ -96,7 +96,7 @@ def address_for_agents(url: str) -> str:
     return f"{scheme}://{place}{slash}{path}"
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback_host(host: str) -> bool:
     with contextlib.suppress(OSError, ValueError):
         return socket.inet_aton(host)[0] == 127
     with contextlib.suppress(OSError, ValueError):
@@ -104,10 +104,10 @@ def _is_loopback(host: str) -> bool:
     return False
 
 
-class Connection:
+class SingleRequestConnection:
     """A connection for one request. `until` is when (monotonic) it must be done, whatever happens; it may be moved."""
 
-    def __init__(self, address: Address, until: float) -> None:
+    def __init__(self, address: ServerAddress, until: float) -> None:
         self._address = address
         self.until = until
         self._socket: socket.socket | None = None
@@ -128,37 +128,37 @@ class Connection:
         patience: float,
         begun: Callable[[HttpAnswer], float] | None = None,
     ) -> HttpAnswer:
-        """Post and return the answer. Raises Away and Broken.
+        """Post and return the answer. Raises ServerNotAnswering and InvalidServerAnswer.
 
         `patience` is for how many seconds nothing may come before the answer's head. `begun` is called with that, and
         says for how long the server may be silent from then on.
         """
         try:
-            self._connect(min(self.until, time.monotonic() + patience))
-            target = self._target() + self._address.path + path
+            self._open_socket(min(self.until, time.monotonic() + patience))
+            target = self._target_prefix() + self._address.path + path
             lines = [f"POST {target} HTTP/1.1", f"Host: {self._address.netloc}", "Connection: close"]
             lines += [f"{name}: {value}" for name, value in headers.items()]
             lines += ["Content-Type: application/json", f"Content-Length: {len(body)}", "", ""]
             with contextlib.suppress(ConnectionError):  # it may have answered before it read all
-                self._send("\r\n".join(lines).encode("latin-1") + body, patience)
-            answer = self._head(patience)
+                self._send_bytes("\r\n".join(lines).encode("latin-1") + body, patience)
+            answer = self._read_answer_head(patience)
             if begun is not None:
                 patience = begun(answer)
-            answer.body = self._body(answer, patience)
+            answer.body = self._read_answer_body(answer, patience)
             return answer
         except TimeoutError:
-            raise Away(f"{self._address.netloc} does not answer") from None
+            raise ServerNotAnswering(f"{self._address.netloc} does not answer") from None
         except OSError as problem:
-            raise Away(_in_words(problem, self._address)) from None
+            raise ServerNotAnswering(describe_connection_error(problem, self._address)) from None
         finally:
             self.close()
 
     # --- connecting -------------------------------------------------------------------------------------------
 
-    def _connect(self, until: float) -> None:
-        proxy = proxy_for(self._address)
+    def _open_socket(self, until: float) -> None:
+        proxy = find_environment_proxy(self._address)
         problem: OSError = OSError("no address")
-        for place in (proxy or self._address).places():
+        for place in (proxy or self._address).socket_addresses():
             try:
                 self._socket = socket.create_connection(place, max(0.01, until - time.monotonic()))
                 break
@@ -168,9 +168,9 @@ class Connection:
             raise problem
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._address.scheme == "https":
-            self._encrypt(until, through=proxy)
+            self._start_tls(until, through=proxy)
 
-    def _encrypt(self, until: float, *, through: Address | None) -> None:
+    def _start_tls(self, until: float, *, through: ServerAddress | None) -> None:
         import ssl  # noqa: PLC0415 - takes its time, and most servers are on this machine
 
         assert self._socket is not None
@@ -178,104 +178,104 @@ class Connection:
         if through is not None:
             host = f"{self._address.host}:{self._address.port}"
             self._socket.sendall(f"CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode("latin-1"))
-            answer = self._head(max(0.01, until - time.monotonic()))
+            answer = self._read_answer_head(max(0.01, until - time.monotonic()))
             if answer.status != 200:
                 raise OSError(f"the proxy {through.netloc} refuses ({answer.status})")
             self._received = b""
         context = ssl.create_default_context()
         self._socket = context.wrap_socket(self._socket, server_hostname=self._address.host)
 
-    def _target(self) -> str:
+    def _target_prefix(self) -> str:
         """Return the request target's prefix: the server, for a proxy that forwards plain HTTP."""
-        plain = self._address.scheme == "http" and proxy_for(self._address) is not None
+        plain = self._address.scheme == "http" and find_environment_proxy(self._address) is not None
         return f"http://{self._address.netloc}" if plain else ""
 
     # --- reading ----------------------------------------------------------------------------------------------
 
-    def _send(self, data: bytes, patience: float) -> None:
+    def _send_bytes(self, data: bytes, patience: float) -> None:
         assert self._socket is not None
-        self._socket.settimeout(self._left(patience))
+        self._socket.settimeout(self.remaining_patience(patience))
         self._socket.sendall(data)
 
-    def _left(self, patience: float) -> float:
+    def remaining_patience(self, patience: float) -> float:
         left = self.until - time.monotonic()
         if left <= 0:
             raise TimeoutError
         return min(left, patience)
 
-    def _more(self, patience: float) -> bytes:
+    def _receive_bytes(self, patience: float) -> bytes:
         assert self._socket is not None
-        self._socket.settimeout(self._left(patience))
+        self._socket.settimeout(self.remaining_patience(patience))
         return self._socket.recv(65_536)
 
-    def _head(self, patience: float) -> HttpAnswer:
+    def _read_answer_head(self, patience: float) -> HttpAnswer:
         while True:
             while b"\r\n\r\n" not in self._received:
                 if len(self._received) > LARGEST_HEAD:
-                    raise Broken("its headers are too large")
-                more = self._more(patience)
+                    raise InvalidServerAnswer("its headers are too large")
+                more = self._receive_bytes(patience)
                 if not more:
-                    raise Away(f"{self._address.netloc} hung up")
+                    raise ServerNotAnswering(f"{self._address.netloc} hung up")
                 self._received += more
             head, _, self._received = self._received.partition(b"\r\n\r\n")
-            answer = _parsed(head.decode("latin-1"))
+            answer = parse_http_answer_head(head.decode("latin-1"))
             if answer.status >= 200:
                 return answer
 
-    def _body(self, answer: HttpAnswer, patience: float) -> bytes:
+    def _read_answer_body(self, answer: HttpAnswer, patience: float) -> bytes:
         if "chunked" in answer.headers.get("transfer-encoding", "").lower():
-            return self._chunks(patience)
+            return self._read_chunked_body(patience)
         length = answer.headers.get("content-length")
         if answer.status in (204, 304):
             return b""
         if length is None or not length.isdigit():
-            raise Broken("it does not say how long its answer is")
-        return self._exactly(int(length), patience)
+            raise InvalidServerAnswer("it does not say how long its answer is")
+        return self._read_exact_bytes(int(length), patience)
 
-    def _chunks(self, patience: float) -> bytes:
+    def _read_chunked_body(self, patience: float) -> bytes:
         whole = b""
         while True:
-            size = self._line(patience).partition(b";")[0].strip()
+            size = self._read_buffered_line(patience).partition(b";")[0].strip()
             try:
                 length = int(size, 16)
             except ValueError:
-                raise Broken("its answer is garbled") from None
+                raise InvalidServerAnswer("its answer is garbled") from None
             if length == 0:
                 return whole
-            whole += self._exactly(length, patience)
+            whole += self._read_exact_bytes(length, patience)
             if len(whole) > LARGEST_BODY:
-                raise Broken("its answer is too large")
-            self._line(patience)
+                raise InvalidServerAnswer("its answer is too large")
+            self._read_buffered_line(patience)
 
-    def _line(self, patience: float) -> bytes:
+    def _read_buffered_line(self, patience: float) -> bytes:
         while b"\n" not in self._received:
             if len(self._received) > LARGEST_HEAD:
-                raise Broken("its answer is garbled")
-            self._receive_more(patience)
+                raise InvalidServerAnswer("its answer is garbled")
+            self._fill_receive_buffer(patience)
         line, _, self._received = self._received.partition(b"\n")
         return line
 
-    def _exactly(self, length: int, patience: float) -> bytes:
+    def _read_exact_bytes(self, length: int, patience: float) -> bytes:
         if length > LARGEST_BODY or length < 0:
-            raise Broken("its answer is too large")
+            raise InvalidServerAnswer("its answer is too large")
         while len(self._received) < length:
-            self._receive_more(patience)
+            self._fill_receive_buffer(patience)
         found, self._received = self._received[:length], self._received[length:]
         return found
 
-    def _receive_more(self, patience: float) -> None:
-        more = self._more(patience)
+    def _fill_receive_buffer(self, patience: float) -> None:
+        more = self._receive_bytes(patience)
         if not more:
-            raise Away(f"{self._address.netloc} broke off before its answer")
+            raise ServerNotAnswering(f"{self._address.netloc} broke off before its answer")
         self._received += more
 
 
-def _parsed(head: str) -> HttpAnswer:
+def parse_http_answer_head(head: str) -> HttpAnswer:
     first, *lines = head.split("\r\n")
     version, _, rest = first.partition(" ")
     status = rest[:3]
     if not version.startswith("HTTP/1.") or not (status.isascii() and status.isdigit()):
-        raise Broken("it does not speak HTTP")
+        raise InvalidServerAnswer("it does not speak HTTP")
     headers = {}
     for line in lines:
         name, _, value = line.partition(":")
@@ -283,17 +283,17 @@ def _parsed(head: str) -> HttpAnswer:
     return HttpAnswer(int(status), headers)
 
 
-def proxy_for(address: Address) -> Address | None:
+def find_environment_proxy(address: ServerAddress) -> ServerAddress | None:
     """Return the proxy that the environment names for this server; none for this machine. Raises OSError."""
-    if address.is_here:
+    if address.is_local_host:
         return None
     for variable in (f"{address.scheme}_proxy", f"{address.scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"):
         if variable == "HTTP_PROXY" and "REQUEST_METHOD" in os.environ:
             continue  # in a CGI program a stranger's header sets it
         named = os.environ.get(variable, "").strip()
-        if named and not _is_spared(address.host.lower()):
+        if named and not is_excluded_from_proxy(address.host.lower()):
             try:
-                proxy = Address(named if "://" in named else f"http://{named}")
+                proxy = ServerAddress(named if "://" in named else f"http://{named}")
             except ValueError:
                 proxy = None
             if proxy is None or proxy.scheme != "http":
@@ -302,7 +302,7 @@ def proxy_for(address: Address) -> Address | None:
     return None
 
 
-def _is_spared(host: str) -> bool:
+def is_excluded_from_proxy(host: str) -> bool:
     for variable in ("no_proxy", "NO_PROXY"):
         for part in os.environ.get(variable, "").lower().split(","):
             name = part.strip().lstrip(".")
@@ -311,7 +311,7 @@ def _is_spared(host: str) -> bool:
     return False
 
 
-def _in_words(problem: OSError, address: Address) -> str:
+def describe_connection_error(problem: OSError, address: ServerAddress) -> str:
     where = address.netloc
     verify = getattr(problem, "verify_message", "")
     if verify:

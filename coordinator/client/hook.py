@@ -21,10 +21,15 @@ import time
 
 from coordinator.client import broken_hooks, held, settings, transcript_lines
 from coordinator.client.calling_process import CallingProcess
-from coordinator.client.connection import Address, Away, Broken, Connection
+from coordinator.client.connection import (
+    InvalidServerAnswer,
+    ServerAddress,
+    ServerNotAnswering,
+    SingleRequestConnection,
+)
 from coordinator.client.hook_agents import HOOK_AGENTS
-from coordinator.client.settings import NotConnected, Settings
-from coordinator.client.spool import Spool, UnsentHook
+from coordinator.client.settings import ClientSettings, NotConnected
+from coordinator.client.spool import HookSpool, UnsentHook
 
 TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
 if TYPE_CHECKING:
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     from coordinator.client.connection import HttpAnswer
-    from coordinator.client.hook_agents import Agent
+    from coordinator.client.hook_agents import HookAgent
 
 USAGE = (
     "usage: signalbox hook AGENT [--timeout SECONDS | --stream]\n"
@@ -89,21 +94,21 @@ def run(arguments: Sequence[str]) -> int:
         from coordinator.client.hook_stream import HookStream  # noqa: PLC0415 - most hooks do not need it
 
         return HookStream(agent, agent.timeout).run()
-    timeout = _timeout(words[1:])
+    timeout = parse_hook_timeout(words[1:])
     if agent is None or timeout is None:
         sys.stderr.write(USAGE)
         return BLOCK
     hook = HookCommand(agent, timeout or agent.timeout)
     try:
-        hook.start()
-        hook.perform()
+        hook.start_time_limit()
+        hook.process_hook()
     except HookStopped:
-        hook.give_up("The hook was stopped before anybody answered.")
+        hook.finish_unanswered_hook("The hook was stopped before anybody answered.")
     except BaseException as problem:
-        hook.give_up(f"`signalbox hook` met an error ({type(problem).__name__}: {problem}).")
+        hook.finish_unanswered_hook(f"`signalbox hook` met an error ({type(problem).__name__}: {problem}).")
 
 
-def _timeout(words: list[str]) -> float | None:
+def parse_hook_timeout(words: list[str]) -> float | None:
     """Return the seconds that the arguments name, 0 where they name none; None where they are wrong."""
     if not words:
         return 0.0
@@ -117,21 +122,21 @@ def _timeout(words: list[str]) -> float | None:
 class HookCommand:
     """One hook on its way. It ends the process (`finish`), once, from whichever thread is first."""
 
-    def __init__(self, agent: Agent, timeout: float) -> None:
+    def __init__(self, agent: HookAgent, timeout: float) -> None:
         began = time.monotonic()
         self._agent = agent
         self._began = began
         # An agent's clock started earlier than ours.
         self._until = began + timeout - min(10.0, max(timeout * 0.05, min(1.5, timeout / 2)))
         self._id = os.urandom(16).hex()
-        self._caller = CallingProcess.find()
-        self._event = agent.worst
+        self._caller = CallingProcess.find_agent_process()
+        self._event = agent.strictest_event
         self._tool: str | None = None
         self._also: str | None = None  # another tool, which the call uses, too
         self._is_call = True  # where the hook is one of a call
         self._body = b""
         self._unread = False
-        self._settings: Settings | None = None
+        self._settings: ClientSettings | None = None
         self._driven = os.environ.get(DRIVEN, "")
         self._folder = ""
         self._held: bool | None = None  # None: not found out yet
@@ -148,33 +153,33 @@ class HookCommand:
 
     # --- the way ----------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start_time_limit(self) -> None:
         """Start the time limit, and handle the signals that end this command."""
 
-        def stopped(_number: int, _frame: object) -> None:
+        def raise_hook_stopped(_number: int, _frame: object) -> None:
             if not self._ending:
                 raise HookStopped
 
         for number in STOPS:
-            signal.signal(number, stopped)
+            signal.signal(number, raise_hook_stopped)
         self._wake.acquire()
-        _thread.start_new_thread(self._watch, ())
+        _thread.start_new_thread(self._watch_time_limit, ())
 
-    def perform(self) -> NoReturn:
+    def process_hook(self) -> NoReturn:
         """Read the hook, post it, and answer. Ends the process."""
-        whole = self._read()
-        self._connect()
-        is_call = self._tells_call
+        whole = self._read_hook_input()
+        self.load_server_connection()
+        is_call = self.is_before_call
         if not whole:
             self._refusal = f"The hook is larger than {LARGEST >> 20} MB"
-            self.give_up(f"{self._refusal}, too large for anybody to judge.")
+            self.finish_unanswered_hook(f"{self._refusal}, too large for anybody to judge.")
         if self._settings is None:
-            self.give_up(self._refusal)
+            self.finish_unanswered_hook(self._refusal)
         if is_call:
-            self._ask()
-        self._tell()
+            self._ask_about_call()
+        self._report_hook()
 
-    def _read(self) -> bool:
+    def _read_hook_input(self) -> bool:
         """Read the hook, and what it is; returns False for one that is too large."""
         parts: list[bytes] = []
         size = 0
@@ -191,33 +196,33 @@ class HookCommand:
         except (ValueError, RecursionError):
             payload = None
         if isinstance(payload, dict):
-            self._event, self._tool = self._event_in(payload), self._agent.tool(payload)
+            self._event, self._tool = self.find_event_name(payload), self._agent.tool(payload)
             words = self._agent.words
             if words is not None and self._event in words.hooks:
-                self._body = transcript_lines.with_words(self._body, payload, words)
+                self._body = transcript_lines.add_transcript_lines(self._body, payload, words)
             if self._agent.name == "claude-code":
-                self._add_shell_lines(payload)
+                self._add_skill_shell_lines(payload)
         else:
             self._unread = True
-            self._body = broken_hooks.without_byte_order_mark(self._body)
-            self._event = self._worst_in(self._body)
+            self._body = broken_hooks.strip_byte_order_mark(self._body)
+            self._event = self.guess_event_name(self._body)
             names = ("tool_name", "mcp_server_name")
-            fields = broken_hooks.readable_fields(self._body, names) if size <= LARGEST else {}
+            fields = broken_hooks.extract_certain_fields(self._body, names) if size <= LARGEST else {}
             self._tool = self._agent.tool({"hook_event_name": self._event, **fields})
         return size <= LARGEST
 
-    def _add_shell_lines(self, payload: dict[str, Any]) -> None:
+    def _add_skill_shell_lines(self, payload: dict[str, Any]) -> None:
         """Have the hook of a skill say which shell lines run while the skill is loaded."""
         if payload.get("tool_name") != "Skill" and self._event != "UserPromptExpansion":
             return
         from coordinator.client import skill_files  # noqa: PLC0415 - few hooks need it
 
-        if not skill_files.is_about_skill(payload):
+        if not skill_files.is_skill_hook(payload):
             return
         skill: dict[str, Any]
         try:
-            is_registered = skill_files.is_hook_registered(self._settings_file())
-            skill = skill_files.skill_of(payload, is_registered=is_registered)
+            is_registered = skill_files.is_skill_hook_registered(self.agent_settings_file())
+            skill = skill_files.describe_skill_lines(payload, is_registered=is_registered)
         except Exception as problem:  # then nobody knows what runs
             words = f"The skill's file could not be read ({type(problem).__name__}: {problem})."
             skill = {"problem": words, "lines": [], "files": []}
@@ -229,21 +234,23 @@ class HookCommand:
         if self._event == skill_files.EXPANSION:
             self._tool, self._is_call = "Bash", may_run_lines
 
-    def _settings_file(self) -> object:
+    def agent_settings_file(self) -> object:
         """Return the agent's settings that `signalbox connect` wrote; None where it is not known."""
         try:
-            return settings.load(prefer_file=True).agents.get(self._agent.name, {}).get("file")
+            return (
+                settings.load_client_settings(prefer_file=True).agents.get(self._agent.name, {}).get("file")
+            )
         except NotConnected:
             return None
 
-    def _event_in(self, payload: Mapping[str, Any]) -> str:
+    def find_event_name(self, payload: Mapping[str, Any]) -> str:
         for field in self._agent.named_in:
             found = payload.get(field)
             if isinstance(found, str) and found.strip():
                 return str(found).strip()
-        return self._agent.worst
+        return self._agent.strictest_event
 
-    def _worst_in(self, body: bytes) -> str:
+    def guess_event_name(self, body: bytes) -> str:
         """Return which hook a body may be that cannot be read, a call at worst."""
         fields = "|".join(self._agent.named_in).encode()
         pattern = rb'"(?:' + fields + rb')"\s*:\s*"([A-Za-z0-9_.]{1,80})"'
@@ -251,138 +258,142 @@ class HookCommand:
         calls = names & set(self._agent.calls)
         if names and not calls:
             return names.pop()
-        return calls.pop() if len(names) == 1 else self._agent.worst
+        return calls.pop() if len(names) == 1 else self._agent.strictest_event
 
-    def _connect(self) -> None:
+    def load_server_connection(self) -> None:
         """Find the server; without one, `_refusal` says why."""
         try:
-            found = settings.load(prefer_file=True)
-            self._address = Address(found.url)
+            found = settings.load_client_settings(prefer_file=True)
+            self._address = ServerAddress(found.url)
         except NotConnected as problem:
             self._refusal = str(problem)
         else:
             self._settings = found
-            self._folder = found.folder
+            self._folder = found.server_state_folder
 
     @property
-    def _tells_call(self) -> bool:
+    def is_before_call(self) -> bool:
         """Whether the hook tells of a call before it runs."""
         return self._is_call and self._event in self._agent.calls
 
     # --- what reports -----------------------------------------------------------------------------------------
 
-    def _tell(self) -> NoReturn:
+    def _report_hook(self) -> NoReturn:
         """Post a hook that nobody waits for; the answer may carry a note for the model.
 
         Behind others that were not told yet, it waits its turn.
         """
         self._held = False
-        self._set_limit(self._began + QUICK_END)
-        if Spool(self._spool):
-            self._keep()
-            self.finish(flush=True)
+        self._set_time_limit(self._began + QUICK_END)
+        if HookSpool(self.spool_folder):
+            self._spool_this_hook()
+            self.answer_and_exit(flush=True)
         said = b""
         try:
-            said = self._taken(self._post(self._began + QUICKLY, QUICKLY))
-        except (Away, Broken):
-            self._keep()
+            said = self.extract_agent_answer(self._post_hook(self._began + QUICKLY, QUICKLY))
+        except (ServerNotAnswering, InvalidServerAnswer):
+            self._spool_this_hook()
         except HookRefused as problem:
             if self._may_be_mended:
-                self._keep()
-            self.finish(said=f"Signalbox did not take this: {problem}", code=1)
-        self.finish(said)
+                self._spool_this_hook()
+            self.answer_and_exit(said=f"Signalbox did not take this: {problem}", code=1)
+        self.answer_and_exit(said)
 
     # --- calls ------------------------------------------------------------------------------------------------
 
-    def _ask(self) -> NoReturn:
+    def _ask_about_call(self) -> NoReturn:
         """Ask what becomes of a call, until there is an answer or no time left."""
-        self._held = self._is_held()
+        self._held = self._check_hold_required()
         if not self._held:
-            self._set_limit(self._began + QUICK_END)
+            self._set_time_limit(self._began + QUICK_END)
         pause, patience, broken = FIRST_PAUSE, SILENT_FOR, 0
         while True:
             try:
                 until = self._until if self._held else self._began + QUICKLY
-                answer = self._post(until, patience if self._held else QUICKLY)
-                self.finish(self._taken(answer), flush=True)
-            except Away as problem:
+                answer = self._post_hook(until, patience if self._held else QUICKLY)
+                self.answer_and_exit(self.extract_agent_answer(answer), flush=True)
+            except ServerNotAnswering as problem:
                 self._why = f"Signalbox is away: {problem}."
                 if not self._reached:
                     patience *= 4  # a proxy may hold the signs of life back
-            except Broken as problem:
+            except InvalidServerAnswer as problem:
                 self._why = f"What answers at Signalbox's address is not Signalbox: {problem}."
                 broken += 1
             except HookRefused as problem:
                 self._refusal = str(problem)
-                self.give_up(f"Signalbox did not receive this call: {problem}")
+                self.finish_unanswered_hook(f"Signalbox did not receive this call: {problem}")
             now = time.monotonic()
             tried = self._reached or now < self._began + UNREACHED_FOR
             if not self._held or broken >= MOST_BROKEN or not tried:
-                self.give_up(self._why)
+                self.finish_unanswered_hook(self._why)
             if now + pause >= self._until:
-                self.give_up(self._why)
+                self.finish_unanswered_hook(self._why)
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _is_held(self) -> bool:
+    def _check_hold_required(self) -> bool:
         """Say whether a call must not run without an answer, as far as is known here."""
         if self._settings is None:
             return True
-        lines = held.load(self._folder, self._agent.name)
+        lines = held.load_hold_list(self._folder, self._agent.name)
         self._is_known = lines is not None
         if lines is None:
-            return self._settings.holds(self._agent.name)
+            return self._settings.should_hold_by_default(self._agent.name)
         tools = [self._tool] if self._also is None else [self._tool, self._also]
-        return any(held.is_held(lines, tool) for tool in tools)
+        return any(held.is_hold_required(lines, tool) for tool in tools)
 
-    def _begun(self, answer: HttpAnswer) -> float:
+    def _apply_answer_headers(self, answer: HttpAnswer) -> float:
         """Take note of what a waiting call's answer says; returns how long the server may be silent from now on."""
-        self._require_ours(answer)
-        if answer.status == 200 and self._tells_call:
+        self.require_hook_answer(answer)
+        if answer.status == 200 and self.is_before_call:
             holds = answer.headers.get("x-signalbox-holds-this")
             if holds is not None:
                 self._reached, self._held, self._asked = True, holds == "yes", holds != "no"
                 self._is_known, self._why = True, ""
-                self._set_limit(self._until)
+                self._set_time_limit(self._until)
                 self._connection.until = self._until
-            self._learn(answer)
+            self.save_received_hold_list(answer)
         return SILENT_FOR
 
     # --- the server -------------------------------------------------------------------------------------------
 
-    def _post(self, until: float, patience: float, kept: UnsentHook | None = None) -> HttpAnswer:
-        """Post a hook: this one, or one that was kept. Raises Away, Broken and HookRefused."""
+    def _post_hook(self, until: float, patience: float, kept: UnsentHook | None = None) -> HttpAnswer:
+        """Post a hook: this one, or one that was kept. Raises ServerNotAnswering, InvalidServerAnswer and HookRefused."""
         hook = kept or UnsentHook(self._agent.name, self._id, 0.0, self._body)
         assert self._settings is not None
-        headers = {"X-Signalbox-Hook-Id": hook.id, "X-Signalbox-Host": _quoted(os.uname().nodename)}
+        headers = {"X-Signalbox-Hook-Id": hook.id, "X-Signalbox-Host": quote_header_text(os.uname().nodename)}
         if self._driven:
-            headers["X-Signalbox-Session"] = _quoted(self._driven)
+            headers["X-Signalbox-Session"] = quote_header_text(self._driven)
         if self._settings.key:
             headers["Authorization"] = f"Bearer {self._settings.key}"
         if kept is not None:
             headers["X-Signalbox-Age"] = f"{max(0.0, time.time() - kept.at):.3f}"
             if kept.denied:
-                headers["X-Signalbox-Denied"] = _quoted(kept.denied)
+                headers["X-Signalbox-Denied"] = quote_header_text(kept.denied)
         # What the server says when its wait is over must reach the agent, too.
         wait = max(0.0, self._until - time.monotonic() - 1.0)
-        self._connection = Connection(self._address, until)
-        path = f"/hooks/{_quoted(hook.agent)}?wait={wait:.2f}"
-        answer = self._connection.post(path, headers, hook.body, patience=patience, begun=self._begun)
+        self._connection = SingleRequestConnection(self._address, until)
+        path = f"/hooks/{quote_header_text(hook.agent)}?wait={wait:.2f}"
+        answer = self._connection.post(
+            path, headers, hook.body, patience=patience, begun=self._apply_answer_headers
+        )
         if answer.status in RETRY_STATUSES:
-            raise Away(f"{self._address.netloc} is not ready ({answer.status}{_detail(answer.body)})")
+            raise ServerNotAnswering(
+                f"{self._address.netloc} is not ready ({answer.status}{format_error_detail(answer.body)})"
+            )
         if answer.status != 200:
             self._may_be_mended = answer.status in MENDED
-            raise HookRefused(f"{answer.status}{_detail(answer.body)}")
+            raise HookRefused(f"{answer.status}{format_error_detail(answer.body)}")
         return answer
 
-    def _require_ours(self, answer: HttpAnswer) -> None:
-        """Raise Broken where a call's answer is not about this hook: something else may say 200 to anything."""
+    def require_hook_answer(self, answer: HttpAnswer) -> None:
+        """Raise InvalidServerAnswer where a call's answer is not about this hook: something else may say 200 to anything."""
         if answer.status == 200 and answer.headers.get("x-signalbox-hook-id") is None:
-            raise Broken("its answer is not about this hook")
+            raise InvalidServerAnswer("its answer is not about this hook")
 
-    def _taken(self, answer: HttpAnswer) -> bytes:
-        """Return what the agent is answered. Raises Away and HookRefused where its body says so, and Broken."""
-        self._learn(answer)
+    def extract_agent_answer(self, answer: HttpAnswer) -> bytes:
+        """Return what the agent is answered. Raises ServerNotAnswering and HookRefused where its body says so, and InvalidServerAnswer."""
+        self.save_received_hold_list(answer)
         if not answer.body.strip():
             return b""
         try:
@@ -390,46 +401,46 @@ class HookCommand:
         except (ValueError, RecursionError):
             said = None
         if not isinstance(said, dict):
-            raise Broken("its answer is not one for an agent")
+            raise InvalidServerAnswer("its answer is not one for an agent")
         problem = said.get("signalbox")
         if problem is None:
             return answer.body.strip()
         status, detail = problem.get("status"), problem.get("detail")
         if status in RETRY_STATUSES:
-            raise Away(f"{self._address.netloc} is not ready ({status}: {detail})")
+            raise ServerNotAnswering(f"{self._address.netloc} is not ready ({status}: {detail})")
         self._may_be_mended = status in MENDED
         raise HookRefused(f"{status}: {detail}")
 
-    def _learn(self, answer: HttpAnswer) -> None:
+    def save_received_hold_list(self, answer: HttpAnswer) -> None:
         """Keep what the server says of which calls are held."""
         told = answer.headers.get("x-signalbox-held")
         if told is not None:
             try:
-                held.keep(self._folder, self._agent.name, told)
+                held.save_hold_list(self._folder, self._agent.name, told)
             except OSError as problem:
-                say(f"Signalbox's rules cannot be kept: {problem}")
+                print_log_line(f"Signalbox's rules cannot be kept: {problem}")
 
     # --- what is kept -----------------------------------------------------------------------------------------
 
     @property
-    def _spool(self) -> str:
+    def spool_folder(self) -> str:
         return os.path.join(self._folder, "spool")
 
-    def _keep(self, denied: str = "") -> None:
+    def _spool_this_hook(self, denied: str = "") -> None:
         """Keep the hook, to be sent later."""
         if self._settings is not None:
-            self._keep_hook(UnsentHook(self._agent.name, self._id, time.time(), self._body, denied))
+            self.spool_unsent_hook(UnsentHook(self._agent.name, self._id, time.time(), self._body, denied))
 
-    def _keep_hook(self, hook: UnsentHook) -> None:
+    def spool_unsent_hook(self, hook: UnsentHook) -> None:
         try:
-            if not Spool(self._spool).keep(hook):
-                say("This hook is too large to be kept and sent later.")
+            if not HookSpool(self.spool_folder).add_unsent_hook(hook):
+                print_log_line("This hook is too large to be kept and sent later.")
         except OSError as problem:
-            say(f"This hook cannot be kept to be sent later: {problem}")
+            print_log_line(f"This hook cannot be kept to be sent later: {problem}")
 
-    def _flush(self) -> None:
+    def _fork_spool_sender(self) -> None:
         """Have kept hooks sent by a process of its own: nobody waits for it."""
-        if self._settings is None or not Spool(self._spool) or os.fork():
+        if self._settings is None or not HookSpool(self.spool_folder) or os.fork():
             return
         try:
             os.setsid()
@@ -440,17 +451,17 @@ class HookCommand:
                 signal.signal(stop, signal.SIG_DFL)
             self._until = time.monotonic() + LATE_WITHIN
             self._driven = ""  # what is kept may be of other sessions
-            Spool(self._spool).send(self._tell_late)
+            HookSpool(self.spool_folder).send_spooled_hooks(self.send_unsent_hook)
         finally:
             os._exit(0)
 
-    def _tell_late(self, kept: UnsentHook) -> bool:
+    def send_unsent_hook(self, kept: UnsentHook) -> bool:
         """Send a hook that was kept; returns False where it must wait longer."""
         self._may_be_mended = False
         self._event = ""
         try:
-            self._taken(self._post(min(self._until, time.monotonic() + 10.0), 10.0, kept))
-        except (Away, Broken):
+            self.extract_agent_answer(self._post_hook(min(self._until, time.monotonic() + 10.0), 10.0, kept))
+        except (ServerNotAnswering, InvalidServerAnswer):
             return False
         except HookRefused:
             return not self._may_be_mended
@@ -458,49 +469,53 @@ class HookCommand:
 
     # --- the end ----------------------------------------------------------------------------------------------
 
-    def _set_limit(self, limit: float) -> None:
+    def _set_time_limit(self, limit: float) -> None:
         self._limit = limit
         if self._wake.locked():
             self._wake.release()
 
-    def _watch(self) -> None:
+    def _watch_time_limit(self) -> None:
         while (left := self._limit - time.monotonic()) > 0:
             self._wake.acquire(timeout=min(left, LOOK_EVERY))
-            if self._caller.is_gone():
+            if self._caller.has_agent_exited():
                 self._why = "The agent ended before anybody answered."
                 break
         try:
-            self.give_up(self._why or (NOBODY if self._asked else "Signalbox did not answer in time."))
+            self.finish_unanswered_hook(
+                self._why or (NOBODY if self._asked else "Signalbox did not answer in time.")
+            )
         finally:
             os._exit(BLOCK)
 
-    def give_up(self, why: str) -> NoReturn:
+    def finish_unanswered_hook(self, why: str) -> NoReturn:
         """End without an answer of Signalbox: deny what is held, ask where a rule asks, else leave it to the agent."""
-        is_call = self._tells_call
-        is_held = is_call and (self._held if self._held is not None else self._is_held_after_all())
+        is_call = self.is_before_call
+        is_held = is_call and (
+            self._held if self._held is not None else self._check_hold_or_assume_required()
+        )
         if is_held:
             because = HELD_BY_RULE if self._is_known else HELD_UNTOLD
             because = HELD_UNREAD if self._unread and self._is_known else because
             words = why if why == NOBODY else f"{why} {because} {WHAT_TO_DO}"
-            answer = self._agent.denial(self._event, words)
+            answer = self._agent.build_denial(self._event, words)
         elif is_call and self._asked:
-            words, answer = "", self._agent.question(self._event, f"{why} {ASKS_ANYWAY}")
+            words, answer = "", self._agent.build_terminal_question(self._event, f"{why} {ASKS_ANYWAY}")
         else:
             words, answer = "", None
-        self.finish(
+        self.answer_and_exit(
             json.dumps(answer).encode() if answer is not None else b"",
             said=why,
             denied=words,
             keep=not self._refusal,
         )
 
-    def _is_held_after_all(self) -> bool:
+    def _check_hold_or_assume_required(self) -> bool:
         try:
-            return self._is_held()
+            return self._check_hold_required()
         except Exception:
             return True
 
-    def finish(
+    def answer_and_exit(
         self,
         answer: bytes = b"",
         *,
@@ -516,43 +531,43 @@ class HookCommand:
             while True:  # the other thread ends the process
                 time.sleep(60)
         try:
-            write_all(1, answer)
+            write_all_bytes(1, answer)
         except OSError:
             code = BLOCK if denied else code
         if said:
-            say(said)
+            print_log_line(said)
         try:
             if keep:
-                self._keep(denied)
+                self._spool_this_hook(denied)
             if flush:
-                self._flush()
+                self._fork_spool_sender()
         except Exception as problem:
-            say(f"signalbox hook: {problem}")
+            print_log_line(f"signalbox hook: {problem}")
         finally:
             os._exit(code)
 
 
-def write_all(descriptor: int, text: bytes) -> None:
+def write_all_bytes(descriptor: int, text: bytes) -> None:
     """Write all of it. Raises OSError."""
     while text:
         text = text[os.write(descriptor, text) :]
 
 
-def say(words: str) -> None:
+def print_log_line(words: str) -> None:
     """Print a line for whoever reads the agent's log."""
     try:
-        write_all(2, f"{words}\n".encode("utf-8", "replace"))
+        write_all_bytes(2, f"{words}\n".encode("utf-8", "replace"))
     except OSError:
         return  # nobody listens
 
 
-def _quoted(text: str) -> str:
+def quote_header_text(text: str) -> str:
     """Return a text as an address or a header can hold it."""
     plain = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._"
     return "".join(chr(one) if one in plain else f"%{one:02X}" for one in text.encode("utf-8", "replace"))
 
 
-def _detail(body: bytes) -> str:
+def format_error_detail(body: bytes) -> str:
     """Return what an error answer says, as the end of a sentence."""
     try:
         detail = json.loads(body)["detail"]

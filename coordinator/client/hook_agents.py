@@ -6,7 +6,7 @@ The server's `dialects` say the same and more; a test compares the two for every
 from __future__ import annotations
 
 from coordinator.client.tool_names import mcp_call_name
-from coordinator.client.transcript_lines import TranscriptWords
+from coordinator.client.transcript_lines import TranscriptPatterns
 
 TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
 if TYPE_CHECKING:
@@ -17,32 +17,32 @@ WORDS = "…words…"  # stands in a form where the reason goes
 LONGEST_REASON = 9_000  # characters; Claude Code cuts at 10,000
 
 
-def _named_tool(payload: Mapping[str, Any]) -> str | None:
+def payload_tool_name(payload: Mapping[str, Any]) -> str | None:
     found = payload.get("tool_name")
     return found if isinstance(found, str) and found else None
 
 
-def _gemini_tool(payload: Mapping[str, Any]) -> str | None:
+def gemini_tool_name(payload: Mapping[str, Any]) -> str | None:
     place = payload.get("mcp_context")
     if isinstance(place, dict):
         server, tool = place.get("server_name"), place.get("tool_name")
         if isinstance(server, str) and isinstance(tool, str) and server and tool:
             return mcp_call_name(server, tool)
-    return _named_tool(payload)
+    return payload_tool_name(payload)
 
 
 _CURSOR_TOOLS = {"beforeShellExecution": "Shell", "beforeReadFile": "Read"}
 
 
-def _cursor_tool(payload: Mapping[str, Any]) -> str | None:
-    event, named = payload.get("hook_event_name"), _named_tool(payload)
+def cursor_tool_name(payload: Mapping[str, Any]) -> str | None:
+    event, named = payload.get("hook_event_name"), payload_tool_name(payload)
     if event == "beforeMCPExecution":
         server = payload.get("mcp_server_name")
         return mcp_call_name(server, named) if isinstance(server, str) and server and named else named
     return _CURSOR_TOOLS.get(str(event)) or named
 
 
-class Forms:
+class CallAnswerForms:
     """How an agent is answered about a call: to deny it, and to ask in its terminal, None where it asks anyway."""
 
     __slots__ = ("ask", "deny")
@@ -52,7 +52,7 @@ class Forms:
         self.ask = ask
 
 
-class Agent:
+class HookAgent:
     """One agent program.
 
     Of its hooks, `calls` tell of a call before it runs: by the hook's name, the forms of its answers; a hook that
@@ -69,12 +69,12 @@ class Agent:
         self,
         name: str,
         timeout: float,
-        calls: Mapping[str, Forms],
-        tool: Callable[[Mapping[str, Any]], str | None] = _named_tool,
+        calls: Mapping[str, CallAnswerForms],
+        tool: Callable[[Mapping[str, Any]], str | None] = payload_tool_name,
         *,
         named_in: tuple[str, ...] = ("hook_event_name",),
         session_ends: tuple[str, ...] = (),
-        words: TranscriptWords | None = None,
+        words: TranscriptPatterns | None = None,
     ) -> None:
         self.name = name
         self.timeout = timeout
@@ -85,78 +85,85 @@ class Agent:
         self.words = words
 
     @property
-    def worst(self) -> str:
+    def strictest_event(self) -> str:
         """The hook that one which cannot be understood counts as."""
         return next(iter(self.calls))
 
-    def denial(self, event: str, words: str) -> Any:
+    def build_denial(self, event: str, words: str) -> Any:
         """Return the answer that denies the call of this hook, in the agent's own JSON."""
-        return _filled(self._forms(event).deny, words[:LONGEST_REASON])
+        return fill_answer_form(self.find_answer_forms(event).deny, words[:LONGEST_REASON])
 
-    def question(self, event: str, words: str) -> Any:
+    def build_terminal_question(self, event: str, words: str) -> Any:
         """Return the answer that has the agent ask its own person, or denies where it cannot; None where it asks."""
-        return _filled(self._forms(event).ask, words[:LONGEST_REASON])
+        return fill_answer_form(self.find_answer_forms(event).ask, words[:LONGEST_REASON])
 
-    def _forms(self, event: str) -> Forms:
-        return self.calls.get(event) or self.calls[self.worst]
+    def find_answer_forms(self, event: str) -> CallAnswerForms:
+        return self.calls.get(event) or self.calls[self.strictest_event]
 
 
-def _filled(form: Any, words: str) -> Any:
+def fill_answer_form(form: Any, words: str) -> Any:
     if isinstance(form, dict):
-        return {name: _filled(value, words) for name, value in form.items()}
+        return {name: fill_answer_form(value, words) for name, value in form.items()}
     return form.replace(WORDS, words) if isinstance(form, str) else form
 
 
-def _pre_tool(decision: str, words: str = WORDS) -> dict[str, Any]:
-    return _hook_output("PreToolUse", permissionDecision=decision, permissionDecisionReason=words)
+def pre_tool_use_answer(decision: str, words: str = WORDS) -> dict[str, Any]:
+    return wrap_hook_output("PreToolUse", permissionDecision=decision, permissionDecisionReason=words)
 
 
-def _hook_output(event: str, **said: Any) -> dict[str, Any]:
+def wrap_hook_output(event: str, **said: Any) -> dict[str, Any]:
     return {"hookSpecificOutput": {"hookEventName": event, **said}}
 
 
-_PROMPT = Forms(_hook_output("PermissionRequest", decision={"behavior": "deny", "message": WORDS}), None)
-_SKILL_DENIED = _hook_output(
+_PROMPT = CallAnswerForms(
+    wrap_hook_output("PermissionRequest", decision={"behavior": "deny", "message": WORDS}), None
+)
+_SKILL_DENIED = wrap_hook_output(
     "PreSkillShellCommand", permissionDecision="deny", permissionDecisionReason=WORDS
 )
-_SKILL_COMMAND = Forms(_SKILL_DENIED, _SKILL_DENIED)  # while a skill is loaded nobody can be asked
+_SKILL_COMMAND = CallAnswerForms(_SKILL_DENIED, _SKILL_DENIED)  # while a skill is loaded nobody can be asked
 # A slash command that a person typed can only be blocked.
 _BLOCKED = {"decision": "block", "reason": WORDS}
-_EXPANSION = Forms(_BLOCKED, _BLOCKED)
+_EXPANSION = CallAnswerForms(_BLOCKED, _BLOCKED)
 _CANNOT_ASK = "cannot be told to ask for it in {}. Have it approved in Signalbox, then try again."
 
 
-def _cannot_ask(agent: str, where: str = "the terminal") -> str:
+def cannot_ask_reason(agent: str, where: str = "the terminal") -> str:
     return f"{WORDS} {agent} {_CANNOT_ASK.format(where)}"
 
 
-def _cursor(decision: str, words: str = WORDS) -> dict[str, Any]:
+def cursor_permission_answer(decision: str, words: str = WORDS) -> dict[str, Any]:
     return {"permission": decision, "user_message": words, "agent_message": words}
 
 
-_CURSOR_DENIES = Forms(_cursor("deny"), _cursor("deny", _cannot_ask("Cursor", "its window")))
-_CURSOR_ASKS = Forms(_cursor("deny"), _cursor("ask"))
+_CURSOR_DENIES = CallAnswerForms(
+    cursor_permission_answer("deny"),
+    cursor_permission_answer("deny", cannot_ask_reason("Cursor", "its window")),
+)
+_CURSOR_ASKS = CallAnswerForms(cursor_permission_answer("deny"), cursor_permission_answer("ask"))
 
 
-def _copilot(decision: str) -> dict[str, Any]:
+def copilot_permission_answer(decision: str) -> dict[str, Any]:
     return {"permissionDecision": decision, "permissionDecisionReason": WORDS}
 
 
-def _opencode(words: str) -> dict[str, Any]:
+def opencode_denial_answer(words: str) -> dict[str, Any]:
     return {"decision": "deny", "reason": words}
 
 
-def _goose(words: str) -> dict[str, Any]:
+def goose_denial_answer(words: str) -> dict[str, Any]:
     return {"decision": "block", "reason": words}
 
 
-def _by_plugin(name: str, title: str) -> Agent:
-    return Agent(
+def build_plugin_agent(name: str, title: str) -> HookAgent:
+    return HookAgent(
         name,
         600,  # our plugin's own limit: OpenCode and its forks have none
         {
-            "tool.execute.before": Forms(_opencode(WORDS), _opencode(_cannot_ask(title))),
-            "permission.asked": Forms(_opencode(WORDS), None),
+            "tool.execute.before": CallAnswerForms(
+                opencode_denial_answer(WORDS), opencode_denial_answer(cannot_ask_reason(title))
+            ),
+            "permission.asked": CallAnswerForms(opencode_denial_answer(WORDS), None),
         },
         session_ends=("dispose", "session.deleted"),
     )
@@ -165,59 +172,69 @@ def _by_plugin(name: str, title: str) -> Agent:
 HOOK_AGENTS = {
     agent.name: agent
     for agent in (
-        Agent(
+        HookAgent(
             "claude-code",
             600,
             {
-                "PreToolUse": Forms(_pre_tool("deny"), _pre_tool("ask")),
+                "PreToolUse": CallAnswerForms(pre_tool_use_answer("deny"), pre_tool_use_answer("ask")),
                 "PermissionRequest": _PROMPT,
                 "PreSkillShellCommand": _SKILL_COMMAND,
                 "UserPromptExpansion": _EXPANSION,
             },
         ),
-        Agent(
+        HookAgent(
             "codex",
             600,
             {
-                "PreToolUse": Forms(_pre_tool("deny"), _pre_tool("deny", _cannot_ask("Codex"))),
+                "PreToolUse": CallAnswerForms(
+                    pre_tool_use_answer("deny"), pre_tool_use_answer("deny", cannot_ask_reason("Codex"))
+                ),
                 "PermissionRequest": _PROMPT,
             },
-            words=TranscriptWords(
+            words=TranscriptPatterns(
                 ("Stop", "SessionEnd"), rb'"response_item".*("role":"assistant"|"reasoning")'
             ),
         ),
-        Agent(
+        HookAgent(
             "gemini",
             60,
             {
-                "BeforeTool": Forms(
+                "BeforeTool": CallAnswerForms(
                     {"decision": "deny", "reason": WORDS},
-                    {"decision": "deny", "reason": _cannot_ask("Gemini CLI")},
+                    {"decision": "deny", "reason": cannot_ask_reason("Gemini CLI")},
                 )
             },
-            _gemini_tool,
-            words=TranscriptWords(
+            gemini_tool_name,
+            words=TranscriptPatterns(
                 ("AfterAgent", "SessionEnd"),
                 rb'"type":"gemini"',
                 rb'"type":"user","content":\[\{"text":',
                 ("id", "timestamp", "type", "content", "thoughts", "model", "tokens"),
             ),
         ),
-        _by_plugin("opencode", "OpenCode"),
-        _by_plugin("kilo", "Kilo"),
-        Agent("qwen-code", 60, {"PreToolUse": Forms(_pre_tool("deny"), _pre_tool("ask"))}),
-        Agent(
+        build_plugin_agent("opencode", "OpenCode"),
+        build_plugin_agent("kilo", "Kilo"),
+        HookAgent(
+            "qwen-code",
+            60,
+            {"PreToolUse": CallAnswerForms(pre_tool_use_answer("deny"), pre_tool_use_answer("ask"))},
+        ),
+        HookAgent(
             "copilot",
             30,
-            {"PreToolUse": Forms(_copilot("deny"), _copilot("ask"))},
+            {
+                "PreToolUse": CallAnswerForms(
+                    copilot_permission_answer("deny"), copilot_permission_answer("ask")
+                )
+            },
             # Sub-agents' last words are told by their end.
-            words=TranscriptWords(
+            words=TranscriptPatterns(
                 ("Stop",),
                 rb'\A\{"type":"assistant\.message"(?!.*"agentId":")',
                 written=rb'\A\{"type":"hook\.start".*"hookType":"agentStop"',
             ),
         ),
-        Agent(
+        HookAgent(
             "cursor",
             30,  # no length is documented
             {
@@ -226,12 +243,16 @@ HOOK_AGENTS = {
                 "beforeShellExecution": _CURSOR_ASKS,
                 "beforeMCPExecution": _CURSOR_ASKS,
             },
-            _cursor_tool,
+            cursor_tool_name,
         ),
-        Agent(
+        HookAgent(
             "goose",
             30,
-            {"PreToolUse": Forms(_goose(WORDS), _goose(_cannot_ask("Goose")))},
+            {
+                "PreToolUse": CallAnswerForms(
+                    goose_denial_answer(WORDS), goose_denial_answer(cannot_ask_reason("Goose"))
+                )
+            },
             named_in=("event", "hook_event_name"),
         ),
     )

@@ -15,8 +15,8 @@ import select
 import signal
 import time
 
-from coordinator.client.hook import LARGEST, LOOK_EVERY, STOPS, HookCommand, say, write_all
-from coordinator.client.spool import Spool, UnsentHook
+from coordinator.client.hook import LARGEST, LOOK_EVERY, STOPS, HookCommand, print_log_line, write_all_bytes
+from coordinator.client.spool import HookSpool, UnsentHook
 
 TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
 if TYPE_CHECKING:
@@ -35,23 +35,25 @@ class HookStream(HookCommand):
         """Send hooks until the agent has ended; return the exit code, 1 where there is no server to send them to."""
         for number in STOPS:  # the terminal's Ctrl-C is for the agent; what it says last must still be sent
             signal.signal(number, signal.SIG_IGN)
-        self._connect()
+        self.load_server_connection()
         if self._settings is None:
-            say(self._refusal)
+            print_log_line(self._refusal)
             return 1
         self._event = ""  # no hook here is a call
         self._sessions: dict[str, dict[str, Any]] = {}
         self._pause, self._try_at = FIRST_PAUSE, 0.0
-        for line in self._read_lines():
+        for line in self.iterate_stdin_hooks():
             name, _, body = line.partition(b" ")
-            self._report(UnsentHook(self._agent.name, name.decode("ascii", "replace"), time.time(), body))
-            self._note_session(body)
+            self._send_or_spool_hook(
+                UnsentHook(self._agent.name, name.decode("ascii", "replace"), time.time(), body)
+            )
+            self._track_session(body)
             with contextlib.suppress(OSError):  # the agent has ended: what it wrote is sent all the same
-                write_all(1, name + b"\n")
-        self._end_sessions()
+                write_all_bytes(1, name + b"\n")
+        self.report_session_ends()
         return 0
 
-    def _read_lines(self) -> Iterator[bytes]:
+    def iterate_stdin_hooks(self) -> Iterator[bytes]:
         """Yield the lines until stdin or the agent ends; one that is too long is left out."""
         begun = bytearray()
         while True:
@@ -63,47 +65,47 @@ class HookStream(HookCommand):
                 *lines, rest = begun.split(b"\n")
                 yield from (bytes(line) for line in lines if 0 < len(line) <= LARGEST)
                 begun = rest if len(rest) <= LARGEST else rest[: LARGEST + 1]
-            elif self._caller.is_gone():
+            elif self._caller.has_agent_exited():
                 return
             else:
-                self._is_clear()
+                self._flush_spool_if_due()
 
-    def _report(self, hook: UnsentHook) -> None:
+    def _send_or_spool_hook(self, hook: UnsentHook) -> None:
         """Send a hook, or keep it: behind others that wait, too."""
-        self._connect()  # another server or key may have been connected since
-        if self._is_clear():
+        self.load_server_connection()  # another server or key may have been connected since
+        if self._flush_spool_if_due():
             self._until = time.monotonic() + SEND_TIMEOUT_SECONDS
-            if self._tell_late(hook):
+            if self.send_unsent_hook(hook):
                 return
-            self._wait_longer()
-        self._keep_hook(hook)
+            self._increase_retry_pause()
+        self.spool_unsent_hook(hook)
 
-    def _is_clear(self) -> bool:
+    def _flush_spool_if_due(self) -> bool:
         """Say whether no hook waits, after those that did were sent where it was time to try."""
-        spool = Spool(self._spool)
+        spool = HookSpool(self.spool_folder)
         if spool and time.monotonic() >= self._try_at:
             driven, self._driven = self._driven, ""  # others' hooks are among them
             self._until = time.monotonic() + SEND_TIMEOUT_SECONDS
             try:
-                spool.send(self._tell_late)
+                spool.send_spooled_hooks(self.send_unsent_hook)
             except OSError as problem:
-                say(f"Kept hooks cannot be sent: {problem}")
+                print_log_line(f"Kept hooks cannot be sent: {problem}")
             self._driven = driven
             if spool:
-                self._wait_longer()
+                self._increase_retry_pause()
             else:
                 self._pause = FIRST_PAUSE
         return not spool
 
-    def _wait_longer(self) -> None:
+    def _increase_retry_pause(self) -> None:
         self._try_at = time.monotonic() + self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
-    def _note_session(self, body: bytes) -> None:
+    def _track_session(self, body: bytes) -> None:
         """Remember the hook's session as one that runs, or as ended."""
         try:
             hook = json.loads(body)
-            session, event = hook["session_id"], self._event_in(hook)
+            session, event = hook["session_id"], self.find_event_name(hook)
         except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
             return
         if not isinstance(session, str):
@@ -113,11 +115,11 @@ class HookStream(HookCommand):
         elif session in self._sessions or len(self._sessions) < MOST_SESSIONS:
             self._sessions[session] = {"session_id": session, "cwd": hook.get("cwd")}
 
-    def _end_sessions(self) -> None:
+    def report_session_ends(self) -> None:
         """Report the end of the sessions that run, and try once more to send what is kept."""
         self._try_at = 0.0
         for fields in self._sessions.values():
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             hook = {self._agent.named_in[0]: self._agent.session_ends[0], **fields, "timestamp": now}
             body = json.dumps(hook).encode()
-            self._report(UnsentHook(self._agent.name, os.urandom(16).hex(), time.time(), body))
+            self._send_or_spool_hook(UnsentHook(self._agent.name, os.urandom(16).hex(), time.time(), body))

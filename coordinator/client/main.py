@@ -39,14 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(words) > 1 and words[0] == "--settings":
         from coordinator.client import settings  # noqa: PLC0415 - loads what other subcommands do not need
 
-        settings.use_file(words[1])
+        settings.use_settings_file(words[1])
         words = words[2:]
     name = words[0] if words else ""
     if name in {"-h", "--help", "help"}:
-        sys.stdout.write(usage())
+        sys.stdout.write(format_usage())
         return 0
     if name not in COMMANDS:
-        sys.stderr.write(f"There is no subcommand {name!r}.\n\n{usage()}" if name else usage())
+        sys.stderr.write(f"There is no subcommand {name!r}.\n\n{format_usage()}" if name else format_usage())
         return USAGE_ERROR
     module = COMMANDS[name][0]
     try:
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def usage() -> str:
+def format_usage() -> str:
     """Return the list of subcommands, as people read it."""
     lines = (f"  signalbox {name:<12}{words}" for name, (_, words) in COMMANDS.items())
     return "\n".join(

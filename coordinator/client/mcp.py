@@ -38,7 +38,7 @@ def run(arguments: Sequence[str]) -> int:
     if command:
         from coordinator.client import mcp_guard  # noqa: PLC0415 - one of the two
 
-        return mcp_guard.Guard(words[0], command).serve()
+        return mcp_guard.McpGuard(words[0], command).serve_guarded_server()
     from coordinator.client import mcp_bridge  # noqa: PLC0415
 
-    return mcp_bridge.Bridge(words[0] if words else None).serve()
+    return mcp_bridge.GatewayBridge(words[0] if words else None).serve_agent()

@@ -16,7 +16,12 @@ import time
 from urllib.parse import quote
 
 from coordinator.client import settings, skill_files
-from coordinator.client.connection import Address, Away, Broken, Connection
+from coordinator.client.connection import (
+    InvalidServerAnswer,
+    ServerAddress,
+    ServerNotAnswering,
+    SingleRequestConnection,
+)
 from coordinator.client.settings import NotConnected
 
 TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
@@ -58,22 +63,22 @@ def run(arguments: Sequence[str]) -> int:
         wants_help = arguments[0] in {"-h", "--help"}
         (sys.stdout if wants_help else sys.stderr).write(USAGE)
         return 0 if wants_help else 2
-    server = Server()
+    server = QuestionServer()
     for line in sys.stdin.buffer:
-        server.hear(line)
+        server.handle_mcp_message(line)
     # Whoever asked is gone: their lines break off, which closes what nobody was told to wait for.
     sys.stdout.flush()
     os._exit(0)
 
 
-class Server:
+class QuestionServer:
     """One client on stdin and stdout. Each question is a thread of its own."""
 
     def __init__(self) -> None:
         self._writes = threading.Lock()
         self._asking: dict[str, OpenQuestion] = {}
 
-    def hear(self, line: bytes) -> None:
+    def handle_mcp_message(self, line: bytes) -> None:
         """Take one message in; what is none is passed over."""
         try:
             message = json.loads(line)
@@ -86,18 +91,18 @@ class Server:
         params = params if isinstance(params, dict) else {}
         if number is None:
             if method == "notifications/cancelled":
-                self._cancel(params.get("requestId"))
+                self.cancel_question(params.get("requestId"))
         elif method == "tools/call":
-            self._call(number, params)
+            self.start_question(number, params)
         else:
-            self._answer(number, method, params)
+            self.answer_mcp_request(number, method, params)
 
-    def _answer(self, number: Any, method: str, params: dict[str, Any]) -> None:
+    def answer_mcp_request(self, number: Any, method: str, params: dict[str, Any]) -> None:
         if method == "initialize":
             wanted = params.get("protocolVersion")
             version = wanted if wanted in VERSIONS else VERSIONS[0]
             about = {"name": NAME, "title": "Signalbox", "version": "1"}
-            self.send(
+            self.send_mcp_result(
                 number, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
             )
         elif method == "tools/list":
@@ -107,56 +112,58 @@ class Server:
                 "description": "Ask a person in Signalbox whether a call may run; waits for the answer.",
                 "inputSchema": INPUT,
             }
-            self.send(number, {"tools": [tool]})
+            self.send_mcp_result(number, {"tools": [tool]})
         elif method == "ping":
-            self.send(number, {})
+            self.send_mcp_result(number, {})
         else:
-            self._fail(number, METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")
+            self.send_mcp_error(number, METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")
 
-    def _call(self, number: Any, params: dict[str, Any]) -> None:
+    def start_question(self, number: Any, params: dict[str, Any]) -> None:
         asked, meta = params.get("arguments"), params.get("_meta")
         if params.get("name") != TOOL or not isinstance(asked, dict):
-            self._fail(number, INVALID, f"The one tool here is {TOOL}.")
+            self.send_mcp_error(number, INVALID, f"The one tool here is {TOOL}.")
             return
         token = meta.get("progressToken") if isinstance(meta, dict) else None
         if json.dumps(number) in self._asking:
-            self._fail(number, INVALID, "Another question has this id.")
+            self.send_mcp_error(number, INVALID, "Another question has this id.")
             return
         question = OpenQuestion(self, number, asked, token)
         self._asking[json.dumps(number)] = question
-        threading.Thread(target=self._ask, args=(number, question), daemon=True).start()
+        threading.Thread(target=self.await_question_answer, args=(number, question), daemon=True).start()
         if token is not None:
-            threading.Thread(target=question.report, daemon=True).start()
+            threading.Thread(target=question.report_progress, daemon=True).start()
 
-    def _ask(self, number: Any, question: OpenQuestion) -> None:
+    def await_question_answer(self, number: Any, question: OpenQuestion) -> None:
         try:
-            answer = question.answer()
+            answer = question.wait_for_answer()
         except NoDecision as problem:
-            answer = denial(str(problem))
+            answer = build_prompt_denial(str(problem))
         except BaseException as problem:
-            answer = denial(f"signalbox mcp-ask met an error ({type(problem).__name__}: {problem})")
+            answer = build_prompt_denial(
+                f"signalbox mcp-ask met an error ({type(problem).__name__}: {problem})"
+            )
         question.ended.set()
         del self._asking[json.dumps(number)]
         if not question.cancelled.is_set():
-            self.send(number, {"content": [{"type": "text", "text": json.dumps(answer)}]})
+            self.send_mcp_result(number, {"content": [{"type": "text", "text": json.dumps(answer)}]})
 
-    def _cancel(self, number: Any) -> None:
+    def cancel_question(self, number: Any) -> None:
         question = self._asking.get(json.dumps(number))
         if question is not None:
-            question.cancel()
+            question.cancel_asking()
 
-    def _fail(self, number: Any, code: int, words: str) -> None:
-        self._write({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": words}})
+    def send_mcp_error(self, number: Any, code: int, words: str) -> None:
+        self._write_message({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": words}})
 
-    def send(self, number: Any, result: dict[str, Any]) -> None:
+    def send_mcp_result(self, number: Any, result: dict[str, Any]) -> None:
         """Answer one request."""
-        self._write({"jsonrpc": "2.0", "id": number, "result": result})
+        self._write_message({"jsonrpc": "2.0", "id": number, "result": result})
 
-    def tell(self, method: str, params: dict[str, Any]) -> None:
+    def send_mcp_notification(self, method: str, params: dict[str, Any]) -> None:
         """Send a notification."""
-        self._write({"jsonrpc": "2.0", "method": method, "params": params})
+        self._write_message({"jsonrpc": "2.0", "method": method, "params": params})
 
-    def _write(self, message: dict[str, Any]) -> None:
+    def _write_message(self, message: dict[str, Any]) -> None:
         with self._writes:
             sys.stdout.buffer.write(json.dumps(message).encode() + b"\n")
             sys.stdout.buffer.flush()
@@ -165,18 +172,18 @@ class Server:
 class OpenQuestion:
     """One call about which a person is asked, and the state of that."""
 
-    def __init__(self, server: Server, number: Any, asked: dict[str, Any], token: Any) -> None:
+    def __init__(self, server: QuestionServer, number: Any, asked: dict[str, Any], token: Any) -> None:
         self.ended, self.cancelled = threading.Event(), threading.Event()
         self._server = server
         self._number = number
         self._asked = asked
         self._token = token
         self._id = os.urandom(16).hex()
-        self._connection: Connection | None = None
+        self._connection: SingleRequestConnection | None = None
         self._reached = False
         self._state = "Asks in Signalbox"
 
-    def cancel(self) -> None:
+    def cancel_asking(self) -> None:
         """Ask no more: the client does not want to know."""
         self.cancelled.set()
         self.ended.set()
@@ -184,29 +191,29 @@ class OpenQuestion:
         if connection is not None:
             connection.until = 0.0  # it ends at the server's next sign of life
 
-    def report(self) -> None:
+    def report_progress(self) -> None:
         """Report progress at intervals, so that the client keeps waiting."""
         progress = 0
         while not self.ended.wait(PROGRESS_EVERY if progress else 0.5):
             progress += 1
             told = {"progressToken": self._token, "progress": progress, "message": self._state}
-            self._server.tell("notifications/progress", told)
+            self._server.send_mcp_notification("notifications/progress", told)
 
-    def answer(self) -> dict[str, Any]:
+    def wait_for_answer(self) -> dict[str, Any]:
         """Return the answer in the words of Claude Code's permission prompt. Raises NoDecision where there is none."""
         tool, given = self._asked.get("tool_name"), self._asked.get("input")
         if not isinstance(tool, str) or not tool.strip() or not isinstance(given, dict):
             raise NoDecision("the question names no tool and input")
         try:
-            found = settings.load()
-            address = Address(found.url)
+            found = settings.load_client_settings()
+            address = ServerAddress(found.url)
         except NotConnected as problem:
             raise NoDecision(str(problem)) from None
-        body = json.dumps(self._hook(tool, given)).encode()
+        body = json.dumps(self.build_permission_hook(tool, given)).encode()
         headers = {"X-Signalbox-Hook-Id": self._id, "X-Signalbox-Host": quote(os.uname().nodename, safe="")}
         if found.key:
             headers["Authorization"] = f"Bearer {found.key}"
-        decision = self._decision(address, headers, body)
+        decision = self._wait_for_decision(address, headers, body)
         if decision.get("behavior") == "allow":
             changed = decision.get("updatedInput", given)
             allowed = {"behavior": "allow", "updatedInput": changed}
@@ -217,7 +224,7 @@ class OpenQuestion:
             return {"behavior": "deny", "message": str(decision.get("message") or "Denied in Signalbox.")}
         raise NoDecision("its answer cannot be understood")
 
-    def _hook(self, tool: str, given: dict[str, Any]) -> dict[str, Any]:
+    def build_permission_hook(self, tool: str, given: dict[str, Any]) -> dict[str, Any]:
         """Return the hook by which Claude Code asks where it has a screen."""
         call_id = self._asked.get("tool_use_id")
         hook = {
@@ -228,21 +235,23 @@ class OpenQuestion:
             "tool_input": given,
             **({"tool_use_id": call_id} if isinstance(call_id, str) and call_id else {}),
         }
-        if skill_files.is_about_skill(hook):
-            hook[skill_files.FIELD] = skill_files.skill_of(hook)
+        if skill_files.is_skill_hook(hook):
+            hook[skill_files.FIELD] = skill_files.describe_skill_lines(hook)
         return hook
 
-    def _decision(self, address: Address, headers: dict[str, str], body: bytes) -> dict[str, Any]:
+    def _wait_for_decision(
+        self, address: ServerAddress, headers: dict[str, str], body: bytes
+    ) -> dict[str, Any]:
         """Ask until there is a decision. Raises NoDecision where none can be hoped for."""
         began, pause = time.monotonic(), FIRST_PAUSE
         while not self.cancelled.is_set():
             try:
-                decision = self._once(address, headers, body)
+                decision = self._post_question(address, headers, body)
                 if decision is not None:
                     return decision
                 pause = FIRST_PAUSE
                 continue
-            except (Away, Broken) as problem:
+            except (ServerNotAnswering, InvalidServerAnswer) as problem:
                 self._state = f"Signalbox is away: {problem}"
                 if not self._reached and time.monotonic() - began > UNREACHED_FOR:
                     raise NoDecision(
@@ -252,24 +261,28 @@ class OpenQuestion:
             pause = min(2 * pause, LONGEST_PAUSE)
         raise NoDecision("the question was cancelled")
 
-    def _once(self, address: Address, headers: dict[str, str], body: bytes) -> dict[str, Any] | None:
-        """Ask once; None where the question is still open. Raises Away, Broken, NoDecision."""
-        self._connection = Connection(address, time.monotonic() + WAIT + 60.0)
+    def _post_question(
+        self, address: ServerAddress, headers: dict[str, str], body: bytes
+    ) -> dict[str, Any] | None:
+        """Ask once; None where the question is still open. Raises ServerNotAnswering, InvalidServerAnswer, NoDecision."""
+        self._connection = SingleRequestConnection(address, time.monotonic() + WAIT + 60.0)
         path = f"/hooks/{AGENT}?wait={WAIT:.0f}&hold=on"
-        answer = self._connection.post(path, headers, body, patience=SILENT_FOR, begun=self._begun)
+        answer = self._connection.post(
+            path, headers, body, patience=SILENT_FOR, begun=self._mark_question_received
+        )
         if answer.status in RETRY_STATUSES:
-            raise Away(f"it is not ready ({answer.status})")
+            raise ServerNotAnswering(f"it is not ready ({answer.status})")
         if answer.status != 200:
-            raise NoDecision(f"Signalbox refuses ({answer.status}{_detail(answer.body)})")
+            raise NoDecision(f"Signalbox refuses ({answer.status}{question_error_detail(answer.body)})")
         self._reached = True
-        said = _object(answer.body)
+        said = parse_json_object(answer.body)
         problem = said.get("signalbox")
         if isinstance(problem, dict):
             if "held" in problem:
                 return None
             status = problem.get("status")
             if status in RETRY_STATUSES:
-                raise Away(f"it is not ready ({status})")
+                raise ServerNotAnswering(f"it is not ready ({status})")
             raise NoDecision(f"Signalbox refuses ({status}: {problem.get('detail')})")
         output = said.get("hookSpecificOutput")
         decision = output.get("decision") if isinstance(output, dict) else None
@@ -277,20 +290,20 @@ class OpenQuestion:
             raise NoDecision("Signalbox has no answer to it")
         return decision
 
-    def _begun(self, answer: Any) -> float:
+    def _mark_question_received(self, answer: Any) -> float:
         if answer.status == 200 and answer.headers.get("x-signalbox-hook-id") is None:
-            raise Broken("what answers is not Signalbox")
+            raise InvalidServerAnswer("what answers is not Signalbox")
         if answer.status == 200:
             self._reached, self._state = True, "Waits for a person in Signalbox"
         return SILENT_FOR
 
 
-def denial(why: str) -> dict[str, Any]:
+def build_prompt_denial(why: str) -> dict[str, Any]:
     """Return the answer that lets nothing run, with why."""
     return {"behavior": "deny", "message": NOBODY.format(why.rstrip("."))}
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def parse_json_object(body: bytes) -> dict[str, Any]:
     """Return a JSON object; an empty one for anything else."""
     try:
         value = json.loads(body)
@@ -299,6 +312,6 @@ def _object(body: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _detail(body: bytes) -> str:
-    detail = _object(body).get("detail")
+def question_error_detail(body: bytes) -> str:
+    detail = parse_json_object(body).get("detail")
     return f": {detail}" if isinstance(detail, str) else ""

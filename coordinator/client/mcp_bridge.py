@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from coordinator.client import mcp_lines, settings
-from coordinator.client.connection import Address, proxy_for
+from coordinator.client.connection import ServerAddress, find_environment_proxy
 from coordinator.client.settings import NotConnected
 
 SILENT_FOR = 60.0  # seconds without a sign of life after which the gateway counts as gone
@@ -32,7 +32,7 @@ RETRY_STATUSES = frozenset({429, 502, 503, 504})
 LOST = "No answer says how the call ended ({}), so it may have run. Check whether it did before you call it again."
 
 
-class Failed(Exception):
+class GatewayRequestFailed(Exception):
     """There is no answer; says why. `sent`: the request may have arrived. `told`: the gateway's own answer."""
 
     def __init__(self, words: str, *, sent: bool = False, told: bytes | None = None) -> None:
@@ -41,7 +41,7 @@ class Failed(Exception):
         self.told = told
 
 
-class Bridge:
+class GatewayBridge:
     """One agent on stdin and stdout, the gateway behind."""
 
     def __init__(self, server: str | None) -> None:
@@ -52,21 +52,21 @@ class Bridge:
         self._is_greeted = False  # … and whether it said that it has heard the answer
         self._beginning = threading.Lock()
 
-    def serve(self) -> int:
+    def serve_agent(self) -> int:
         """Pass on what both say until stdin ends."""
         waiting: list[threading.Thread] = []
         for line in sys.stdin.buffer:
             if not line.strip():
                 continue
             try:
-                message = mcp_lines.read(line)
-            except mcp_lines.Unclear as problem:
-                mcp_lines.refuse(problem.number, mcp_lines.INVALID_REQUEST, str(problem))
+                message = mcp_lines.parse_mcp_line(line)
+            except mcp_lines.AmbiguousMessage as problem:
+                mcp_lines.send_jsonrpc_error(problem.number, mcp_lines.INVALID_REQUEST, str(problem))
                 continue
             if message.get("method") == "initialize":
-                self._exchange(message, line)  # nothing may overtake it
+                self.relay_message(message, line)  # nothing may overtake it
                 continue
-            thread = threading.Thread(target=self._exchange, args=(message, line), daemon=True)
+            thread = threading.Thread(target=self.relay_message, args=(message, line), daemon=True)
             thread.start()
             waiting = [one for one in waiting if one.is_alive()]
             waiting.append(thread)
@@ -75,27 +75,27 @@ class Bridge:
         sys.stdout.flush()
         os._exit(0)
 
-    def _exchange(self, message: dict[str, Any], line: bytes) -> None:
+    def relay_message(self, message: dict[str, Any], line: bytes) -> None:
         number, method = message.get("id"), message.get("method")
         try:
-            for data in self._answers(message, line):
-                mcp_lines.write(data)
-        except Failed as problem:
+            for data in self.iterate_gateway_answers(message, line):
+                mcp_lines.write_stdout_line(data)
+        except GatewayRequestFailed as problem:
             if number is None or method is None:
                 return
             if method == "tools/call":
-                mcp_lines.say_no(
+                mcp_lines.send_refused_tool_result(
                     number, LOST.format(problem) if problem.sent else f"The call did not run: {problem}"
                 )
             else:
-                mcp_lines.refuse(number, CONNECTION, str(problem))
+                mcp_lines.send_jsonrpc_error(number, CONNECTION, str(problem))
             return
         if method == INITIALIZED:
             self._is_greeted = True
-            threading.Thread(target=self._listen, daemon=True).start()
+            threading.Thread(target=self.relay_server_messages, daemon=True).start()
 
-    def _answers(self, message: dict[str, Any], line: bytes) -> Iterator[bytes]:
-        """Yield the messages that answer one. Raises Failed."""
+    def iterate_gateway_answers(self, message: dict[str, Any], line: bytes) -> Iterator[bytes]:
+        """Yield the messages that answer one. Raises GatewayRequestFailed."""
         first, pause = time.monotonic(), FIRST_PAUSE
         is_anew = message.get("method") == "initialize"
         if is_anew:
@@ -103,122 +103,133 @@ class Bridge:
         while True:
             session = self._session
             try:
-                connection, answer = self._sent("POST", line, message, session)
+                connection, answer = self._send_to_gateway("POST", line, message, session)
                 # Nothing has run where the gateway does not know the session: it is sent once more in a new one.
-                if answer.status != 404 or session is None or is_anew or not self._begin_again(session):
+                if (
+                    answer.status != 404
+                    or session is None
+                    or is_anew
+                    or not self._renew_gateway_session(session)
+                ):
                     break
                 connection.close()
                 is_anew = True
-            except Failed as problem:
+            except GatewayRequestFailed as problem:
                 again = not problem.sent or message.get("method") != "tools/call"
                 patience = UNREACHED_FOR if problem.told is None else SERVER_AWAY_FOR
                 if not again or time.monotonic() - first > patience:
                     if problem.told is None or message.get("id") is None:
                         raise
-                    yield _on_one_line(problem.told)
+                    yield join_message_lines(problem.told)
                     return
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
         with contextlib.closing(connection):
-            yield from self._read(message, answer)
+            yield from self._read_gateway_answer(message, answer)
 
-    def _read(self, message: dict[str, Any], answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    def _read_gateway_answer(
+        self, message: dict[str, Any], answer: http.client.HTTPResponse
+    ) -> Iterator[bytes]:
         body = b""
         try:
             if answer.getheader("Content-Type", "").startswith("text/event-stream"):
-                yield from _events(answer)
+                yield from iterate_event_data(answer)
                 return
             body = answer.read()
         except (OSError, http.client.HTTPException):
-            raise Failed("it broke off before its answer", sent=True) from None
-        if answer.status >= 300 and not _is_message(body):
+            raise GatewayRequestFailed("it broke off before its answer", sent=True) from None
+        if answer.status >= 300 and not is_jsonrpc_body(body):
             heard = answer.status >= 500 and answer.getheader(NOT_SENT) is None
-            raise Failed(f"Signalbox refuses ({answer.status}{_detail(body)})", sent=heard)
+            raise GatewayRequestFailed(
+                f"Signalbox refuses ({answer.status}{gateway_error_detail(body)})", sent=heard
+            )
         if message.get("method") == "initialize":
-            self._note_session(answer, body)
+            self._save_gateway_session(answer, body)
         if body.strip():
-            yield _on_one_line(body)
+            yield join_message_lines(body)
 
-    def _begin_again(self, session: str) -> bool:
+    def _renew_gateway_session(self, session: str) -> bool:
         """Begin another session in place of one that is over, as the agent began it; False where that is refused.
 
-        Raises Failed where it cannot be asked for.
+        Raises GatewayRequestFailed where it cannot be asked for.
         """
         with self._beginning:
             if self._session != session or self._greeting is None:
                 return self._session is not None  # somebody was faster
             message, line = self._greeting
             try:
-                connection, answer = self._sent("POST", line, message, None)
+                connection, answer = self._send_to_gateway("POST", line, message, None)
                 with contextlib.closing(connection):
                     body = answer.read()
-            except Failed as problem:
-                raise Failed(
+            except GatewayRequestFailed as problem:
+                raise GatewayRequestFailed(
                     str(problem)
                 ) from None  # what it was told is no answer to anything that the agent asks
             except (OSError, http.client.HTTPException):
-                raise Failed("it broke off before a new session had begun") from None
+                raise GatewayRequestFailed("it broke off before a new session had begun") from None
             if answer.getheader(SESSION) is None:
                 return False
-            self._note_session(answer, body)
+            self._save_gateway_session(answer, body)
             if self._is_greeted:
                 greeted = {"jsonrpc": "2.0", "method": INITIALIZED}
-                self._sent("POST", json.dumps(greeted).encode(), greeted, self._session)[0].close()
+                self._send_to_gateway("POST", json.dumps(greeted).encode(), greeted, self._session)[0].close()
             return True
 
-    def _note_session(self, answer: http.client.HTTPResponse, body: bytes) -> None:
+    def _save_gateway_session(self, answer: http.client.HTTPResponse, body: bytes) -> None:
         self._session = answer.getheader(SESSION)
         with contextlib.suppress(ValueError, AttributeError, TypeError):
             self._version = json.loads(body)["result"]["protocolVersion"]
 
-    def _listen(self) -> None:
+    def relay_server_messages(self) -> None:
         """Pass on what the gateway says unasked, for as long as it offers that."""
         pause = FIRST_PAUSE
         while (session := self._session) is not None:
             try:
-                connection, answer = self._sent("GET", b"", {}, session)
+                connection, answer = self._send_to_gateway("GET", b"", {}, session)
                 with contextlib.closing(connection):
-                    if answer.status != 200 and not (answer.status == 404 and self._begin_again(session)):
+                    if answer.status != 200 and not (
+                        answer.status == 404 and self._renew_gateway_session(session)
+                    ):
                         return
                     pause = FIRST_PAUSE
-                    for data in _events(answer):
-                        mcp_lines.write(data)
-            except (Failed, OSError, http.client.HTTPException):
+                    for data in iterate_event_data(answer):
+                        mcp_lines.write_stdout_line(data)
+            except (GatewayRequestFailed, OSError, http.client.HTTPException):
                 pass
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _sent(
+    def _send_to_gateway(
         self, method: str, line: bytes, message: dict[str, Any], session: str | None
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """Send a request; return its answer as soon as it begins. Raises Failed."""
+        """Send a request; return its answer as soon as it begins. Raises GatewayRequestFailed."""
         try:
-            found = settings.load()
-            connection, target = _connection(found.url, self._path)
+            found = settings.load_client_settings()
+            connection, target = build_gateway_connection(found.url, self._path)
         except (NotConnected, ValueError, OSError) as problem:
-            raise Failed(str(problem)) from None
+            raise GatewayRequestFailed(str(problem)) from None
         sent = False
         try:
             connection.connect()
             sent = True
             body = line.strip() if method == "POST" else None
-            connection.request(method, target, body, self._headers(found.key, message, session))
+            connection.request(method, target, body, self.build_gateway_headers(found.key, message, session))
             answer = connection.getresponse()
         except (OSError, http.client.HTTPException) as problem:
             connection.close()
             words = f"{found.url} cannot be reached ({getattr(problem, 'strerror', None) or problem})"
-            raise Failed(words, sent=sent) from None
+            raise GatewayRequestFailed(words, sent=sent) from None
         is_call = message.get("method") == "tools/call"
         # A call is sent again on Signalbox's own word alone: other statuses may follow a call that ran.
         if answer.status in RETRY_STATUSES and not (is_call and answer.getheader(NOT_SENT) is None):
             body = b""
             with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
                 body = answer.read(mcp_lines.LONGEST)
-            words = f"Signalbox is not ready ({answer.status}{_detail(body)})"
-            raise Failed(words, told=body if _is_message(body) else None)
+            words = f"Signalbox is not ready ({answer.status}{gateway_error_detail(body)})"
+            raise GatewayRequestFailed(words, told=body if is_jsonrpc_body(body) else None)
         return connection, answer
 
-    def _headers(self, key: str, message: dict[str, Any], session: str | None) -> dict[str, str]:
+    def build_gateway_headers(self, key: str, message: dict[str, Any], session: str | None) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
         if key:
             headers["Authorization"] = f"Bearer {key}"
@@ -232,20 +243,20 @@ class Bridge:
         meta = params.get("_meta") if isinstance(params, dict) else None
         stateless = meta.get("io.modelcontextprotocol/protocolVersion") if isinstance(meta, dict) else None
         if isinstance(stateless, str):
-            headers |= _since_2026(message, stateless)
+            headers |= stateless_message_headers(message, stateless)
         elif self._version is not None:
             headers["MCP-Protocol-Version"] = self._version
         return headers
 
 
-def _since_2026(message: dict[str, Any], version: str) -> dict[str, str]:
+def stateless_message_headers(message: dict[str, Any], version: str) -> dict[str, str]:
     """Return the headers that must equal a stateless message's body."""
     headers = {"MCP-Protocol-Version": version, "Mcp-Method": str(message.get("method", ""))}
     params = message.get("params")
     for name in ("name", "uri", "taskId"):
         value = params.get(name) if isinstance(params, dict) else None
         if isinstance(value, str) and message.get("method") in _NAMED.get(name, ()):
-            headers["Mcp-Name"] = _plain(value)
+            headers["Mcp-Name"] = encode_mcp_header(value)
     return headers
 
 
@@ -256,7 +267,7 @@ _NAMED = {
 }
 
 
-def _plain(value: str) -> str:
+def encode_mcp_header(value: str) -> str:
     if value.isascii() and value.isprintable() and value == value.strip() and not value.startswith("=?"):
         return value
     import base64  # noqa: PLC0415 - hardly ever
@@ -264,11 +275,11 @@ def _plain(value: str) -> str:
     return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
 
 
-def _connection(url: str, path: str) -> tuple[http.client.HTTPConnection, str]:
+def build_gateway_connection(url: str, path: str) -> tuple[http.client.HTTPConnection, str]:
     """Return a connection, not made yet, and what to ask for on it. Raises ValueError, OSError."""
-    address = Address(url)
-    proxy, target = proxy_for(address), address.path + path
-    place = (proxy or address).places()[0]
+    address = ServerAddress(url)
+    proxy, target = find_environment_proxy(address), address.path + path
+    place = (proxy or address).socket_addresses()[0]
     if address.scheme == "https":
         secure = http.client.HTTPSConnection(*place, timeout=SILENT_FOR, context=ssl.create_default_context())
         if proxy is not None:
@@ -278,7 +289,7 @@ def _connection(url: str, path: str) -> tuple[http.client.HTTPConnection, str]:
     return connection, f"http://{address.netloc}{target}" if proxy is not None else target
 
 
-def _events(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+def iterate_event_data(answer: http.client.HTTPResponse) -> Iterator[bytes]:
     """Yield the messages of a stream of events, each on one line."""
     data: list[bytes] = []
     while line := answer.readline(mcp_lines.LONGEST):
@@ -292,11 +303,11 @@ def _events(answer: http.client.HTTPResponse) -> Iterator[bytes]:
                 yield joined
 
 
-def _on_one_line(message: bytes) -> bytes:
+def join_message_lines(message: bytes) -> bytes:
     return message.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
-def _is_message(body: bytes) -> bool:
+def is_jsonrpc_body(body: bytes) -> bool:
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
@@ -304,7 +315,7 @@ def _is_message(body: bytes) -> bool:
     return isinstance(value, dict) and "jsonrpc" in value
 
 
-def _detail(body: bytes) -> str:
+def gateway_error_detail(body: bytes) -> str:
     try:
         detail = json.loads(body).get("detail")
     except (ValueError, AttributeError, RecursionError):

@@ -20,8 +20,13 @@ from typing import Any
 from urllib.parse import quote
 
 from coordinator.client import mcp_lines, mcp_methods, settings
-from coordinator.client.connection import Address, Away, Broken, Connection
-from coordinator.client.mcp_methods import Use
+from coordinator.client.connection import (
+    InvalidServerAnswer,
+    ServerAddress,
+    ServerNotAnswering,
+    SingleRequestConnection,
+)
+from coordinator.client.mcp_methods import RequestUse
 from coordinator.client.settings import NotConnected
 
 ANSWER_WAIT_SECONDS = 45.0  # seconds in which an answer must begin: the server holds one for 25
@@ -38,7 +43,7 @@ class CallRefused(Exception):
     """There is no yes; says why."""
 
 
-class Guard:
+class McpGuard:
     """One agent on stdin and stdout, one server behind."""
 
     def __init__(self, server: str, command: list[str]) -> None:
@@ -46,23 +51,23 @@ class Guard:
         self._command = command
         self._definitions: dict[str, Any] = {}
         self._lists: set[str] = set()  # ids of requests for tools
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, LocalServerCall] = {}
         self._lock = threading.Lock()
         self._input = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def serve(self) -> int:
+    def serve_guarded_server(self) -> int:
         """Start the server and pass on what both say until one of them ends; return its exit code."""
         try:
             self._process = subprocess.Popen(  # noqa: S603 - what whoever set the agent up named
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment()
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=build_server_environment()
             )
         except OSError as problem:
             sys.stderr.write(f"{self._command[0]} cannot be started: {problem.strerror}.\n")
             return 127
-        listening = threading.Thread(target=self._listen, daemon=True)
+        listening = threading.Thread(target=self.relay_server_output, daemon=True)
         listening.start()
-        threading.Thread(target=self._hear_agent, daemon=True).start()
+        threading.Thread(target=self.relay_agent_messages, daemon=True).start()
         listening.join()
         code = self._process.wait()
         sys.stdout.flush()
@@ -70,21 +75,21 @@ class Guard:
 
     # --- the agent ----------------------------------------------------------------------------------------
 
-    def _hear_agent(self) -> None:
+    def relay_agent_messages(self) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        with contextlib.suppress(mcp_lines.TooLong):
-            for line in mcp_lines.lines_of(sys.stdin.buffer):
+        with contextlib.suppress(mcp_lines.LineTooLong):
+            for line in mcp_lines.iterate_bounded_lines(sys.stdin.buffer):
                 if line.strip():
-                    self._take(mcp_lines.on_one_line(line))
+                    self.handle_client_message(mcp_lines.escape_line_separators(line))
         with self._lock:
             for call in self._calls.values():
-                call.cancel()
+                call.cancel_permission_wait()
         with contextlib.suppress(OSError), self._input:
             self._process.stdin.close()
-        self._stop_server()
+        self.terminate_server_process()
 
-    def _stop_server(self) -> None:
+    def terminate_server_process(self) -> None:
         """End a server that does not end with its input."""
         assert self._process is not None
         for stop in (self._process.terminate, self._process.kill):
@@ -93,56 +98,58 @@ class Guard:
             except subprocess.TimeoutExpired:
                 stop()
 
-    def _take(self, line: bytes) -> None:
+    def handle_client_message(self, line: bytes) -> None:
         try:
-            message = mcp_lines.read(line)
-        except mcp_lines.Unclear as problem:
-            mcp_lines.refuse(problem.number, mcp_lines.INVALID_REQUEST, str(problem))
+            message = mcp_lines.parse_mcp_line(line)
+        except mcp_lines.AmbiguousMessage as problem:
+            mcp_lines.send_jsonrpc_error(problem.number, mcp_lines.INVALID_REQUEST, str(problem))
             return
         method, number = message.get("method"), message.get("id")
-        use = mcp_methods.use_of(message)
-        line = mcp_lines.restricted(line, message)
+        use = mcp_methods.classify_mcp_request(message)
+        line = mcp_lines.drop_unknown_members(line, message)
         if "method" not in message:
-            self._pass_on(line)
+            self.forward_to_server(line)
         elif "id" not in message:
             if method in mcp_methods.NOTIFICATIONS and not (
-                method == "notifications/cancelled" and self._cancel(message)
+                method == "notifications/cancelled" and self.cancel_pending_question(message)
             ):
-                self._pass_on(line)
+                self.forward_to_server(line)
         elif use is None:
             words = f"The method {str(method)[:100]!r} does not pass Signalbox."
-            mcp_lines.refuse(number, mcp_lines.METHOD_NOT_FOUND, words)
+            mcp_lines.send_jsonrpc_error(number, mcp_lines.METHOD_NOT_FOUND, words)
         elif method == "tools/call":
-            self._begin(number, message, line)
-        elif use in {Use.READ, Use.LIST}:
-            threading.Thread(target=self._read, args=(number, str(method), line), daemon=True).start()
+            self.start_guarded_call(number, message, line)
+        elif use in {RequestUse.READ, RequestUse.LIST}:
+            threading.Thread(
+                target=self.request_read_permission, args=(number, str(method), line), daemon=True
+            ).start()
         else:
             if method == "tools/list":
                 with self._lock:
-                    self._lists.add(mcp_lines.id_key(number))
-            self._pass_on(line)
+                    self._lists.add(mcp_lines.request_id_key(number))
+            self.forward_to_server(line)
 
-    def _read(self, number: Any, method: str, line: bytes) -> None:
+    def request_read_permission(self, number: Any, method: str, line: bytes) -> None:
         """Pass on a request other than a call once Signalbox allows it."""
-        params = mcp_lines.inner_text(line, "params") or "{}"
+        params = mcp_lines.extract_raw_json(line, "params") or "{}"
         question = {"server": self._server, "tool": method, "method": method, "arguments": params}
         try:
-            answer = _post("/api/mcp/calls", question | {"session": _session()})
+            answer = post_to_signalbox("/api/mcp/calls", question | {"session": session_from_environment()})
             reason = None if answer.get("decision") == "allow" else str(answer.get("reason") or "Denied.")
         except BaseException as problem:
             reason = f"Signalbox could not be asked, so nothing was sent: {problem}."
         if reason is None:
-            self._pass_on(line)
+            self.forward_to_server(line)
         elif method in mcp_methods.LISTS:
-            mcp_lines.send({"id": number, "result": {mcp_methods.LISTS[method]: []}})
+            mcp_lines.send_jsonrpc_message({"id": number, "result": {mcp_methods.LISTS[method]: []}})
         else:
-            mcp_lines.refuse(number, mcp_lines.DENIED, reason)
+            mcp_lines.send_jsonrpc_error(number, mcp_lines.DENIED, reason)
 
-    def _pass_on(self, line: bytes) -> None:
+    def forward_to_server(self, line: bytes) -> None:
         with self._input:
-            self._write(line)
+            self._write_to_server(line)
 
-    def _write(self, line: bytes) -> None:
+    def _write_to_server(self, line: bytes) -> None:
         """Give the server a line; its input is the caller's. It may read no more before its own words are heard."""
         assert self._process is not None
         assert self._process.stdin is not None
@@ -150,42 +157,44 @@ class Guard:
             self._process.stdin.write(line.rstrip(b"\r\n") + b"\n")
             self._process.stdin.flush()
 
-    def _begin(self, number: Any, message: dict[str, Any], line: bytes) -> None:
+    def start_guarded_call(self, number: Any, message: dict[str, Any], line: bytes) -> None:
         params = message.get("params")
         name = params.get("name") if isinstance(params, dict) else None
         if number is None or not isinstance(params, dict) or not isinstance(name, str):
-            mcp_lines.refuse(number, mcp_lines.INVALID_REQUEST, "The call names no tool, or has no id.")
+            mcp_lines.send_jsonrpc_error(
+                number, mcp_lines.INVALID_REQUEST, "The call names no tool, or has no id."
+            )
             return
-        call = Call(self._server, name, params, line, self._definitions.get(name))
+        call = LocalServerCall(self._server, name, params, line, self._definitions.get(name))
         with self._lock:
-            is_used = mcp_lines.id_key(number) in self._calls
+            is_used = mcp_lines.request_id_key(number) in self._calls
             if not is_used:
-                self._calls[mcp_lines.id_key(number)] = call
+                self._calls[mcp_lines.request_id_key(number)] = call
         if is_used:
-            mcp_lines.refuse(number, mcp_lines.INVALID_REQUEST, "Another call has this id.")
+            mcp_lines.send_jsonrpc_error(number, mcp_lines.INVALID_REQUEST, "Another call has this id.")
             return
-        threading.Thread(target=self._ask, args=(number, call), daemon=True).start()
+        threading.Thread(target=self.decide_guarded_call, args=(number, call), daemon=True).start()
 
-    def _ask(self, number: Any, call: Call) -> None:
+    def decide_guarded_call(self, number: Any, call: LocalServerCall) -> None:
         try:
-            call.ask()
+            call.wait_for_permission()
         except CallRefused as problem:
             why = str(problem)
         except BaseException as problem:
             why = NOBODY.format(f"it met an error ({type(problem).__name__}: {problem})")
         else:
             with self._input:  # a cancellation that comes from here on is written after the call
-                if self._begins(call):
-                    self._write(call.line)
+                if self._mark_call_sent(call):
+                    self._write_to_server(call.line)
                     return
             why = "The call was cancelled."
         with self._lock:
-            if self._calls.get(mcp_lines.id_key(number)) is call:
-                del self._calls[mcp_lines.id_key(number)]
+            if self._calls.get(mcp_lines.request_id_key(number)) is call:
+                del self._calls[mcp_lines.request_id_key(number)]
         if not call.cancelled.is_set():
-            mcp_lines.say_no(number, why)
+            mcp_lines.send_refused_tool_result(number, why)
 
-    def _begins(self, call: Call) -> bool:
+    def _mark_call_sent(self, call: LocalServerCall) -> bool:
         """Note that a call is sent now; False where it was cancelled."""
         with self._lock:
             if call.cancelled.is_set():
@@ -193,48 +202,48 @@ class Guard:
             call.began = time.monotonic()
             return True
 
-    def _cancel(self, message: dict[str, Any]) -> bool:
+    def cancel_pending_question(self, message: dict[str, Any]) -> bool:
         """Ask no more for a call that did not begin; say whether it was one."""
         params = message.get("params")
         number = params.get("requestId") if isinstance(params, dict) else None
         with self._lock:
-            call = self._calls.get(mcp_lines.id_key(number))
+            call = self._calls.get(mcp_lines.request_id_key(number))
             if call is None or call.began is not None:
                 return False
-            call.cancel()
-            del self._calls[mcp_lines.id_key(number)]
+            call.cancel_permission_wait()
+            del self._calls[mcp_lines.request_id_key(number)]
         reason = params.get("reason") if isinstance(params, dict) else None
-        threading.Thread(target=call.withdraw, args=(str(reason or ""),), daemon=True).start()
+        threading.Thread(target=call.report_cancellation, args=(str(reason or ""),), daemon=True).start()
         return True
 
     # --- the server ---------------------------------------------------------------------------------------
 
-    def _listen(self) -> None:
+    def relay_server_output(self) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
         try:
-            for line in mcp_lines.lines_of(self._process.stdout):
-                self._hear_server(line)
-        except mcp_lines.TooLong:
+            for line in mcp_lines.iterate_bounded_lines(self._process.stdout):
+                self.handle_server_message(line)
+        except mcp_lines.LineTooLong:
             sys.stderr.write(f"{self._command[0]} sent a line of more than {mcp_lines.LONGEST} bytes.\n")
             self._process.kill()
 
-    def _hear_server(self, line: bytes) -> None:
+    def handle_server_message(self, line: bytes) -> None:
         if not line.strip():
             return
         try:
-            message = mcp_lines.read_answer(line)
+            message = mcp_lines.parse_server_answer(line)
         except ValueError:
             return  # chatter, which no client should have to read
         if not isinstance(message, dict):
             return
         if "method" not in message:
-            self._answer(message, line)
+            self.handle_server_answer(message, line)
         else:
-            mcp_lines.write(line)
+            mcp_lines.write_stdout_line(line)
 
-    def _answer(self, message: dict[str, Any], line: bytes) -> None:
-        number = mcp_lines.id_key(message.get("id"))
+    def handle_server_answer(self, message: dict[str, Any], line: bytes) -> None:
+        number = mcp_lines.request_id_key(message.get("id"))
         with self._lock:
             call = self._calls.get(number)
             if call is not None and call.began is None:
@@ -243,32 +252,34 @@ class Guard:
             is_list = number in self._lists
             self._lists.discard(number)
         if is_list and isinstance(message.get("result"), dict):
-            threading.Thread(target=self._list, args=(message,), daemon=True).start()
+            threading.Thread(target=self.send_allowed_tools, args=(message,), daemon=True).start()
             return
-        mcp_lines.write(line)
+        mcp_lines.write_stdout_line(line)
         if call is not None:
-            threading.Thread(target=call.end, args=(message,), daemon=True).start()
+            threading.Thread(target=call.report_call_result, args=(message,), daemon=True).start()
 
-    def _list(self, message: dict[str, Any]) -> None:
+    def send_allowed_tools(self, message: dict[str, Any]) -> None:
         tools = message["result"].get("tools")
         tools = [one for one in tools if isinstance(one, dict)] if isinstance(tools, list) else []
         try:
-            seen = _seen(self._server, tools)
+            seen = request_visible_tools(self._server, tools)
         except BaseException as problem:
-            mcp_lines.refuse(message.get("id"), NO_CONNECTION, f"Signalbox could not be asked: {problem}.")
+            mcp_lines.send_jsonrpc_error(
+                message.get("id"), NO_CONNECTION, f"Signalbox could not be asked: {problem}."
+            )
             return
         for one in tools:
             if isinstance(one.get("name"), str):
                 self._definitions[one["name"]] = one
         shown = [one for one in tools if one.get("name") in seen]
-        mcp_lines.send({**message, "result": {**message["result"], "tools": shown}})
+        mcp_lines.send_jsonrpc_message({**message, "result": {**message["result"], "tools": shown}})
 
 
-def _environment() -> dict[str, str]:
+def build_server_environment() -> dict[str, str]:
     """Return the server's environment: without the key by which it would speak for the agent, in any variable."""
     keys = {os.environ.get(settings.KEY_VARIABLE, "").strip()}
     with contextlib.suppress(NotConnected):
-        keys.add(settings.load().key)
+        keys.add(settings.load_client_settings().key)
     return {
         name: value
         for name, value in os.environ.items()
@@ -276,11 +287,11 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _session() -> str | None:
+def session_from_environment() -> str | None:
     return os.environ.get("SIGNALBOX_SESSION") or None
 
 
-class Call:
+class LocalServerCall:
     """One call, from the question to its end."""
 
     def __init__(self, server: str, tool: str, params: dict[str, Any], line: bytes, definition: Any) -> None:
@@ -290,10 +301,10 @@ class Call:
         self._question = {
             "server": server,
             "tool": tool,
-            "arguments": mcp_lines.inner_text(line, "params", "arguments")
+            "arguments": mcp_lines.extract_raw_json(line, "params", "arguments")
             or "{}",  # as the text that goes in
             "definition": definition,
-            "session": _session(),
+            "session": session_from_environment(),
         }
         meta = params.get("_meta")
         self._token = meta.get("progressToken") if isinstance(meta, dict) else None
@@ -301,18 +312,18 @@ class Call:
         self._is_known = False  # Signalbox has answered about it
         self._told = 0
 
-    def cancel(self) -> None:
+    def cancel_permission_wait(self) -> None:
         """Ask no more."""
         self.cancelled.set()
 
-    def ask(self) -> None:
+    def wait_for_permission(self) -> None:
         """Return where the call may run. Raises CallRefused."""
         last, pause = time.monotonic(), FIRST_PAUSE
         while not self.cancelled.is_set():
             asked = {**self._question, "call_id": self._id, "begins": not self._is_known}
             try:
-                said = _post("/api/mcp/calls", asked)
-            except (Away, Broken) as problem:
+                said = post_to_signalbox("/api/mcp/calls", asked)
+            except (ServerNotAnswering, InvalidServerAnswer) as problem:
                 if time.monotonic() - last > UNREACHED_FOR and not self._is_known:
                     raise CallRefused(NOBODY.format(problem)) from None
                 self.cancelled.wait(pause)
@@ -326,17 +337,17 @@ class Call:
                 return
             if decision != "wait":
                 raise CallRefused(str(said.get("reason") or "Denied in Signalbox."))
-            self._report(said)
+            self.send_waiting_progress(said)
         raise CallRefused("The call was cancelled.")
 
-    def withdraw(self, reason: str) -> None:
+    def report_cancellation(self, reason: str) -> None:
         """Tell Signalbox that nobody waits for the call any more, and for what `reason` by the client's own words."""
         path, until = f"/api/mcp/calls/{quote(self._id, safe='')}/cancel", time.monotonic() + UNREACHED_FOR
         pause = FIRST_PAUSE
         while time.monotonic() < until:
             try:
-                _post(path, {"reason": reason[:200]})
-            except (Away, Broken):
+                post_to_signalbox(path, {"reason": reason[:200]})
+            except (ServerNotAnswering, InvalidServerAnswer):
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             except CallRefused:  # an older one, perhaps, that has no such door
@@ -344,14 +355,14 @@ class Call:
             else:
                 return
 
-    def _report(self, said: dict[str, Any]) -> None:
+    def send_waiting_progress(self, said: dict[str, Any]) -> None:
         if self._token is not None:
             self._told += 1
             words = f"Waits for a person in Signalbox: {said.get('card') or said.get('reason') or ''}"
             params = {"progressToken": self._token, "progress": self._told, "message": words}
-            mcp_lines.send({"method": "notifications/progress", "params": params})
+            mcp_lines.send_jsonrpc_message({"method": "notifications/progress", "params": params})
 
-    def end(self, message: dict[str, Any]) -> None:
+    def report_call_result(self, message: dict[str, Any]) -> None:
         """Tell Signalbox how the call ended."""
         if self.began is None:
             return
@@ -364,38 +375,38 @@ class Call:
             "result": told.encode()[:MOST_TOLD].decode(errors="ignore"),
         }
         with contextlib.suppress(Exception):
-            _post(f"/api/mcp/calls/{quote(self._id, safe='')}/end", body)
+            post_to_signalbox(f"/api/mcp/calls/{quote(self._id, safe='')}/end", body)
 
 
-def _seen(server: str, tools: list[dict[str, Any]]) -> set[str]:
-    """Return the names of the tools that the agent may see. Raises CallRefused, Away, Broken."""
-    said = _post(f"/api/mcp/listings/{quote(server, safe='')}", {"tools": tools})
+def request_visible_tools(server: str, tools: list[dict[str, Any]]) -> set[str]:
+    """Return the names of the tools that the agent may see. Raises CallRefused, ServerNotAnswering, InvalidServerAnswer."""
+    said = post_to_signalbox(f"/api/mcp/listings/{quote(server, safe='')}", {"tools": tools})
     names = said.get("tools")
     if not isinstance(names, list):
-        raise Broken("its answer cannot be understood")
+        raise InvalidServerAnswer("its answer cannot be understood")
     return {name for name in names if isinstance(name, str)}
 
 
-def _post(path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Return what Signalbox answers. Raises CallRefused, Away, Broken."""
+def post_to_signalbox(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Return what Signalbox answers. Raises CallRefused, ServerNotAnswering, InvalidServerAnswer."""
     try:
-        found = settings.load()
-        address = Address(found.url)
+        found = settings.load_client_settings()
+        address = ServerAddress(found.url)
     except NotConnected as problem:
         raise CallRefused(str(problem)) from None
     except ValueError:
         raise CallRefused("Signalbox's address cannot be understood.") from None
     headers = {"Authorization": f"Bearer {found.key}"} if found.key else {}
-    connection = Connection(address, time.monotonic() + 2 * ANSWER_WAIT_SECONDS)
+    connection = SingleRequestConnection(address, time.monotonic() + 2 * ANSWER_WAIT_SECONDS)
     answer = connection.post(path, headers, json.dumps(body).encode(), patience=ANSWER_WAIT_SECONDS)
     if answer.status in RETRY_STATUSES:
-        raise Away(f"it is not ready ({answer.status})")
+        raise ServerNotAnswering(f"it is not ready ({answer.status})")
     try:
         said = json.loads(answer.body) if answer.body else {}
     except (ValueError, RecursionError):
-        raise Broken("its answer cannot be understood") from None
+        raise InvalidServerAnswer("its answer cannot be understood") from None
     if not isinstance(said, dict):
-        raise Broken("its answer cannot be understood")
+        raise InvalidServerAnswer("its answer cannot be understood")
     if answer.status >= 300:
         raise CallRefused(f"Signalbox refuses ({answer.status}: {said.get('detail', 'no reason')}).")
     return said

@@ -21,7 +21,7 @@ KNOWN = (
 _writes = threading.Lock()
 
 
-class Unclear(Exception):
+class AmbiguousMessage(Exception):
     """A line that is no message, or could be read in two ways; `number` is its id, where it could be read."""
 
     def __init__(self, words: str, number: Any = None) -> None:
@@ -29,131 +29,133 @@ class Unclear(Exception):
         self.number = number
 
 
-class TooLong(Exception):
+class LineTooLong(Exception):
     """A line that does not end."""
 
 
-def lines_of(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield a stream's lines. Raises TooLong."""
+def iterate_bounded_lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield a stream's lines. Raises LineTooLong."""
     while line := stream.readline(LONGEST + 1):
         if len(line) > LONGEST:
-            raise TooLong
+            raise LineTooLong
         yield line
 
 
-def on_one_line(line: bytes) -> bytes:
+def escape_line_separators(line: bytes) -> bytes:
     """Return a message with escapes for the signs in its texts that some servers take for the end of a line."""
     for sign in LINE_ENDS:
         line = line.replace(sign.encode(), rf"\u{ord(sign):04x}".encode())
     return line
 
 
-def read(line: bytes) -> dict[str, Any]:
+def parse_mcp_line(line: bytes) -> dict[str, Any]:
     """Return one message.
 
-    Raises Unclear: what is judged here is passed on as the bytes that came, so nobody may read them differently.
+    Raises AmbiguousMessage: what is judged here is passed on as the bytes that came, so nobody may read them differently.
     """
     try:
-        value = json.loads(line.decode(), object_pairs_hook=_without_twins)
+        value = json.loads(line.decode(), object_pairs_hook=require_unique_keys)
     except (ValueError, RecursionError):
-        raise Unclear("The message cannot be read.") from None
+        raise AmbiguousMessage("The message cannot be read.") from None
     if not isinstance(value, dict):
-        raise Unclear("Send one JSON-RPC message on each line, as an object.")
+        raise AmbiguousMessage("Send one JSON-RPC message on each line, as an object.")
     number = value.get("id")
     if b"\r" in line.rstrip(b"\r\n"):  # many servers take what stands after it for a message of its own
-        raise Unclear("The message has a line break in it.", number)
+        raise AmbiguousMessage("The message has a line break in it.", number)
     for level, known in zip((value, value.get("params")), KNOWN, strict=True):
-        _refuse_lookalikes(level, known, number)
+        require_exact_key_case(level, known, number)
     is_told = "id" not in value and str(value.get("method", "")).startswith("notifications/")
     if number is None and not is_told:
-        raise Unclear("A request needs an id that is a text or a number.")
-    if (odd := mcp_methods.call_with_odd_ids(value)) is not None:
-        raise Unclear(odd, number)
+        raise AmbiguousMessage("A request needs an id that is a text or a number.")
+    if (odd := mcp_methods.find_call_id_problem(value)) is not None:
+        raise AmbiguousMessage(odd, number)
     return value
 
 
-def restricted(line: bytes, message: dict[str, Any]) -> bytes:
+def drop_unknown_members(line: bytes, message: dict[str, Any]) -> bytes:
     """Return a message without the members that its method does not have; the others as the text that came."""
-    known = mcp_methods.known_members(message)
-    return line if known is message else _rebuilt(line, message, known, ()).encode()
+    known = mcp_methods.restrict_message_members(message)
+    return line if known is message else rebuild_message_text(line, message, known, ()).encode()
 
 
-def _rebuilt(line: bytes, before: dict[str, Any], after: dict[str, Any], path: tuple[str, ...]) -> str:
+def rebuild_message_text(
+    line: bytes, before: dict[str, Any], after: dict[str, Any], path: tuple[str, ...]
+) -> str:
     parts = []
     for name, value in after.items():
         inner = (*path, name)
         if value is before[name]:
-            text = inner_text(line, *inner) or "null"
+            text = extract_raw_json(line, *inner) or "null"
         elif isinstance(value, dict):
-            text = _rebuilt(line, before[name], value, inner)
+            text = rebuild_message_text(line, before[name], value, inner)
         else:
             text = json.dumps(value)
         parts.append(f"{json.dumps(name)}:{text}")
     return f"{{{','.join(parts)}}}"
 
 
-def read_answer(line: bytes) -> Any:
+def parse_server_answer(line: bytes) -> Any:
     """Return what a server says. Raises ValueError for what is no JSON, or could be read in two ways."""
     try:
-        return json.loads(line, object_pairs_hook=_without_twins)
+        return json.loads(line, object_pairs_hook=require_unique_keys)
     except RecursionError:
         raise ValueError("nested too deep") from None
 
 
-def id_key(number: Any) -> str:
+def request_id_key(number: Any) -> str:
     """Return a text that is the same for ids that are the same number or text."""
     if isinstance(number, float) and number.is_integer():
         number = int(number)
     return json.dumps(number)
 
 
-def _refuse_lookalikes(level: Any, known: tuple[str, ...], number: Any) -> None:
+def require_exact_key_case(level: Any, known: tuple[str, ...], number: Any) -> None:
     if not isinstance(level, dict):
         return
     folded = {name.casefold(): name for name in level}
     if len(folded) != len(level):
-        raise Unclear("Two keys of the message differ only in case.", number)
+        raise AmbiguousMessage("Two keys of the message differ only in case.", number)
     for name in known:
         if folded.get(name.casefold(), name) != name:
-            raise Unclear(f"A key of the message must be spelled {name}.", number)
+            raise AmbiguousMessage(f"A key of the message must be spelled {name}.", number)
 
 
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key occurs twice")
     return found
 
 
-def inner_text(line: bytes, *path: str) -> str | None:
+def extract_raw_json(line: bytes, *path: str) -> str | None:
     """Return the value at a path of keys in a message, as the text that came; None where there is none."""
     text, at = line.decode(), 0
     for name in path:
-        found = _value_at(text, at, name)
+        found = locate_member_value(text, at, name)
         if found is None:
             return None
         at, end = found
     return text[at:end]
 
 
-def _value_at(text: str, at: int, name: str) -> tuple[int, int] | None:
+def locate_member_value(text: str, at: int, name: str) -> tuple[int, int] | None:
     """Return where the value of a key of the object at `at` begins and ends."""
-    at = _after_blanks(text, at)
+    at = skip_json_blanks(text, at)
     if text[at : at + 1] != "{":
         return None
-    at = _after_blanks(text, at + 1)
+    at = skip_json_blanks(text, at + 1)
     while text[at : at + 1] == '"':
         key, at = _scanned(text, at + 1)
-        begin = _after_blanks(text, _after_blanks(text, at) + 1)  # past the colon
+        begin = skip_json_blanks(text, skip_json_blanks(text, at) + 1)  # past the colon
         _, end = _DECODER.raw_decode(text, begin)
         if key == name:
             return begin, end
-        at = _after_blanks(text, end)
-        at = _after_blanks(text, at + 1) if text[at : at + 1] == "," else at
+        at = skip_json_blanks(text, end)
+        at = skip_json_blanks(text, at + 1) if text[at : at + 1] == "," else at
     return None
 
 
-def _after_blanks(text: str, at: int) -> int:
+def skip_json_blanks(text: str, at: int) -> int:
     while at < len(text) and text[at] in " \t\r\n":
         at += 1
     return at
@@ -163,23 +165,25 @@ _DECODER = json.JSONDecoder()
 _scanned = json.decoder.scanstring  # type: ignore[attr-defined] # documented by use alone
 
 
-def write(line: bytes) -> None:
+def write_stdout_line(line: bytes) -> None:
     """Write one line to stdout."""
     with _writes:
         sys.stdout.buffer.write(line.rstrip(b"\r\n") + b"\n")
         sys.stdout.buffer.flush()
 
 
-def send(message: dict[str, Any]) -> None:
+def send_jsonrpc_message(message: dict[str, Any]) -> None:
     """Write one message of our own."""
-    write(json.dumps({"jsonrpc": "2.0", **message}).encode())
+    write_stdout_line(json.dumps({"jsonrpc": "2.0", **message}).encode())
 
 
-def refuse(number: Any, code: int, words: str) -> None:
+def send_jsonrpc_error(number: Any, code: int, words: str) -> None:
     """Answer a request with an error."""
-    send({"id": number, "error": {"code": code, "message": words}})
+    send_jsonrpc_message({"id": number, "error": {"code": code, "message": words}})
 
 
-def say_no(number: Any, words: str) -> None:
+def send_refused_tool_result(number: Any, words: str) -> None:
     """Answer a call so that the model reads why it did not run."""
-    send({"id": number, "result": {"content": [{"type": "text", "text": words}], "isError": True}})
+    send_jsonrpc_message(
+        {"id": number, "result": {"content": [{"type": "text", "text": words}], "isError": True}}
+    )

@@ -20,7 +20,7 @@ META_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 LONGEST_NAME = 200  # characters of a client's own name and version
 
 
-class Use(Enum):
+class RequestUse(Enum):
     """What a request is for, and so how it is judged."""
 
     CONNECTION = "connection"  # begins or keeps a connection: passes
@@ -35,27 +35,27 @@ _RETRY = frozenset(
     {"requestState", "inputResponses"}
 )  # of requests to which a server may answer with a question
 # The requests that pass, and the members of their params beside `_meta`.
-REQUESTS: dict[str, tuple[Use, frozenset[str]]] = {
-    "initialize": (Use.CONNECTION, frozenset({"protocolVersion", "capabilities", "clientInfo"})),
-    "ping": (Use.CONNECTION, frozenset()),
-    "server/discover": (Use.CONNECTION, frozenset()),
-    "subscriptions/listen": (Use.CONNECTION, frozenset({"notifications"})),
-    "tools/list": (Use.TOOLS, _PAGE),
-    "tools/call": (Use.TOOLS, frozenset({"name", "arguments", "task"}) | _RETRY),
-    "resources/list": (Use.LIST, _PAGE),
-    "resources/templates/list": (Use.LIST, _PAGE),
-    "prompts/list": (Use.LIST, _PAGE),
-    "resources/read": (Use.READ, frozenset({"uri"}) | _RETRY),
-    "resources/subscribe": (Use.READ, frozenset({"uri"})),
-    "resources/unsubscribe": (Use.READ, frozenset({"uri"})),
-    "prompts/get": (Use.READ, frozenset({"name", "arguments"}) | _RETRY),
-    "completion/complete": (Use.READ, frozenset({"ref", "argument", "context"})),
-    "logging/setLevel": (Use.READ, frozenset({"level"})),
-    "tasks/get": (Use.TASK, frozenset({"taskId"})),
-    "tasks/result": (Use.TASK, frozenset({"taskId"})),
-    "tasks/update": (Use.TASK, frozenset({"taskId", "inputResponses"})),
-    "tasks/cancel": (Use.TASK, frozenset({"taskId"})),
-    "tasks/list": (Use.READ, _PAGE),  # the tasks of every caller, whose results a task's id opens
+REQUESTS: dict[str, tuple[RequestUse, frozenset[str]]] = {
+    "initialize": (RequestUse.CONNECTION, frozenset({"protocolVersion", "capabilities", "clientInfo"})),
+    "ping": (RequestUse.CONNECTION, frozenset()),
+    "server/discover": (RequestUse.CONNECTION, frozenset()),
+    "subscriptions/listen": (RequestUse.CONNECTION, frozenset({"notifications"})),
+    "tools/list": (RequestUse.TOOLS, _PAGE),
+    "tools/call": (RequestUse.TOOLS, frozenset({"name", "arguments", "task"}) | _RETRY),
+    "resources/list": (RequestUse.LIST, _PAGE),
+    "resources/templates/list": (RequestUse.LIST, _PAGE),
+    "prompts/list": (RequestUse.LIST, _PAGE),
+    "resources/read": (RequestUse.READ, frozenset({"uri"}) | _RETRY),
+    "resources/subscribe": (RequestUse.READ, frozenset({"uri"})),
+    "resources/unsubscribe": (RequestUse.READ, frozenset({"uri"})),
+    "prompts/get": (RequestUse.READ, frozenset({"name", "arguments"}) | _RETRY),
+    "completion/complete": (RequestUse.READ, frozenset({"ref", "argument", "context"})),
+    "logging/setLevel": (RequestUse.READ, frozenset({"level"})),
+    "tasks/get": (RequestUse.TASK, frozenset({"taskId"})),
+    "tasks/result": (RequestUse.TASK, frozenset({"taskId"})),
+    "tasks/update": (RequestUse.TASK, frozenset({"taskId", "inputResponses"})),
+    "tasks/cancel": (RequestUse.TASK, frozenset({"taskId"})),
+    "tasks/list": (RequestUse.READ, _PAGE),  # the tasks of every caller, whose results a task's id opens
 }
 # The notifications that pass, and the members of their params.
 NOTIFICATIONS: dict[str, frozenset[str]] = {
@@ -101,17 +101,17 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9._:/@+-]{1,64}")
 LOG_LEVELS = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
 
 
-def use_of(message: dict[str, Any]) -> Use | None:
+def classify_mcp_request(message: dict[str, Any]) -> RequestUse | None:
     """Return what a request is for; None where its method does not pass."""
     known = REQUESTS.get(message.get("method", ""))
     if known is None:
         return None
-    if message.get("method") == "subscriptions/listen" and _names_resources(message.get("params")):
-        return Use.READ
+    if message.get("method") == "subscriptions/listen" and is_resource_subscription(message.get("params")):
+        return RequestUse.READ
     return known[0]
 
 
-def _names_resources(params: Any) -> bool:
+def is_resource_subscription(params: Any) -> bool:
     """Say whether a subscription is to more than lists that change: to resources, or to what an extension has."""
     wanted = params.get("notifications") if isinstance(params, dict) else None
     if not isinstance(wanted, dict):
@@ -119,43 +119,47 @@ def _names_resources(params: Any) -> bool:
     return any(value not in (True, False, None) for value in wanted.values())
 
 
-def known_members(message: dict[str, Any]) -> dict[str, Any]:
+def restrict_message_members(message: dict[str, Any]) -> dict[str, Any]:
     """Return the message with the members that its method has, and no other; itself where all of them are known."""
     names = REQUEST if "method" in message else RESPONSE
     found = {name: value for name, value in message.items() if name in names}
     if isinstance(found.get("params"), dict):
-        found["params"] = _params(message["method"], message["params"])
+        found["params"] = restrict_params(message["method"], message["params"])
     return message if found == message else found
 
 
-def _params(method: str, params: dict[str, Any]) -> dict[str, Any]:
+def restrict_params(method: str, params: dict[str, Any]) -> dict[str, Any]:
     _, own = REQUESTS.get(method, (None, NOTIFICATIONS.get(method, frozenset[str]())))
     names = own | {"_meta"}  # by which a request that does not pass is answered, too
     found = {name: value for name, value in params.items() if name in names}
-    for name, restrict in (("_meta", _meta), ("task", _task), ("clientInfo", _client_info)):
+    for name, restrict in (
+        ("_meta", restrict_meta),
+        ("task", restrict_task_params),
+        ("clientInfo", restrict_client_info),
+    ):
         if name in found:
             found[name] = restrict(found[name])
-    return _without_none(found)
+    return drop_none_members(found)
 
 
-def _without_none(members: dict[str, Any]) -> dict[str, Any]:
+def drop_none_members(members: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
 
 
-def _meta(meta: Any) -> dict[str, Any] | None:
+def restrict_meta(meta: Any) -> dict[str, Any] | None:
     if not isinstance(meta, dict):
         return None
     found = {name: value for name, value in meta.items() if name in META}
     if META_CLIENT in found:
-        found[META_CLIENT] = _client_info(found[META_CLIENT])
+        found[META_CLIENT] = restrict_client_info(found[META_CLIENT])
     if META_CAPABILITIES in found:
-        found[META_CAPABILITIES] = _as_known(found[META_CAPABILITIES], CAPABILITIES)
+        found[META_CAPABILITIES] = restrict_to_shape(found[META_CAPABILITIES], CAPABILITIES)
     if found.get(META_LOG_LEVEL) not in LOG_LEVELS:
         found.pop(META_LOG_LEVEL, None)
-    return _without_none(found)
+    return drop_none_members(found)
 
 
-def _task(task: Any) -> dict[str, Any] | None:
+def restrict_task_params(task: Any) -> dict[str, Any] | None:
     """Return what a call of 2025-11-25 says of the task that it is to become: for how long it is kept, in few steps."""
     if not isinstance(task, dict):
         return None
@@ -166,7 +170,7 @@ def _task(task: Any) -> dict[str, Any] | None:
     return task if task == {"ttl": step} else {"ttl": step}
 
 
-def _as_known(value: Any, known: Any) -> Any:
+def restrict_to_shape(value: Any, known: Any) -> Any:
     """Return as much of a value as is of the known shape, itself where all of it is; None where nothing is."""
     if known is bool:
         return value if isinstance(value, bool) else None
@@ -174,8 +178,8 @@ def _as_known(value: Any, known: Any) -> Any:
         return value if isinstance(value, list) and all(one in known for one in value) else None
     if not isinstance(value, dict):
         return None
-    found = {name: _as_known(inner, known[name]) for name, inner in value.items() if name in known}
-    found = _without_none(found)
+    found = {name: restrict_to_shape(inner, known[name]) for name, inner in value.items() if name in known}
+    found = drop_none_members(found)
     return value if found == value else found
 
 
@@ -186,7 +190,7 @@ def is_plain_id(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53
 
 
-def call_with_odd_ids(message: dict[str, Any]) -> str | None:
+def find_call_id_problem(message: dict[str, Any]) -> str | None:
     """Return what is wrong with the id or the progress token of a call of a tool; None where nothing is."""
     if message.get("method") != "tools/call":
         return None
@@ -199,7 +203,7 @@ def call_with_odd_ids(message: dict[str, Any]) -> str | None:
     return None
 
 
-def _client_info(info: Any) -> dict[str, Any] | None:
+def restrict_client_info(info: Any) -> dict[str, Any] | None:
     if not isinstance(info, dict):
         return None
     names = ("name", "title", "version")

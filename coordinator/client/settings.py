@@ -4,7 +4,7 @@ The file is `~/.config/signalbox/client.json` (`$XDG_CONFIG_HOME` moves it):
 
     {"url": "https://…", "key": "sbx_…", "agents": {"codex": {"hold": true}}, "environment": {"HOME": "/home/anna"}}
 
-The agents that `connect` has set up name the file itself (`--settings`, `use_file`). Then nothing counts of the
+The agents that `connect` has set up name the file itself (`--settings`, `use_settings_file`). Then nothing counts of the
 environment, which a project's settings can change: `environment` is what it was when a person connected. Without
 `--settings` a hook still prefers the file; programs that people start themselves prefer the variables.
 
@@ -23,7 +23,7 @@ import json
 import os
 import stat
 
-from coordinator.client.connection import Address
+from coordinator.client.connection import ServerAddress
 
 TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class NotConnected(Exception):
     """There is no server to talk with; the text says what to do."""
 
 
-class Settings:
+class ClientSettings:
     """The server's address (no slash at its end), the key ("" where none is needed), and what `connect` wrote.
 
     `agents` are the connected ones by name, `environment` the REMEMBERED_VARIABLES of whoever connected.
@@ -71,12 +71,12 @@ class Settings:
         self.environment = environment or {}
 
     @property
-    def folder(self) -> str:
+    def server_state_folder(self) -> str:
         """Where this server's state is kept; another server, or another key, has another folder."""
         known_as = hashlib.sha256(f"{self.url}\n{self.key}".encode()).hexdigest()[:16]
-        return os.path.join(state_folder(), known_as)
+        return os.path.join(client_state_folder(), known_as)
 
-    def holds(self, agent: str) -> bool:
+    def should_hold_by_default(self, agent: str) -> bool:
         """Say whether the agent's calls are held for certain before the server has said which are."""
         return self.agents.get(agent, {}).get("hold", True) is not False
 
@@ -84,30 +84,32 @@ class Settings:
 _chosen_path: str | None = None
 
 
-def use_file(path: str) -> None:
+def use_settings_file(path: str) -> None:
     """Use this settings file from now on, and the environment that it remembers instead of this process's own."""
     global _chosen_path  # noqa: PLW0603 - once, as the process starts
     _chosen_path = os.path.abspath(path)
     for name in (*REMEMBERED_VARIABLES, *OTHER_VARIABLES):
         os.environ.pop(name, None)  # without HOME, `~` is the home in the system's list of users
     try:
-        stored = read()
+        stored = read_client_settings()
     except NotConnected:
         return  # whoever needs the settings reads them, and says what is wrong
     if stored is not None:
         os.environ.update(stored.environment)
 
 
-def remembered_environment() -> dict[str, str]:
+def collect_connection_environment() -> dict[str, str]:
     """Return what of the environment is kept with the connection."""
     values = {name: os.environ.get(name, "") for name in REMEMBERED_VARIABLES}
     values["HOME"] = os.path.expanduser("~")
     return {name: value for name, value in values.items() if value}
 
 
-def settings_path() -> str:
+def client_settings_path() -> str:
     """Return the path of the settings file."""
-    return _chosen_path or os.path.join(_base("XDG_CONFIG_HOME", ".config"), "signalbox", "client.json")
+    return _chosen_path or os.path.join(
+        xdg_base_folder("XDG_CONFIG_HOME", ".config"), "signalbox", "client.json"
+    )
 
 
 def make_private_folder(path: str) -> None:
@@ -122,34 +124,41 @@ def make_private_folder(path: str) -> None:
         os.mkdir(path, 0o700)
 
 
-def state_folder() -> str:
+def client_state_folder() -> str:
     """Return the folder for what programs beside agents keep: the spool, and which calls are held for certain."""
-    return os.path.join(_base("XDG_STATE_HOME", os.path.join(".local", "state")), "signalbox")
+    return os.path.join(xdg_base_folder("XDG_STATE_HOME", os.path.join(".local", "state")), "signalbox")
 
 
-def load(*, prefer_file: bool = False) -> Settings:
+def load_client_settings(*, prefer_file: bool = False) -> ClientSettings:
     """Return the settings: the environment's before the file's, or the other way round.
 
     Raises NotConnected where there are none, or others can read the file.
     """
     url = os.environ.get(URL_VARIABLE, "").strip().rstrip("/")
     key = os.environ.get(KEY_VARIABLE, "").strip()
-    stored = read()
+    stored = read_client_settings()
     if stored is None:
         if not url:
             raise NotConnected(f"Signalbox is not connected: run `signalbox connect`, or set {URL_VARIABLE}.")
-        return Settings(_checked(url), _sendable(key))
+        return ClientSettings(require_server_url(url), require_sendable_key(key))
     if prefer_file:
-        return Settings(_checked(stored.url), _sendable(stored.key), stored.agents, stored.environment)
+        return ClientSettings(
+            require_server_url(stored.url),
+            require_sendable_key(stored.key),
+            stored.agents,
+            stored.environment,
+        )
     # The file's key is for the file's server: another one must not learn it.
     if not key and (not url or url == stored.url):
         key = stored.key
-    return Settings(_checked(url or stored.url), _sendable(key), stored.agents, stored.environment)
+    return ClientSettings(
+        require_server_url(url or stored.url), require_sendable_key(key), stored.agents, stored.environment
+    )
 
 
-def read() -> Settings | None:
+def read_client_settings() -> ClientSettings | None:
     """Return what the settings file says, None where there is none. Raises NotConnected."""
-    path = settings_path()
+    path = client_settings_path()
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -157,18 +166,18 @@ def read() -> Settings | None:
     except OSError as problem:
         raise NotConnected(f"{path} cannot be read: {problem.strerror}.") from None
     with open(descriptor, "rb") as file:
-        _require_private(path, os.fstat(descriptor))
+        require_private_settings(path, os.fstat(descriptor))
         try:
             value = json.loads(file.read(LARGEST))
         except (ValueError, RecursionError):
             value = None
-    settings = _settings_of(value)
+    settings = parse_client_settings(value)
     if settings is None:
         raise NotConnected(f"{path} cannot be understood. Run `signalbox connect` again.")
     return settings
 
 
-def save(settings: Settings) -> None:
+def save_client_settings(settings: ClientSettings) -> None:
     """Write the settings file, whole or not at all, for its owner alone. Raises OSError."""
     value = {
         "url": settings.url,
@@ -176,10 +185,10 @@ def save(settings: Settings) -> None:
         "agents": settings.agents,
         "environment": settings.environment,
     }
-    write_private(settings_path(), json.dumps(value, indent=2).encode() + b"\n")
+    write_private_file(client_settings_path(), json.dumps(value, indent=2).encode() + b"\n")
 
 
-def write_private(path: str, content: bytes) -> None:
+def write_private_file(path: str, content: bytes) -> None:
     """Write a file that only its owner can read, whole or not at all; makes its folder. Raises OSError."""
     folder = os.path.dirname(path)
     make_private_folder(folder)
@@ -197,13 +206,13 @@ def write_private(path: str, content: bytes) -> None:
         raise
 
 
-def _base(variable: str, below_home: str) -> str:
+def xdg_base_folder(variable: str, below_home: str) -> str:
     # By its specification a relative path does not count.
     named = os.environ.get(variable, "")
     return named if os.path.isabs(named) else os.path.join(os.path.expanduser("~"), below_home)
 
 
-def _settings_of(value: Any) -> Settings | None:
+def parse_client_settings(value: Any) -> ClientSettings | None:
     if not isinstance(value, dict):
         return None
     url, key, agents = value.get("url"), value.get("key", ""), value.get("agents", {})
@@ -216,12 +225,12 @@ def _settings_of(value: Any) -> Settings | None:
         for name, text in (stored.items() if isinstance(stored, dict) else ())
         if name in REMEMBERED_VARIABLES and isinstance(text, str) and "\0" not in text
     }
-    return Settings(url.strip().rstrip("/"), key.strip(), named, environment)
+    return ClientSettings(url.strip().rstrip("/"), key.strip(), named, environment)
 
 
-def _checked(url: str) -> str:
+def require_server_url(url: str) -> str:
     try:
-        Address(url)
+        ServerAddress(url)
     except ValueError:
         raise NotConnected(
             f"Signalbox's address must look like http://127.0.0.1:8765 or https://signalbox.example, not {url[:80]!r}."
@@ -229,13 +238,13 @@ def _checked(url: str) -> str:
     return url
 
 
-def _sendable(key: str) -> str:
+def require_sendable_key(key: str) -> str:
     if not all("!" <= sign <= "~" for sign in key):
         raise NotConnected("The API key contains characters that no key has. Run `signalbox connect` again.")
     return key
 
 
-def _require_private(path: str, found: os.stat_result) -> None:
+def require_private_settings(path: str, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise NotConnected(f"{path} is not a file.")
     if found.st_mode & OTHERS or found.st_uid not in {0, os.geteuid()}:

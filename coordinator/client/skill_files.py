@@ -36,7 +36,7 @@ CHUNK = 16 << 20
 SKIPPED_FOLDERS = frozenset({".git", "node_modules", ".venv", "__pycache__"})
 
 
-def is_about_skill(payload: Mapping[str, Any]) -> bool:
+def is_skill_hook(payload: Mapping[str, Any]) -> bool:
     """Say whether a hook of Claude Code tells of a skill or a slash command that is about to be loaded."""
     name = payload.get("hook_event_name")
     if name == EXPANSION:
@@ -44,33 +44,33 @@ def is_about_skill(payload: Mapping[str, Any]) -> bool:
     return name in {"PreToolUse", "PermissionRequest"} and payload.get("tool_name") == TOOL
 
 
-def skill_of(payload: Mapping[str, Any], *, is_registered: bool = True) -> dict[str, Any]:
+def describe_skill_lines(payload: Mapping[str, Any], *, is_registered: bool = True) -> dict[str, Any]:
     """Return what is known of the shell lines that such a hook's skill or command runs while it is loaded.
 
     `held` is true where the program itself tells each line to a hook, and ours `is_registered` for it. Otherwise
     `lines` are the lines and `files` where they stand; `problem` says why there may be others.
     """
-    if is_registered and program_has(OWN_HOOK, os.getppid()):
+    if is_registered and parent_program_contains(OWN_HOOK, os.getppid()):
         return {"held": True}
-    name, arguments = _name_and_arguments(payload)
+    name, arguments = parse_skill_call(payload)
     if name is None:
         return {"problem": "The hook does not say which skill it is about.", "lines": [], "files": []}
     if payload.get("expansion_type") == "mcp_prompt":
         why = f"The text of {name} comes from an MCP server, so it cannot be read before."
         return {"problem": why, "lines": [], "files": []}
-    search = _Search(time.monotonic() + SEARCH_SECONDS)
+    search = SkillFileSearch(time.monotonic() + SEARCH_SECONDS)
     cwd = payload.get("cwd")
-    texts = search.texts_of(name, cwd if isinstance(cwd, str) and os.path.isabs(cwd) else os.getcwd())
+    texts = search.find_skill_texts(name, cwd if isinstance(cwd, str) and os.path.isabs(cwd) else os.getcwd())
     lines: list[str] = []
     for _, text in texts:
-        lines += [line for line in shell_lines(text) if line not in lines]
+        lines += [line for line in extract_shell_lines(text) if line not in lines]
     files = [path for path, _ in texts]
     problem = search.problem or ("" if texts else f"No file of {name} was found.")
     if not problem and "`" in arguments:
         problem = f"The arguments of {name} hold a backtick, which may begin another line."
     if arguments and lines:
         lines = [line.replace("$ARGUMENTS", arguments) for line in lines]
-        if not problem and any(_splits_arguments(text) for _, text in texts):
+        if not problem and any(has_argument_placeholders(text) for _, text in texts):
             problem = f"The lines of {name} take its arguments one by one."
     if len(lines) > MAX_LINES or any(len(line) > MAX_LINE for line in lines):
         problem = f"The file of {name} holds more lines, or longer ones, than are read ({MAX_LINES})."
@@ -78,7 +78,7 @@ def skill_of(payload: Mapping[str, Any], *, is_registered: bool = True) -> dict[
     return {"lines": lines, "files": files[:10], **({"problem": problem} if problem else {})}
 
 
-def is_hook_registered(file: object) -> bool:
+def is_skill_hook_registered(file: object) -> bool:
     """Say whether settings that we connected register the hook for shell lines.
 
     A program that did not know the hook when it was connected, or wrote its settings anew, may have been updated since.
@@ -93,7 +93,7 @@ def is_hook_registered(file: object) -> bool:
         return False
 
 
-def _name_and_arguments(payload: Mapping[str, Any]) -> tuple[str | None, str]:
+def parse_skill_call(payload: Mapping[str, Any]) -> tuple[str | None, str]:
     if payload.get("hook_event_name") == EXPANSION:
         name, arguments = payload.get("command_name"), payload.get("command_args")
     else:
@@ -111,7 +111,7 @@ def _name_and_arguments(payload: Mapping[str, Any]) -> tuple[str | None, str]:
 # --- the lines of a text ----------------------------------------------------------------------------------
 
 
-def shell_lines(text: str) -> list[str]:
+def extract_shell_lines(text: str) -> list[str]:
     """Return every shell line that a skill's text may hold, each once, in their order.
 
     Wherever a mark stands a line is taken to begin, also in an example and within another line.
@@ -133,14 +133,14 @@ def shell_lines(text: str) -> list[str]:
     return found
 
 
-def _splits_arguments(text: str) -> bool:
+def has_argument_placeholders(text: str) -> bool:
     """Say whether a text has places for single arguments: `$1`, `$ARGUMENTS[1]`, or names in its head."""
     numbered = any(f"${digit}" in text for digit in "0123456789")
-    named = any(line.strip().lower().startswith("arguments:") for line in _head(text))
+    named = any(line.strip().lower().startswith("arguments:") for line in front_matter_lines(text))
     return numbered or named or "$ARGUMENTS[" in text
 
 
-def _head(text: str) -> list[str]:
+def front_matter_lines(text: str) -> list[str]:
     """Return the lines of a text's head (YAML between two `---`)."""
     lines = text.lstrip("\ufeff").splitlines()
     if not lines or lines[0].strip() != "---":
@@ -154,7 +154,7 @@ def _head(text: str) -> list[str]:
 # --- the files --------------------------------------------------------------------------------------------
 
 
-class _Search:
+class SkillFileSearch:
     """A search for the files of a skill, within a budget; `problem` says why there may be others."""
 
     def __init__(self, deadline: float) -> None:
@@ -164,26 +164,26 @@ class _Search:
         self._seen: set[str] = set()
         self.problem = ""
 
-    def texts_of(self, name: str, cwd: str) -> list[tuple[str, str]]:
+    def find_skill_texts(self, name: str, cwd: str) -> list[tuple[str, str]]:
         """Return the files that may be meant by a name, and what stands in them."""
         found: list[tuple[str, str]] = []
         wanted = name.casefold()
         last = wanted.rpartition(":")[2]
         names = {wanted, last, wanted.replace(":", "/")}
-        for folder in self._list_folders(cwd, is_plugins=":" in name):
-            for path, stem in self._files(folder):
-                text = self._read_text(path)
+        for folder in self.iterate_skill_folders(cwd, is_plugins=":" in name):
+            for path, stem in self.iterate_skill_files(folder):
+                text = self.read_skill_text(path)
                 if text is None:
                     if stem.casefold() in names:
                         self.problem = self.problem or f"{path} cannot be read."
                     continue
-                if stem.casefold() in names or names & set(_own_names(text)):
+                if stem.casefold() in names or names & set(front_matter_names(text)):
                     found.append((path, text))
         return found
 
-    def _list_folders(self, cwd: str, *, is_plugins: bool) -> Iterator[str]:
+    def iterate_skill_folders(self, cwd: str, *, is_plugins: bool) -> Iterator[str]:
         """Yield the folders in which Claude Code keeps skills and commands."""
-        homes = dict.fromkeys([os.path.expanduser("~"), _own_home()])
+        homes = dict.fromkeys([os.path.expanduser("~"), account_home_folder()])
         settings = [os.path.join(home, ".claude") for home in homes if home]
         if moved := os.environ.get(CONFIG_VARIABLE):
             settings.append(moved)
@@ -200,15 +200,15 @@ class _Search:
         if is_plugins:
             yield from (os.path.join(folder, "plugins") for folder in settings)
 
-    def _files(self, folder: str) -> Iterator[tuple[str, str]]:
+    def iterate_skill_files(self, folder: str) -> Iterator[tuple[str, str]]:
         """Yield the skills and commands below a folder, and how each is called by its place."""
         if os.path.basename(folder) == "plugins":
-            yield from self._walk(folder)
+            yield from self.walk_markdown_files(folder)
             return
         for kind in ("commands", "skills"):
-            yield from self._walk(os.path.join(folder, kind))
+            yield from self.walk_markdown_files(os.path.join(folder, kind))
 
-    def _walk(self, top: str) -> Iterator[tuple[str, str]]:
+    def walk_markdown_files(self, top: str) -> Iterator[tuple[str, str]]:
         pending = [top]
         while pending:
             folder = pending.pop()
@@ -227,13 +227,13 @@ class _Search:
                             if entry.name not in SKIPPED_FOLDERS:
                                 pending.append(entry.path)
                         elif entry.name.lower().endswith(".md"):
-                            yield entry.path, _stem(entry.path)
+                            yield entry.path, skill_name_from_path(entry.path)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError:
                 self.problem = f"{folder} cannot be read."
 
-    def _read_text(self, path: str) -> str | None:
+    def read_skill_text(self, path: str) -> str | None:
         try:
             with open(path, "rb") as file:
                 content = file.read(MAX_FILE_BYTES + 1)
@@ -246,7 +246,7 @@ class _Search:
         return content.decode("utf-8", "replace") if len(content) <= MAX_FILE_BYTES else None
 
 
-def _stem(path: str) -> str:
+def skill_name_from_path(path: str) -> str:
     """Return how a file is called: a skill by its folder, a command by its own name."""
     name = os.path.basename(path)
     if name.casefold() == "skill.md":
@@ -254,9 +254,9 @@ def _stem(path: str) -> str:
     return name[: -len(".md")]
 
 
-def _own_names(text: str) -> list[str]:
+def front_matter_names(text: str) -> list[str]:
     """Return the name that a file's head gives it, whole and without what stands before its colon."""
-    for line in _head(text):
+    for line in front_matter_lines(text):
         key, colon, value = line.partition(":")
         if colon and key.strip().casefold() == "name":
             own = value.strip().strip("'\"").casefold()
@@ -264,7 +264,7 @@ def _own_names(text: str) -> list[str]:
     return []
 
 
-def _own_home() -> str:
+def account_home_folder() -> str:
     """Return this user's home, whatever the environment says."""
     try:
         import pwd  # noqa: PLC0415 - only where a skill is called
@@ -277,7 +277,7 @@ def _own_home() -> str:
 # --- the program ------------------------------------------------------------------------------------------
 
 
-def program_has(words: bytes, pid: int) -> bool:
+def parent_program_contains(words: bytes, pid: int) -> bool:
     """Say whether the program that started this process holds these words; False where that cannot be found out.
 
     The environment does not count: a project's settings can change it.
@@ -286,7 +286,7 @@ def program_has(words: bytes, pid: int) -> bool:
         try:
             program = os.readlink(f"/proc/{pid}/exe")
             if os.path.basename(program.removesuffix(" (deleted)")) not in SHELLS:
-                return file_has(words, f"/proc/{pid}/exe")
+                return file_contains_bytes(words, f"/proc/{pid}/exe")
             with open(f"/proc/{pid}/stat", "rb") as file:
                 pid = int(file.read().rpartition(b")")[2].split()[1])
         except (OSError, ValueError, IndexError):
@@ -294,7 +294,7 @@ def program_has(words: bytes, pid: int) -> bool:
     return False
 
 
-def file_has(words: bytes, path: str) -> bool:
+def file_contains_bytes(words: bytes, path: str) -> bool:
     """Say whether a file holds these words; False where it cannot be read within a budget of seconds."""
     deadline = time.monotonic() + PROGRAM_SECONDS
     end = b""

@@ -42,13 +42,13 @@ class UnsentHook:
         self.body = body
         self.denied = denied
 
-    def packed(self) -> bytes:
+    def to_spool_content(self) -> bytes:
         """Return it as a file's content."""
         told = {"agent": self.agent, "id": self.id, "at": self.at, "denied": self.denied}
         return json.dumps(told).encode() + b"\n" + binascii.b2a_base64(self.body)
 
 
-def _unpacked(content: bytes) -> UnsentHook | None:
+def parse_spool_content(content: bytes) -> UnsentHook | None:
     head, _, body = content.partition(b"\n")
     try:
         told = json.loads(head)
@@ -60,21 +60,21 @@ def _unpacked(content: bytes) -> UnsentHook | None:
     return kept if all(isinstance(one, str) for one in (kept.agent, kept.id, kept.denied)) else None
 
 
-class Spool:
+class HookSpool:
     """The hooks that were not sent to one server, in a folder of their own."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
     def __bool__(self) -> bool:
-        return bool(self._numbers())
+        return bool(self.list_hook_numbers())
 
-    def keep(self, kept: UnsentHook) -> bool:
+    def add_unsent_hook(self, kept: UnsentHook) -> bool:
         """Keep a hook at the end of the line; of too many, the oldest go. Returns False for one that is too large.
 
         Raises OSError.
         """
-        content = kept.packed()
+        content = kept.to_spool_content()
         if len(content) > LARGEST:
             return False
         make_private_folder(self._folder)
@@ -83,85 +83,85 @@ class Spool:
         try:
             with open(descriptor, "wb") as file:
                 file.write(content)
-            numbers = self._numbers()
-            self._make_room(numbers, len(content))
+            numbers = self.list_hook_numbers()
+            self._remove_oldest_hooks(numbers, len(content))
             number = numbers[-1] + 1 if numbers else 1
-            while not self._link(aside, number):
+            while not self._link_hook_file(aside, number):
                 number += 1
         finally:
             os.unlink(aside)
         return True
 
-    def send(self, tell: Callable[[UnsentHook], bool]) -> None:
+    def send_spooled_hooks(self, tell: Callable[[UnsentHook], bool]) -> None:
         """Send what is kept, in order, and remove it; `tell` returns False where the rest has to wait. Raises OSError.
 
         Nothing where another process is at it.
         """
-        with self._locked() as ours:
-            while ours and (numbers := self._numbers()):
+        with self._hold_sender_lock() as ours:
+            while ours and (numbers := self.list_hook_numbers()):
                 for number in numbers:
-                    kept = self._read(number)
+                    kept = self.read_spooled_hook(number)
                     # A clock that was put back makes an age negative; one that is far off tells nothing.
                     if kept is not None and abs(time.time() - kept.at) < HOOK_KEPT_FOR and not tell(kept):
                         return
-                    self._remove(number)
+                    self._remove_hook_file(number)
 
     # --- files ------------------------------------------------------------------------------------------------
 
-    def _path(self, number: int) -> str:
+    def hook_file_path(self, number: int) -> str:
         return os.path.join(self._folder, f"{number:010d}")
 
-    def _numbers(self) -> list[int]:
+    def list_hook_numbers(self) -> list[int]:
         try:
             return sorted(int(name) for name in os.listdir(self._folder) if name.isdecimal())
         except FileNotFoundError:
             return []
 
-    def _link(self, aside: str, number: int) -> bool:
+    def _link_hook_file(self, aside: str, number: int) -> bool:
         try:
-            os.link(aside, self._path(number))
+            os.link(aside, self.hook_file_path(number))
         except FileExistsError:
             return False
         return True
 
-    def _make_room(self, numbers: list[int], size: int) -> None:
-        sizes = {number: self._size(number) for number in numbers}
+    def _remove_oldest_hooks(self, numbers: list[int], size: int) -> None:
+        sizes = {number: self.hook_file_size(number) for number in numbers}
         while sizes and (len(sizes) >= MOST_HOOKS or sum(sizes.values()) + size > MOST_BYTES):
             oldest = min(sizes)
-            self._remove(oldest)
+            self._remove_hook_file(oldest)
             del sizes[oldest]
 
-    def _size(self, number: int) -> int:
+    def hook_file_size(self, number: int) -> int:
         try:
-            return os.stat(self._path(number)).st_size
+            return os.stat(self.hook_file_path(number)).st_size
         except FileNotFoundError:
             return 0
 
-    def _read(self, number: int) -> UnsentHook | None:
+    def read_spooled_hook(self, number: int) -> UnsentHook | None:
         try:
-            with open(self._path(number), "rb") as file:
-                return _unpacked(file.read(2 * LARGEST))
+            with open(self.hook_file_path(number), "rb") as file:
+                return parse_spool_content(file.read(2 * LARGEST))
         except OSError:
             return None
 
-    def _remove(self, number: int) -> None:
+    def _remove_hook_file(self, number: int) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path(number))
+            os.unlink(self.hook_file_path(number))
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[bool]:
+    def _hold_sender_lock(self) -> Iterator[bool]:
         """Be the one that sends; False where another one is, and stays so."""
         make_private_folder(self._folder)
         descriptor = os.open(
             os.path.join(self._folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600
         )
         try:
-            yield _is_ours(descriptor)
+            yield acquire_spool_lock(descriptor)
         finally:
             os.close(descriptor)
 
 
-def _is_ours(descriptor: int) -> bool:
+def acquire_spool_lock(descriptor: int) -> bool:
     until = time.monotonic() + LOCK_WITHIN
     while True:
         try:

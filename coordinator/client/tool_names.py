@@ -10,11 +10,11 @@ PREFIX = "mcp__"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
-def name_in_calls(name: str) -> str:
+def escape_tool_name(name: str) -> str:
     """Return a server's or tool's name as it is written in calls."""
     return "".join(sign if sign in _PLAIN else "_" for sign in name)
 
 
 def mcp_call_name(server: str, tool: str) -> str:
     """Return the name of a call of this server's tool."""
-    return f"{PREFIX}{name_in_calls(server)}__{name_in_calls(tool)}"
+    return f"{PREFIX}{escape_tool_name(server)}__{escape_tool_name(tool)}"

@@ -26,7 +26,7 @@ MOST_LINES_AFTER = 3  # lines of other hooks that run at the same time
 LARGEST_LINES = 384 << 10  # bytes of lines that go along, so that the hook can still be kept (`spool`)
 
 
-class TranscriptWords:
+class TranscriptPatterns:
     """How an agent's transcript is read: `hooks` end a turn, `line` finds lines with its words, `prompt` what began it.
 
     Without a line that matches `prompt` nothing goes along; None where each line stands for itself. Of a line's
@@ -51,14 +51,14 @@ class TranscriptWords:
         self.written = re.compile(written) if written else None
 
 
-def with_words(body: bytes, payload: Mapping[str, Any], words: TranscriptWords) -> bytes:
+def add_transcript_lines(body: bytes, payload: Mapping[str, Any], words: TranscriptPatterns) -> bytes:
     """Return a hook's body with the lines of its transcript; as it is where there is none that can be read."""
     path = payload.get("transcript_path")
     end = body.rstrip()
     if not isinstance(path, str) or not os.path.isabs(path) or FIELD in payload or not end.endswith(b"}"):
         return body
     try:
-        lines = _split_lines(_written_tail(path, words), words)
+        lines = select_transcript_lines(wait_for_transcript_tail(path, words), words)
     except (OSError, ValueError):
         return body
     if not lines:
@@ -66,19 +66,19 @@ def with_words(body: bytes, payload: Mapping[str, Any], words: TranscriptWords) 
     return end[:-1] + b', "' + FIELD.encode() + b'": ' + json.dumps(lines).encode() + b"}"
 
 
-def _written_tail(path: str, words: TranscriptWords) -> list[bytes]:
+def wait_for_transcript_tail(path: str, words: TranscriptPatterns) -> list[bytes]:
     """Return the file's end as soon as it is written up to this hook, at last as it is. Raises OSError, ValueError."""
     deadline = time.monotonic() + WRITTEN_WITHIN_SECONDS
     while words.written is not None and time.monotonic() < deadline:
         with contextlib.suppress(FileNotFoundError):
-            tail = _tail(path)
+            tail = read_transcript_tail(path)
             if any(words.written.search(line) for line in tail[-MOST_LINES_AFTER:]):
                 return tail
         time.sleep(0.02)
-    return _tail(path)
+    return read_transcript_tail(path)
 
 
-def _tail(path: str) -> list[bytes]:
+def read_transcript_tail(path: str) -> list[bytes]:
     """Return the whole lines at the end of a file. Raises OSError, ValueError for what is no file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
@@ -91,7 +91,7 @@ def _tail(path: str) -> list[bytes]:
     return lines[1 if begin else 0 : -1]  # the last one may still be written
 
 
-def _split_lines(tail: list[bytes], words: TranscriptWords) -> list[str]:
+def select_transcript_lines(tail: list[bytes], words: TranscriptPatterns) -> list[str]:
     """Return the newest lines with the agent's words, in their order."""
     lines: list[str] = []
     size, begun = 0, words.prompt is None
@@ -99,7 +99,7 @@ def _split_lines(tail: list[bytes], words: TranscriptWords) -> list[str]:
         is_prompt = words.prompt is not None and words.prompt.search(line) is not None
         if not is_prompt and not words.line.search(line):
             continue
-        text = _shortened(line, words.fields)
+        text = select_line_fields(line, words.fields)
         size += len(text)
         if size > LARGEST_LINES:
             break
@@ -108,7 +108,7 @@ def _split_lines(tail: list[bytes], words: TranscriptWords) -> list[str]:
     return lines[::-1] if begun else []
 
 
-def _shortened(line: bytes, fields: tuple[str, ...]) -> str:
+def select_line_fields(line: bytes, fields: tuple[str, ...]) -> str:
     if not fields:
         return line.decode()
     try:

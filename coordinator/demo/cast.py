@@ -28,7 +28,7 @@ class Trade:
 
 
 @dataclass(frozen=True, slots=True)
-class DemoServer:
+class DemoMcpServer:
     """An MCP server that the demo's agents may or may not call."""
 
     name: str
@@ -133,7 +133,7 @@ TRADES = (
 )
 
 SERVERS = (
-    DemoServer(
+    DemoMcpServer(
         "github",
         "npx",
         ("-y", "@modelcontextprotocol/server-github"),
@@ -141,7 +141,7 @@ SERVERS = (
         "opt-out",
         ("get_pull_request", "create_pull_request", "add_comment", "merge_pull_request", "search_issues"),
     ),
-    DemoServer(
+    DemoMcpServer(
         "postgres-readonly",
         "uvx",
         ("mcp-server-postgres", "--read-only"),
@@ -149,7 +149,7 @@ SERVERS = (
         "opt-in",
         ("query", "list_tables", "describe_table"),
     ),
-    DemoServer(
+    DemoMcpServer(
         "deploy",
         "node",
         ("servers/deploy/index.js", "--region", "eu-west-1"),
@@ -157,7 +157,7 @@ SERVERS = (
         "opt-in",
         ("list_releases", "deploy_service", "roll_back"),
     ),
-    DemoServer(
+    DemoMcpServer(
         "grafana",
         "uvx",
         ("mcp-grafana",),
@@ -165,7 +165,7 @@ SERVERS = (
         "opt-out",
         ("query_metrics", "query_logs", "list_alerts"),
     ),
-    DemoServer(
+    DemoMcpServer(
         "filesystem",
         "npx",
         ("-y", "@modelcontextprotocol/server-filesystem", "/srv/work"),
@@ -173,7 +173,7 @@ SERVERS = (
         "opt-out",
         ("read_file", "write_file", "list_directory"),
     ),
-    DemoServer(
+    DemoMcpServer(
         "payments-sandbox",
         "python3",
         ("-m", "acme_payments_mcp", "--sandbox"),
@@ -181,7 +181,7 @@ SERVERS = (
         "opt-in",
         ("create_charge", "refund_charge", "list_charges"),
     ),
-    DemoServer(
+    DemoMcpServer(
         "team-chat",
         "npx",
         ("-y", "@acme/chat-mcp"),
@@ -189,7 +189,7 @@ SERVERS = (
         "opt-in",
         ("post_message", "read_channel"),
     ),
-    DemoServer(
+    DemoMcpServer(
         "old-crm",
         "python3",
         ("legacy/crm_server.py",),
@@ -221,17 +221,17 @@ PLUGINS = {
 }
 
 
-def agent_id(team: Team, trade: Trade) -> str:
+def demo_agent_id(team: Team, trade: Trade) -> str:
     """Return the id in the `agents` table."""
     return f"agent.{team.name}_{trade.name}"
 
 
-def blueprint_name(team: Team, trade: Trade) -> str:
+def demo_blueprint_name(team: Team, trade: Trade) -> str:
     """Return the name by which sessions and blueprints know the agent."""
     return f"{team.name}-{trade.name}"
 
 
-def program_of(team: Team, trade: Trade) -> str | None:
+def choose_agent_program(team: Team, trade: Trade) -> str | None:
     """Return the agent program (programs.PROGRAMS) that an agent's sessions run in; None: a runner's executor."""
     if trade.name not in TERMINAL_TRADES:
         return None

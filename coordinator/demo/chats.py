@@ -10,7 +10,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from coordinator.demo.cast import PEOPLE, TEAMS, TRADES, Team, agent_id
+from coordinator.demo.cast import PEOPLE, TEAMS, TRADES, Team, demo_agent_id
 from coordinator.models import ChatAttachment, ChatMessage
 
 # (who, what); `%s` is one of the team's modules. A `+chart` or `+file` is attached.
@@ -54,7 +54,7 @@ EXCHANGES: tuple[tuple[tuple[str, str], ...], ...] = (
 CHART = (720, 260)  # pixels
 
 
-def write(dice: Random, now: datetime) -> int:
+def write_demo_chats(dice: Random, now: datetime) -> int:
     """Write threads for two trades of every team; return how many messages."""
     written = 0
     for team in TEAMS:
@@ -65,10 +65,10 @@ def write(dice: Random, now: datetime) -> int:
                 module = dice.choice(team.modules)
                 for source, text in exchange:
                     clock += timedelta(seconds=dice.uniform(8, 240))
-                    write_message(
+                    write_demo_message(
                         dice,
                         team,
-                        agent_id(team, trade),
+                        demo_agent_id(team, trade),
                         person=person,
                         source=source,
                         text=text.replace("%s", module),
@@ -81,7 +81,7 @@ def write(dice: Random, now: datetime) -> int:
     return written
 
 
-def write_message(
+def write_demo_message(
     dice: Random, team: Team, agent: str, *, person: str, source: str, text: str, at: datetime
 ) -> None:
     text, _, attached = text.partition("\n+") if "\n+" in text else (text, "", "")
@@ -89,7 +89,7 @@ def write_message(
         id=f"msg_{uuid.UUID(int=dice.getrandbits(128)).hex}", agent_id=agent, user_id=person
     )
     blocks: list[dict[str, Any]] = [{"type": "text", "text": text.strip()}]
-    attachment = attachment_of(dice, team, message, attached.strip(), at) if attached else None
+    attachment = build_demo_attachment(dice, team, message, attached.strip(), at) if attached else None
     if attachment is not None:
         kind = "image" if attachment.mime_type == "image/png" else "file"
         blocks.append(
@@ -108,10 +108,12 @@ def write_message(
         attachment.save(force_insert=True)
 
 
-def attachment_of(dice: Random, team: Team, message: ChatMessage, kind: str, at: datetime) -> ChatAttachment:
+def build_demo_attachment(
+    dice: Random, team: Team, message: ChatMessage, kind: str, at: datetime
+) -> ChatAttachment:
     """Return a chart (PNG) or a log file (text), small enough to stand in the row."""
     if kind == "chart":
-        name, mime, data = f"{team.name}-latency.png", "image/png", chart(dice)
+        name, mime, data = f"{team.name}-latency.png", "image/png", draw_latency_chart(dice)
     else:
         lines = (f"03:1{i % 10}:{i:02} pool exhausted (32/32), waited {900 + 31 * i} ms\n" for i in range(60))
         name, mime, data = f"{team.name}-night.log", "text/plain", "".join(lines).encode()
@@ -127,7 +129,7 @@ def attachment_of(dice: Random, team: Team, message: ChatMessage, kind: str, at:
     )
 
 
-def chart(dice: Random) -> bytes:
+def draw_latency_chart(dice: Random) -> bytes:
     """Draw a line over a day as a PNG of a few kilobytes."""
     (width, height), margin = CHART, 24
     picture = Image.new("RGB", (width, height), "#ffffff")

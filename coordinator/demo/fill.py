@@ -19,14 +19,14 @@ from django.db.models import Q, QuerySet
 from coordinator.actions import approvals, audit, tool_calls
 from coordinator.actions.agents import DEFAULT_AGENT
 from coordinator.demo import chats, policy
-from coordinator.demo.cast import PLUGINS, TEAMS, TRADES, agent_id, blueprint_name
-from coordinator.demo.tasks import Call, Say
-from coordinator.demo.week import PlannedRequest, Story, TimedStep, Week
+from coordinator.demo.cast import PLUGINS, TEAMS, TRADES, demo_agent_id, demo_blueprint_name
+from coordinator.demo.tasks import MessageStep, ToolCallStep
+from coordinator.demo.week import PlannedRequest, SessionStory, TimedStep, WeekPlanner
 from coordinator.errors import Conflict
-from coordinator.identity.actors import key, system
+from coordinator.identity.actors import key_actor_by_name, system_actor
 from coordinator.identity.roles import APPROVER
 from coordinator.lib import instants
-from coordinator.lib.identifiers import runner_id_of
+from coordinator.lib.identifiers import derive_runner_id
 from coordinator.models import (
     Agent,
     AgentPlugin,
@@ -47,7 +47,7 @@ from coordinator.models import (
     Session,
     ToolRule,
 )
-from coordinator.policy.approvals import Subject, Validity
+from coordinator.policy.approvals import PermissionSubject, Validity
 
 BATCH = 500
 FILLED = "DEMO_FILLED"
@@ -60,7 +60,7 @@ MODEL = "claude-sonnet-4-5"
 
 
 @dataclass(frozen=True, slots=True)
-class FilledCounts:
+class DemoRowCounts:
     agents: int
     sessions: int
     events: int
@@ -68,7 +68,7 @@ class FilledCounts:
     messages: int
 
 
-def is_in_use() -> bool:
+def is_database_in_use() -> bool:
     """Say whether the database holds data that the demo's would mix with.
 
     One account is none: whoever looks at the demo makes it with the set-up link, before or after. A second one, or
@@ -82,26 +82,28 @@ def is_in_use() -> bool:
     )
 
 
-def why_not_the_demos_own() -> str | None:
+def explain_foreign_data() -> str | None:
     """Return why made-up people may not decide here; None where the demo filled the database and works in it alone."""
-    if not _filled_while_empty():
+    if not was_filled_while_empty():
         return "the demo did not fill this database while it was empty"
-    foreign_key = ApiKey.objects.exclude(created_by=str(system("demo"))).order_by("id").first()
+    foreign_key = ApiKey.objects.exclude(created_by=str(system_actor("demo"))).order_by("id").first()
     if foreign_key is not None:
         return f"the API key {foreign_key.name!r} is not the demo's own"
-    foreign_session = _sessions_of_others().order_by("session_id").first()
+    foreign_session = find_foreign_sessions().order_by("session_id").first()
     if foreign_session is not None:
         return f"the session {foreign_session.session_id!r} is not the demo's own"
     return None
 
 
-def _filled_while_empty() -> bool:
+def was_filled_while_empty() -> bool:
     """Say whether Signalbox wrote that the demo filled this database, and nobody that it was in use then.
 
     An entry that another program wrote, or that came with an import, proves nothing and spoils the proof.
     """
     filled = dict(
-        AuditLog.objects.filter(event_type=FILLED, actor_id=str(system("demo"))).values_list("id", "metadata")
+        AuditLog.objects.filter(event_type=FILLED, actor_id=str(system_actor("demo"))).values_list(
+            "id", "metadata"
+        )
     )
     ours = AuditLeaf.objects.filter(pk__in=list(filled), by_signalbox=True).count()
     return 0 < len(filled) == ours and all(
@@ -109,18 +111,18 @@ def _filled_while_empty() -> bool:
     )
 
 
-def _sessions_of_others() -> QuerySet[Session]:
+def find_foreign_sessions() -> QuerySet[Session]:
     """Return the sessions that are in no folder of the demo's teams; one without a folder is known by its agent."""
-    names = [blueprint_name(team, trade) for team in TEAMS for trade in TRADES]
+    names = [demo_blueprint_name(team, trade) for team in TEAMS for trade in TRADES]
     return Session.objects.exclude(
         Q(project_dir__in=[team.project_dir for team in TEAMS])
         & (Q(hostname__isnull=True) | Q(hostname__in=[team.hostname for team in TEAMS]))
     ).exclude(project_dir__isnull=True, agent_name__in=names)
 
 
-def fill(*, seed: int, days: int, now: datetime, anyway: bool = False) -> FilledCounts:
+def fill_demo_database(*, seed: int, days: int, now: datetime, anyway: bool = False) -> DemoRowCounts:
     """Write `days` days up to `now`. Raises Conflict where the database is in use, unless told `anyway`."""
-    in_use = is_in_use()
+    in_use = is_database_in_use()
     if in_use and not anyway:
         raise Conflict(
             "This database is in use: it has sessions, requests, chats, grants, agents, servers, rules, API keys or "
@@ -128,22 +130,27 @@ def fill(*, seed: int, days: int, now: datetime, anyway: bool = False) -> Filled
             "or add --anyway."
         )
     dice = Random(seed)
-    stories = Week(seed=seed, now=now, days=days).plan()
+    stories = WeekPlanner(seed=seed, now=now, days=days).plan_stories()
     with transaction.atomic():
-        agents = write_agents(dice, now)
-        write_fleet(now)
-        policy.write(dice, now)
-        write_sessions(stories)
-        events = write_events(stories)
-        requests = sum(write_questions(story) for story in stories)
-        messages = chats.write(dice, now)
-        audit.record(
-            FILLED, actor=system("demo"), target=None, result="success", metadata={"in_use": in_use}, now=now
+        agents = write_demo_agents(dice, now)
+        write_demo_runners(now)
+        policy.write_demo_policy(dice, now)
+        write_demo_sessions(stories)
+        events = write_story_events(stories)
+        requests = sum(write_story_requests(story) for story in stories)
+        messages = chats.write_demo_chats(dice, now)
+        audit.record_audit_entry(
+            FILLED,
+            actor=system_actor("demo"),
+            target=None,
+            result="success",
+            metadata={"in_use": in_use},
+            now=now,
         )
-    return FilledCounts(agents, len(stories), events, requests, messages)
+    return DemoRowCounts(agents, len(stories), events, requests, messages)
 
 
-def write_agents(dice: Random, now: datetime) -> int:
+def write_demo_agents(dice: Random, now: datetime) -> int:
     """Write agents, their blueprints and plugins; return how many agents there are now."""
     seen = [
         now - timedelta(seconds=dice.choice([5, 20, 45, 80, 300, 7200]))
@@ -153,7 +160,7 @@ def write_agents(dice: Random, now: datetime) -> int:
     Agent.objects.bulk_create(
         [
             Agent(
-                id=agent_id(team, trade),
+                id=demo_agent_id(team, trade),
                 name=f"{team.name.capitalize()} {trade.title.lower()}",
                 description=trade.description,
                 default_engine_id=dice.choice(["mind.deepseek", "mind.cerebras"]),
@@ -168,7 +175,7 @@ def write_agents(dice: Random, now: datetime) -> int:
     Blueprint.objects.bulk_create(
         [
             Blueprint(
-                name=blueprint_name(team, trade),
+                name=demo_blueprint_name(team, trade),
                 description=trade.description,
                 system_prompt=f"You work on {team.repository}. {trade.description}",
                 tags=[team.name, trade.name],
@@ -189,7 +196,7 @@ def write_agents(dice: Random, now: datetime) -> int:
         )
     AgentPlugin.objects.bulk_create(
         [
-            AgentPlugin(agent_id=agent_id(team, trade), plugin_id=plugin_id, pos_x=40 * place, pos_y=0)
+            AgentPlugin(agent_id=demo_agent_id(team, trade), plugin_id=plugin_id, pos_x=40 * place, pos_y=0)
             for team, trade in pairs
             for place, plugin_id in enumerate(dice.sample(sorted(PLUGINS), 2))
         ]
@@ -197,12 +204,12 @@ def write_agents(dice: Random, now: datetime) -> int:
     return Agent.objects.count()
 
 
-def write_fleet(now: datetime) -> None:
+def write_demo_runners(now: datetime) -> None:
     """Write two runners a team, alive at `now`."""
     Runner.objects.bulk_create(
         [
             Runner(
-                runner_id=runner_id_of(team.hostname, team.project_dir, profile),
+                runner_id=derive_runner_id(team.hostname, team.project_dir, profile),
                 hostname=team.hostname,
                 project_dir=team.project_dir,
                 executor_profile=profile,
@@ -217,50 +224,52 @@ def write_fleet(now: datetime) -> None:
     )
 
 
-def write_sessions(stories: list[Story]) -> None:
-    ordered = sorted(stories, key=depth)
-    Session.objects.bulk_create([session_row(story) for story in ordered], BATCH)
-    Run.objects.bulk_create([run_row(story) for story in ordered if not story.program], BATCH)
+def write_demo_sessions(stories: list[SessionStory]) -> None:
+    ordered = sorted(stories, key=story_depth)
+    Session.objects.bulk_create([build_story_session(story) for story in ordered], BATCH)
+    Run.objects.bulk_create([build_story_run(story) for story in ordered if not story.program], BATCH)
 
 
-def depth(story: Story) -> int:
-    return 0 if story.parent is None else 1 + depth(story.parent)
+def story_depth(story: SessionStory) -> int:
+    return 0 if story.parent is None else 1 + story_depth(story.parent)
 
 
-def session_row(story: Story) -> Session:
+def build_story_session(story: SessionStory) -> Session:
     return Session(
         session_id=story.session_id,
         status=story.status,
         created_at=story.begins,
         project_dir=story.team.project_dir,
-        agent_name=story.agent_name,
+        agent_name=story.session_agent_name,
         parent_session_id=story.parent.session_id if story.parent else None,
         executor_session_id=f"demo-{story.session_id[4:]}",
-        executor_profile=profile_of(story),
+        executor_profile=choose_executor_profile(story),
         hostname=story.team.hostname,
     )
 
 
-def profile_of(story: Story) -> str:
+def choose_executor_profile(story: SessionStory) -> str:
     """Return the program in whose terminal the session runs, else the profile of the runner that drives it."""
     if story.program:
         return story.program
     return PROFILE_AT_WORK if story.status == "running" else PROFILE
 
 
-def run_row(story: Story) -> Run:
+def build_story_run(story: SessionStory) -> Run:
     return Run(
         run_id=story.run_id,
         session_id=story.session_id,
         type="start_session",
-        agent_name=story.agent_name,
+        agent_name=story.session_agent_name,
         prompt=story.prompt,
         project_dir=story.team.project_dir,
         parent_session_id=story.parent.session_id if story.parent else None,
         execution_mode="sync" if story.parent else "async_poll",
         demands={"tags": [story.team.name]},
         status=RUN_STATUS[story.status],
-        runner_id=runner_id_of(story.team.hostname, story.team.project_dir, profile_of(story)),
+        runner_id=derive_runner_id(
+            story.team.hostname, story.team.project_dir, choose_executor_profile(story)
+        ),
         error=story.error,
         created_at=story.begins,
         claimed_at=story.begins + timedelta(milliseconds=180),
@@ -269,10 +278,11 @@ def run_row(story: Story) -> Run:
     )
 
 
-def write_events(stories: list[Story]) -> int:
+def write_story_events(stories: list[SessionStory]) -> int:
     """Write every story's events in the order of their times, with their context; return how many."""
     pairs = sorted(
-        (pair for story in stories for pair in events_of(story)), key=lambda pair: pair[1].instant_us
+        (pair for story in stories for pair in generate_story_events(story)),
+        key=lambda pair: pair[1].instant_us,
     )
     for start in range(0, len(pairs), BATCH):
         part = pairs[start : start + BATCH]
@@ -284,24 +294,28 @@ def write_events(stories: list[Story]) -> int:
     return len(pairs)
 
 
-def events_of(story: Story) -> Iterator[tuple[Event, EventContext]]:
+def generate_story_events(story: SessionStory) -> Iterator[tuple[Event, EventContext]]:
     """Yield a story's events with their context, whose event id is still to be set."""
-    yield event(story, story.begins, "session_start")
+    yield build_story_event(story, story.begins, "session_start")
     for moment in story.moments:
-        if isinstance(moment.step, Say):
-            yield said(story, moment, moment.step)
+        if isinstance(moment.step, MessageStep):
+            yield build_message_event(story, moment, moment.step)
         else:
-            yield from called(story, moment, moment.step)
+            yield from generate_tool_call_events(story, moment, moment.step)
     if story.ends is not None:
         ending = {"finished": "completed", "error": "failed", "stopped": "stopped"}[story.status]
         code = 1 if story.status == "error" else 0
-        yield event(story, story.ends, "session_stop", exit_code=code, reason=ending, error=story.error)
+        yield build_story_event(
+            story, story.ends, "session_stop", exit_code=code, reason=ending, error=story.error
+        )
 
 
-def said(story: Story, moment: TimedStep, step: Say) -> tuple[Event, EventContext]:
+def build_message_event(
+    story: SessionStory, moment: TimedStep, step: MessageStep
+) -> tuple[Event, EventContext]:
     """Return the event of something said; an assistant's words carry their tokens."""
     content = [{"type": "text", "text": step.text}]
-    pair = event(story, moment.at, "message", role=step.role, content=content)
+    pair = build_story_event(story, moment.at, "message", role=step.role, content=content)
     if step.role == "assistant":
         pair[1].model = MODEL
         pair[1].output_tokens = len(step.text) // 4 + 40
@@ -309,27 +323,36 @@ def said(story: Story, moment: TimedStep, step: Say) -> tuple[Event, EventContex
     return pair
 
 
-def called(story: Story, moment: TimedStep, step: Call) -> Iterator[tuple[Event, EventContext]]:
+def generate_tool_call_events(
+    story: SessionStory, moment: TimedStep, step: ToolCallStep
+) -> Iterator[tuple[Event, EventContext]]:
     """Yield the events of a tool call: its beginning and, where it came, its result."""
     about: dict[str, Any] = {"tool_name": step.tool, "tool_input": step.input}
-    before = event(story, moment.at, "pre_tool", **about)
+    before = build_story_event(story, moment.at, "pre_tool", **about)
     before[1].tool_use_id = moment.tool_use_id
     yield before
     if moment.ends_at is not None:
-        after = event(story, moment.ends_at, "post_tool", tool_output=step.output, error=step.error, **about)
+        after = build_story_event(
+            story, moment.ends_at, "post_tool", tool_output=step.output, error=step.error, **about
+        )
         after[1].tool_use_id = moment.tool_use_id
         after[1].duration_ms = (moment.ends_at - moment.at) // timedelta(milliseconds=1)
         yield after
 
 
-def event(story: Story, at: datetime, event_type: str, **values: Any) -> tuple[Event, EventContext]:
+def build_story_event(
+    story: SessionStory, at: datetime, event_type: str, **values: Any
+) -> tuple[Event, EventContext]:
     """Return an event of the story at `at`, and its context."""
     row = Event(
-        session_id=story.session_id, event_type=event_type, timestamp=instants.canonical(at), **values
+        session_id=story.session_id,
+        event_type=event_type,
+        timestamp=instants.format_canonical_instant(at),
+        **values,
     )
     context = EventContext(
         session_id=story.session_id,
-        instant_us=instants.to_us(at),
+        instant_us=instants.to_microseconds(at),
         received_at=at,
         run_id=None if story.program else story.run_id,
         source=story.program or "demo",
@@ -337,52 +360,54 @@ def event(story: Story, at: datetime, event_type: str, **values: Any) -> tuple[E
     return row, context
 
 
-def write_questions(story: Story) -> int:
+def write_story_requests(story: SessionStory) -> int:
     """Ask and answer the story's questions through the real actions, at the story's times."""
     for question in story.questions:
-        write_question(story, question)
+        write_planned_request(story, question)
     return len(story.questions)
 
 
-def write_question(story: Story, question: PlannedRequest) -> None:
+def write_planned_request(story: SessionStory, question: PlannedRequest) -> None:
     """Ask one question and let it end as the story says."""
-    asker = key("demo-fleet")
-    asked = approvals.request(ask_of(story, question), by=asker, now=question.asked_at)
+    asker = key_actor_by_name("demo-fleet")
+    asked = approvals.request_permission(
+        build_planned_request(story, question), by=asker, now=question.asked_at
+    )
     if not asked.created or question.verdict == "pending":
         return
     request_id, ended_at = asked.request.request_id, question.decided_at
     if question.verdict in {"approved", "denied"}:
-        approvals.decide(
+        approvals.decide_request(
             request_id,
-            by=decider(question.decided_by or ""),
+            by=make_past_decider(question.decided_by or ""),
             verdict="approved" if question.verdict == "approved" else "denied",
             reason=question.reason,
             validity=Validity.ONCE,
             now=ended_at,
         )
     elif question.verdict == "withdrawn":
-        approvals.withdraw(request_id, by=asker, reason=question.reason, now=ended_at)
+        approvals.withdraw_request(request_id, by=asker, reason=question.reason, now=ended_at)
     else:
-        approvals.expire_due(ended_at)
+        approvals.expire_due_requests(ended_at)
 
 
-def ask_of(story: Story, question: PlannedRequest) -> approvals.NewRequest:
+def build_planned_request(story: SessionStory, question: PlannedRequest) -> approvals.NewPermissionRequest:
     call = question.ask.call
-    subject = Subject(
+    subject = PermissionSubject(
         question.ask.plugin, question.ask.permission, question.ask.target, call.tool, call.input
     )
     if story.program:  # as its hooks ask
-        subject = Subject(story.program, tool_calls.PERMISSION, None, call.tool, call.input)
-    return approvals.NewRequest(
+        subject = PermissionSubject(story.program, tool_calls.PERMISSION, None, call.tool, call.input)
+    return approvals.NewPermissionRequest(
         subject=subject,
         justification=question.ask.why,
         session_id=story.session_id,
-        agent_id=story.agent_id,
+        agent_id=story.story_agent_id,
         deadline=question.decided_at if question.verdict == "expired" else None,
     )
 
 
-def decider(name: str) -> User:
+def make_past_decider(name: str) -> User:
     """Return somebody who decided in the past. Not an account: nobody can sign in as one of them."""
     somebody = User(username=name)
     somebody._signalbox_role = APPROVER  # type: ignore[attr-defined]

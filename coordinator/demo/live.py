@@ -32,13 +32,21 @@ from coordinator.demo.cast import (
     TRADES,
     Team,
     Trade,
-    agent_id,
-    blueprint_name,
+    demo_agent_id,
+    demo_blueprint_name,
 )
-from coordinator.demo.people import People
-from coordinator.demo.tasks import Ask, Call, Delegate, End, Say, Step, task
-from coordinator.demo.terminals import Terminal
-from coordinator.identity.actors import system
+from coordinator.demo.people import DemoPeople
+from coordinator.demo.tasks import (
+    DelegationStep,
+    EndStep,
+    MessageStep,
+    PermissionStep,
+    Step,
+    ToolCallStep,
+    task,
+)
+from coordinator.demo.terminals import DemoTerminal
+from coordinator.identity.actors import system_actor
 from coordinator.lib import instants
 
 Tell = Callable[[str], object]
@@ -50,7 +58,7 @@ HEARTBEAT_EVERY = 30.0  # seconds
 POLL_TIMEOUT = 40.0  # seconds; the server answers an empty poll after 30
 
 
-class NoServer(Exception):
+class ServerUnreachable(Exception):
     """Nobody answers at the address."""
 
 
@@ -63,7 +71,7 @@ class ServerRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class DemoApiClient:
     url: str
     key: str
     host: str = ""  # the machine that a terminal's hooks name
@@ -89,8 +97,8 @@ class Api:
 
 
 @dataclass(slots=True)
-class Fleet:
-    api: Api
+class DemoFleet:
+    api: DemoApiClient
     say: Tell
     dice: Random = field(default_factory=Random)
     over: threading.Event = field(default_factory=threading.Event)
@@ -99,8 +107,14 @@ class Fleet:
     switched_off: set[str] = field(default_factory=set)
     refused: type[Exception] = ServerRefused
 
-    def patiently(
-        self, method: str, path: str, body: Any = None, timeout: float = 20.0, *, api: Api | None = None
+    def request_with_retries(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        timeout: float = 20.0,
+        *,
+        api: DemoApiClient | None = None,
     ) -> Any:
         """Make a request, and again until the server is back, should it be away (a restart, say)."""
         wait = 0.5
@@ -116,41 +130,47 @@ class Fleet:
             self.over.wait(wait)
             wait = min(wait * 2, 5.0)
 
-    def pause(self, seconds: float) -> None:
+    def pause_at_demo_speed(self, seconds: float) -> None:
         """Let time pass, faster than in the story; end early when the fleet stops."""
         self.over.wait(min(LONGEST_PAUSE, seconds / SPEED * self.dice.uniform(0.7, 1.5)))
 
 
-def require_server(url: str) -> None:
-    """Raise NoServer unless a Signalbox answers at `url`."""
+def require_reachable_server(url: str) -> None:
+    """Raise ServerUnreachable unless a Signalbox answers at `url`."""
     try:
         urllib.request.urlopen(url + "/health", timeout=5).close()  # noqa: S310
     except OSError:
-        raise NoServer(f"No Signalbox answers at {url}. Start it with `python manage.py serve`.") from None
+        raise ServerUnreachable(
+            f"No Signalbox answers at {url}. Start it with `python manage.py serve`."
+        ) from None
 
 
-def work(url: str, *, say: Tell, unanswered: str | None) -> None:
+def run_demo_fleet(url: str, *, say: Tell, unanswered: str | None) -> None:
     """Keep the fleet working on the server at `url` until Ctrl-C.
 
     The demo's people answer what it asks, unless `unanswered` says why not.
     """
-    made = _Keys()
-    fleet = Fleet(Api(url, made.new("fleet", ["runner", "operator"])), say)
+    made = DemoKeys()
+    fleet = DemoFleet(DemoApiClient(url, made.create_demo_key("fleet", ["runner", "operator"])), say)
     runners = [DemoRunner(fleet, team) for team in TEAMS]
     terminals = [
-        Terminal(
+        DemoTerminal(
             fleet,
             name,
             team,
             trade,
-            Api(url, made.new(name, ["agent"], agent_id(team, trade)), team.hostname),
+            DemoApiClient(
+                url, made.create_demo_key(name, ["agent"], demo_agent_id(team, trade)), team.hostname
+            ),
         )
-        for name, team, trade in people_at_terminals()
+        for name, team, trade in assign_demo_terminals()
     ]
     connection.close()
-    works: list[Callable[[], None]] = [lambda: send_heartbeats(fleet)]
-    works += [runner.work for runner in runners] + [terminal.work for terminal in terminals]
-    works += [] if unanswered else [People(made.names, fleet.over, say).work]
+    works: list[Callable[[], None]] = [lambda: run_heartbeat_loop(fleet)]
+    works += [runner.serve_demo_runs for runner in runners] + [
+        terminal.run_terminal_sessions for terminal in terminals
+    ]
+    works += [] if unanswered else [DemoPeople(made.names, fleet.over, say).answer_requests_until_over]
     for one in works:
         threading.Thread(target=one, daemon=True).start()
     say(f"The fleet works through {url}: {len(TEAMS)} runners, {len(terminals)} terminals. Ctrl-C stops it.")
@@ -160,30 +180,33 @@ def work(url: str, *, say: Tell, unanswered: str | None) -> None:
         else "The demo's people answer its questions after a while, unless you are faster."
     )
     try:
-        order_runs(fleet)
+        order_demo_runs(fleet)
     except KeyboardInterrupt:
         say("Stopping the fleet …")
     finally:
         fleet.over.set()
-        for leave in [*(runner.leave for runner in runners), *(terminal.leave for terminal in terminals)]:
+        for leave in [
+            *(runner.deregister_demo_runner for runner in runners),
+            *(terminal.end_open_session for terminal in terminals),
+        ]:
             leave()
-        made.revoke()
+        made.revoke_demo_keys()
 
 
-class _Keys:
+class DemoKeys:
     """The keys that the demo makes for itself: good for a day, and revoked when it stops."""
 
     def __init__(self) -> None:
         self.ids: list[int] = []
         self.names: list[str] = []
 
-    def new(self, what: str, scopes: list[str], agent: str | None = None) -> str:
+    def create_demo_key(self, what: str, scopes: list[str], agent: str | None = None) -> str:
         """Return a new key; bound to an agent where it is named."""
         now = timezone.now()
-        row, raw = keys.create(
+        row, raw = keys.issue_api_key(
             name=f"demo-{what}-{uuid.uuid4().hex[:6]}",
             scopes=scopes,
-            by=system("demo"),
+            by=system_actor("demo"),
             now=now,
             agent_id=agent,
             expires_at=now + timedelta(days=1),
@@ -192,12 +215,14 @@ class _Keys:
         self.names.append(row.name)
         return raw
 
-    def revoke(self) -> None:
+    def revoke_demo_keys(self) -> None:
         for number in self.ids:
-            keys.revoke(number, by=system("demo"), now=timezone.now(), reason="The fleet has stopped.")
+            keys.invalidate_api_key(
+                number, by=system_actor("demo"), now=timezone.now(), reason="The fleet has stopped."
+            )
 
 
-def people_at_terminals() -> list[tuple[str, Team, Trade]]:
+def assign_demo_terminals() -> list[tuple[str, Team, Trade]]:
     """Return each agent program with the agent that runs in it, at somebody's terminal."""
     trades = [trade for trade in TRADES if trade.name in TERMINAL_TRADES]
     return [
@@ -206,71 +231,73 @@ def people_at_terminals() -> list[tuple[str, Team, Trade]]:
     ]
 
 
-def send_heartbeats(fleet: Fleet) -> None:
+def run_heartbeat_loop(fleet: DemoFleet) -> None:
     """Send each agent's heartbeat; those that people switched off send none, and get no work."""
     while not fleet.over.is_set():
         with contextlib.suppress(OSError, ServerRefused):
-            send_heartbeats_once(fleet)
+            send_agent_heartbeats(fleet)
         fleet.over.wait(HEARTBEAT_EVERY)
 
 
-def send_heartbeats_once(fleet: Fleet) -> None:
-    enabled = {one["id"]: one["enabled"] for one in fleet.patiently("GET", "/api/agents")}
-    ours = {agent_id(team, trade): blueprint_name(team, trade) for team in TEAMS for trade in TRADES}
+def send_agent_heartbeats(fleet: DemoFleet) -> None:
+    enabled = {one["id"]: one["enabled"] for one in fleet.request_with_retries("GET", "/api/agents")}
+    ours = {
+        demo_agent_id(team, trade): demo_blueprint_name(team, trade) for team in TEAMS for trade in TRADES
+    }
     fleet.switched_off = {name for agent, name in ours.items() if enabled.get(agent) is False}
     for agent in ours:
         if enabled.get(agent) and not fleet.over.is_set():
-            fleet.patiently("POST", f"/api/agents/{urllib.parse.quote(agent)}/heartbeat")
+            fleet.request_with_retries("POST", f"/api/agents/{urllib.parse.quote(agent)}/heartbeat")
 
 
-def order_runs(fleet: Fleet) -> None:
+def order_demo_runs(fleet: DemoFleet) -> None:
     """Order a new session now and then, as an operator or a schedule would."""
     while not fleet.over.is_set():
         if len(fleet.at_work) < AT_ONCE:
             team, trade = fleet.dice.choice(TEAMS), fleet.dice.choice(TRADES)
-            if blueprint_name(team, trade) not in fleet.switched_off:
-                order(fleet, team, trade, first_words(fleet.dice, team, trade))
+            if demo_blueprint_name(team, trade) not in fleet.switched_off:
+                order_demo_run(fleet, team, trade, generate_first_prompt(fleet.dice, team, trade))
         time.sleep(fleet.dice.uniform(*NEW_RUN_EVERY))
 
 
-def first_words(dice: Random, team: Team, trade: Trade) -> str:
+def generate_first_prompt(dice: Random, team: Team, trade: Trade) -> str:
     """Return what a person would write to start one of the trade's tasks."""
     step = next(task.tasks[dice.choice(trade.tasks)](dice, team))
-    return step.text if isinstance(step, Say) else "Please have a look."
+    return step.text if isinstance(step, MessageStep) else "Please have a look."
 
 
-def order(fleet: Fleet, team: Team, trade: Trade, prompt: str, parent: str | None = None) -> Any:
+def order_demo_run(fleet: DemoFleet, team: Team, trade: Trade, prompt: str, parent: str | None = None) -> Any:
     body = {
         "type": "start_session",
-        "agent_name": blueprint_name(team, trade),
+        "agent_name": demo_blueprint_name(team, trade),
         "prompt": prompt,
         "project_dir": team.project_dir,
         "parent_session_id": parent,
         "additional_demands": {"tags": [team.name]},
     }
-    return fleet.patiently("POST", "/runs", body)
+    return fleet.request_with_retries("POST", "/runs", body)
 
 
 class DemoRunner:
     """One machine's runner: it polls for runs and gives each to an executor of its own."""
 
-    def __init__(self, fleet: Fleet, team: Team) -> None:
+    def __init__(self, fleet: DemoFleet, team: Team) -> None:
         self.fleet = fleet
         self.team = team
         self.id = ""
 
-    def work(self) -> None:
+    def serve_demo_runs(self) -> None:
         with contextlib.suppress(OSError, ServerRefused):
-            self.register()
+            self.register_demo_runner()
             while not self.fleet.over.is_set():
-                self.poll()
+                self.poll_demo_runs()
 
-    def leave(self) -> None:
+    def deregister_demo_runner(self) -> None:
         """Deregister, so that the server does not wait for this runner."""
         with contextlib.suppress(OSError, ServerRefused):
             self.fleet.api("DELETE", f"/runners/{self.id}?self=true", timeout=3)
 
-    def register(self) -> None:
+    def register_demo_runner(self) -> None:
         """Register; the id follows from what is registered."""
         body = {
             "hostname": self.team.hostname,
@@ -281,29 +308,29 @@ class DemoRunner:
         }
         while not self.id and not self.fleet.over.is_set():
             try:
-                self.id = self.fleet.patiently("POST", "/runner/register", body)["runner_id"]
+                self.id = self.fleet.request_with_retries("POST", "/runner/register", body)["runner_id"]
             except ServerRefused as refusal:
                 if refusal.status != 409:
                     raise
                 self.fleet.over.wait(5)  # an earlier fleet of ours is still taken to be alive
 
-    def poll(self) -> None:
+    def poll_demo_runs(self) -> None:
         """Wait for a run or a stop, and act on it."""
         path = f"/runner/runs?runner_id={self.id}"
-        answer = self.fleet.patiently("GET", path, timeout=POLL_TIMEOUT) or {}
+        answer = self.fleet.request_with_retries("GET", path, timeout=POLL_TIMEOUT) or {}
         self.fleet.stopped_runs.update(answer.get("stop_runs", ()))
         if answer.get("deregistered"):
             self.id = ""
-            self.register()
+            self.register_demo_runner()
         if run := answer.get("run"):
             executor = DemoExecutor(self.fleet, self, run)
-            threading.Thread(target=executor.work, name=run["run_id"], daemon=True).start()
+            threading.Thread(target=executor.execute_demo_run, name=run["run_id"], daemon=True).start()
 
 
 class DemoExecutor:
     """Drives one run: takes a task's steps and reports them as events."""
 
-    def __init__(self, fleet: Fleet, runner: DemoRunner, run: dict[str, Any]) -> None:
+    def __init__(self, fleet: DemoFleet, runner: DemoRunner, run: dict[str, Any]) -> None:
         self.fleet = fleet
         self.runner = runner
         self.team = runner.team
@@ -312,13 +339,13 @@ class DemoExecutor:
         self.agent_name: str = run.get("agent_name") or ""
         self.prompt: str = run["prompt"]
 
-    def work(self) -> None:
+    def execute_demo_run(self) -> None:
         """Run the task to its end and report how it ended."""
         self.fleet.at_work.add(self.run_id)
         try:
-            self.report("started")
-            self.bind()
-            end = self.perform()
+            self.report_demo_run("started")
+            self.bind_demo_session()
+            end = self.perform_demo_task()
         except (OSError, ServerRefused) as problem:
             if not self.fleet.over.is_set():
                 self.fleet.say(f"{self.run_id}: {problem}")
@@ -327,55 +354,61 @@ class DemoExecutor:
             self.fleet.at_work.discard(self.run_id)
         with contextlib.suppress(OSError, ServerRefused):
             if end.status == "stopped":
-                self.report("stopped", signal="SIGTERM")
+                self.report_demo_run("stopped", signal="SIGTERM")
             elif end.status == "error":
-                self.report("failed", error=end.error)
+                self.report_demo_run("failed", error=end.error)
             else:
-                self.send(event_type="session_stop", exit_code=0, reason="completed")
-                self.report("completed", status="success")
+                self.send_demo_event(event_type="session_stop", exit_code=0, reason="completed")
+                self.report_demo_run("completed", status="success")
 
-    def perform(self) -> End:
+    def perform_demo_task(self) -> EndStep:
         """Take the steps of a task that fits the agent; return how it ended."""
         trade = next((t for t in TRADES if self.agent_name.endswith(f"-{t.name}")), TRADES[0])
-        self.send(event_type="message", role="user", content=[{"type": "text", "text": self.prompt}])
+        self.send_demo_event(
+            event_type="message", role="user", content=[{"type": "text", "text": self.prompt}]
+        )
         steps = task.tasks[self.fleet.dice.choice(trade.tasks)](self.fleet.dice, self.team)
         next(steps)  # the first words are the prompt's
         for step in steps:
             if self.run_id in self.fleet.stopped_runs or self.fleet.over.is_set():
-                return End("stopped")
-            end = self.take(step)
+                return EndStep("stopped")
+            end = self.perform_demo_step(step)
             if end is not None:
                 return end
-        return End()
+        return EndStep()
 
-    def take(self, step: Step) -> End | None:
-        if isinstance(step, End):
+    def perform_demo_step(self, step: Step) -> EndStep | None:
+        if isinstance(step, EndStep):
             return step
-        if isinstance(step, Say):
-            self.fleet.pause(step.seconds)
-            self.send(event_type="message", role=step.role, content=[{"type": "text", "text": step.text}])
-        elif isinstance(step, Call):
-            self.call(step)
-        elif isinstance(step, Delegate):
-            self.delegate(step)
+        if isinstance(step, MessageStep):
+            self.fleet.pause_at_demo_speed(step.seconds)
+            self.send_demo_event(
+                event_type="message", role=step.role, content=[{"type": "text", "text": step.text}]
+            )
+        elif isinstance(step, ToolCallStep):
+            self.report_demo_call(step)
+        elif isinstance(step, DelegationStep):
+            self.delegate_demo_work(step)
         else:
-            return self.ask(step)
+            return self.wait_for_demo_permission(step)
         return None
 
-    def call(self, step: Call, error: str | None = None) -> None:
+    def report_demo_call(self, step: ToolCallStep, error: str | None = None) -> None:
         """Report a call, let it take its time, report its result."""
         about = {
             "tool_name": step.tool,
             "tool_input": step.input,
             "tool_use_id": f"toolu_{uuid.uuid4().hex[:20]}",
         }
-        self.send(event_type="pre_tool", **about)
+        self.send_demo_event(event_type="pre_tool", **about)
         if error is None:
-            self.fleet.pause(step.seconds)
+            self.fleet.pause_at_demo_speed(step.seconds)
         failed = error or step.error
-        self.send(event_type="post_tool", tool_output=None if failed else step.output, error=failed, **about)
+        self.send_demo_event(
+            event_type="post_tool", tool_output=None if failed else step.output, error=failed, **about
+        )
 
-    def ask(self, step: Ask) -> End | None:
+    def wait_for_demo_permission(self, step: PermissionStep) -> EndStep | None:
         """Ask a person and wait for the word; a no ends the work."""
         body = {
             "plugin_id": step.plugin,
@@ -386,45 +419,53 @@ class DemoExecutor:
             "tool_name": step.call.tool,
             "tool_input": step.call.input,
         }
-        answer = self.fleet.patiently("POST", "/api/permission-requests", body)
+        answer = self.fleet.request_with_retries("POST", "/api/permission-requests", body)
         request_id = urllib.parse.quote(answer["request_id"])
         while answer["status"] == "pending":
             if self.fleet.over.is_set() or self.run_id in self.fleet.stopped_runs:
                 self.fleet.api("DELETE", f"/api/permission-requests/{request_id}")
-                return End("stopped")
-            answer = self.fleet.patiently("GET", f"/api/permission-requests/{request_id}/wait?timeout=10")
+                return EndStep("stopped")
+            answer = self.fleet.request_with_retries(
+                "GET", f"/api/permission-requests/{request_id}/wait?timeout=10"
+            )
         if answer["status"] in {"approved", "auto-approved"}:
-            self.call(step.call)
+            self.report_demo_call(step.call)
             return None
-        self.call(
+        self.report_demo_call(
             step.call, error=f"Permission {answer['status']}: {answer.get('reason') or 'no reason given'}"
         )
         words = "I may not do that; everything else is done, and I leave it there."
-        self.send(event_type="message", role="assistant", content=[{"type": "text", "text": words}])
-        return End()
+        self.send_demo_event(
+            event_type="message", role="assistant", content=[{"type": "text", "text": words}]
+        )
+        return EndStep()
 
-    def delegate(self, step: Delegate) -> None:
+    def delegate_demo_work(self, step: DelegationStep) -> None:
         trade = next(trade for trade in TRADES if trade.name == step.trade)
-        child = order(self.fleet, self.team, trade, step.prompt, self.session_id)
+        child = order_demo_run(self.fleet, self.team, trade, step.prompt, self.session_id)
         while not self.fleet.over.wait(2):
-            run = self.fleet.patiently("GET", f"/runs/{child['run_id']}")
+            run = self.fleet.request_with_retries("GET", f"/runs/{child['run_id']}")
             if run["status"] in {"completed", "failed", "stopped"} or self.run_id in self.fleet.stopped_runs:
                 return
 
-    def bind(self) -> None:
+    def bind_demo_session(self) -> None:
         body = {
             "executor_session_id": str(uuid.uuid4()),
             "hostname": self.team.hostname,
             "executor_profile": "coding",
             "project_dir": self.team.project_dir,
         }
-        self.fleet.patiently("POST", f"/sessions/{self.session_id}/bind", body)
+        self.fleet.request_with_retries("POST", f"/sessions/{self.session_id}/bind", body)
 
-    def send(self, **event: Any) -> None:
-        body = {"session_id": self.session_id, "timestamp": instants.canonical(timezone.now()), **event}
-        self.fleet.patiently("POST", f"/sessions/{self.session_id}/events", body)
+    def send_demo_event(self, **event: Any) -> None:
+        body = {
+            "session_id": self.session_id,
+            "timestamp": instants.format_canonical_instant(timezone.now()),
+            **event,
+        }
+        self.fleet.request_with_retries("POST", f"/sessions/{self.session_id}/events", body)
 
-    def report(self, what: str, **body: Any) -> None:
-        self.fleet.patiently(
+    def report_demo_run(self, what: str, **body: Any) -> None:
+        self.fleet.request_with_retries(
             "POST", f"/runner/runs/{self.run_id}/{what}", {"runner_id": self.runner.id, **body}
         )

@@ -21,13 +21,13 @@ from django.utils import timezone
 
 from coordinator.actions import approvals
 from coordinator.demo.cast import PEOPLE
-from coordinator.demo.fill import decider, why_not_the_demos_own
+from coordinator.demo.fill import explain_foreign_data, make_past_decider
 from coordinator.errors import SignalboxError
-from coordinator.identity.actors import key
+from coordinator.identity.actors import key_actor_by_name
 from coordinator.models import PermissionRequest
 from coordinator.policy import approvals as rules
 from coordinator.policy.access_requests import PERMISSION_TYPE as ACCESS
-from coordinator.policy.judged import judged_digest
+from coordinator.policy.judged import judged_card_digest
 
 LOOK_EVERY = 2.0  # seconds
 VIEWER_WAIT_SECONDS = (25.0, 120.0)  # a question waits for whoever looks at the demo, between these
@@ -41,12 +41,12 @@ REASONS = {
 log = logging.getLogger(__name__)
 
 
-class NotTheDemosOwn(Exception):
+class ForeignDataPresent(Exception):
     """The database is not the demo's own, or not any more; the words say why."""
 
 
 @dataclass(slots=True)
-class People:
+class DemoPeople:
     """Who answers the questions that the keys of these names asked. `say` tells whoever runs the demo why they stop."""
 
     key_names: Collection[str]
@@ -55,12 +55,12 @@ class People:
     dice: Random = field(default_factory=Random)
     due: dict[str, datetime] = field(default_factory=dict)
 
-    def work(self) -> None:
+    def answer_requests_until_over(self) -> None:
         """Look at the inbox now and then until the demo is over, or the database is not its own any more."""
         while not self.over.wait(LOOK_EVERY):
             try:
-                self.look(timezone.now())
-            except NotTheDemosOwn as why:
+                self.answer_due_requests(timezone.now())
+            except ForeignDataPresent as why:
                 self.say(f"The demo's people stop answering: {why}.")
                 return
             except DatabaseError as problem:  # busy, or away for a restart
@@ -68,32 +68,34 @@ class People:
             finally:
                 connection.close()
 
-    def look(self, now: datetime) -> int:
-        """Answer what has waited long enough; return how many were. Raises NotTheDemosOwn."""
-        if why := why_not_the_demos_own():
-            raise NotTheDemosOwn(why)
-        asked_by = [str(key(name)) for name in self.key_names]
+    def answer_due_requests(self, now: datetime) -> int:
+        """Answer what has waited long enough; return how many were. Raises ForeignDataPresent."""
+        if why := explain_foreign_data():
+            raise ForeignDataPresent(why)
+        asked_by = [str(key_actor_by_name(name)) for name in self.key_names]
         waiting = (
-            PermissionRequest.objects.with_context().waiting(now).filter(context__requested_by__in=asked_by)
+            PermissionRequest.objects.with_context()
+            .awaiting_decision(now)
+            .filter(context__requested_by__in=asked_by)
         )
-        found = list(islice(filter(is_for_them, waiting.order_by("id")), AT_ONCE))
+        found = list(islice(filter(can_demo_people_decide, waiting.order_by("id")), AT_ONCE))
         self.due = {
             row.request_id: self.due.get(row.request_id)
             or now + timedelta(seconds=self.dice.uniform(*VIEWER_WAIT_SECONDS))
             for row in found
         }
-        return sum(self.answer(row, now) for row in found if self.due[row.request_id] <= now)
+        return sum(self.decide_demo_request(row, now) for row in found if self.due[row.request_id] <= now)
 
-    def answer(self, row: PermissionRequest, now: datetime) -> bool:
+    def decide_demo_request(self, row: PermissionRequest, now: datetime) -> bool:
         """Approve or deny as one of PEOPLE; say whether that was still to be decided."""
         verdict = "approved" if self.dice.random() < YES else "denied"
         try:
-            approvals.decide(
+            approvals.decide_request(
                 row.request_id,
-                by=decider(self.dice.choice(PEOPLE)),
+                by=make_past_decider(self.dice.choice(PEOPLE)),
                 verdict="approved" if verdict == "approved" else "denied",
                 reason=self.dice.choice(REASONS[verdict]),
-                judged=judged_digest(row),
+                judged=judged_card_digest(row),
                 now=now,
             )
         except SignalboxError:  # somebody was faster, or it was withdrawn
@@ -101,6 +103,6 @@ class People:
         return True
 
 
-def is_for_them(row: PermissionRequest) -> bool:
+def can_demo_people_decide(row: PermissionRequest) -> bool:
     """Say whether one made-up person may decide this: neither what takes two people, nor what makes a grant."""
-    return rules.needed(row) == 1 and row.permission_type != ACCESS
+    return rules.required_approver_count(row) == 1 and row.permission_type != ACCESS

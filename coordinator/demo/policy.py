@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from random import Random
 
 from coordinator.actions import audit, mcp_tools, tool_rules
-from coordinator.demo.cast import PEOPLE, SERVERS, TEAMS, TRADES, DemoServer, agent_id
+from coordinator.demo.cast import PEOPLE, SERVERS, TEAMS, TRADES, DemoMcpServer, demo_agent_id
 from coordinator.identity.actors import Actor
-from coordinator.mcp.tools import Definition, ToolListing
+from coordinator.mcp.tools import ToolDefinition, ToolListing
 from coordinator.models import Grant, McpServer
-from coordinator.policy.tool_rules import Rule, saved, version
+from coordinator.policy.tool_rules import DecisionRule, load_saved_tool_rules, tool_rules_version
 
 # Which trades use which server; who is not named falls to the server's default policy.
 USERS = {
@@ -42,15 +42,15 @@ FORBIDDEN_TOOLS = {
 }
 # What coding agents may do in terminals; the rest is left for suggestions to be tried on.
 RULES = (
-    Rule(
+    DecisionRule(
         1,
         "Bash",
         "deny",
         r"rm -rf|git push .*(--force|-f\b)",
         reason="Nothing is deleted or pushed over by force.",
     ),
-    Rule(2, "Read|Edit|Write", "deny", r"(^|/)\.env", reason="Secrets stay where they are."),
-    Rule(
+    DecisionRule(2, "Read|Edit|Write", "deny", r"(^|/)\.env", reason="Secrets stay where they are."),
+    DecisionRule(
         3,
         "Bash",
         "ask",
@@ -58,14 +58,14 @@ RULES = (
         reason="People look at what leaves the machine.",
         wait_seconds=300,
     ),
-    Rule(4, "Bash", "allow", r"git (status|diff|log)( [\w./-]+)*", reason="Looking is free."),
+    DecisionRule(4, "Bash", "allow", r"git (status|diff|log)( [\w./-]+)*", reason="Looking is free."),
 )
 
 
-def write(dice: Random, now: datetime) -> None:
+def write_demo_policy(dice: Random, now: datetime) -> None:
     """Write servers, rules and grants, each grant with the audit row of its giving."""
-    if not saved():  # nobody's own rules are replaced
-        tool_rules.save(RULES, seen=version([]), by=LISTER, now=now - OLD)
+    if not load_saved_tool_rules():  # nobody's own rules are replaced
+        tool_rules.replace_tool_rules(RULES, seen=tool_rules_version([]), by=LISTER, now=now - OLD)
     McpServer.objects.bulk_create(
         [
             McpServer(
@@ -81,49 +81,54 @@ def write(dice: Random, now: datetime) -> None:
         ]
     )
     for server in SERVERS:
-        list_tools(server, now)
+        store_demo_tools(server, now)
         for team in TEAMS:
             for trade in TRADES:
                 if trade.name in USERS.get(server.name, set()):
-                    give(dice, now, server, agent_id(team, trade))
+                    grant_demo_server(dice, now, server, demo_agent_id(team, trade))
 
 
-def list_tools(server: DemoServer, now: datetime) -> None:
+def store_demo_tools(server: DemoMcpServer, now: datetime) -> None:
     """Let a server list its tools; one has changed since, as tools do that ought to be looked at."""
-    mcp_tools.store_listing(
-        server.name, ToolListing([definition(t) for t in server.tools], True), by=LISTER, now=now - OLD
+    mcp_tools.store_tool_listing(
+        server.name,
+        ToolListing([build_demo_tool_definition(t) for t in server.tools], True),
+        by=LISTER,
+        now=now - OLD,
     )
     tool = CHANGED_TOOLS.get(server.name)
     if tool:
-        changed = Definition(tool, {**definition(tool).content, "description": CHANGED_WORDS})
-        mcp_tools.store_listing(
+        changed = ToolDefinition(
+            tool, {**build_demo_tool_definition(tool).content, "description": CHANGED_WORDS}
+        )
+        mcp_tools.store_tool_listing(
             server.name, ToolListing([changed], False), by=LISTER, now=now - timedelta(days=2)
         )
 
 
-def definition(tool: str) -> Definition:
+def build_demo_tool_definition(tool: str) -> ToolDefinition:
     words = tool.replace("_", " ")
     schema = {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]}
     hints = {"readOnlyHint": tool.startswith(READING), "destructiveHint": tool.startswith(DESTROYING)}
     content = {"description": f"{words.capitalize()}.", "inputSchema": schema, "annotations": hints}
-    return Definition(tool, content)
+    return ToolDefinition(tool, content)
 
 
-def give(dice: Random, now: datetime, server: DemoServer, agent: str) -> None:
+def grant_demo_server(dice: Random, now: datetime, server: DemoMcpServer, agent: str) -> None:
     """Give one agent a server, and now and then forbid it the server's dangerous tool."""
     given_at = now - timedelta(days=dice.uniform(0.5, 50))
     ends = dice.choice(
         [None, None, None, now + timedelta(days=dice.uniform(0.2, 30)), now - timedelta(days=2)]
     )
-    grant(dice, server, agent, tool=None, at=given_at, ends=ends)
+    write_demo_grant(dice, server, agent, tool=None, at=given_at, ends=ends)
     forbidden = FORBIDDEN_TOOLS.get(server.name)
     if forbidden and dice.random() < 0.7:
-        grant(dice, server, agent, tool=forbidden, at=given_at + timedelta(minutes=2), ends=None)
+        write_demo_grant(dice, server, agent, tool=forbidden, at=given_at + timedelta(minutes=2), ends=None)
 
 
-def grant(
+def write_demo_grant(
     dice: Random,
-    server: DemoServer,
+    server: DemoMcpServer,
     agent: str,
     *,
     tool: str | None,
@@ -145,7 +150,7 @@ def grant(
         expires_at=ends,
         justification=reason,
     )
-    audit.record(
+    audit.record_audit_entry(
         "GRANT_CREATED",
         actor=person,
         target=f"{agent} {server.name} {tool or '*'}",

@@ -7,32 +7,36 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coordinator.demo.tasks import Call
+from coordinator.demo.tasks import ToolCallStep
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class AgentProgramFormat:
     """An agent program. `turn` is the field of a turn's id; `call` its form of a call, None for one it never makes.
 
     It `tells_messages` as it displays them, has a hook for calls that `fails`, and `describes` a call that it asks for.
     """
 
     turn: str
-    call: Callable[[Call], Call | None] = lambda call: call
+    call: Callable[[ToolCallStep], ToolCallStep | None] = lambda call: call
     tells_messages: bool = False
     fails: str = "PostToolUse"
     describes: bool = False
 
 
-def as_codex(call: Call) -> Call | None:
+def convert_call_to_codex(call: ToolCallStep) -> ToolCallStep | None:
     """Return a call as Codex makes it: nearly all is a command, and an edit is a patch."""
     if call.tool == "Bash" or call.tool.startswith("mcp__"):
-        return replace(call, output=_text_of(call.output))
+        return replace(call, output=plain_tool_output(call.output))
     command = _COMMANDS.get(call.tool)
     if command is not None:
-        return Call("Bash", {"command": command(call.input)}, _text_of(call.output), call.error, call.seconds)
+        return ToolCallStep(
+            "Bash", {"command": command(call.input)}, plain_tool_output(call.output), call.error, call.seconds
+        )
     if call.tool in {"Edit", "Write"}:
-        return Call("apply_patch", {"command": _patch(call)}, "Done!", call.error, call.seconds)
+        return ToolCallStep(
+            "apply_patch", {"command": build_codex_patch(call)}, "Done!", call.error, call.seconds
+        )
     return None
 
 
@@ -43,7 +47,7 @@ _COMMANDS: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
-def _patch(call: Call) -> str:
+def build_codex_patch(call: ToolCallStep) -> str:
     path = call.input["file_path"]
     if call.tool == "Write":
         lines = "".join(f"+{line}\n" for line in call.input["content"].splitlines())
@@ -53,7 +57,7 @@ def _patch(call: Call) -> str:
     return f"*** Begin Patch\n*** Update File: {path}\n@@\n{lines}*** End Patch\n"
 
 
-def _text_of(output: Any) -> Any:
+def plain_tool_output(output: Any) -> Any:
     if isinstance(output, dict):
         return (
             output.get("stdout")
@@ -64,11 +68,11 @@ def _text_of(output: Any) -> Any:
 
 
 PROGRAMS = {
-    "claude-code": Program("prompt_id", tells_messages=True, fails="PostToolUseFailure"),
-    "codex": Program("turn_id", as_codex, describes=True),
+    "claude-code": AgentProgramFormat("prompt_id", tells_messages=True, fails="PostToolUseFailure"),
+    "codex": AgentProgramFormat("turn_id", convert_call_to_codex, describes=True),
 }
 
 
-def program(name: str) -> Program:
+def find_program_format(name: str) -> AgentProgramFormat:
     """Return how a program speaks; one that is not known here as most do."""
     return PROGRAMS.get(name, PROGRAMS["claude-code"])

@@ -9,80 +9,88 @@ from typing import TYPE_CHECKING, Any
 
 from coordinator.demo import programs
 from coordinator.demo.cast import Team, Trade
-from coordinator.demo.tasks import Ask, Call, Delegate, End, Say, Step, task
+from coordinator.demo.tasks import (
+    DelegationStep,
+    EndStep,
+    MessageStep,
+    PermissionStep,
+    Step,
+    ToolCallStep,
+    task,
+)
 
 if TYPE_CHECKING:
-    from coordinator.demo.live import Api, Fleet
+    from coordinator.demo.live import DemoApiClient, DemoFleet
 
 WAIT = 300  # seconds that a hook waits for a person
 BETWEEN = (4.0, 20.0)  # seconds between two sessions, between these
 
 
-class Terminal:
+class DemoTerminal:
     """One program at one person's machine: it works through tasks, one session after the other."""
 
-    def __init__(self, fleet: Fleet, name: str, team: Team, trade: Trade, api: Api) -> None:
+    def __init__(self, fleet: DemoFleet, name: str, team: Team, trade: Trade, api: DemoApiClient) -> None:
         self.fleet = fleet
         self.name = name
-        self.program = programs.program(name)
+        self.program = programs.find_program_format(name)
         self.team = team
         self.trade = trade
         self.api = api
         self.session = ""
         self.turn = ""
 
-    def work(self) -> None:
+    def run_terminal_sessions(self) -> None:
         """Hold sessions until the demo is over."""
         while not self.fleet.over.is_set():
             try:
-                self.hold_session()
+                self.run_terminal_session()
             except (OSError, self.fleet.refused) as problem:
                 if not self.fleet.over.is_set():
                     self.fleet.say(f"{self.name}: {problem}")
             self.fleet.over.wait(self.fleet.dice.uniform(*BETWEEN))
 
-    def leave(self) -> None:
+    def end_open_session(self) -> None:
         """Say that the session is over, so that nobody takes it for running."""
         if self.session:
             with contextlib.suppress(OSError, self.fleet.refused):
-                self.hook("SessionEnd", {"reason": "other"}, patient=False)
+                self.post_terminal_hook("SessionEnd", {"reason": "other"}, patient=False)
 
-    def hold_session(self) -> None:
+    def run_terminal_session(self) -> None:
         """Take a task from its first words to its end."""
         self.session, self.turn = str(uuid.uuid4()), str(uuid.uuid4())
         steps = task.tasks[self.fleet.dice.choice(self.trade.tasks)](self.fleet.dice, self.team)
         first = next(steps)
-        words = first.text if isinstance(first, Say) else "Please have a look."
-        self.hook("SessionStart", {"source": "startup"})
-        self.hook("UserPromptSubmit", {"prompt": words})
+        words = first.text if isinstance(first, MessageStep) else "Please have a look."
+        self.post_terminal_hook("SessionStart", {"source": "startup"})
+        self.post_terminal_hook("UserPromptSubmit", {"prompt": words})
         for step in steps:
-            if self.fleet.over.is_set() or not self.take(step):
+            if self.fleet.over.is_set() or not self.play_terminal_step(step):
                 break
-        self.hook("Stop", {"last_assistant_message": "That is all for now."})
-        self.hook("SessionEnd", {"reason": "prompt_input_exit"})
+        self.post_terminal_hook("Stop", {"last_assistant_message": "That is all for now."})
+        self.post_terminal_hook("SessionEnd", {"reason": "prompt_input_exit"})
         self.session = ""
 
-    def take(self, step: Step) -> bool:
+    def play_terminal_step(self, step: Step) -> bool:
         """Take one step; say whether there is a next one."""
-        if isinstance(step, End):
+        if isinstance(step, EndStep):
             return False
-        if isinstance(step, Say):
-            self.say(step)
-        elif isinstance(step, Call):
-            self.call(step)
-        elif isinstance(step, Ask):
-            return self.call(step.call, asks=step)
-        elif isinstance(step, Delegate):
-            self.say(Say("assistant", f"For the {step.trade}: {step.prompt}"))
+        if isinstance(step, MessageStep):
+            self.display_terminal_message(step)
+        elif isinstance(step, ToolCallStep):
+            self.run_terminal_call(step)
+        elif isinstance(step, PermissionStep):
+            return self.run_terminal_call(step.call, asks=step)
+        elif isinstance(step, DelegationStep):
+            self.display_terminal_message(MessageStep("assistant", f"For the {step.trade}: {step.prompt}"))
         return True
 
-    def say(self, step: Say) -> None:
-        self.fleet.pause(step.seconds)
+    def display_terminal_message(self, step: MessageStep) -> None:
+        self.fleet.pause_at_demo_speed(step.seconds)
         if self.program.tells_messages:
             message = {"message_id": str(uuid.uuid4()), "index": 0, "delta": step.text, "final": True}
-            self.hook("MessageDisplay", message)
+            self.post_terminal_hook("MessageDisplay", message)
 
-    def call(self, step: Call, asks: Ask | None = None) -> bool:
+    def run_terminal_call(self, step: ToolCallStep, asks: PermissionStep | None = None) -> bool:
         """Make a call as its hooks are answered; say whether it ran."""
         said = self.program.call(step)
         if said is None:
@@ -92,33 +100,39 @@ class Terminal:
             "tool_input": said.input,
             "tool_use_id": f"toolu_{uuid.uuid4().hex[:20]}",
         }
-        decision = self.hook("PreToolUse", about).get("permissionDecision")
+        decision = self.post_terminal_hook("PreToolUse", about).get("permissionDecision")
         if decision is None and asks is not None:
-            decision = self.ask(about, asks)
+            decision = self.request_terminal_permission(about, asks)
         if decision not in {None, "allow"}:
-            self.say(Say("assistant", "I may not do that; everything else is done, and I leave it there."))
+            self.display_terminal_message(
+                MessageStep("assistant", "I may not do that; everything else is done, and I leave it there.")
+            )
             return False
-        self.fleet.pause(said.seconds)
+        self.fleet.pause_at_demo_speed(said.seconds)
         if said.error and self.program.fails != "PostToolUse":
-            self.hook(self.program.fails, about | {"error": said.error})
+            self.post_terminal_hook(self.program.fails, about | {"error": said.error})
         else:
-            self.hook("PostToolUse", about | {"tool_response": said.error or said.output})
+            self.post_terminal_hook("PostToolUse", about | {"tool_response": said.error or said.output})
         return True
 
-    def ask(self, about: dict[str, Any], asks: Ask) -> str:
+    def request_terminal_permission(self, about: dict[str, Any], asks: PermissionStep) -> str:
         """Ask as the program asks its own person, who looks at Signalbox; no answer is a no."""
         given = about["tool_input"] | ({"description": asks.why} if self.program.describes else {})
-        answer = self.hook("PermissionRequest", {"tool_name": about["tool_name"], "tool_input": given})
+        answer = self.post_terminal_hook(
+            "PermissionRequest", {"tool_name": about["tool_name"], "tool_input": given}
+        )
         verdict = answer.get("decision")
         return str(verdict.get("behavior")) if isinstance(verdict, dict) else "deny"
 
-    def hook(self, name: str, fields: Mapping[str, Any], *, patient: bool = True) -> dict[str, Any]:
+    def post_terminal_hook(
+        self, name: str, fields: Mapping[str, Any], *, patient: bool = True
+    ) -> dict[str, Any]:
         """Post a hook; return what its answer says of it."""
         body = {"session_id": self.session, "hook_event_name": name, "cwd": self.team.project_dir, **fields}
         path = f"/hooks/{self.name}?wait={WAIT}"
         body[self.program.turn] = self.turn
         if patient:
-            answer = self.fleet.patiently("POST", path, body, timeout=WAIT + 30.0, api=self.api)
+            answer = self.fleet.request_with_retries("POST", path, body, timeout=WAIT + 30.0, api=self.api)
         else:
             answer = self.api("POST", path, body, timeout=3)
         said = answer.get("hookSpecificOutput") if isinstance(answer, dict) else None

@@ -13,8 +13,25 @@ from random import Random
 from typing import Literal
 
 from coordinator.demo import programs
-from coordinator.demo.cast import PEOPLE, TEAMS, TRADES, Team, Trade, agent_id, blueprint_name, program_of
-from coordinator.demo.tasks import Ask, Call, Delegate, End, Say, Step, task
+from coordinator.demo.cast import (
+    PEOPLE,
+    TEAMS,
+    TRADES,
+    Team,
+    Trade,
+    choose_agent_program,
+    demo_agent_id,
+    demo_blueprint_name,
+)
+from coordinator.demo.tasks import (
+    DelegationStep,
+    EndStep,
+    MessageStep,
+    PermissionStep,
+    Step,
+    ToolCallStep,
+    task,
+)
 
 SESSIONS_PER_AGENT = 7
 WORKING_HOURS = (6, 7, 8, 8, 9, 9, 9, 10, 10, 11, 12, 13, 13, 14, 14, 15, 15, 16, 17, 18, 20, 23, 3)
@@ -28,7 +45,7 @@ Verdict = Literal["pending", "approved", "denied", "expired", "withdrawn"]
 class PlannedRequest:
     """A permission request: what was asked, when, and how it ended."""
 
-    ask: Ask
+    ask: PermissionStep
     asked_at: datetime
     verdict: Verdict
     decided_at: datetime | None
@@ -40,21 +57,21 @@ class PlannedRequest:
 class TimedStep:
     """A step with its time; `ends_at` is None for a call that is still running."""
 
-    step: Say | Call
+    step: MessageStep | ToolCallStep
     at: datetime
     ends_at: datetime | None
     tool_use_id: str | None = None
 
 
 @dataclass(slots=True)
-class Story:
+class SessionStory:
     session_id: str
     run_id: str
     team: Team
     trade: Trade
     prompt: str
     begins: datetime
-    parent: Story | None = None
+    parent: SessionStory | None = None
     moments: list[TimedStep] = field(default_factory=list)
     questions: list[PlannedRequest] = field(default_factory=list)
     ends: datetime | None = None
@@ -63,84 +80,84 @@ class Story:
     program: str | None = None  # in whose terminal it runs; None: a runner drives it
 
     @property
-    def agent_name(self) -> str:
+    def session_agent_name(self) -> str:
         """The name by which its session is known: a terminal's key is bound to the agent itself."""
-        return self.agent_id if self.program else self.blueprint
+        return self.story_agent_id if self.program else self.story_blueprint
 
     @property
-    def blueprint(self) -> str:
-        return blueprint_name(self.team, self.trade)
+    def story_blueprint(self) -> str:
+        return demo_blueprint_name(self.team, self.trade)
 
     @property
-    def agent_id(self) -> str:
-        return agent_id(self.team, self.trade)
+    def story_agent_id(self) -> str:
+        return demo_agent_id(self.team, self.trade)
 
 
-class Week:
+class WeekPlanner:
     """Plans all stories. `stories` holds parents and children, in order of their beginning."""
 
     def __init__(self, *, seed: int, now: datetime, days: int = 7) -> None:
         self.dice = Random(seed)
         self.now = now
         self.days = days
-        self.stories: list[Story] = []
+        self.stories: list[SessionStory] = []
 
-    def plan(self) -> list[Story]:
+    def plan_stories(self) -> list[SessionStory]:
         for team in TEAMS:
             for trade in TRADES:
                 for _nth in range(self.dice.randint(SESSIONS_PER_AGENT - 3, SESSIONS_PER_AGENT + 3)):
-                    self.tell(team, trade, self.some_time())
+                    self.add_story(team, trade, self.choose_working_time())
         for _nth in range(OPEN_QUESTIONS):
-            self.tell_with_open_question()
+            self.add_story_with_open_request()
         for _nth in range(AT_WORK):
             team, trade = self.dice.choice(TEAMS), self.dice.choice(TRADES)
-            self.tell(team, trade, self.now - timedelta(seconds=self.dice.uniform(20, 70)))
+            self.add_story(team, trade, self.now - timedelta(seconds=self.dice.uniform(20, 70)))
         self.stories.sort(key=lambda story: story.begins)
         return self.stories
 
-    def some_time(self) -> datetime:
+    def choose_working_time(self) -> datetime:
         """Return a moment of the week, likelier at the hours when people work."""
         day = self.now - timedelta(days=self.dice.uniform(0, self.days))
         hour = self.dice.choice(WORKING_HOURS)
         moment = day.replace(hour=hour, minute=self.dice.randrange(60), second=self.dice.randrange(60))
         return moment if moment < self.now - timedelta(hours=1) else moment - timedelta(days=1)
 
-    def tell_with_open_question(self) -> None:
+    def add_story_with_open_request(self) -> None:
         """Tell a session so that its first question was asked minutes ago and nobody has answered."""
         # Not the captain: a discarded attempt of hers would leave her children behind.
         askers = [trade for trade in TRADES if trade.name in {"fixer", "reviewer", "oncall", "upgrader"}]
         for _try in range(20):
             story = StoryWriter(
                 self, self.dice.choice(TEAMS), self.dice.choice(askers), self.now, patient=True
-            ).tell()
+            ).write_story()
             if not story.questions:
                 continue
             waited = timedelta(seconds=self.dice.uniform(15, 780))
             shift = self.now - waited - story.questions[0].asked_at
-            move(story, shift)
+            shift_story_times(story, shift)
             self.stories.append(story)
             return
 
-    def tell(
-        self, team: Team, trade: Trade, begins: datetime, parent: Story | None = None, prompt: str = ""
-    ) -> Story:
-        story = StoryWriter(self, team, trade, begins, parent=parent, prompt=prompt).tell()
+    def add_story(
+        self, team: Team, trade: Trade, begins: datetime, parent: SessionStory | None = None, prompt: str = ""
+    ) -> SessionStory:
+        story = StoryWriter(self, team, trade, begins, parent=parent, prompt=prompt).write_story()
         self.stories.append(story)
         return story
 
-    def new_id(self, prefix: str) -> str:
+    def make_random_id(self, prefix: str) -> str:
         return f"{prefix}_{self.dice.randrange(16**12):012x}"
 
 
 class StoryWriter:
     def __init__(
         self,
-        week: Week,
+        week: WeekPlanner,
         team: Team,
         trade: Trade,
         begins: datetime,
         *,
-        parent: Story | None = None,
+        parent: SessionStory | None = None,
         prompt: str = "",
         patient: bool = False,
     ) -> None:
@@ -148,47 +165,49 @@ class StoryWriter:
         self.dice = week.dice
         self.clock = begins
         self.patient = patient
-        self.story = Story(week.new_id("ses"), week.new_id("run"), team, trade, prompt, begins, parent)
-        self.story.program = None if parent else program_of(team, trade)
+        self.story = SessionStory(
+            week.make_random_id("ses"), week.make_random_id("run"), team, trade, prompt, begins, parent
+        )
+        self.story.program = None if parent else choose_agent_program(team, trade)
         self.steps: Iterator[Step] = task.tasks[self.dice.choice(trade.tasks)](self.dice, team)
 
-    def tell(self) -> Story:
+    def write_story(self) -> SessionStory:
         """Take the steps until the task ends, a question stays open, or `now` is reached."""
         self.clock += timedelta(seconds=self.dice.uniform(0.8, 2.5))
         for step in self.steps:
             if self.clock >= self.week.now and not self.patient:
                 return self.story
-            if not self.take(step):
+            if not self.write_story_step(step):
                 return self.story
         return self.story
 
-    def take(self, step: Step) -> bool:
-        if isinstance(step, Say):
-            self.say(step)
-        elif isinstance(step, Call):
-            return self.call(step)
-        elif isinstance(step, Ask):
-            return self.ask(step)
-        elif isinstance(step, Delegate):
-            return self.delegate(step)
+    def write_story_step(self, step: Step) -> bool:
+        if isinstance(step, MessageStep):
+            self.add_story_message(step)
+        elif isinstance(step, ToolCallStep):
+            return self.add_story_call(step)
+        elif isinstance(step, PermissionStep):
+            return self.add_story_request(step)
+        elif isinstance(step, DelegationStep):
+            return self.add_child_story(step)
         else:
-            self.end(step)
+            self.end_story(step)
             return False
         return True
 
-    def say(self, step: Say) -> None:
+    def add_story_message(self, step: MessageStep) -> None:
         if step.role == "user" and not self.story.prompt:
             self.story.prompt = step.text
         elif step.role == "user" and self.story.parent:
-            step = Say("user", self.story.prompt)
+            step = MessageStep("user", self.story.prompt)
         if step.role == "assistant":
             self.clock += timedelta(seconds=self.dice.uniform(2, 11))
         self.story.moments.append(TimedStep(step, self.clock, self.clock))
         self.clock += timedelta(milliseconds=self.dice.uniform(300, 1500))
 
-    def call(self, step: Call) -> bool:
+    def add_story_call(self, step: ToolCallStep) -> bool:
         """A tool call; one that would end after now is still running, and the story stops at it."""
-        said = self.in_its_words(step)
+        said = self.convert_call_for_program(step)
         if said is None:
             return True
         step = said
@@ -200,37 +219,37 @@ class StoryWriter:
         self.clock += timedelta(seconds=self.dice.uniform(0.6, 5))
         return not running
 
-    def in_its_words(self, step: Call) -> Call | None:
+    def convert_call_for_program(self, step: ToolCallStep) -> ToolCallStep | None:
         """Return a call as the session's program makes it; None where it makes no such call."""
-        return programs.program(self.story.program).call(step) if self.story.program else step
+        return programs.find_program_format(self.story.program).call(step) if self.story.program else step
 
-    def ask(self, step: Ask) -> bool:
-        question = self.question(step)
+    def add_story_request(self, step: PermissionStep) -> bool:
+        question = self.plan_story_request(step)
         self.story.questions.append(question)
         if question.verdict == "pending":
             self.story.moments.append(
-                TimedStep(step.call, question.asked_at, None, self.week.new_id("toolu"))
+                TimedStep(step.call, question.asked_at, None, self.week.make_random_id("toolu"))
             )
             return False
         self.clock = question.decided_at or self.clock
         if question.verdict == "approved":
-            return self.call(step.call)
+            return self.add_story_call(step.call)
         refusal = question.reason or "Nobody answered in time."
         reason = f"Permission {question.verdict}: {refusal}"
         if self.story.program and question.decided_by:
             reason = f"Denied by {question.decided_by} in Signalbox: {refusal}"
-        refused = Call(step.call.tool, step.call.input, None, reason, 0.0)
-        self.call(refused)
-        self.say(
-            Say(
+        refused = ToolCallStep(step.call.tool, step.call.input, None, reason, 0.0)
+        self.add_story_call(refused)
+        self.add_story_message(
+            MessageStep(
                 "assistant",
                 f"I may not do that ({refusal.rstrip('.')}). Everything else is done; I'll leave it there.",
             )
         )
-        self.end(End())
+        self.end_story(EndStep())
         return False
 
-    def question(self, step: Ask) -> PlannedRequest:
+    def plan_story_request(self, step: PermissionStep) -> PlannedRequest:
         """Decide how a question ends: mostly yes, sometimes no, now and then not at all."""
         asked_at = self.clock
         waits = timedelta(
@@ -251,19 +270,19 @@ class StoryWriter:
         person = self.dice.choice(PEOPLE) if verdict in {"approved", "denied"} else None
         return PlannedRequest(step, asked_at, verdict, decided_at, person, self.dice.choice(reasons[verdict]))
 
-    def delegate(self, step: Delegate) -> bool:
+    def add_child_story(self, step: DelegationStep) -> bool:
         trade = next(trade for trade in TRADES if trade.name == step.trade)
         begins = self.clock
-        child = self.week.tell(self.story.team, trade, begins, parent=self.story, prompt=step.prompt)
-        arguments = {"agent_name": child.blueprint, "prompt": step.prompt, "mode": "sync"}
+        child = self.week.add_story(self.story.team, trade, begins, parent=self.story, prompt=step.prompt)
+        arguments = {"agent_name": child.story_blueprint, "prompt": step.prompt, "mode": "sync"}
         answer = [{"type": "text", "text": f"Session {child.session_id} {child.status}"}]
-        call = Call("mcp__agents__start_agent_session", arguments, answer)
+        call = ToolCallStep("mcp__agents__start_agent_session", arguments, answer)
         self.clock = child.ends or self.week.now
         tool_use_id = f"toolu_{self.dice.randrange(16**20):020x}"
         self.story.moments.append(TimedStep(call, begins, child.ends, tool_use_id))
         return child.ends is not None
 
-    def end(self, step: End) -> None:
+    def end_story(self, step: EndStep) -> None:
         """The session ends; now and then a person stops it instead."""
         stopped = step.status == "finished" and self.dice.random() < 0.04
         self.story.status = "stopped" if stopped else step.status
@@ -271,7 +290,7 @@ class StoryWriter:
         self.story.ends = self.clock
 
 
-def move(story: Story, shift: timedelta) -> None:
+def shift_story_times(story: SessionStory, shift: timedelta) -> None:
     story.begins += shift
     for moment in story.moments:
         moment.at += shift

@@ -12,7 +12,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coordinator.sessions.driving import LONGEST_OUTPUT, Speech, SpeechPiece, ToldCall, TurnUsage
+from coordinator.sessions.driving import (
+    LONGEST_OUTPUT,
+    AgentProtocolReader,
+    ReportedToolCall,
+    SpeechPiece,
+    TurnUsage,
+)
 
 CHUNKS = {
     "agent_message_chunk": "message",
@@ -40,7 +46,7 @@ KNOWN_META = frozenset({"claudeCode", "terminal_output_delta", "terminal_info", 
 # --- words ------------------------------------------------------------------------------------------------
 
 
-def words(kind: str, fields: Mapping[str, Any]) -> SpeechPiece | None:
+def acp_message_piece(kind: str, fields: Mapping[str, Any]) -> SpeechPiece | None:
     """Return the piece of a message in a chunk; None for any other update."""
     speaker = CHUNKS.get(kind)
     if speaker is None:
@@ -49,11 +55,11 @@ def words(kind: str, fields: Mapping[str, Any]) -> SpeechPiece | None:
     name = message_id if isinstance(message_id, str) else None
     if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
         return SpeechPiece(speaker, name, block["text"])
-    made = content([block])
+    made = convert_acp_content([block])
     return SpeechPiece(speaker, name, "", made[0] if made else None)
 
 
-def content(blocks: Any) -> list[dict[str, Any]]:
+def convert_acp_content(blocks: Any) -> list[dict[str, Any]]:
     """Return the blocks of a prompt or a message as events hold them; images as the models' API has them."""
     made = []
     for block in blocks if isinstance(blocks, list) else []:
@@ -70,7 +76,7 @@ def content(blocks: Any) -> list[dict[str, Any]]:
 # --- calls ------------------------------------------------------------------------------------------------
 
 
-def merged(known: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+def merge_acp_call_update(known: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is known of a call with one more update of it (or the call of a permission request)."""
     after = dict(known)
     for name in REPLACED:
@@ -83,21 +89,21 @@ def merged(known: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any
         after["rawInput"] = {**known["rawInput"], **fields["rawInput"]}
     meta = fields.get("_meta")
     if isinstance(meta, dict):
-        after |= _of_claude(meta.get("claudeCode"))
-        after |= _of_terminal(after, meta)
+        after |= claude_call_metadata(meta.get("claudeCode"))
+        after |= codex_terminal_output(after, meta)
         if unknown := {name: value for name, value in meta.items() if name not in KNOWN_META}:
             after["meta"] = {**(after.get("meta") or {}), **unknown}
     return after
 
 
-def _of_claude(told: Any) -> dict[str, Any]:
+def claude_call_metadata(told: Any) -> dict[str, Any]:
     if not isinstance(told, dict):
         return {}
     names = {"toolName": "toolName", "toolResponse": "toolResponse", "parentToolUseId": "parent"}
     return {ours: told[name] for name, ours in names.items() if told.get(name) is not None}
 
 
-def _of_terminal(known: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
+def codex_terminal_output(known: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
     """Codex reports the output of its terminal beside the update."""
     told: dict[str, Any] = {}
     delta, ended = meta.get("terminal_output_delta"), meta.get("terminal_exit")
@@ -108,20 +114,23 @@ def _of_terminal(known: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str,
     return told
 
 
-def call(known: Mapping[str, Any], program: str) -> ToldCall:
+def build_acp_call(known: Mapping[str, Any], program: str) -> ReportedToolCall:
     """Return the call as far as it is known."""
-    tool, tool_input = _named(known, program)
+    tool, tool_input = resolve_acp_tool(known, program)
     status = known.get("status")
     over = status in OVER
-    return ToldCall(
+    return ReportedToolCall(
         tool=tool,
         tool_input=tool_input,
-        title=_text(known.get("title")) or tool,
-        ready=over or status == "in_progress" or bool(known.get("asked")) or _is_whole(known, program),
+        title=nonblank_text(known.get("title")) or tool,
+        ready=over
+        or status == "in_progress"
+        or bool(known.get("asked"))
+        or has_complete_input(known, program),
         over=over,
-        output=_output(known) if over else None,
-        error=_failure(known) if status in {"failed", "cancelled"} else None,
-        parent=_text(known.get("parent")),
+        output=acp_call_output(known) if over else None,
+        error=describe_acp_failure(known) if status in {"failed", "cancelled"} else None,
+        parent=nonblank_text(known.get("parent")),
         extra={
             name: known[name]
             for name in ("title", "kind", "locations", "meta")
@@ -130,45 +139,45 @@ def call(known: Mapping[str, Any], program: str) -> ToldCall:
     )
 
 
-def _is_whole(known: Mapping[str, Any], program: str) -> bool:
+def has_complete_input(known: Mapping[str, Any], program: str) -> bool:
     """Say whether a call that has not begun has its whole input: all but OpenCode send none before."""
     return bool(known.get("rawInput")) and program != "opencode"
 
 
-def _text(value: Any) -> str | None:
+def nonblank_text(value: Any) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def _named(known: Mapping[str, Any], program: str) -> tuple[str, dict[str, Any] | None]:
+def resolve_acp_tool(known: Mapping[str, Any], program: str) -> tuple[str, dict[str, Any] | None]:
     """Return a call's tool and its input, as the program's hooks name them."""
     raw = known.get("rawInput")
     given = dict(raw) if isinstance(raw, dict) and raw else None
-    kind = _text(known.get("kind")) or "other"
-    if program == "claude-code" and (name := _text(known.get("toolName"))):
+    kind = nonblank_text(known.get("kind")) or "other"
+    if program == "claude-code" and (name := nonblank_text(known.get("toolName"))):
         return name, given
     if program == "codex":
-        return _of_codex(known, kind, given)
+        return resolve_codex_acp_tool(known, kind, given)
     if program == "gemini":
-        return _of_gemini(known, kind, given)
+        return resolve_gemini_acp_tool(known, kind, given)
     if program == "opencode":
-        return _of_opencode(known, kind, given)
-    return _by_kind(known, kind, given)
+        return resolve_opencode_acp_tool(known, kind, given)
+    return resolve_tool_by_kind(known, kind, given)
 
 
-def _by_kind(
+def resolve_tool_by_kind(
     known: Mapping[str, Any], kind: str, given: dict[str, Any] | None
 ) -> tuple[str, dict[str, Any] | None]:
-    tool = _text(known.get("toolName")) or _text(known.get("name")) or BY_KIND.get(kind)
-    tool = tool or _text(known.get("firstTitle")) or "tool"
-    return tool, given or _seen(known, kind)
+    tool = nonblank_text(known.get("toolName")) or nonblank_text(known.get("name")) or BY_KIND.get(kind)
+    tool = tool or nonblank_text(known.get("firstTitle")) or "tool"
+    return tool, given or infer_acp_input(known, kind)
 
 
-def _seen(known: Mapping[str, Any], kind: str) -> dict[str, Any] | None:
+def infer_acp_input(known: Mapping[str, Any], kind: str) -> dict[str, Any] | None:
     """Return an input made of what a call shows, for agents that keep its own to themselves."""
-    changes = _changes(known)
+    changes = acp_diff_edits(known)
     if changes:
         return changes
-    title, path = _text(known.get("title")), _path(known)
+    title, path = nonblank_text(known.get("title")), first_location_path(known)
     if kind == "execute" and title:
         return {"command": title}
     if path:
@@ -176,7 +185,7 @@ def _seen(known: Mapping[str, Any], kind: str) -> dict[str, Any] | None:
     return {"description": title} if title else None
 
 
-def _changes(known: Mapping[str, Any]) -> dict[str, Any] | None:
+def acp_diff_edits(known: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what a call's diffs say as the input of an edit: one file, or one after the other."""
     blocks = known.get("content")
     diffs = [
@@ -197,25 +206,25 @@ def _changes(known: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"file_path": edits[0]["file_path"], "edits": edits} if edits else None
 
 
-def _path(known: Mapping[str, Any]) -> str | None:
+def first_location_path(known: Mapping[str, Any]) -> str | None:
     places = known.get("locations")
     first = places[0] if isinstance(places, list) and places else None
-    return _text(first.get("path")) if isinstance(first, dict) else None
+    return nonblank_text(first.get("path")) if isinstance(first, dict) else None
 
 
-def _of_codex(
+def resolve_codex_acp_tool(
     known: Mapping[str, Any], kind: str, given: dict[str, Any] | None
 ) -> tuple[str, dict[str, Any] | None]:
     """Codex runs all but edits in a shell, and calls that Bash in its hooks."""
     command = given.get("command") if given else None
     if isinstance(command, str | list):
-        return "Bash", {"command": unwrapped(command)}
+        return "Bash", {"command": unwrap_shell_command(command)}
     if known.get("name") == "exec_command" or kind == "execute":
-        title = _text(known.get("title"))
+        title = nonblank_text(known.get("title"))
         return "Bash", {"command": title, "description": title} if kind != "execute" else {"command": title}
     if kind == "edit":
-        return "apply_patch", _changes(known) or given
-    return _by_kind(known, kind, given)
+        return "apply_patch", acp_diff_edits(known) or given
+    return resolve_tool_by_kind(known, kind, given)
 
 
 # Of these names, in these places: a program of that name anywhere else may be anything.
@@ -224,7 +233,7 @@ SHELLS = frozenset(
 )
 
 
-def unwrapped(command: str | Sequence[Any]) -> str:
+def unwrap_shell_command(command: str | Sequence[Any]) -> str:
     """Return the command that a shell is started with (`/bin/bash -lc 'git push'`), else the command itself."""
     try:
         parts = shlex.split(command) if isinstance(command, str) else [str(part) for part in command]
@@ -238,43 +247,43 @@ def unwrapped(command: str | Sequence[Any]) -> str:
 GEMINI_CALL = re.compile(r"\A([a-z][a-z_]*?)(?:__|-\d)")
 
 
-def _of_gemini(
+def resolve_gemini_acp_tool(
     known: Mapping[str, Any], kind: str, given: dict[str, Any] | None
 ) -> tuple[str, dict[str, Any] | None]:
     """Gemini CLI names a call's tool in its id, and nothing of its input but what it shows."""
     named = GEMINI_CALL.match(str(known.get("toolCallId") or ""))
     tool = named[1] if named else None
     if tool is None:
-        return _by_kind(known, kind, given)
-    changes = _changes(known)
+        return resolve_tool_by_kind(known, kind, given)
+    changes = acp_diff_edits(known)
     if tool == "write_file" and changes and "new_string" in changes:
         return tool, given or {"file_path": changes["file_path"], "content": changes["new_string"]}
-    return tool, given or _seen(known, kind)
+    return tool, given or infer_acp_input(known, kind)
 
 
-def _of_opencode(
+def resolve_opencode_acp_tool(
     known: Mapping[str, Any], kind: str, given: dict[str, Any] | None
 ) -> tuple[str, dict[str, Any] | None]:
     """OpenCode first gives a call its tool for a title, and the folder beside its input."""
-    first = _text(known.get("firstTitle"))
+    first = nonblank_text(known.get("firstTitle"))
     if given:
         given.pop("cwd", None)
     if first and re.fullmatch(r"[a-z][a-z0-9_]*", first):
-        return first, given or _seen(known, kind)
+        return first, given or infer_acp_input(known, kind)
     tool = {"execute": "bash", "edit": "edit", "read": "read", "search": "grep", "fetch": "webfetch"}.get(
         kind
     )
-    return tool or _by_kind(known, kind, given)[0], given or _seen(known, kind)
+    return tool or resolve_tool_by_kind(known, kind, given)[0], given or infer_acp_input(known, kind)
 
 
 # --- results ----------------------------------------------------------------------------------------------
 
 
-def _output(known: Mapping[str, Any]) -> Any:
+def acp_call_output(known: Mapping[str, Any]) -> Any:
     """Return a call's result: as its hooks would give it, else its output, else what it shows."""
     if known.get("toolResponse") is not None:
         return known["toolResponse"]
-    shown, raw = _text(known.get("shown")), known.get("rawOutput")
+    shown, raw = nonblank_text(known.get("shown")), known.get("rawOutput")
     code = known.get("exit")
     code = code if code is not None or not isinstance(raw, dict) else raw.get("exit_code")
     if shown is not None:
@@ -283,10 +292,10 @@ def _output(known: Mapping[str, Any]) -> Any:
         return raw["output"]
     if isinstance(raw, str) and raw.strip():
         return raw
-    return _said(known) or (raw if raw not in (None, "", {}) else None)
+    return acp_content_text(known) or (raw if raw not in (None, "", {}) else None)
 
 
-def _said(known: Mapping[str, Any]) -> str | None:
+def acp_content_text(known: Mapping[str, Any]) -> str | None:
     """Return the texts that a call shows, one below the other."""
     blocks = known.get("content")
     texts = []
@@ -297,23 +306,23 @@ def _said(known: Mapping[str, Any]) -> str | None:
     return "\n".join(texts).strip() or None
 
 
-def _failure(known: Mapping[str, Any]) -> str:
+def describe_acp_failure(known: Mapping[str, Any]) -> str:
     code = known.get("exit")
     if known.get("status") == "cancelled":
         return "The call was cancelled."
     if isinstance(code, int) and code:
         return f"Exit code {code}."
     raw = known.get("rawOutput")
-    words = _said(known) or (raw if isinstance(raw, str) else None)
+    words = acp_content_text(known) or (raw if isinstance(raw, str) else None)
     return (words or "The call failed.")[:20_000]
 
 
-def terminal(known: Mapping[str, Any]) -> str | None:
+def acp_running_output(known: Mapping[str, Any]) -> str | None:
     """Return the output so far of a call that still runs, where its own updates hold it."""
     if known.get("shown"):
         return str(known["shown"])
     if known.get("status") == "in_progress" and known.get("kind") == "execute":
-        return _said(known)
+        return acp_content_text(known)
     return None
 
 
@@ -331,7 +340,7 @@ KINDS = {
 }
 
 
-def usage(ended: Mapping[str, Any]) -> TurnUsage:
+def parse_turn_usage(ended: Mapping[str, Any]) -> TurnUsage:
     """Return a turn's tokens: by model where the agent says so (in `_meta.quota`), else in all."""
     meta = ended.get("_meta")
     quota = meta.get("quota") if isinstance(meta, dict) else None
@@ -339,15 +348,17 @@ def usage(ended: Mapping[str, Any]) -> TurnUsage:
     cost = ended.get("cost")
     told = []
     for one in by_model if isinstance(by_model, list) else []:
-        counts = _counts(one.get("token_count") if isinstance(one, dict) else None)
+        counts = normalize_token_counts(one.get("token_count") if isinstance(one, dict) else None)
         if counts:
-            told.append((_text(one.get("model")), counts))
-    if not told and (counts := _counts(ended.get("usage") or (quota or {}).get("token_count"))):
+            told.append((nonblank_text(one.get("model")), counts))
+    if not told and (
+        counts := normalize_token_counts(ended.get("usage") or (quota or {}).get("token_count"))
+    ):
         told = [(None, counts)]
     return TurnUsage(tuple(told), cost if isinstance(cost, dict) else None)
 
 
-def _counts(told: Any) -> dict[str, int]:
+def normalize_token_counts(told: Any) -> dict[str, int]:
     """Return tokens by kind: the input without what came from or went into a cache, the output with the thoughts.
 
     Agents differ in what they count within what; their total says it.
@@ -371,4 +382,11 @@ def _counts(told: Any) -> dict[str, int]:
     return counts
 
 
-SPEECH = Speech(words, merged, call, terminal, content, usage)
+SPEECH = AgentProtocolReader(
+    acp_message_piece,
+    merge_acp_call_update,
+    build_acp_call,
+    acp_running_output,
+    convert_acp_content,
+    parse_turn_usage,
+)

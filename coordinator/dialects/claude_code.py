@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from coordinator.dialects import hooks
-from coordinator.dialects.contract import Answer, Dialect, MessagePieces, Reply
+from coordinator.dialects.contract import AgentReply, Answer, Dialect, MessagePieces
 from coordinator.dialects.hooks import (
-    Hook,
-    HookEvents,
+    AgentHook,
+    HookEventBuilder,
     Meaning,
     ShellLines,
-    as_object,
-    in_words,
-    origin,
-    result_origin,
+    call_result_origin,
+    format_value_as_text,
+    make_event_origin,
+    wrap_as_object,
 )
-from coordinator.policy.tool_calls import AskedCall
+from coordinator.policy.tool_calls import ToolCallRequest
 from coordinator.policy.tool_rules import ALLOW, ASK, DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import IN_BACKGROUND, SUBAGENT_END, MessagePiece
@@ -68,7 +68,7 @@ KEPT_IN = {
 
 
 @dataclass(frozen=True, slots=True)
-class ClaudeHook(Hook):
+class ClaudeHook(AgentHook):
     """A hook of Claude Code.
 
     The call of a skill, and a slash command that a person typed, run the shell lines of their text while it is
@@ -76,12 +76,12 @@ class ClaudeHook(Hook):
     as part of the call's input.
     """
 
-    in_columns: ClassVar[frozenset[str]] = Hook.in_columns | {SKILL_FIELD}
+    in_columns: ClassVar[frozenset[str]] = AgentHook.in_columns | {SKILL_FIELD}
 
     @property
     def shell_lines(self) -> ShellLines | None:
         """The shell lines that run while the hook's skill is loaded; None where they have hooks of their own."""
-        if self.name != EXPANSION and self.text("tool_name") != SKILL:
+        if self.name != EXPANSION and self.text_field("tool_name") != SKILL:
             return None
         found = self.fields.get(SKILL_FIELD)
         found = found if isinstance(found, dict) else {"problem": UNKNOWN_LINES}
@@ -96,76 +96,79 @@ class ClaudeHook(Hook):
         return ShellLines(SHELL, lines, problem, is_persons=self.name == EXPANSION)
 
     @property
-    def names_tool(self) -> bool:
+    def has_tool_name(self) -> bool:
         """Whether the hook says which tool it is about; a slash command counts where it may run shell lines."""
         if self.name == EXPANSION:
             return self.shell_lines is not None
-        return self.text("tool_name") is not None
+        return self.text_field("tool_name") is not None
 
     @property
-    def needs_tool(self) -> bool:
+    def requires_tool_name(self) -> bool:
         """Whether a hook of this name about a call is incomplete where it names no tool."""
         return self.name != EXPANSION
 
     @property
-    def tool(self) -> str:
+    def tool_name(self) -> str:
         """The tool's name."""
-        return SKILL if self.name == EXPANSION else self.text("tool_name") or "tool"
+        return SKILL if self.name == EXPANSION else self.text_field("tool_name") or "tool"
 
     @property
     def tool_input(self) -> Any:
         """The call's input, with the shell lines that are part of it."""
         given = self.fields.get("tool_input")
         if self.name == EXPANSION:
-            given = {"skill": self.text("command_name") or "", "args": self.text("command_args") or ""}
+            given = {
+                "skill": self.text_field("command_name") or "",
+                "args": self.text_field("command_args") or "",
+            }
         found = self.fields.get(SKILL_FIELD)
         shell = self.shell_lines if self.name in CALLS and isinstance(found, dict) else None
         if shell is None or not isinstance(found, dict):
             return given
         files = found.get("files")
         added = {"shell_lines": list(shell.lines), "files": files, "problem": shell.problem}
-        return {**(as_object(given) or {}), **{name: value for name, value in added.items() if value}}
+        return {**(wrap_as_object(given) or {}), **{name: value for name, value in added.items() if value}}
 
     @property
     def call_id(self) -> str | None:
         """The call's id; a slash command has none of its own."""
-        if self.name == EXPANSION and self.turn is not None:
-            return f"{self.turn}:expansion"
-        return self.text("tool_use_id")
+        if self.name == EXPANSION and self.turn_id is not None:
+            return f"{self.turn_id}:expansion"
+        return self.text_field("tool_use_id")
 
 
-def hook_of(body: bytes, at: str) -> ClaudeHook:
+def read_claude_hook(body: bytes, at: str) -> ClaudeHook:
     """Read a posted hook. Raises Invalid where it is no JSON object or names no session."""
-    return hooks.read(body, at, ClaudeHook)
+    return hooks.read_agent_hook(body, at, ClaudeHook)
 
 
-def _lines_have_hooks(hook: Hook) -> Hook:
+def mark_lines_as_hooked(hook: AgentHook) -> AgentHook:
     return replace(hook, fields=hook.fields | {SKILL_FIELD: {"held": True}})
 
 
-def call_in(body: bytes | None) -> str | None:
+def guess_claude_call_hook(body: bytes | None) -> str | None:
     """Return which of CALLS a body that cannot be read may be, a PreToolUse at worst."""
-    return hooks.call_in(body, CALLS, "PreToolUse")
+    return hooks.guess_call_hook(body, CALLS, "PreToolUse")
 
 
-def subject_text(tool: str, tool_input: Any) -> str:
+def claude_call_subject(tool: str, tool_input: Any) -> str:
     """Return what a call is about in one text: its command, path or address, else its whole input as JSON."""
-    return hooks.about(tool_input, SUBJECTS.get(tool))
+    return hooks.format_call_subject(tool_input, SUBJECTS.get(tool))
 
 
 # --- hooks as events --------------------------------------------------------------------------------------
 
 
-def events_of(hook: Hook, session_id: str) -> list[DedupedEvent]:
+def build_claude_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]:
     """Return the events that the hook makes in `session_id`, in order; at least one for every hook but a piece."""
-    build = HookEvents(hook, session_id, SOURCE)
-    return build.told_by(_MEANINGS)
+    build = HookEventBuilder(hook, session_id, SOURCE)
+    return build.build_hook_events(_MEANINGS)
 
 
-def _call_denied(build: HookEvents) -> list[DedupedEvent]:
-    why = in_words(build.hook.fields.get("reason"))
+def build_claude_denial(build: HookEventBuilder) -> list[DedupedEvent]:
+    why = format_value_as_text(build.hook.fields.get("reason"))
     error = f"Denied by Claude Code: {why}" if why else "Denied by Claude Code."
-    return [build.call("post_tool", ["tool_input", "reason"], error=error)]
+    return [build.build_hook_call_event("post_tool", ["tool_input", "reason"], error=error)]
 
 
 # How Claude Code tells its model that it did not let a call run, by its own rules and nobody's word.
@@ -177,7 +180,7 @@ _REFUSED = re.compile(
 )
 
 
-def refused(words: str) -> str | None:
+def describe_claude_refusal(words: str) -> str | None:
     """Return an error that says who refused a call, where these words of its result report a refusal; else None."""
     return f"Refused by Claude Code itself: {words}" if _REFUSED.match(words[:4_000]) else None
 
@@ -202,19 +205,21 @@ class TaskNotice:
     result: str
     duration_ms: int | None
 
-    def event_values(self, session: str) -> dict[str, Any]:
+    def task_end_values(self, session: str) -> dict[str, Any]:
         """Return the values of the event that ends the call; hooks and transcripts tell it under the same origin."""
         came = {"error": self.result} if self.status in FAILED_STATUSES else {"tool_output": self.result}
         return {
             "tool_name": TASK,
             "tool_use_id": self.call_id,
             "duration_ms": self.duration_ms,
-            "origin": origin(session, NOTICE, self.task_id, self.call_id, self.status, self.result),
+            "origin": make_event_origin(
+                session, NOTICE, self.task_id, self.call_id, self.status, self.result
+            ),
             **came,
         }
 
 
-def between(text: str, tag: str) -> tuple[str, str, str] | None:
+def split_at_tag(text: str, tag: str) -> tuple[str, str, str] | None:
     """Return what is before, in and after the first `<tag>…</tag>`; None without one.
 
     No regular expression: where tags are opened and never closed it would read to the end from each of them.
@@ -224,67 +229,67 @@ def between(text: str, tag: str) -> tuple[str, str, str] | None:
     return (before, inside, after) if opened and closed else None
 
 
-def task_notices(text: str) -> list[TaskNotice]:
+def parse_task_notices(text: str) -> list[TaskNotice]:
     """Return the notices of tasks that a text consists of; none where anything else stands in it."""
     found: list[TaskNotice] = []
     while text.strip() and len(found) < MOST_NOTICES:
-        parts = between(text, NOTICE)
+        parts = split_at_tag(text, NOTICE)
         if parts is None or parts[0].strip():
             return []
-        found.append(_notice_of(parts[1]))
+        found.append(parse_task_notice(parts[1]))
         text = parts[2]
     return found
 
 
-def _notice_of(text: str) -> TaskNotice:
+def parse_task_notice(text: str) -> TaskNotice:
     head, _, rest = text.partition("<result>")
     result, closed, tail = rest.rpartition("</result>")  # its words may hold tags
 
-    def named(tag: str, part: str = head) -> str:
-        return (between(part, tag) or ("", "", ""))[1].strip()
+    def read_tag(tag: str, part: str = head) -> str:
+        return (split_at_tag(part, tag) or ("", "", ""))[1].strip()
 
-    took = named("duration_ms", tail if closed else head)
+    took = read_tag("duration_ms", tail if closed else head)
     return TaskNotice(
-        named("task-id"),
-        named("tool-use-id") or None,
-        named("status"),
-        result.strip() or named("summary") or "It ended.",
+        read_tag("task-id"),
+        read_tag("tool-use-id") or None,
+        read_tag("status"),
+        result.strip() or read_tag("summary") or "It ended.",
         int(took) if took.isascii() and took.isdigit() and len(took) < 16 else None,
     )
 
 
-def runs_on(response: Any) -> bool:
+def is_running_in_background(response: Any) -> bool:
     """Say whether a call's result only says that it goes on in the background."""
     if not isinstance(response, dict):
         return False
     return response.get("status") == "async_launched" or isinstance(response.get("backgroundTaskId"), str)
 
 
-def _call_ends(build: HookEvents) -> list[DedupedEvent]:
+def build_claude_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
     """A call has its result, or goes on in the background."""
-    events = hooks.call_ends(build)
-    if runs_on(build.hook.fields.get("tool_response")):
+    events = hooks.build_call_result_events(build)
+    if is_running_in_background(build.hook.fields.get("tool_response")):
         for event in events:
             event.reason = IN_BACKGROUND
     return events
 
 
-def _prompted(build: HookEvents) -> list[DedupedEvent]:
+def build_claude_prompt(build: HookEventBuilder) -> list[DedupedEvent]:
     """A person typed, or Claude Code tells of tasks in their place: those end their calls."""
-    notices = task_notices(build.hook.text("prompt") or "")
+    notices = parse_task_notices(build.hook.text_field("prompt") or "")
     if not notices:
-        return hooks.prompted(build)
-    claims = hooks.prompt_claims(build.hook)
+        return hooks.build_prompt_events(build)
+    claims = hooks.prompt_claim_origins(build.hook)
     session = build.hook.session
     return [
-        build.event("post_tool", uses=["prompt"], claims=claims, **notice.event_values(session))
+        build.build_hook_event("post_tool", uses=["prompt"], claims=claims, **notice.task_end_values(session))
         if notice.call_id
-        else build.message("system", notice.result, "prompt", claims=claims)
+        else build.build_hook_message("system", notice.result, "prompt", claims=claims)
         for notice in notices
     ]
 
 
-def _batch(build: HookEvents) -> list[DedupedEvent]:
+def build_claude_batch_results(build: HookEventBuilder) -> list[DedupedEvent]:
     """Give each call of a finished batch its result, where no hook of its own has reported it."""
     calls = build.hook.fields.get("tool_calls")
     found = []
@@ -292,60 +297,60 @@ def _batch(build: HookEvents) -> list[DedupedEvent]:
         if not isinstance(call, dict) or not isinstance(call.get("tool_use_id"), str):
             continue
         came = call.get("tool_response")
-        error = refused(came) if isinstance(came, str) else None
+        error = describe_claude_refusal(came) if isinstance(came, str) else None
         found.append(
-            build.event(
+            build.build_hook_event(
                 "post_tool",
                 uses=["tool_calls"],
                 tool_name=str(call.get("tool_name") or "tool"),
-                tool_input=as_object(call.get("tool_input")),
+                tool_input=wrap_as_object(call.get("tool_input")),
                 tool_output=came if error is None else None,
                 error=error,
                 tool_use_id=call["tool_use_id"],
-                origin=result_origin(build.hook.session, call["tool_use_id"]),
+                origin=call_result_origin(build.hook.session, call["tool_use_id"]),
             )
         )
     return found
 
 
 _MEANINGS: dict[str, Meaning] = {
-    "SessionStart": hooks.session_starts,
-    "SessionEnd": hooks.session_ends,
-    "UserPromptSubmit": _prompted,
-    "Notification": hooks.notified,
-    "PreToolUse": hooks.call_starts,
-    SKILL_COMMAND: hooks.call_starts,
-    EXPANSION: hooks.call_starts,
-    "PostToolUse": _call_ends,
-    "PostToolUseFailure": hooks.call_fails,
-    "PermissionDenied": _call_denied,
-    "PostToolBatch": _batch,
-    "PermissionRequest": hooks.asked,
-    "Stop": hooks.turn_ends,
-    "StopFailure": hooks.turn_ends,
-    SUBAGENT_END: hooks.turn_ends,
+    "SessionStart": hooks.build_session_start_events,
+    "SessionEnd": hooks.build_session_end_events,
+    "UserPromptSubmit": build_claude_prompt,
+    "Notification": hooks.build_notification_events,
+    "PreToolUse": hooks.build_call_start_events,
+    SKILL_COMMAND: hooks.build_call_start_events,
+    EXPANSION: hooks.build_call_start_events,
+    "PostToolUse": build_claude_call_result,
+    "PostToolUseFailure": hooks.build_call_failure_events,
+    "PermissionDenied": build_claude_denial,
+    "PostToolBatch": build_claude_batch_results,
+    "PermissionRequest": hooks.build_permission_request_events,
+    "Stop": hooks.build_turn_end_events,
+    "StopFailure": hooks.build_turn_end_events,
+    SUBAGENT_END: hooks.build_turn_end_events,
 }
 
 
 # --- questions and answers --------------------------------------------------------------------------------
 
 
-def _complete(hook: Hook, call: AskedCall) -> AskedCall:
+def add_claude_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
     offered = hook.fields.get("permission_suggestions")
     return replace(
         call,
         # A card shows a command in full by itself.
-        target=call.about if SUBJECTS.get(hook.tool, "command") != "command" else None,
+        target=call.about if SUBJECTS.get(hook.tool_name, "command") != "command" else None,
         offered=tuple(one for one in offered if isinstance(one, dict)) if isinstance(offered, list) else (),
         details={
-            "cwd": hook.folder,
-            "permission_mode": hook.text("permission_mode"),
-            **({"skill": hook.text("command_name")} if hook.name == SKILL_COMMAND else {}),
+            "cwd": hook.working_folder,
+            "permission_mode": hook.text_field("permission_mode"),
+            **({"skill": hook.text_field("command_name")} if hook.name == SKILL_COMMAND else {}),
         },
     )
 
 
-def _say(name: str, decision: str, words: str, added: Mapping[str, Any]) -> Reply | None:
+def build_claude_reply(name: str, decision: str, words: str, added: Mapping[str, Any]) -> AgentReply | None:
     """Return the answer to a PreToolUse, which can be told to ask, or to a PermissionRequest, which asks already.
 
     The command of a skill can only be allowed or denied, a slash command only blocked: nobody could be asked there.
@@ -354,50 +359,52 @@ def _say(name: str, decision: str, words: str, added: Mapping[str, Any]) -> Repl
     denial = words if decision == DENY else None
     if name == "PreToolUse":
         why = words[:LONGEST_REASON]
-        return _reply(
+        return hook_specific_reply(
             name, denial and why, permissionDecision=decision, permissionDecisionReason=why, **edited
         )
     if name == SKILL_COMMAND:
         denied = decision != ALLOW
         reason = words[:LONGEST_REASON]
         decided = DENY if denied else ALLOW
-        return _reply(
+        return hook_specific_reply(
             name, reason if denied else None, permissionDecision=decided, permissionDecisionReason=reason
         )
     if name == EXPANSION:
-        return Reply({}) if decision == ALLOW else Reply({"decision": "block", "reason": words}, words)
+        return (
+            AgentReply({}) if decision == ALLOW else AgentReply({"decision": "block", "reason": words}, words)
+        )
     if decision == ASK:
         return None
     verdict: Answer = {"behavior": "deny", "message": words} if denial else {"behavior": ALLOW, **edited}
     if not denial and added.get("suggestions"):
         verdict["updatedPermissions"] = added["suggestions"]
-    return _reply(name, denial, decision=verdict)
+    return hook_specific_reply(name, denial, decision=verdict)
 
 
-def _reply(name: str, denial: str | None, **fields: Any) -> Reply:
-    return Reply({"hookSpecificOutput": {"hookEventName": name, **fields}}, denial)
+def hook_specific_reply(name: str, denial: str | None, **fields: Any) -> AgentReply:
+    return AgentReply({"hookSpecificOutput": {"hookEventName": name, **fields}}, denial)
 
 
 HEADLESS = "sdk-cli"  # what CLAUDE_CODE_ENTRYPOINT says of `claude -p`
 
 
-def _postpone(hook: Hook, started: str) -> Reply | None:
+def postpone_claude_call(hook: AgentHook, started: str) -> AgentReply | None:
     """Return the answer after which a headless run ends (`stop_reason: tool_deferred`); resumed, it asks again.
 
     Tried with version 2.1.197, also with several calls in a turn: what was deferred did not run. Nothing but a
     headless run heeds it, and it was not tried with sub-agents.
     """
-    if hook.name != "PreToolUse" or started != HEADLESS or hook.subagent is not None:
+    if hook.name != "PreToolUse" or started != HEADLESS or hook.subagent_label is not None:
         return None
-    return _reply(hook.name, None, permissionDecision="defer")
+    return hook_specific_reply(hook.name, None, permissionDecision="defer")
 
 
-def offer_in_words(suggestion: Mapping[str, Any]) -> str:
+def describe_permission_offer(suggestion: Mapping[str, Any]) -> str:
     """Return what a permission update does, in words; an unknown one unchanged."""
     where = KEPT_IN.get(str(suggestion.get("destination")), str(suggestion.get("destination") or "")).strip()
     kind, rules = suggestion.get("type"), suggestion.get("rules")
     if kind == "addRules" and isinstance(rules, list):
-        names = ", ".join(_rule(one) for one in rules)
+        names = ", ".join(format_offered_rule(one) for one in rules)
         return f"Always {suggestion.get('behavior', 'allow')} {names} {where}".strip()
     if kind == "setMode":
         return f"Switch to the mode {suggestion.get('mode')} {where}".strip()
@@ -406,7 +413,7 @@ def offer_in_words(suggestion: Mapping[str, Any]) -> str:
     return json.dumps(suggestion, ensure_ascii=False)
 
 
-def _rule(rule: Any) -> str:
+def format_offered_rule(rule: Any) -> str:
     if not isinstance(rule, dict):
         return str(rule)
     content = rule.get("ruleContent")
@@ -416,27 +423,27 @@ def _rule(rule: Any) -> str:
 # --- messages in pieces -----------------------------------------------------------------------------------
 
 
-def _piece_of(hook: Hook) -> MessagePiece | None:
+def read_claude_message_piece(hook: AgentHook) -> MessagePiece | None:
     """Return the piece in a MessageDisplay, or None for any other hook."""
     if hook.name != "MessageDisplay":
         return None
     place, delta = hook.fields.get("index"), hook.fields.get("delta")
     return MessagePiece(
-        hook.text("message_id") or "message",
+        hook.text_field("message_id") or "message",
         place if isinstance(place, int) and 0 <= place < 2**53 else 0,
         delta if isinstance(delta, str) else "",
         hook.fields.get("final") is True,
     )
 
 
-def _message_of(hook: Hook, session_id: str, message_id: str, text: str) -> DedupedEvent:
+def build_claude_whole_message(hook: AgentHook, session_id: str, message_id: str, text: str) -> DedupedEvent:
     """Return the whole message as an event; the same words at the turn's end will be left out."""
-    return HookEvents(hook, session_id, SOURCE).message(
+    return HookEventBuilder(hook, session_id, SOURCE).build_hook_message(
         "assistant",
         text,
         "delta",
-        origin=origin(hook.session, "message", message_id),
-        claims=(hooks.words_origin(hook, text),),
+        origin=make_event_origin(hook.session, "message", message_id),
+        claims=(hooks.hook_answer_origin(hook, text),),
     )
 
 
@@ -448,16 +455,16 @@ DIALECT = Dialect(
     without_result=frozenset({SKILL_COMMAND, EXPANSION}),
     beginnings=frozenset({"SessionStart", "UserPromptSubmit"}),
     turn_ends=frozenset({"Stop", "StopFailure", "SessionEnd", "UserPromptSubmit"}),
-    read=hook_of,
-    events_of=events_of,
-    subject=subject_text,
-    call_in=call_in,
-    say=_say,
-    postpone=_postpone,
-    lines_have_hooks=_lines_have_hooks,
-    complete=_complete,
-    offer_in_words=offer_in_words,
-    pieces=MessagePieces(_piece_of, _message_of),
+    read=read_claude_hook,
+    events_of=build_claude_events,
+    subject=claude_call_subject,
+    call_in=guess_claude_call_hook,
+    say=build_claude_reply,
+    postpone=postpone_claude_call,
+    lines_have_hooks=mark_lines_as_hooked,
+    complete=add_claude_call_details,
+    offer_in_words=describe_permission_offer,
+    pieces=MessagePieces(read_claude_message_piece, build_claude_whole_message),
     tools=tuple(SUBJECTS),
     notes=frozenset({"PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "SessionStart"}),
 )

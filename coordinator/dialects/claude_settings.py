@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from coordinator.client.connecting.programs import waiting_status
+from coordinator.client.connecting.programs import waiting_status_message
 
 KEY_VARIABLE = "SIGNALBOX_KEY"
 HOST_VARIABLE = "HOSTNAME"
@@ -40,18 +40,20 @@ REPORTING = (
 )
 
 
-def settings_for(url: str, *, managed: bool = False) -> str:
+def render_claude_settings(url: str, *, managed: bool = False) -> str:
     """Return the JSON to paste. `managed`: for the managed settings, where nobody can take the hooks out."""
     door = f"{url.rstrip('/')}/hooks/claude-code"
-    hooks: dict[str, Any] = {"SessionStart": [{"hooks": [{"type": "command", "command": _curl(door)}]}]}
+    hooks: dict[str, Any] = {
+        "SessionStart": [{"hooks": [{"type": "command", "command": build_curl_hook(door)}]}]
+    }
     for name in WAITING:
-        waits = _http(f"{door}?wait={WAIT}", WAITING_TIMEOUT) | {
-            "statusMessage": waiting_status(url.rstrip("/"))
+        waits = build_http_hook(f"{door}?wait={WAIT}", WAITING_TIMEOUT) | {
+            "statusMessage": waiting_status_message(url.rstrip("/"))
         }
         hooks[name] = [{"matcher": "*", "hooks": [waits]}]
     for name in REPORTING:
-        hooks[name] = [{"hooks": [_http(door, QUICK_TIMEOUT)]}]
-    block: dict[str, Any] = {"env": _telemetry(url.rstrip("/")), "hooks": hooks}
+        hooks[name] = [{"hooks": [build_http_hook(door, QUICK_TIMEOUT)]}]
+    block: dict[str, Any] = {"env": claude_telemetry_variables(url.rstrip("/")), "hooks": hooks}
     if managed:
         block |= {
             "allowManagedHooksOnly": True,
@@ -61,7 +63,7 @@ def settings_for(url: str, *, managed: bool = False) -> str:
     return json.dumps(block, indent=2)
 
 
-def _telemetry(url: str) -> dict[str, str]:
+def claude_telemetry_variables(url: str) -> dict[str, str]:
     """Return the settings with which Claude Code reports tokens and costs; its key is in OTEL_EXPORTER_OTLP_HEADERS."""
     return {
         "CLAUDE_CODE_ENABLE_TELEMETRY": "1",
@@ -71,7 +73,7 @@ def _telemetry(url: str) -> dict[str, str]:
     }
 
 
-def _http(address: str, timeout: int) -> dict[str, Any]:
+def build_http_hook(address: str, timeout: int) -> dict[str, Any]:
     return {
         "type": "http",
         "url": address,
@@ -81,7 +83,7 @@ def _http(address: str, timeout: int) -> dict[str, Any]:
     }
 
 
-def _curl(door: str) -> str:
+def build_curl_hook(door: str) -> str:
     """Return the command for SessionStart, which takes no HTTP hook."""
     return (
         f'curl -s -m {QUICK_TIMEOUT} -o /dev/null -H "Authorization: Bearer ${KEY_VARIABLE}"'

@@ -15,23 +15,30 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from coordinator.dialects.claude_code import NOTICE, TaskNotice, between, refused, runs_on, task_notices
+from coordinator.dialects.claude_code import (
+    NOTICE,
+    TaskNotice,
+    describe_claude_refusal,
+    is_running_in_background,
+    parse_task_notices,
+    split_at_tag,
+)
 from coordinator.dialects.claude_code import SOURCE as PROGRAM
 from coordinator.dialects.hooks import (
     TYPED,
-    as_object,
-    decoded,
-    in_words,
-    origin,
-    said,
-    told_results,
-    told_then,
-    words_origin_of,
+    assistant_text_origin,
+    call_result_origins,
+    decode_json_text,
+    format_value_as_text,
+    make_event_origin,
+    make_text_block,
+    text_origins_by_minute,
+    wrap_as_object,
 )
-from coordinator.dialects.transcript_formats import TranscriptFormat, text_of
-from coordinator.errors import Invalid
-from coordinator.importing.lines import BROKEN, SOURCE, ImportedEvent, ImportedLine, NotUnderstood
-from coordinator.importing.transcripts import Transcript
+from coordinator.dialects.transcript_formats import TranscriptFormat, join_block_texts
+from coordinator.errors import UnprocessableRequest
+from coordinator.importing.lines import BROKEN, SOURCE, ImportedEvent, ImportedLine, UnknownLineKind
+from coordinator.importing.transcripts import TranscriptFile
 from coordinator.lib import instants
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import IN_BACKGROUND, MODEL_REQUEST
@@ -62,17 +69,17 @@ _PRINTED = re.compile(r"</?(?:local-command-(?:stdout|stderr|caveat)|bash-std(?:
 
 
 @dataclass(slots=True)
-class _Request:
+class PendingModelRequest:
     """A request to a model, as far as its lines were read. Each line repeats the tokens; the last ones are right."""
 
     message_id: str
-    line: _Line
+    line: ClaudeTranscriptLine
     tokens: dict[str, int]
     model: str | None
     done: bool
 
 
-class _Begun(NamedTuple):
+class ClaudePendingCall(NamedTuple):
     """A call that has no result yet: its tool and input, and which kind of sub-agent it starts."""
 
     tool: str
@@ -80,11 +87,11 @@ class _Begun(NamedTuple):
     starts: str | None
 
 
-NOT_BEGUN = _Begun("tool", None, None)
+NOT_BEGUN = ClaudePendingCall("tool", None, None)
 
 
 @dataclass(slots=True)
-class Reader:
+class ClaudeTranscriptReader:
     """Reads one file's lines in order. `agents` is shared by all files: sub-agents' kinds, by their ids."""
 
     session: str
@@ -93,8 +100,8 @@ class Reader:
     changed: datetime
     prompt_id: str | None = None
     at: str = ""
-    requests: dict[str | None, _Request] = field(default_factory=dict)
-    calls: dict[str, _Begun] = field(default_factory=dict)
+    requests: dict[str | None, PendingModelRequest] = field(default_factory=dict)
+    calls: dict[str, ClaudePendingCall] = field(default_factory=dict)
     titles: dict[str, tuple[int, str]] = field(default_factory=dict)
     # By the last line of the conversation that they sum up.
     summaries: dict[str, str] = field(default_factory=dict)
@@ -102,29 +109,29 @@ class Reader:
     # Of the line before.
     told_facts: tuple[list[Any], dict[str, str]] = field(default_factory=lambda: ([], {}))
 
-    def read(self, body: bytes) -> list[ImportedLine]:
-        """Return a line's events; none for bookkeeping. Raises NotUnderstood."""
+    def read_line(self, body: bytes) -> list[ImportedLine]:
+        """Return a line's events; none for bookkeeping. Raises UnknownLineKind."""
         try:
-            fields = decoded(body)
-        except Invalid:
-            raise NotUnderstood(BROKEN) from None
+            fields = decode_json_text(body)
+        except UnprocessableRequest:
+            raise UnknownLineKind(BROKEN) from None
         if not isinstance(fields, dict):
-            raise NotUnderstood("no object")
-        line = _Line(fields, self, body)
-        kind = line.text("type")
+            raise UnknownLineKind("no object")
+        line = ClaudeTranscriptLine(fields, self, body)
+        kind = line.text_field("type")
         if kind is not None and kind in BOOKKEEPING:
-            self._note_title(line, kind)
+            self.remember_title(line, kind)
             return []
-        if uuid := line.text("uuid"):
+        if uuid := line.text_field("uuid"):
             self.uuids.add(uuid)
         meaning = _MEANINGS.get(kind or "")
         if meaning is None:
-            raise NotUnderstood(f"type {kind:.60}" if kind else "no type")
-        self.at = line.at or self.at
-        finished = list(self._note_request(line)) if kind == "assistant" else []
-        return [*finished, *([line.with_events(events)] if (events := list(meaning(line))) else [])]
+            raise UnknownLineKind(f"type {kind:.60}" if kind else "no type")
+        self.at = line.occurred_at or self.at
+        finished = list(self.remember_model_request(line)) if kind == "assistant" else []
+        return [*finished, *([line.to_imported_line(events)] if (events := list(meaning(line))) else [])]
 
-    def rest(self, now: datetime) -> list[ImportedLine]:
+    def collect_remaining_lines(self, now: datetime) -> list[ImportedLine]:
         """Return what is left at the file's end: titles, and the last requests, unless their answers are being written.
 
         A summary may stand in the file of the session that came after: it counts where its conversation does.
@@ -136,33 +143,35 @@ class Reader:
         old = now - self.changed > ANSWERED_WITHIN
         return [
             *(ImportedLine(session, "", "", {}, [], title) for session, (_, title) in named),
-            *(_usage(one) for one in self.requests.values() if one.done or old),
+            *(build_request_usage(one) for one in self.requests.values() if one.done or old),
         ]
 
-    def _note_title(self, line: _Line, kind: str) -> None:
+    def remember_title(self, line: ClaudeTranscriptLine, kind: str) -> None:
         """Keep the session's title from a line; of two with the same weight the later one counts."""
         name, weight = TITLES.get(kind, ("", 0))
-        title = line.text(name) if name else None
+        title = line.text_field(name) if name else None
         if title is None:
             return
         if kind == "summary":
-            self.summaries[line.text("leafUuid") or ""] = title
-        elif weight >= self.titles.get(line.session, (0, ""))[0]:
-            self.titles[line.session] = (weight, title)
+            self.summaries[line.text_field("leafUuid") or ""] = title
+        elif weight >= self.titles.get(line.claude_session_id, (0, ""))[0]:
+            self.titles[line.claude_session_id] = (weight, title)
 
-    def _note_request(self, line: _Line) -> Iterator[ImportedLine]:
+    def remember_model_request(self, line: ClaudeTranscriptLine) -> Iterator[ImportedLine]:
         """Note a line's tokens; yield the request before it, which is complete now."""
-        usage, message_id = line.message.get("usage"), line.message.get("id")
-        if not isinstance(usage, dict) or not isinstance(message_id, str) or line.model is None:
+        usage, message_id = line.api_message.get("usage"), line.api_message.get("id")
+        if not isinstance(usage, dict) or not isinstance(message_id, str) or line.message_model is None:
             return
-        before = self.requests.get(line.subagent)
-        tokens = {name: _number(usage.get(theirs)) for name, theirs in _TOKENS.items()}
+        before = self.requests.get(line.subagent_label)
+        tokens = {name: token_count_or_zero(usage.get(theirs)) for name, theirs in _TOKENS.items()}
         if before is not None and before.message_id == message_id:
             tokens = {name: max(number, before.tokens[name]) for name, number in tokens.items()}
         elif before is not None:
-            yield _usage(before)
-        done = line.message.get("stop_reason") is not None
-        self.requests[line.subagent] = _Request(message_id, line, tokens, line.model, done)
+            yield build_request_usage(before)
+        done = line.api_message.get("stop_reason") is not None
+        self.requests[line.subagent_label] = PendingModelRequest(
+            message_id, line, tokens, line.message_model, done
+        )
 
 
 _TOKENS = {
@@ -173,114 +182,127 @@ _TOKENS = {
 }
 
 
-def _number(value: Any) -> int:
+def token_count_or_zero(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
 
 
 @dataclass
-class _Line:
+class ClaudeTranscriptLine:
     """A line that is understood; makes events of it."""
 
     fields: dict[str, Any]
-    reader: Reader
+    reader: ClaudeTranscriptReader
     body: bytes
 
-    def text(self, name: str) -> str | None:
+    def text_field(self, name: str) -> str | None:
         """Return a field that is a text with something in it, else None."""
         value = self.fields.get(name)
         return value if isinstance(value, str) and value.strip() else None
 
     @cached_property
-    def message(self) -> dict[str, Any]:
+    def api_message(self) -> dict[str, Any]:
         """The message of the Messages API that the line wraps."""
         found = self.fields.get("message")
         return found if isinstance(found, dict) else {}
 
     @property
-    def session(self) -> str:
+    def claude_session_id(self) -> str:
         """Claude's id of the session."""
-        return self.text("sessionId") or self.reader.session
+        return self.text_field("sessionId") or self.reader.session
 
     @cached_property
-    def at(self) -> str:
+    def occurred_at(self) -> str:
         """When it happened, in canonical form; unchanged where it cannot be read."""
-        text = self.text("timestamp") or self.reader.at
-        moment = instants.parse(text)
-        return instants.canonical(moment) if moment else text
+        text = self.text_field("timestamp") or self.reader.at
+        moment = instants.parse_instant(text)
+        return instants.format_canonical_instant(moment) if moment else text
 
     @property
-    def subagent(self) -> str | None:
+    def subagent_label(self) -> str | None:
         """Which sub-agent speaks, named as hooks name it; the lines of older versions do not say which."""
-        agent = self.text("agentId") or self.reader.agent
+        agent = self.text_field("agentId") or self.reader.agent
         if agent is None:
             return "sub-agent" if self.fields.get("isSidechain") is True else None
         kind = self.reader.agents.get(agent)
         return f"{kind} {agent}" if kind else agent
 
     @cached_property
-    def model(self) -> str | None:
+    def message_model(self) -> str | None:
         """The model that wrote the message, if one did."""
-        model = self.message.get("model")
+        model = self.api_message.get("model")
         return model if isinstance(model, str) and model.strip() and model != SYNTHETIC else None
 
     @cached_property
-    def key(self) -> str:
+    def line_origin(self) -> str:
         """The origin of the whole line; a copy of it in another session's file has the same."""
-        return origin("line", self.text("uuid") or hashlib.sha256(self.body.strip()).hexdigest())
+        return make_event_origin(
+            "line", self.text_field("uuid") or hashlib.sha256(self.body.strip()).hexdigest()
+        )
 
     @cached_property
-    def left(self) -> dict[str, Any]:
+    def fields_without_column(self) -> dict[str, Any]:
         """What has no column; all of the line's events keep it."""
         left = {
             name: one
             for name, one in self.fields.items()
             if name not in ENVELOPE and one not in (None, False)
         }
-        return {"uuid": self.text("uuid")} | left
+        return {"uuid": self.text_field("uuid")} | left
 
-    def with_events(self, events: list[ImportedEvent]) -> ImportedLine:
+    def to_imported_line(self, events: list[ImportedEvent]) -> ImportedLine:
         """Return the line with its events."""
         reader, raw = self.reader, [self.fields.get(name) for name in FACTS]
         if raw != reader.told_facts[0]:  # seldom: lines of one file say the same
-            facts = {name: self.text(name) for name in FACTS}
+            facts = {name: self.text_field(name) for name in FACTS}
             reader.told_facts = raw, {name: one for name, one in facts.items() if one}
-        return ImportedLine(self.session, self.key, self.at, reader.told_facts[1], events)
+        return ImportedLine(
+            self.claude_session_id, self.line_origin, self.occurred_at, reader.told_facts[1], events
+        )
 
-    def event(
+    def build_line_event(
         self, event_type: str, number: int, *, also: tuple[str, ...] = (), **values: Any
     ) -> ImportedEvent:
         """Return the line's event `number`; `also` are the origins under which others report the same."""
-        values.setdefault("origin", origin(self.key, number))
-        values.setdefault("subagent", self.subagent)
+        values.setdefault("origin", make_event_origin(self.line_origin, number))
+        values.setdefault("subagent", self.subagent_label)
         event = DedupedEvent(
             event_type=event_type,
             session_id="",
-            timestamp=self.at,
-            prompt_id=self.text("promptId") or self.reader.prompt_id,
+            timestamp=self.occurred_at,
+            prompt_id=self.text_field("promptId") or self.reader.prompt_id,
             source=SOURCE,
             late=True,
             everywhere=True,  # a resumed session's file repeats the lines of the one before
-            extra=self.left,
+            extra=self.fields_without_column,
             **values,
         )
         return ImportedEvent(event, also)
 
-    def message_of(
+    def build_line_message(
         self, role: str, content: list[Any], number: int, also: tuple[str, ...] = ()
     ) -> ImportedEvent:
         """Return what somebody said."""
-        shown = [block if isinstance(block, dict) else said(str(block)) for block in content]
-        model = self.model if role == "assistant" else None
-        typed = role == "user" and self.subagent is None
-        claims = told_then(TYPED, self.session, text_of(shown), self.at) if typed else ()
-        return self.event("message", number, also=also, role=role, content=shown, model=model, claims=claims)
+        shown = [block if isinstance(block, dict) else make_text_block(str(block)) for block in content]
+        model = self.message_model if role == "assistant" else None
+        typed = role == "user" and self.subagent_label is None
+        claims = (
+            text_origins_by_minute(TYPED, self.claude_session_id, join_block_texts(shown), self.occurred_at)
+            if typed
+            else ()
+        )
+        return self.build_line_event(
+            "message", number, also=also, role=role, content=shown, model=model, claims=claims
+        )
 
 
-def _usage(request: _Request) -> ImportedLine:
+def build_request_usage(request: PendingModelRequest) -> ImportedLine:
     """Return a request to the model from the last of its lines."""
-    line, name = request.line, request.line.text("requestId") or request.message_id
-    also = (origin(line.session, "request", name), origin("request", request.message_id))
-    event = line.event(
+    line, name = request.line, request.line.text_field("requestId") or request.message_id
+    also = (
+        make_event_origin(line.claude_session_id, "request", name),
+        make_event_origin("request", request.message_id),
+    )
+    event = line.build_line_event(
         MODEL_REQUEST,
         0,
         also=also,
@@ -289,41 +311,41 @@ def _usage(request: _Request) -> ImportedLine:
         model=request.model,
         **request.tokens,
     )
-    return ImportedLine(line.session, also[1], line.at, {}, [event])
+    return ImportedLine(line.claude_session_id, also[1], line.occurred_at, {}, [event])
 
 
 # --- who says what ----------------------------------------------------------------------------------------
 
 
-def _assistant(line: _Line) -> Iterator[ImportedEvent]:
-    content = line.message.get("content")
+def read_assistant_line(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
+    content = line.api_message.get("content")
     for number, block in enumerate(content if isinstance(content, list) else [content]):
         kind = str(block.get("type")) if isinstance(block, dict) else ""
         if kind in {"tool_use", "server_tool_use", "mcp_tool_use"}:
-            yield _call(line, block, number)
+            yield build_claude_call_start(line, block, number)
         elif kind.endswith("tool_result"):
-            yield _result(line, block, number)
-        elif (text := _text_of(block)) is not None:
+            yield build_claude_tool_result(line, block, number)
+        elif (text := claude_block_text(block)) is not None:
             if not text.strip():
                 continue
             if line.fields.get("isApiErrorMessage") is True:
-                yield line.event("api_error", number, error=text)
+                yield line.build_line_event("api_error", number, error=text)
                 continue
-            prompt_id = line.text("promptId") or line.reader.prompt_id
-            words = words_origin_of(line.session, line.subagent, prompt_id, text)
-            yield line.message_of("assistant", [said(text)], number, (words,))
-        elif isinstance(block, dict) and not _says_nothing(block):
-            yield line.message_of("assistant", [block], number)
+            prompt_id = line.text_field("promptId") or line.reader.prompt_id
+            words = assistant_text_origin(line.claude_session_id, line.subagent_label, prompt_id, text)
+            yield line.build_line_message("assistant", [make_text_block(text)], number, (words,))
+        elif isinstance(block, dict) and not is_hidden_thought(block):
+            yield line.build_line_message("assistant", [block], number)
 
 
-def _says_nothing(block: dict[str, Any]) -> bool:
+def is_hidden_thought(block: dict[str, Any]) -> bool:
     """Say whether a block holds thoughts that nobody may read."""
     return block.get("type") == "redacted_thinking" or (
         block.get("type") == "thinking" and not str(block.get("thinking") or "").strip()
     )
 
 
-def _text_of(block: Any) -> str | None:
+def claude_block_text(block: Any) -> str | None:
     if isinstance(block, str):
         return block
     if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
@@ -331,14 +353,18 @@ def _text_of(block: Any) -> str | None:
     return None
 
 
-def _call(line: _Line, block: dict[str, Any], number: int) -> ImportedEvent:
-    call_id, tool, given = block.get("id"), str(block.get("name") or "tool"), as_object(block.get("input"))
+def build_claude_call_start(line: ClaudeTranscriptLine, block: dict[str, Any], number: int) -> ImportedEvent:
+    call_id, tool, given = (
+        block.get("id"),
+        str(block.get("name") or "tool"),
+        wrap_as_object(block.get("input")),
+    )
     if not isinstance(call_id, str):
-        return line.event("pre_tool", number, tool_name=tool, tool_input=given)
+        return line.build_line_event("pre_tool", number, tool_name=tool, tool_input=given)
     kind = given.get("subagent_type") if given else None
-    line.reader.calls[call_id] = _Begun(tool, given, kind if isinstance(kind, str) else None)
-    begins = origin(line.session, "PreToolUse", call_id)
-    return line.event(
+    line.reader.calls[call_id] = ClaudePendingCall(tool, given, kind if isinstance(kind, str) else None)
+    begins = make_event_origin(line.claude_session_id, "PreToolUse", call_id)
+    return line.build_line_event(
         "pre_tool",
         number,
         also=(begins,),
@@ -349,22 +375,22 @@ def _call(line: _Line, block: dict[str, Any], number: int) -> ImportedEvent:
     )
 
 
-def _user(line: _Line) -> Iterator[ImportedEvent]:
-    if line.text("promptId") and line.subagent is None:
-        line.reader.prompt_id = line.text("promptId")
-    yield from _blocks(line, line.message.get("content"))
+def read_user_line(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
+    if line.text_field("promptId") and line.subagent_label is None:
+        line.reader.prompt_id = line.text_field("promptId")
+    yield from read_claude_user_blocks(line, line.api_message.get("content"))
 
 
-def _blocks(line: _Line, content: Any) -> Iterator[ImportedEvent]:
+def read_claude_user_blocks(line: ClaudeTranscriptLine, content: Any) -> Iterator[ImportedEvent]:
     """Yield results apart, and what was said in one go, words with pictures, as one message."""
     spoken: list[ImportedEvent] = []
     for number, block in enumerate(content if isinstance(content, list) else [content]):
         if isinstance(block, dict) and block.get("type") == "tool_result":
-            yield _result(line, block, number)
-        elif (text := _text_of(block)) is not None:
-            spoken += _words(line, text, number)
+            yield build_claude_tool_result(line, block, number)
+        elif (text := claude_block_text(block)) is not None:
+            spoken += read_claude_user_text(line, text, number)
         elif isinstance(block, dict):
-            spoken.append(line.message_of("user", [block], number))
+            spoken.append(line.build_line_message("user", [block], number))
     for one in spoken[1:]:
         before = spoken[0].event
         if one.event.role == before.role and before.content is not None:
@@ -375,47 +401,57 @@ def _blocks(line: _Line, content: Any) -> Iterator[ImportedEvent]:
     yield from spoken[:1]
 
 
-def _words(line: _Line, text: str, number: int) -> Iterator[ImportedEvent]:
+def read_claude_user_text(line: ClaudeTranscriptLine, text: str, number: int) -> Iterator[ImportedEvent]:
     """Yield what a person said, or what Claude Code put in their place, which is the system's."""
-    if notices := task_notices(text):
-        yield from _task_ends(line, notices, number)
+    if notices := parse_task_notices(text):
+        yield from build_task_ends(line, notices, number)
         return
-    if (command := between(text, "command-name")) is not None:
-        text = f"{command[1].strip()} {(between(text, 'command-args') or ('', '', ''))[1].strip()}".strip()
-    elif (shell := between(text, "bash-input")) and not (shell[0].strip() or shell[2].strip()):
+    if (command := split_at_tag(text, "command-name")) is not None:
+        text = (
+            f"{command[1].strip()} {(split_at_tag(text, 'command-args') or ('', '', ''))[1].strip()}".strip()
+        )
+    elif (shell := split_at_tag(text, "bash-input")) and not (shell[0].strip() or shell[2].strip()):
         text = f"! {shell[1].strip()}"
     elif line.fields.get("isMeta") is True or _PRINTED.search(text) or text.startswith(INTERRUPTED):
         text = _PRINTED.sub("", text).strip()
         if text:
-            yield line.message_of("system", [said(text)], number)
+            yield line.build_line_message("system", [make_text_block(text)], number)
         return
     elif line.fields.get("isCompactSummary") is True:
-        yield line.message_of("system", [said(text)], number)
+        yield line.build_line_message("system", [make_text_block(text)], number)
         return
     if text.strip():
-        prompt_id = line.text("promptId")
-        known = (origin(line.session, "prompt", prompt_id),) if prompt_id and line.subagent is None else ()
-        yield line.message_of("user", [said(text)], number, known)
+        prompt_id = line.text_field("promptId")
+        known = (
+            (make_event_origin(line.claude_session_id, "prompt", prompt_id),)
+            if prompt_id and line.subagent_label is None
+            else ()
+        )
+        yield line.build_line_message("user", [make_text_block(text)], number, known)
 
 
-def _task_ends(line: _Line, notices: list[TaskNotice], number: int) -> Iterator[ImportedEvent]:
+def build_task_ends(
+    line: ClaudeTranscriptLine, notices: list[TaskNotice], number: int
+) -> Iterator[ImportedEvent]:
     """Yield the ends of calls that went on in the background, as hooks tell them."""
     for place, notice in enumerate(notices):
-        values = notice.event_values(line.session)
+        values = notice.task_end_values(line.claude_session_id)
         told = values.pop("origin")
         if notice.call_id is None:
-            yield line.message_of("system", [said(notice.result)], number, (told,))
+            yield line.build_line_message("system", [make_text_block(notice.result)], number, (told,))
         else:
-            own = origin(line.key, number, NOTICE, place)
-            yield line.event("post_tool", number, also=(told,), origin=own, claims=(told,), **values)
+            own = make_event_origin(line.line_origin, number, NOTICE, place)
+            yield line.build_line_event(
+                "post_tool", number, also=(told,), origin=own, claims=(told,), **values
+            )
 
 
-def _result(line: _Line, block: dict[str, Any], number: int) -> ImportedEvent:
+def build_claude_tool_result(line: ClaudeTranscriptLine, block: dict[str, Any], number: int) -> ImportedEvent:
     call_id, outcome = block.get("tool_use_id"), line.fields.get("toolUseResult")
     begun = line.reader.calls.pop(str(call_id), NOT_BEGUN)
     values: dict[str, Any] = {"tool_name": begun.tool, "tool_input": begun.given}
     if isinstance(call_id, str):
-        ends = told_results(line.session, call_id)
+        ends = call_result_origins(line.claude_session_id, call_id)
         values |= {"tool_use_id": call_id, "claims": ends, "also": ends[:1]}
     structured = outcome if isinstance(outcome, dict | list) else None
     if isinstance(structured, dict):
@@ -425,70 +461,81 @@ def _result(line: _Line, block: dict[str, Any], number: int) -> ImportedEvent:
         )
         if begun.starts and isinstance(agent, str):
             line.reader.agents[agent] = begun.starts
-        values["duration_ms"] = _number(took) or None
+        values["duration_ms"] = token_count_or_zero(took) or None
     content = block.get("content")
     if block.get("is_error") is True:
-        values["error"] = _error(content, outcome)
+        values["error"] = claude_tool_error(content, outcome)
     else:
         values["tool_output"] = content if structured is None else structured
-        values["reason"] = IN_BACKGROUND if runs_on(structured) else None
-    return line.event("post_tool", number, **values)
+        values["reason"] = IN_BACKGROUND if is_running_in_background(structured) else None
+    return line.build_line_event("post_tool", number, **values)
 
 
-def _error(content: Any, outcome: Any) -> str:
+def claude_tool_error(content: Any, outcome: Any) -> str:
     blocks = content if isinstance(content, list) else [content]
-    words = "\n".join(text for block in blocks if (text := _text_of(block))) or in_words(content)
-    if failed := between(words, "tool_use_error"):
+    words = "\n".join(text for block in blocks if (text := claude_block_text(block))) or format_value_as_text(
+        content
+    )
+    if failed := split_at_tag(words, "tool_use_error"):
         words = failed[0].rstrip() + failed[1] + failed[2].lstrip()
     if outcome == REJECTED:
         return f"Rejected in the terminal. {words}".strip()
-    return refused(words) or words or in_words(outcome) or "The call failed."
+    return describe_claude_refusal(words) or words or format_value_as_text(outcome) or "The call failed."
 
 
-def _attachment(line: _Line) -> Iterator[ImportedEvent]:
+def read_attachment_line(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
     """Of what Claude Code attached for the model, what a person typed while it worked, and tasks that ended then."""
     held = line.fields.get("attachment")
     if not isinstance(held, dict) or held.get("type") != "queued_command":
         return
     if held.get("commandMode") in (None, "prompt"):
-        yield from _blocks(line, held.get("prompt"))
-    elif held.get("commandMode") == NOTICE and (text := _text_of(held.get("prompt"))) is not None:
-        yield from _task_ends(line, task_notices(text), 0)
+        yield from read_claude_user_blocks(line, held.get("prompt"))
+    elif held.get("commandMode") == NOTICE and (text := claude_block_text(held.get("prompt"))) is not None:
+        yield from build_task_ends(line, parse_task_notices(text), 0)
 
 
-def _system(line: _Line) -> Iterator[ImportedEvent]:
-    kind = line.text("subtype")
+def read_system_line(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
+    kind = line.text_field("subtype")
     if kind in QUIET_SYSTEM:
         return
     if kind in {"compact_boundary", "microcompact_boundary"}:
         about = line.fields.get("compactMetadata") or line.fields.get("microcompactMetadata")
-        yield line.event("compaction", 0, tool_input=as_object(about))
+        yield line.build_line_event("compaction", 0, tool_input=wrap_as_object(about))
     elif kind == "api_error":
-        why = _innermost(line.fields.get("error")) or line.text("content") or "The model could not be asked."
-        yield line.event("api_error", 0, error=why)
-    elif text := line.text("content"):
+        why = (
+            innermost_error_text(line.fields.get("error"))
+            or line.text_field("content")
+            or "The model could not be asked."
+        )
+        yield line.build_line_event("api_error", 0, error=why)
+    elif text := line.text_field("content"):
         if line.fields.get("level") == "error":
-            yield line.event(kind or "error", 0, error=text)
+            yield line.build_line_event(kind or "error", 0, error=text)
         else:
-            yield from _words(line, text, 0)
+            yield from read_claude_user_text(line, text, 0)
 
 
-def _innermost(error: Any) -> str:
+def innermost_error_text(error: Any) -> str:
     """Return the text of an error of the Messages API, which is an error within an error."""
     for _ in range(3):
         if not isinstance(error, dict):
             break
-        error = error.get("message") or error.get("error") or in_words(error)
-    return in_words(error)
+        error = error.get("message") or error.get("error") or format_value_as_text(error)
+    return format_value_as_text(error)
 
 
-_MEANINGS = {"assistant": _assistant, "user": _user, "system": _system, "attachment": _attachment}
+_MEANINGS = {
+    "assistant": read_assistant_line,
+    "user": read_user_line,
+    "system": read_system_line,
+    "attachment": read_attachment_line,
+}
 
 
-def _reader(one: Transcript, kinds: dict[str, str]) -> Reader:
-    if one.agent and one.agent not in kinds and (kind := one.agent_kind()):
+def make_claude_reader(one: TranscriptFile, kinds: dict[str, str]) -> ClaudeTranscriptReader:
+    if one.agent and one.agent not in kinds and (kind := one.read_agent_kind()):
         kinds[one.agent] = kind
-    return Reader(one.session, one.agent, kinds, one.changed)
+    return ClaudeTranscriptReader(one.transcript_session_id, one.agent, kinds, one.changed)
 
 
 FORMAT = TranscriptFormat(
@@ -497,5 +544,5 @@ FORMAT = TranscriptFormat(
     home=".claude",
     folders=("projects",),
     is_one=lambda path: path.suffix == ".jsonl",
-    reader=_reader,
+    reader=make_claude_reader,
 )

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from coordinator.dialects import hooks
-from coordinator.dialects.contract import Dialect, Reply
-from coordinator.dialects.hooks import Hook, HookEvents, Meaning
-from coordinator.policy.call_text import text_of_patch
-from coordinator.policy.tool_calls import AskedCall
+from coordinator.dialects.contract import AgentReply, Dialect
+from coordinator.dialects.hooks import AgentHook, HookEventBuilder, Meaning
+from coordinator.policy.call_text import build_patch_text
+from coordinator.policy.tool_calls import ToolCallRequest
 from coordinator.policy.tool_rules import ALLOW, ASK
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import ANYWHERE
@@ -24,82 +24,86 @@ from coordinator.sessions.reports import ANYWHERE
 SOURCE = "codex"
 PATCH = "apply_patch"
 CALLS = frozenset({"PreToolUse", "PermissionRequest"})
-CANNOT_ASK = hooks.cannot_ask("Codex")
+CANNOT_ASK = hooks.cannot_ask_message("Codex")
 
 
 @dataclass(frozen=True, slots=True)
-class CodexHook(Hook):
+class CodexHook(AgentHook):
     """A hook of Codex."""
 
     in_columns: ClassVar[frozenset[str]] = frozenset({"session_id", "hook_event_name", "turn_id"})
 
     @property
-    def turn(self) -> str | None:
+    def turn_id(self) -> str | None:
         """The id of the turn."""
-        return self.text("turn_id")
+        return self.text_field("turn_id")
 
 
-def _read(body: bytes, at: str) -> CodexHook:
-    return hooks.read(body, at, CodexHook)
+def read_codex_hook(body: bytes, at: str) -> CodexHook:
+    return hooks.read_agent_hook(body, at, CodexHook)
 
 
-def _call_in(body: bytes | None) -> str | None:
-    return hooks.call_in(body, CALLS, "PreToolUse")
+def guess_codex_call_hook(body: bytes | None) -> str | None:
+    return hooks.guess_call_hook(body, CALLS, "PreToolUse")
 
 
-def _subject(tool: str, tool_input: Any) -> str:
+def codex_call_subject(tool: str, tool_input: Any) -> str:
     """Return the call's command, the files that a patch touches, else its whole input as JSON."""
-    return text_of_patch(tool_input, "command") if tool == PATCH else hooks.about(tool_input, "command")
+    return (
+        build_patch_text(tool_input, "command")
+        if tool == PATCH
+        else hooks.format_call_subject(tool_input, "command")
+    )
 
 
-def thread_origin(thread: str) -> str:
+def codex_thread_origin(thread: str) -> str:
     """Return the origin that a session claims for a sub-agent's thread: its telemetry knows no more than the thread."""
-    return f"{ANYWHERE}{hooks.origin(SOURCE, 'thread', thread)}"
+    return f"{ANYWHERE}{hooks.make_event_origin(SOURCE, 'thread', thread)}"
 
 
-def _events_of(hook: Hook, session_id: str) -> list[DedupedEvent]:
-    build = HookEvents(hook, session_id, SOURCE)
-    events = build.told_by(_MEANINGS)
-    if thread := hook.text("agent_id"):
+def build_codex_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]:
+    build = HookEventBuilder(hook, session_id, SOURCE)
+    events = build.build_hook_events(_MEANINGS)
+    if thread := hook.text_field("agent_id"):
         for event in events:
-            event.claims = (*event.claims, thread_origin(thread))
+            event.claims = (*event.claims, codex_thread_origin(thread))
     return events
 
 
-def _session_starts(build: HookEvents) -> list[DedupedEvent]:
+def build_codex_session_start(build: HookEventBuilder) -> list[DedupedEvent]:
     """A session begins; from now on its hooks report its prompts, whenever its telemetry comes."""
-    events = hooks.session_starts(build)
+    events = hooks.build_session_start_events(build)
     for event in events:
-        event.claims = (hooks.heard(build.hook.session, "prompts"),)
+        event.claims = (hooks.hook_reporting_origin(build.hook.session, "prompts"),)
     return events
 
 
-def _call_ends(build: HookEvents) -> list[DedupedEvent]:
+def build_codex_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
     """A call has its result; left out where Codex's telemetry has reported it already."""
-    events = hooks.call_ends(build)
+    events = hooks.build_call_result_events(build)
     if build.hook.call_id:
         for event in events:
-            event.unless = (hooks.summary_origin(build.hook.session, build.hook.call_id),)
+            event.unless = (hooks.call_summary_origin(build.hook.session, build.hook.call_id),)
     return events
 
 
 _MEANINGS: dict[str, Meaning] = {
-    "SessionStart": _session_starts,
-    "SessionEnd": hooks.session_ends,
-    "UserPromptSubmit": hooks.prompted,
-    "PreToolUse": hooks.call_starts,
-    "PostToolUse": _call_ends,
-    "PermissionRequest": hooks.asked,
-    "Stop": hooks.turn_ends,
+    "SessionStart": build_codex_session_start,
+    "SessionEnd": hooks.build_session_end_events,
+    "UserPromptSubmit": hooks.build_prompt_events,
+    "PreToolUse": hooks.build_call_start_events,
+    "PostToolUse": build_codex_call_result,
+    "PermissionRequest": hooks.build_permission_request_events,
+    "Stop": hooks.build_turn_end_events,
 }
 
 
-def _complete(hook: Hook, call: AskedCall) -> AskedCall:
+def add_codex_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
     """Remove the description from a PermissionRequest's command, so that it equals the call of the PreToolUse hook."""
     details = {
-        "cwd": hook.folder,
-        "permission_mode": hook.text("permission_mode"),
-        "model": hook.text("model"),
+        "cwd": hook.working_folder,
+        "permission_mode": hook.text_field("permission_mode"),
+        "model": hook.text_field("model"),
     }
     if call.is_prompted and call.tool_input and call.tool_input.keys() == {"command", "description"}:
         command, described = call.tool_input["command"], call.tool_input["description"]
@@ -108,28 +112,28 @@ def _complete(hook: Hook, call: AskedCall) -> AskedCall:
     return replace(call, details=details)
 
 
-def _say(name: str, decision: str, words: str, added: Mapping[str, Any]) -> Reply | None:
+def build_codex_reply(name: str, decision: str, words: str, added: Mapping[str, Any]) -> AgentReply | None:
     if name == "PreToolUse":
-        return _before_the_call(decision, words, added)
+        return build_codex_pretool_reply(decision, words, added)
     if decision == ASK:
         return None
     if decision == ALLOW:
-        return _reply(name, None, decision={"behavior": "allow"})
-    return _reply(name, words, decision={"behavior": "deny", "message": words})
+        return codex_hook_reply(name, None, decision={"behavior": "allow"})
+    return codex_hook_reply(name, words, decision={"behavior": "deny", "message": words})
 
 
-def _before_the_call(decision: str, words: str, added: Mapping[str, Any]) -> Reply:
+def build_codex_pretool_reply(decision: str, words: str, added: Mapping[str, Any]) -> AgentReply:
     name = "PreToolUse"
     if decision != ALLOW:
         why = f"{words} {CANNOT_ASK}" if decision == ASK else words
-        return _reply(name, why, permissionDecision="deny", permissionDecisionReason=why)
+        return codex_hook_reply(name, why, permissionDecision="deny", permissionDecisionReason=why)
     if "updated_input" in added:
-        return _reply(name, None, permissionDecision="allow", updatedInput=added["updated_input"])
-    return Reply(None)
+        return codex_hook_reply(name, None, permissionDecision="allow", updatedInput=added["updated_input"])
+    return AgentReply(None)
 
 
-def _reply(name: str, denial: str | None, **fields: Any) -> Reply:
-    return Reply({"hookSpecificOutput": {"hookEventName": name, **fields}}, denial)
+def codex_hook_reply(name: str, denial: str | None, **fields: Any) -> AgentReply:
+    return AgentReply({"hookSpecificOutput": {"hookEventName": name, **fields}}, denial)
 
 
 DIALECT = Dialect(
@@ -140,12 +144,12 @@ DIALECT = Dialect(
     edits=frozenset({"PreToolUse"}),
     beginnings=frozenset({"SessionStart", "UserPromptSubmit"}),
     turn_ends=frozenset({"Stop", "SessionEnd", "UserPromptSubmit"}),
-    read=_read,
-    events_of=_events_of,
-    subject=_subject,
-    call_in=_call_in,
-    say=_say,
-    complete=_complete,
+    read=read_codex_hook,
+    events_of=build_codex_events,
+    subject=codex_call_subject,
+    call_in=guess_codex_call_hook,
+    say=build_codex_reply,
+    complete=add_codex_call_details,
     tools=("Bash", PATCH),
     notes=frozenset({"PostToolUse", "UserPromptSubmit", "SessionStart"}),
     edit_notes=frozenset({"PreToolUse"}),

@@ -9,18 +9,24 @@ about its own working, only `session_loop` says something here: its end is that 
 from __future__ import annotations
 
 from coordinator.dialects.codex import SOURCE as PROGRAM
-from coordinator.dialects.codex_transcripts import named_as_by_hooks, without_frame
+from coordinator.dialects.codex_transcripts import convert_to_hook_call, strip_exit_frame
 from coordinator.dialects.hooks import (
     TYPED,
-    heard,
-    opened,
-    origin,
-    result_origin,
-    said,
-    summary_origin,
-    told_then,
+    call_result_origin,
+    call_summary_origin,
+    hook_reporting_origin,
+    make_event_origin,
+    make_text_block,
+    parse_embedded_json,
+    text_origins_by_minute,
 )
-from coordinator.dialects.otlp_records import Maker, Meaning, Record, ended, moment_of
+from coordinator.dialects.otlp_records import (
+    Meaning,
+    TelemetryEventBuilder,
+    TelemetryRecord,
+    build_telemetry_call_result,
+    format_nanoseconds,
+)
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MODEL_REQUEST
 
@@ -36,37 +42,45 @@ TITLES = (
 OUR_RUNNER = "signalbox"  # `originator` of what a runner of ours drives (runner.conversation)
 
 
-def _prompt(record: Record, make: Maker) -> DedupedEvent | None:
-    text = record.text("prompt")
+def read_codex_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+    text = record.text_attribute("prompt")
     if text is None or text == "[REDACTED]" or text.startswith(TITLES):
         return None
-    read = told_then(TYPED, make.session, text, moment_of(record.begins, make.now), about=True)
-    unless = (heard(make.session, "prompts"), *read)
-    return make.event("message", role="user", content=[said(text)], unless=unless)
+    read = text_origins_by_minute(
+        TYPED, make.session, text, format_nanoseconds(record.begins, make.now), about=True
+    )
+    unless = (hook_reporting_origin(make.session, "prompts"), *read)
+    return make.build_telemetry_event("message", role="user", content=[make_text_block(text)], unless=unless)
 
 
-def _tokens(record: Record, make: Maker) -> DedupedEvent | None:
-    if record.text("event.kind") != "response.completed" or record.number("input_token_count") is None:
+def read_codex_tokens_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+    if (
+        record.text_attribute("event.kind") != "response.completed"
+        or record.number_attribute("input_token_count") is None
+    ):
         return None
-    read, written = record.number("cached_token_count") or 0, record.number("cache_write_token_count") or 0
-    return make.request(
-        input_tokens=max(0, (record.number("input_token_count") or 0) - read - written),
-        output_tokens=record.number("output_token_count"),
+    read, written = (
+        record.number_attribute("cached_token_count") or 0,
+        record.number_attribute("cache_write_token_count") or 0,
+    )
+    return make.build_deduplicated_request(
+        input_tokens=max(0, (record.number_attribute("input_token_count") or 0) - read - written),
+        output_tokens=record.number_attribute("output_token_count"),
         cache_read_tokens=read,
         cache_write_tokens=written,
     )
 
 
-def _result(record: Record, make: Maker) -> DedupedEvent | None:
-    call_id = record.text("call_id")
+def read_codex_result_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+    call_id = record.text_attribute("call_id")
     if call_id is None:
         return None
-    tool, given = named_as_by_hooks(
-        record.text("tool_name") or "tool", opened(record.attributes.get("arguments"))
+    tool, given = convert_to_hook_call(
+        record.text_attribute("tool_name") or "tool", parse_embedded_json(record.attributes.get("arguments"))
     )
     worked = str(record.attributes.get("success")).lower() != "false"
-    output, code = without_frame(record.text("output") or "")
-    return ended(
+    output, code = strip_exit_frame(record.text_attribute("output") or "")
+    return build_telemetry_call_result(
         record,
         make,
         call_id,
@@ -75,53 +89,55 @@ def _result(record: Record, make: Maker) -> DedupedEvent | None:
         tool_output=output if worked else None,
         error=None if worked else output or "The call failed.",
         exit_code=code,
-        origin=summary_origin(make.session, call_id),
-        claims=(told := (result_origin(make.session, call_id),)),
+        origin=call_summary_origin(make.session, call_id),
+        claims=(told := (call_result_origin(make.session, call_id),)),
         unless=told,
     )
 
 
-def _decision(record: Record, make: Maker) -> DedupedEvent | None:
-    call_id = record.text("call_id")
-    if call_id is None or (record.text("decision") or "").lower() not in NO:
+def read_codex_decision_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+    call_id = record.text_attribute("call_id")
+    if call_id is None or (record.text_attribute("decision") or "").lower() not in NO:
         return None
-    error = f"Rejected in the terminal ({record.text('source') or 'unknown'})."
-    return ended(record, make, call_id, error=error, origin=result_origin(make.session, call_id))
-
-
-def begins_session(record: Record) -> bool:
-    """Say whether it is a prompt with which a person's session begins, recorded or not."""
-    prompt = record.text("prompt") or ""
-    return (
-        record.name == f"{PREFIX}user_prompt"
-        and not prompt.startswith(TITLES)
-        and not _is_our_runner_s(record)
+    error = f"Rejected in the terminal ({record.text_attribute('source') or 'unknown'})."
+    return build_telemetry_call_result(
+        record, make, call_id, error=error, origin=call_result_origin(make.session, call_id)
     )
 
 
-def _is_our_runner_s(record: Record) -> bool:
-    return record.text("originator") == OUR_RUNNER
+def is_session_beginning(record: TelemetryRecord) -> bool:
+    """Say whether it is a prompt with which a person's session begins, recorded or not."""
+    prompt = record.text_attribute("prompt") or ""
+    return (
+        record.name == f"{PREFIX}user_prompt"
+        and not prompt.startswith(TITLES)
+        and not is_from_our_runner(record)
+    )
 
 
-def makes_no_session(record: Record, event: DedupedEvent) -> bool:
+def is_from_our_runner(record: TelemetryRecord) -> bool:
+    return record.text_attribute("originator") == OUR_RUNNER
+
+
+def is_without_session(record: TelemetryRecord, event: DedupedEvent) -> bool:
     """Say whether an event makes no session by itself.
 
     A request to a model follows a prompt, or names a conversation. A runner of ours tells of its sessions itself; what
     else its Codex reports are sub-agents of theirs.
     """
-    return event.event_type == MODEL_REQUEST or _is_our_runner_s(record)
+    return event.event_type == MODEL_REQUEST or is_from_our_runner(record)
 
 
-def session_end(span: Record) -> tuple[str, str] | None:
+def ended_codex_session(span: TelemetryRecord) -> tuple[str, str] | None:
     """Return the session that ends with this span, and the origin of its end; None where none does."""
-    session = span.text("thread_id") if span.name == "session_loop" else None
-    return (session, origin(session, "session_loop", span.trace, span.span)) if session else None
+    session = span.text_attribute("thread_id") if span.name == "session_loop" else None
+    return (session, make_event_origin(session, "session_loop", span.trace, span.span)) if session else None
 
 
 LOGS: dict[str, Meaning] = {
-    "user_prompt": _prompt,
-    "sse_event": _tokens,
-    "tool_result": _result,
-    "tool_decision": _decision,
+    "user_prompt": read_codex_prompt_log,
+    "sse_event": read_codex_tokens_log,
+    "tool_result": read_codex_result_log,
+    "tool_decision": read_codex_decision_log,
 }
-__all__ = ("LOGS", "PREFIX", "PROGRAM", "SERVICE", "session_end")
+__all__ = ("LOGS", "PREFIX", "PROGRAM", "SERVICE", "ended_codex_session")

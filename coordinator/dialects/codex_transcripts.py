@@ -22,11 +22,23 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.dialects.codex import SOURCE as PROGRAM
-from coordinator.dialects.hooks import as_object, decoded, in_words, opened, origin, said
-from coordinator.dialects.transcript_formats import Record, TranscriptFormat, count_of, text_in
-from coordinator.errors import Invalid
-from coordinator.importing.lines import BROKEN, ImportedEvent, ImportedLine, NotUnderstood
-from coordinator.importing.transcripts import Transcript
+from coordinator.dialects.hooks import (
+    decode_json_text,
+    format_value_as_text,
+    make_event_origin,
+    make_text_block,
+    parse_embedded_json,
+    wrap_as_object,
+)
+from coordinator.dialects.transcript_formats import (
+    TranscriptFormat,
+    TranscriptRecord,
+    count_or_zero,
+    find_text_field,
+)
+from coordinator.errors import UnprocessableRequest
+from coordinator.importing.lines import BROKEN, ImportedEvent, ImportedLine, UnknownLineKind
+from coordinator.importing.transcripts import TranscriptFile
 from coordinator.lib import instants
 from coordinator.sessions.reports import TURN_END
 
@@ -56,7 +68,7 @@ _EXITED = re.compile(
 
 
 @dataclass(slots=True)
-class _Begun:
+class CodexPendingCall:
     """A call that has no result yet, and what another item said of how it ran."""
 
     tool: str
@@ -67,7 +79,7 @@ class _Begun:
 
 
 @dataclass(slots=True)
-class Reader:
+class CodexTranscriptReader:
     """Reads one rollout's lines in order."""
 
     session: str
@@ -76,109 +88,130 @@ class Reader:
     turn: str | None = None
     model: str | None = None
     prompted: str | None = None  # the turn whose first prompt was met
-    calls: dict[str, _Begun] = field(default_factory=dict)
+    calls: dict[str, CodexPendingCall] = field(default_factory=dict)
     counts_requests: bool = False
     total: int = -1
     title: str | None = None
 
-    def read(self, body: bytes) -> list[ImportedLine]:
-        """Return a line's events; none for what Codex keeps for itself. Raises NotUnderstood."""
+    def read_line(self, body: bytes) -> list[ImportedLine]:
+        """Return a line's events; none for what Codex keeps for itself. Raises UnknownLineKind."""
         try:
-            fields = decoded(body)
-        except Invalid:
-            raise NotUnderstood(BROKEN) from None
-        kind, payload = text_in(fields, "type"), fields.get("payload") if isinstance(fields, dict) else None
+            fields = decode_json_text(body)
+        except UnprocessableRequest:
+            raise UnknownLineKind(BROKEN) from None
+        kind, payload = (
+            find_text_field(fields, "type"),
+            fields.get("payload") if isinstance(fields, dict) else None,
+        )
         if not isinstance(payload, dict):
-            raise NotUnderstood(f"type {kind:.60}" if kind else "no type")
+            raise UnknownLineKind(f"type {kind:.60}" if kind else "no type")
         meaning = _LINES.get(kind or "")
         if meaning is None:
-            raise NotUnderstood(f"type {kind:.60}" if kind else "no type")
-        record = self._record(body, fields, payload)
+            raise UnknownLineKind(f"type {kind:.60}" if kind else "no type")
+        record = self.build_codex_record(body, fields, payload)
         events = list(meaning(self, payload, record))
-        return [record.line(events, self.facts)] if events else []
+        return [record.build_imported_line(events, self.facts)] if events else []
 
-    def rest(self, _now: datetime) -> list[ImportedLine]:
+    def collect_remaining_lines(self, _now: datetime) -> list[ImportedLine]:
         """Return the thread's name, where it was given one."""
         if not self.title or self.subagent:
             return []
         return [ImportedLine(self.session, "", "", {}, [], self.title)]
 
-    def _record(self, body: bytes, fields: dict[str, Any], payload: dict[str, Any]) -> Record:
-        text = text_in(fields, "timestamp") or ""
-        moment = instants.parse(text)
+    def build_codex_record(
+        self, body: bytes, fields: dict[str, Any], payload: dict[str, Any]
+    ) -> TranscriptRecord:
+        text = find_text_field(fields, "timestamp") or ""
+        moment = instants.parse_instant(text)
         about = payload.get("internal_chat_message_metadata_passthrough")
-        turn = text_in(about, "turn_id") or text_in(payload, "turn_id") or self.turn
-        key = origin(self.session, "rollout", self.subagent, hashlib.sha256(body.strip()).hexdigest())
-        at = instants.canonical(moment) if moment else text
-        return Record(self.session, key, at, turn, self.subagent, self.model)
+        turn = find_text_field(about, "turn_id") or find_text_field(payload, "turn_id") or self.turn
+        key = make_event_origin(
+            self.session, "rollout", self.subagent, hashlib.sha256(body.strip()).hexdigest()
+        )
+        at = instants.format_canonical_instant(moment) if moment else text
+        return TranscriptRecord(self.session, key, at, turn, self.subagent, self.model)
 
 
 Events = Iterator[ImportedEvent]
-Meaning = Callable[[Reader, dict[str, Any], Record], Events]
+Meaning = Callable[[CodexTranscriptReader, dict[str, Any], TranscriptRecord], Events]
 
 
-def _meta(reader: Reader, payload: dict[str, Any], _record: Record) -> Events:
+def read_session_meta(
+    reader: CodexTranscriptReader, payload: dict[str, Any], _record: TranscriptRecord
+) -> Events:
     """Note of which thread the lines are. A sub-agent's thread names its session beside its own id."""
-    thread = text_in(payload, "id") or reader.session
+    thread = find_text_field(payload, "id") or reader.session
     if reader.facts:  # a copy of an earlier session's, in the file of one that goes on from there
         return
-    reader.session = text_in(payload, "session_id") or thread
+    reader.session = find_text_field(payload, "session_id") or thread
     reader.subagent = None if thread == reader.session else thread
     git = payload.get("git")
     found = {
-        "cwd": text_in(payload, "cwd"),
-        "version": text_in(payload, "cli_version"),
-        "gitBranch": text_in(git, "branch"),
-        "parent": text_in(payload, "forked_from_id"),
+        "cwd": find_text_field(payload, "cwd"),
+        "version": find_text_field(payload, "cli_version"),
+        "gitBranch": find_text_field(git, "branch"),
+        "parent": find_text_field(payload, "forked_from_id"),
     }
     reader.facts = {name: one for name, one in found.items() if one}
     yield from ()
 
 
-def _context(reader: Reader, payload: dict[str, Any], _record: Record) -> Events:
+def read_turn_context(
+    reader: CodexTranscriptReader, payload: dict[str, Any], _record: TranscriptRecord
+) -> Events:
     reader.turn, reader.model = (
-        text_in(payload, "turn_id") or reader.turn,
-        text_in(payload, "model") or reader.model,
+        find_text_field(payload, "turn_id") or reader.turn,
+        find_text_field(payload, "model") or reader.model,
     )
     yield from ()
 
 
-def _nothing(_reader: Reader, _payload: dict[str, Any], _record: Record) -> Events:
+def ignore_rollout_item(
+    _reader: CodexTranscriptReader, _payload: dict[str, Any], _record: TranscriptRecord
+) -> Events:
     yield from ()
 
 
 # --- what was said to the model, and by it --------------------------------------------------------------------
 
 
-def _item(reader: Reader, payload: dict[str, Any], record: Record) -> Events:
-    kind = text_in(payload, "type")
+def read_response_item(
+    reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
+) -> Events:
+    kind = find_text_field(payload, "type")
     meaning = _ITEMS.get(kind or "")
     if meaning is None:
-        raise NotUnderstood(f"response_item {kind:.60}" if kind else "response_item without a type")
+        raise UnknownLineKind(f"response_item {kind:.60}" if kind else "response_item without a type")
     yield from meaning(reader, payload, record)
 
 
-def _message(reader: Reader, payload: dict[str, Any], record: Record) -> Events:
+def read_codex_message(
+    reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
+) -> Events:
     content = payload.get("content")
-    blocks = [_block(one) for one in (content if isinstance(content, list) else []) if isinstance(one, dict)]
+    blocks = [
+        convert_codex_block(one)
+        for one in (content if isinstance(content, list) else [])
+        if isinstance(one, dict)
+    ]
     texts = [str(one["text"]) for one in blocks if one.get("type") == "text"]
     role, text = payload.get("role"), "\n\n".join(texts)
     if role == "assistant" and text.strip():
-        yield record.words(text, "words")
-    if role != "user" or not blocks or _is_harness(payload) or text.lstrip().startswith(NOT_TYPED):
+        yield record.build_assistant_message(text, "words")
+    if role != "user" or not blocks or is_codex_own_message(payload) or text.lstrip().startswith(NOT_TYPED):
         return
     known: tuple[str, ...] = ()
     if record.turn and record.turn != reader.prompted and record.subagent is None:
-        reader.prompted, known = record.turn, (origin(record.session, "prompt", record.turn),)
-    yield record.message("user", blocks, "prompt", also=known, claims=known)
+        reader.prompted, known = record.turn, (make_event_origin(record.session, "prompt", record.turn),)
+    yield record.build_imported_message("user", blocks, "prompt", also=known, claims=known)
 
 
-def _block(block: dict[str, Any]) -> dict[str, Any]:
+def convert_codex_block(block: dict[str, Any]) -> dict[str, Any]:
     text = block.get("text")
-    return said(text) if isinstance(text, str) else block
+    return make_text_block(text) if isinstance(text, str) else block
 
 
-def _is_harness(payload: dict[str, Any]) -> bool:
+def is_codex_own_message(payload: dict[str, Any]) -> bool:
     """Say whether Codex itself put the message there."""
     about = payload.get("internal_chat_message_metadata_passthrough")
     parts = about.get("content_item_metadata") if isinstance(about, dict) else None
@@ -188,37 +221,45 @@ def _is_harness(payload: dict[str, Any]) -> bool:
     return bool(found) and all(isinstance(one, dict) and one.get("type") != "user" for one in found)
 
 
-def _reasoning(_reader: Reader, payload: dict[str, Any], record: Record) -> Events:
+def read_codex_reasoning(
+    _reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
+) -> Events:
     for name in ("summary", "content"):
         parts = payload.get(name)
-        texts = [text for one in (parts if isinstance(parts, list) else []) if (text := text_in(one, "text"))]
+        texts = [
+            text
+            for one in (parts if isinstance(parts, list) else [])
+            if (text := find_text_field(one, "text"))
+        ]
         if texts:
-            yield record.thought("\n\n".join(texts), "thought")
+            yield record.build_thought_message("\n\n".join(texts), "thought")
             return
 
 
-def _call(reader: Reader, payload: dict[str, Any], record: Record) -> Events:
-    call_id = text_in(payload, "call_id") or text_in(payload, "id")
-    name = _name(payload)
-    given = payload.get("input") if "input" in payload else opened(payload.get("arguments"))
-    begun = _Begun(*named_as_by_hooks(name, given))
+def read_codex_call(
+    reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
+) -> Events:
+    call_id = find_text_field(payload, "call_id") or find_text_field(payload, "id")
+    name = qualified_codex_tool(payload)
+    given = payload.get("input") if "input" in payload else parse_embedded_json(payload.get("arguments"))
+    begun = CodexPendingCall(*convert_to_hook_call(name, given))
     if call_id is None:
-        yield record.event("pre_tool", "call", tool_name=begun.tool, tool_input=begun.given)
+        yield record.build_imported_event("pre_tool", "call", tool_name=begun.tool, tool_input=begun.given)
         return
     reader.calls[call_id] = begun
-    yield record.call(call_id, begun.tool, begun.given)
+    yield record.build_imported_call(call_id, begun.tool, begun.given)
 
 
-def _name(payload: dict[str, Any]) -> str:
-    name, space = text_in(payload, "name") or "tool", text_in(payload, "namespace")
+def qualified_codex_tool(payload: dict[str, Any]) -> str:
+    name, space = find_text_field(payload, "name") or "tool", find_text_field(payload, "namespace")
     if space is None or not space.startswith("mcp__") or name.startswith("mcp__"):
         return name
     return f"{space.rstrip('_')}__{name}"
 
 
-def named_as_by_hooks(name: str, came: Any) -> tuple[str, dict[str, Any] | None]:
+def convert_to_hook_call(name: str, came: Any) -> tuple[str, dict[str, Any] | None]:
     """Return a call's tool and input as hooks name them."""
-    given = {"command": came} if name == "apply_patch" and isinstance(came, str) else as_object(came)
+    given = {"command": came} if name == "apply_patch" and isinstance(came, str) else wrap_as_object(came)
     if name not in COMMANDS or given is None:
         return name, given
     command = given.get("cmd", given.get("command"))
@@ -229,28 +270,36 @@ def named_as_by_hooks(name: str, came: Any) -> tuple[str, dict[str, Any] | None]
     return "Bash", {"command": command, **rest}
 
 
-def _shell_call(reader: Reader, payload: dict[str, Any], record: Record) -> Events:
+def read_local_shell_call(
+    reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
+) -> Events:
     action = payload.get("action")
     given = (
         {name: value for name, value in action.items() if name != "type"} if isinstance(action, dict) else {}
     )
-    yield from _call(reader, {**payload, "name": "local_shell", "input": given}, record)
+    yield from read_codex_call(reader, {**payload, "name": "local_shell", "input": given}, record)
 
 
-def _search(_reader: Reader, payload: dict[str, Any], record: Record) -> Events:
+def read_web_search(
+    _reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
+) -> Events:
     """A search that the model's own service ran: there is no more of it than that it was made."""
-    call_id, action = text_in(payload, "id") or record.key, payload.get("action")
-    yield record.call(call_id, "WebSearch", as_object(action))
-    yield record.result(call_id, "WebSearch", as_object(action), tool_output=payload.get("status"))
+    call_id, action = find_text_field(payload, "id") or record.key, payload.get("action")
+    yield record.build_imported_call(call_id, "WebSearch", wrap_as_object(action))
+    yield record.build_imported_result(
+        call_id, "WebSearch", wrap_as_object(action), tool_output=payload.get("status")
+    )
 
 
-def _output(reader: Reader, payload: dict[str, Any], record: Record) -> Events:
-    call_id, came = text_in(payload, "call_id"), payload.get("output")
-    begun = reader.calls.pop(call_id or "", None) or _Begun("tool", None)
+def read_codex_call_output(
+    reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
+) -> Events:
+    call_id, came = find_text_field(payload, "call_id"), payload.get("output")
+    begun = reader.calls.pop(call_id or "", None) or CodexPendingCall("tool", None)
     failed = False
     if isinstance(came, dict):  # older versions
         failed, came = came.get("success") is False, came.get("content", came)
-    text, code = _ran(came, begun)
+    text, code = parse_codex_output(came, begun)
     values: dict[str, Any] = {"exit_code": code, "duration_ms": begun.took}
     if code:
         values["error"] = f"Exit code {code}\n{text}".strip()
@@ -259,25 +308,25 @@ def _output(reader: Reader, payload: dict[str, Any], record: Record) -> Events:
     else:
         values["tool_output"] = text if isinstance(came, str) else came
     if call_id is None:
-        yield record.event("post_tool", "result", tool_name=begun.tool, **values)
+        yield record.build_imported_event("post_tool", "result", tool_name=begun.tool, **values)
         return
-    yield record.result(call_id, begun.tool, begun.given, **values)
+    yield record.build_imported_result(call_id, begun.tool, begun.given, **values)
 
 
-def without_frame(text: str) -> tuple[str, int | None]:
+def strip_exit_frame(text: str) -> tuple[str, int | None]:
     """Return a command's output, without Codex's frame for the model, and its exit code, where that names it."""
     match = _EXITED.match(text)
     return (text[match.end() :], int(match[1])) if match else (text, None)
 
 
-def _ran(came: Any, begun: _Begun) -> tuple[str, int | None]:
+def parse_codex_output(came: Any, begun: CodexPendingCall) -> tuple[str, int | None]:
     """Return a call's output, without Codex's frame, and its exit code where it has one."""
     if begun.output is not None:
         return begun.output, begun.exit_code
-    text = came if isinstance(came, str) else in_words(came)
+    text = came if isinstance(came, str) else format_value_as_text(came)
     if begun.tool != "Bash":
         return text, None
-    text, code = without_frame(text)
+    text, code = strip_exit_frame(text)
     if code is not None:
         return text, code
     try:
@@ -291,67 +340,79 @@ def _ran(came: Any, begun: _Begun) -> tuple[str, int | None]:
     return text, None
 
 
-def _compacted(_reader: Reader, payload: dict[str, Any], record: Record) -> Events:
-    text = text_in(payload, "message")
-    yield record.event("compaction", "compaction", tool_input={"summary": text} if text else None)
+def read_codex_compaction(
+    _reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
+) -> Events:
+    text = find_text_field(payload, "message")
+    yield record.build_imported_event(
+        "compaction", "compaction", tool_input={"summary": text} if text else None
+    )
 
 
 # --- tokens, and what else it notes ---------------------------------------------------------------------------
 
 
-def _request(reader: Reader, payload: dict[str, Any], record: Record) -> Events:
+def read_token_usage_record(
+    reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
+) -> Events:
     reader.counts_requests = True
-    response = text_in(payload, "response_id")
-    also = (origin(record.session, "request", response),) if response else ()
-    yield record.usage("request", _tokens(payload.get("usage")), also)
+    response = find_text_field(payload, "response_id")
+    also = (make_event_origin(record.session, "request", response),) if response else ()
+    yield record.build_imported_usage("request", codex_token_counts(payload.get("usage")), also)
 
 
-def _tokens(usage: Any) -> dict[str, int]:
+def codex_token_counts(usage: Any) -> dict[str, int]:
     """Return the tokens of a request; OpenAI counts those read from a cache and written to it into the input."""
     told = usage if isinstance(usage, dict) else {}
     given, read, written = (
-        count_of(told.get(name))
+        count_or_zero(told.get(name))
         for name in ("input_tokens", "cached_input_tokens", "cache_write_input_tokens")
     )
     return {
         "input_tokens": max(0, given - read - written),
-        "output_tokens": count_of(told.get("output_tokens")),
+        "output_tokens": count_or_zero(told.get("output_tokens")),
         "cache_read_tokens": read,
         "cache_write_tokens": written,
     }
 
 
-def _event(reader: Reader, payload: dict[str, Any], record: Record) -> Events:
-    kind = text_in(payload, "type")
+def read_codex_event(
+    reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
+) -> Events:
+    kind = find_text_field(payload, "type")
     if kind == "token_count":
-        yield from _counted(reader, payload, record)
+        yield from read_older_token_count(reader, payload, record)
     elif kind == "item_completed":
         item = payload.get("item")
         if isinstance(item, dict) and item.get("type") == "CommandExecution":
-            _note_how_it_ran(reader, item, item.get("id"))
+            remember_command_outcome(reader, item, item.get("id"))
     elif kind == "exec_command_end":
-        _note_how_it_ran(reader, payload, payload.get("call_id"))
+        remember_command_outcome(reader, payload, payload.get("call_id"))
     elif kind == "thread_name_updated":
-        reader.title = text_in(payload, "thread_name") or reader.title
+        reader.title = find_text_field(payload, "thread_name") or reader.title
     elif kind == "turn_aborted":
-        yield record.event(TURN_END, "aborted", reason="cancelled")
+        yield record.build_imported_event(TURN_END, "aborted", reason="cancelled")
     elif kind == "error":
-        yield record.event("api_error", "error", error=text_in(payload, "message") or in_words(payload))
+        yield record.build_imported_event(
+            "api_error", "error", error=find_text_field(payload, "message") or format_value_as_text(payload)
+        )
 
 
-def _counted(reader: Reader, payload: dict[str, Any], record: Record) -> Events:
+def read_older_token_count(
+    reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
+) -> Events:
     """Count a request by what older versions wrote; they write it again when nothing but the limits has changed."""
     info = payload.get("info")
     usage = info.get("last_token_usage") if isinstance(info, dict) else None
     all_of_it = info.get("total_token_usage") if isinstance(info, dict) else None
-    total = count_of(all_of_it.get("total_tokens")) if isinstance(all_of_it, dict) else -1
+    total = count_or_zero(all_of_it.get("total_tokens")) if isinstance(all_of_it, dict) else -1
     if reader.counts_requests or not isinstance(usage, dict) or total == reader.total:
         return
     reader.total = total
-    yield record.usage("request", _tokens(usage))
+    yield record.build_imported_usage("request", codex_token_counts(usage))
 
 
-def _note_how_it_ran(reader: Reader, item: dict[str, Any], call_id: Any) -> None:
+def remember_command_outcome(reader: CodexTranscriptReader, item: dict[str, Any], call_id: Any) -> None:
     begun = reader.calls.get(call_id) if isinstance(call_id, str) else None
     output, code, took = item.get("aggregated_output"), item.get("exit_code"), item.get("duration")
     if begun is None or not isinstance(output, str):
@@ -359,40 +420,40 @@ def _note_how_it_ran(reader: Reader, item: dict[str, Any], call_id: Any) -> None
     begun.output = output
     begun.exit_code = code if isinstance(code, int) and abs(code) < 2**31 else None
     if isinstance(took, dict):
-        begun.took = count_of(took.get("secs")) * 1000 + count_of(took.get("nanos")) // 1_000_000
+        begun.took = count_or_zero(took.get("secs")) * 1000 + count_or_zero(took.get("nanos")) // 1_000_000
 
 
 _LINES: dict[str, Meaning] = {
-    "session_meta": _meta,
-    "turn_context": _context,
-    "response_item": _item,
-    "compacted": _compacted,
-    "token_usage_record": _request,
-    "event_msg": _event,
-    "world_state": _nothing,
-    "inter_agent_communication": _nothing,
+    "session_meta": read_session_meta,
+    "turn_context": read_turn_context,
+    "response_item": read_response_item,
+    "compacted": read_codex_compaction,
+    "token_usage_record": read_token_usage_record,
+    "event_msg": read_codex_event,
+    "world_state": ignore_rollout_item,
+    "inter_agent_communication": ignore_rollout_item,
 }
 _ITEMS: dict[str, Meaning] = {
-    "message": _message,
-    "reasoning": _reasoning,
-    "function_call": _call,
-    "custom_tool_call": _call,
-    "local_shell_call": _shell_call,
-    "web_search_call": _search,
-    "function_call_output": _output,
-    "custom_tool_call_output": _output,
-    "local_shell_call_output": _output,
-    "ghost_snapshot": _nothing,
-    "compaction": _nothing,
+    "message": read_codex_message,
+    "reasoning": read_codex_reasoning,
+    "function_call": read_codex_call,
+    "custom_tool_call": read_codex_call,
+    "local_shell_call": read_local_shell_call,
+    "web_search_call": read_web_search,
+    "function_call_output": read_codex_call_output,
+    "custom_tool_call_output": read_codex_call_output,
+    "local_shell_call_output": read_codex_call_output,
+    "ghost_snapshot": ignore_rollout_item,
+    "compaction": ignore_rollout_item,
 }
 
 
-def _reader(one: Transcript, _kinds: dict[str, str]) -> Reader:
+def make_codex_reader(one: TranscriptFile, _kinds: dict[str, str]) -> CodexTranscriptReader:
     named = _ID.search(one.path.stem)
-    return Reader(named.group() if named else one.path.stem)
+    return CodexTranscriptReader(named.group() if named else one.path.stem)
 
 
-def _is_one(path: Path) -> bool:
+def is_codex_rollout(path: Path) -> bool:
     return _FILE.fullmatch(path.name) is not None
 
 
@@ -401,6 +462,6 @@ FORMAT = TranscriptFormat(
     home_in="CODEX_HOME",
     home=".codex",
     folders=("sessions", "archived_sessions"),
-    is_one=_is_one,
-    reader=_reader,
+    is_one=is_codex_rollout,
+    reader=make_codex_reader,
 )

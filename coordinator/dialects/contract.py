@@ -13,9 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.client.tool_names import PREFIX
-from coordinator.dialects.hooks import UNREAD, Hook, HookEvents, as_object, origin, result_origin
+from coordinator.dialects.hooks import (
+    UNREAD,
+    AgentHook,
+    HookEventBuilder,
+    call_result_origin,
+    make_event_origin,
+    wrap_as_object,
+)
 from coordinator.lib import instants
-from coordinator.policy.tool_calls import AskedCall, Settled
+from coordinator.policy.tool_calls import Settled, ToolCallRequest
 from coordinator.policy.tool_rules import ALLOW, ASK, DENY, NO_OPINION, Ruling
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MessagePiece
@@ -34,7 +41,7 @@ AT_A_LOSS = "Signalbox met an error and cannot tell whether its rules allow this
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class AgentReply:
     """What an agent is answered.
 
     `answer` is in the agent's own JSON; None is an empty body, after which the agent goes on. `denial` is why the
@@ -49,21 +56,21 @@ class Reply:
 class MessagePieces:
     """How an agent sends messages piece by piece: `of` reads a hook (None: no piece); `whole` makes the event."""
 
-    of: Callable[[Hook], MessagePiece | None]
-    whole: Callable[[Hook, str, str, str], DedupedEvent]
+    of: Callable[[AgentHook], MessagePiece | None]
+    whole: Callable[[AgentHook, str, str, str], DedupedEvent]
 
 
-def _cannot_postpone(_hook: Hook, _started: str) -> Reply | None:
+def never_postpone(_hook: AgentHook, _started: str) -> AgentReply | None:
     return None
 
 
-def in_context(hook: Hook, answer: Answer, text: str) -> Answer:
+def add_context_note(hook: AgentHook, answer: Answer, text: str) -> Answer:
     """Return the answer with a text for the model, as Claude Code and most others after it read it."""
     said = answer.get("hookSpecificOutput") or {"hookEventName": hook.name}
     return answer | {"hookSpecificOutput": said | {"additionalContext": text}}
 
 
-def _edit_in_words(who: str, before: Mapping[str, Any], after: Any) -> str:
+def describe_input_edit(who: str, before: Mapping[str, Any], after: Any) -> str:
     """Return what the model is told of its call that a person changed."""
     changed = {
         name: value for name, value in after.items() if before.get(name, value) != value or name not in before
@@ -75,15 +82,15 @@ def _edit_in_words(who: str, before: Mapping[str, Any], after: Any) -> str:
     return f"{words[:MOST_OF_EDIT]}{'…' if len(words) > MOST_OF_EDIT else '.'} The call as you made it did not run."
 
 
-def _unchanged(hook: Hook) -> Hook:
+def return_hook_unchanged(hook: AgentHook) -> AgentHook:
     return hook
 
 
-def _always(_hook: Hook) -> bool:
+def always_accepts_notes(_hook: AgentHook) -> bool:
     return True
 
 
-def _nothing_to_add(_hook: Hook, call: AskedCall) -> AskedCall:
+def return_call_unchanged(_hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
     return call
 
 
@@ -127,69 +134,71 @@ class Dialect:
     without_result: frozenset[str] = frozenset()
     beginnings: frozenset[str]
     turn_ends: frozenset[str]
-    read: Callable[[bytes, str], Hook]
-    events_of: Callable[[Hook, str], list[DedupedEvent]]
+    read: Callable[[bytes, str], AgentHook]
+    events_of: Callable[[AgentHook, str], list[DedupedEvent]]
     subject: Callable[[str, Any], str]
     call_in: Callable[[bytes | None], str | None]
-    say: Callable[[str, str, str, Mapping[str, Any]], Reply | None]
-    postpone: Callable[[Hook, str], Reply | None] = _cannot_postpone
-    lines_have_hooks: Callable[[Hook], Hook] = _unchanged
-    complete: Callable[[Hook, AskedCall], AskedCall] = _nothing_to_add
+    say: Callable[[str, str, str, Mapping[str, Any]], AgentReply | None]
+    postpone: Callable[[AgentHook, str], AgentReply | None] = never_postpone
+    lines_have_hooks: Callable[[AgentHook], AgentHook] = return_hook_unchanged
+    complete: Callable[[AgentHook, ToolCallRequest], ToolCallRequest] = return_call_unchanged
     offer_in_words: Callable[[Mapping[str, Any]], str] = json.dumps
     pieces: MessagePieces | None = None
     tools: tuple[str, ...] = ()
     mcp_name: str = "mcp__{server}__{tool}"
     notes: frozenset[str] = frozenset()
     edit_notes: frozenset[str] = frozenset()
-    add_note: Callable[[Hook, Answer, str], Answer] = in_context
-    knows_notes: Callable[[Hook], bool] = _always
+    add_note: Callable[[AgentHook, Answer, str], Answer] = add_context_note
+    knows_notes: Callable[[AgentHook], bool] = always_accepts_notes
     can_ask: bool = True
 
     @property
-    def knows_servers(self) -> bool:
+    def has_mcp_server_names(self) -> bool:
         """Whether a call tells of which MCP server its tool is: grants apply to no other."""
         return self.mcp_name.startswith(PREFIX)
 
     # --- calls --------------------------------------------------------------------------------------------
 
-    def is_call(self, hook: Hook) -> bool:
+    def is_call_hook(self, hook: AgentHook) -> bool:
         """Say whether the hook reports a call before it runs."""
-        return hook.name in self.calls and (hook.names_tool or hook.unread is not None)
+        return hook.name in self.calls and (hook.has_tool_name or hook.unread is not None)
 
-    def about(self, hook: Hook) -> str:
+    def call_subject(self, hook: AgentHook) -> str:
         """Return what the hook's call is about, in one text: what rules look at."""
-        return self.subject(hook.tool, hook.tool_input)
+        return self.subject(hook.tool_name, hook.tool_input)
 
-    def call_of(
-        self, hook: Hook, session_id: str, agent_id: str | None, host: str | None = None
-    ) -> AskedCall:
+    def build_asked_call(
+        self, hook: AgentHook, session_id: str, agent_id: str | None, host: str | None = None
+    ) -> ToolCallRequest:
         """Return the call that the hook is about; `host` is the machine that it came from."""
-        received = instants.parse(hook.at)
-        call = AskedCall(
+        received = instants.parse_instant(hook.at)
+        call = ToolCallRequest(
             asks=hook.name,
             session_id=session_id,
             agent_id=agent_id,
-            since_us=instants.to_us(received) if received else 0,
-            tool=hook.tool,
-            tool_input=as_object(hook.tool_input),
-            about=self.about(hook),
+            since_us=instants.to_microseconds(received) if received else 0,
+            tool=hook.tool_name,
+            tool_input=wrap_as_object(hook.tool_input),
+            about=self.call_subject(hook),
             program=self.name,
             is_prompted=hook.name in self.prompts,
             is_editable=hook.name in self.edits and hook.shell_lines is None,
-            subagent=hook.subagent,
+            subagent=hook.subagent_label,
             call_id=hook.call_id,
-            folder=hook.folder,
+            folder=hook.working_folder,
             host=host,
         )
         return self.complete(hook, call)
 
     # --- answers ------------------------------------------------------------------------------------------
 
-    def by_ruling(self, hook: Hook, ruling: Ruling) -> Reply | None:
+    def reply_with_ruling(self, hook: AgentHook, ruling: Ruling) -> AgentReply | None:
         """Return policy's answer, in the hook's own JSON."""
         return self.say(hook.name, ruling.decision, f"Signalbox ({ruling.by}): {ruling.reason}", {})
 
-    def by_person(self, hook: Hook, call: AskedCall, settled: Settled) -> Reply | None:
+    def reply_with_person_verdict(
+        self, hook: AgentHook, call: ToolCallRequest, settled: Settled
+    ) -> AgentReply | None:
         """Return a person's answer, in the hook's own JSON, with their edits and choices."""
         added = settled.get("answer") or {}
         if not call.is_editable and added.get("updated_input", call.tool_input) != call.tool_input:
@@ -199,15 +208,17 @@ class Dialect:
         words = f"{word} by {who} in Signalbox{f': {why}' if why else '.'}"
         reply = self.say(hook.name, decision, words, added)
         edited = added.get("updated_input", call.tool_input)
-        if decision == ALLOW and edited != call.tool_input and self.explains_edit(hook):
-            return self.with_note(hook, reply, _edit_in_words(who, call.tool_input or {}, edited))
+        if decision == ALLOW and edited != call.tool_input and self.can_explain_edit(hook):
+            return self.add_note_to_reply(
+                hook, reply, describe_input_edit(who, call.tool_input or {}, edited)
+            )
         return reply
 
-    def explains_edit(self, hook: Hook) -> bool:
+    def can_explain_edit(self, hook: AgentHook) -> bool:
         """Say whether the answer to this hook may tell the model that a person changed its call."""
         return hook.name in self.notes | self.edit_notes and self.knows_notes(hook)
 
-    def by_silence(self, hook: Hook, seconds: float, *, deny: bool) -> Reply | None:
+    def reply_to_timeout(self, hook: AgentHook, seconds: float, *, deny: bool) -> AgentReply | None:
         """Return what to say when nobody answered in time; None leaves the call to the agent's own prompt.
 
         A call that policy wanted asked has no prompt yet where the agent did not mean to ask: it is told to show
@@ -217,16 +228,16 @@ class Dialect:
         words = f"Nobody answered in Signalbox within {seconds:.0f} s."
         return self.say(hook.name, DENY if deny else ASK, words, {})
 
-    def takes_note(self, hook: Hook) -> bool:
+    def can_carry_note(self, hook: AgentHook) -> bool:
         """Say whether the answer to this hook may carry a note. Sub-agents get none: it is not for them."""
-        return hook.name in self.notes and hook.subagent is None and self.knows_notes(hook)
+        return hook.name in self.notes and hook.subagent_label is None and self.knows_notes(hook)
 
-    def with_note(self, hook: Hook, reply: Reply | None, text: str) -> Reply:
+    def add_note_to_reply(self, hook: AgentHook, reply: AgentReply | None, text: str) -> AgentReply:
         """Return the reply with a note for the model; what it decides stays."""
         answer = self.add_note(hook, (reply.answer if reply is not None else None) or {}, text)
-        return Reply(answer, reply.denial if reply is not None else None)
+        return AgentReply(answer, reply.denial if reply is not None else None)
 
-    def told_to_wait(self, hook: Hook, held: Settled) -> Reply | None:
+    def deny_until_approved(self, hook: AgentHook, held: Settled) -> AgentReply | None:
         """Return the denial of a call that can still be approved, and made again: `why`, `request_id`, `link`, `until`.
 
         The model reads it, so it says what to do, and gives no reason to look for a way around.
@@ -239,7 +250,7 @@ class Dialect:
         )
         return self.say(hook.name, DENY, words, {})
 
-    def unasked(self, name: str, ruling: Ruling, why: str) -> Reply | None:
+    def reply_without_person(self, name: str, ruling: Ruling, why: str) -> AgentReply | None:
         """Return what to say to the hook `name` where policy denies, or asks and no person could decide (`why`).
 
         None where the agent's own prompt stands already, and where policy neither denies nor asks.
@@ -251,7 +262,9 @@ class Dialect:
         denies = ruling.decision == DENY or ruling.deny_at_deadline
         return self.say(name, DENY if denies else ASK, words, {})
 
-    def by_unread(self, name: str, ruling: Ruling, why: str, *, is_broken: bool = True) -> Ruling:
+    def rule_on_unreadable_call(
+        self, name: str, ruling: Ruling, why: str, *, is_broken: bool = True
+    ) -> Ruling:
         """Return what becomes of a call that could not be read (`why`), where policy at worst says this of it.
 
         A body that `is_broken` will not be better next time: its call is denied where policy asks or denies, unless
@@ -265,46 +278,52 @@ class Dialect:
         words = f"{COULD_NOT_READ} {why} {UNREAD_ADVICE if decision == DENY else ''}".strip()
         return Ruling(decision, words, deny_at_deadline=ruling.deny_at_deadline)
 
-    def last_resort(self) -> Reply | None:
+    def deny_unknown_call(self) -> AgentReply | None:
         """Return the denial of a call about which nothing is known."""
         return self.say(self.call_in(None) or "", DENY, AT_A_LOSS, {})
 
     # --- events of our own --------------------------------------------------------------------------------
 
-    def loss_of(self, hook: Hook, session_id: str, lost: Mapping[str, int]) -> DedupedEvent:
+    def build_lost_hooks_event(
+        self, hook: AgentHook, session_id: str, lost: Mapping[str, int]
+    ) -> DedupedEvent:
         """Return the milestone that names the hooks before this one that could not be written."""
-        return HookEvents(hook, session_id, self.name).event(
+        return HookEventBuilder(hook, session_id, self.name).build_hook_event(
             LOST,
             uses=hook.fields,
             tool_input={"hooks": dict(lost)},
-            origin=origin(hook.session, LOST, hook.at),
+            origin=make_event_origin(hook.session, LOST, hook.at),
         )
 
-    def unread_of(self, hook: Hook, session_id: str) -> list[DedupedEvent]:
+    def build_unreadable_hook_events(self, hook: AgentHook, session_id: str) -> list[DedupedEvent]:
         """Return what a hook that could not be read makes: that it came, and the end of a turn where it is one."""
-        build = HookEvents(hook, session_id, self.name)
+        build = HookEventBuilder(hook, session_id, self.name)
         shown = {"hook": hook.name, "problem": hook.unread, "body": hook.fields.get("body", hook.fields)}
-        unread = build.event(UNREAD, uses=hook.fields, tool_input=shown)
-        tells = hook.name in self.turn_ends or (hook.name in self.calls and hook.names_tool)
+        unread = build.build_hook_event(UNREAD, uses=hook.fields, tool_input=shown)
+        tells = hook.name in self.turn_ends or (hook.name in self.calls and hook.has_tool_name)
         return [unread, *(self.events_of(hook, session_id) if tells else [])]
 
-    def denied(self, hook: Hook, session_id: str, call_id: str, why: str) -> DedupedEvent:
+    def build_denied_call_result(
+        self, hook: AgentHook, session_id: str, call_id: str, why: str
+    ) -> DedupedEvent:
         """Return the result of a call that our answer denies; no hook will report one."""
-        return self._ended(hook, session_id, call_id, why)
+        return self.build_call_end_event(hook, session_id, call_id, why)
 
-    def let_run(self, hook: Hook, session_id: str) -> DedupedEvent | None:
+    def build_unreported_call_end(self, hook: AgentHook, session_id: str) -> DedupedEvent | None:
         """Return the end of a call that runs and of whose result no hook tells; None for any other hook."""
-        if hook.name not in self.without_result or hook.call_id is None or not self.is_call(hook):
+        if hook.name not in self.without_result or hook.call_id is None or not self.is_call_hook(hook):
             return None
-        return self._ended(hook, session_id, hook.call_id, None)
+        return self.build_call_end_event(hook, session_id, hook.call_id, None)
 
-    def _ended(self, hook: Hook, session_id: str, call_id: str, error: str | None) -> DedupedEvent:
-        return HookEvents(hook, session_id, self.name).event(
+    def build_call_end_event(
+        self, hook: AgentHook, session_id: str, call_id: str, error: str | None
+    ) -> DedupedEvent:
+        return HookEventBuilder(hook, session_id, self.name).build_hook_event(
             "post_tool",
             uses=hook.fields,
-            tool_name=hook.tool,
-            tool_input=as_object(hook.tool_input),
+            tool_name=hook.tool_name,
+            tool_input=wrap_as_object(hook.tool_input),
             tool_use_id=call_id,
             error=error,
-            origin=result_origin(hook.session, call_id),
+            origin=call_result_origin(hook.session, call_id),
         )

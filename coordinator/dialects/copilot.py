@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from coordinator.dialects import hooks
-from coordinator.dialects.contract import Answer, Dialect, Reply
-from coordinator.dialects.hooks import Hook, HookEvents, HookWithoutCallId, Meaning
-from coordinator.policy.tool_calls import AskedCall
+from coordinator.dialects.contract import AgentReply, Answer, Dialect
+from coordinator.dialects.hooks import AgentHook, HookEventBuilder, HookWithoutCallId, Meaning
+from coordinator.policy.tool_calls import ToolCallRequest
 from coordinator.policy.tool_rules import DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import SUBAGENT_END
@@ -74,55 +74,61 @@ class CopilotHook(HookWithoutCallId):
     begins_call: ClassVar[frozenset[str]] = CALLS
 
     @property
-    def subagent(self) -> str | None:
+    def subagent_label(self) -> str | None:
         """Which sub-agent speaks; one that has stopped may be named only."""
-        return super(CopilotHook, self).subagent or self.text("agent_name")
+        return super(CopilotHook, self).subagent_label or self.text_field("agent_name")
 
 
-def _read(body: bytes, at: str) -> CopilotHook:
-    hook = hooks.read(body, at, CopilotHook, session_in=("session_id", "sessionId"))
-    return replace(hook, session=_session_of(hook), at=hooks.when(hook.fields.get("timestamp"), at))
+def read_copilot_hook(body: bytes, at: str) -> CopilotHook:
+    hook = hooks.read_agent_hook(body, at, CopilotHook, session_in=("session_id", "sessionId"))
+    return replace(
+        hook, session=find_copilot_session(hook), at=hooks.choose_hook_time(hook.fields.get("timestamp"), at)
+    )
 
 
-def _session_of(hook: CopilotHook) -> str:
+def find_copilot_session(hook: CopilotHook) -> str:
     """Return the session that a hook belongs to: that of the person, also where a sub-agent tells.
 
     A sub-agent's hooks name who started it; where that is another sub-agent, only its end tells the person's session.
     """
-    if hook.text("agent_id") is None:
+    if hook.text_field("agent_id") is None:
         return hook.session
-    written_in = _TRANSCRIPT.search(hook.text("transcript_path") or "")
-    return written_in[1] if written_in else hook.text("parent_agent_id") or hook.session
+    written_in = _TRANSCRIPT.search(hook.text_field("transcript_path") or "")
+    return written_in[1] if written_in else hook.text_field("parent_agent_id") or hook.session
 
 
-def _call_in(body: bytes | None) -> str | None:
-    return hooks.call_in(body, CALLS, BEFORE)
+def guess_copilot_call_hook(body: bytes | None) -> str | None:
+    return hooks.guess_call_hook(body, CALLS, BEFORE)
 
 
-def _subject(tool: str, tool_input: Any) -> str:
-    return hooks.about(tool_input, SUBJECTS.get(tool))
+def copilot_call_subject(tool: str, tool_input: Any) -> str:
+    return hooks.format_call_subject(tool_input, SUBJECTS.get(tool))
 
 
-def _events_of(hook: Hook, session_id: str) -> list[DedupedEvent]:
-    build = HookEvents(hook, session_id, SOURCE)
-    if hook.name == "PermissionRequest" or (hook.subagent is not None and hook.name in _TOLD_BY_PARENT):
+def build_copilot_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]:
+    build = HookEventBuilder(hook, session_id, SOURCE)
+    if hook.name == "PermissionRequest" or (hook.subagent_label is not None and hook.name in _TOLD_BY_PARENT):
         return []
-    return build.told_by(_MEANINGS)
+    return build.build_hook_events(_MEANINGS)
 
 
-def _call_ends(build: HookEvents) -> list[DedupedEvent]:
+def build_copilot_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
     """Return the result: the text that the model was told, as an error where it failed or was denied."""
     came = build.hook.fields.get("tool_result")
     uses = ["tool_input", "tool_result"]
     if not isinstance(came, dict):
-        return [build.call("post_tool", uses, tool_output=came)]
+        return [build.build_hook_call_event("post_tool", uses, tool_output=came)]
     text = came.get("text_result_for_llm", came)
     if came.get("result_type") in (None, "success"):
-        return [build.call("post_tool", uses, **outcome_of(text))]
-    return [build.call("post_tool", uses, error=hooks.in_words(text) or "The call failed.")]
+        return [build.build_hook_call_event("post_tool", uses, **parse_copilot_outcome(text))]
+    return [
+        build.build_hook_call_event(
+            "post_tool", uses, error=hooks.format_value_as_text(text) or "The call failed."
+        )
+    ]
 
 
-def outcome_of(text: Any) -> dict[str, Any]:
+def parse_copilot_outcome(text: Any) -> dict[str, Any]:
     """Return the columns of a call's result that its model was told: a command that failed is told as a success."""
     ended = _EXIT_CODE.search(text) if isinstance(text, str) else None
     if ended is None:
@@ -133,41 +139,43 @@ def outcome_of(text: Any) -> dict[str, Any]:
     return {"error": f"Exit code {code}\n{said}".strip(), "exit_code": code}
 
 
-def _error(build: HookEvents) -> list[DedupedEvent]:
+def build_copilot_error(build: HookEventBuilder) -> list[DedupedEvent]:
     error = build.hook.fields.get("error")
     words = error.get("message") if isinstance(error, dict) else error
-    kind = "api_error" if build.hook.text("error_context") == "model_call" else "ErrorOccurred"
-    return [build.event(kind, uses=["error"], error=hooks.in_words(words) or "An error.")]
+    kind = "api_error" if build.hook.text_field("error_context") == "model_call" else "ErrorOccurred"
+    return [
+        build.build_hook_event(kind, uses=["error"], error=hooks.format_value_as_text(words) or "An error.")
+    ]
 
 
 _MEANINGS: dict[str, Meaning] = {
-    "SessionStart": hooks.session_starts,
-    "SessionEnd": hooks.session_ends,
-    "UserPromptSubmit": hooks.prompted,
-    BEFORE: hooks.call_starts,
-    "PostToolUse": _call_ends,
-    "PostToolUseFailure": hooks.call_fails,
-    "ErrorOccurred": _error,
-    "Notification": hooks.notified,
-    "Stop": hooks.turn_ends,
-    SUBAGENT_END: hooks.turn_ends,
+    "SessionStart": hooks.build_session_start_events,
+    "SessionEnd": hooks.build_session_end_events,
+    "UserPromptSubmit": hooks.build_prompt_events,
+    BEFORE: hooks.build_call_start_events,
+    "PostToolUse": build_copilot_call_result,
+    "PostToolUseFailure": hooks.build_call_failure_events,
+    "ErrorOccurred": build_copilot_error,
+    "Notification": hooks.build_notification_events,
+    "Stop": hooks.build_turn_end_events,
+    SUBAGENT_END: hooks.build_turn_end_events,
 }
 
 
-def _complete(hook: Hook, call: AskedCall) -> AskedCall:
-    shown = SUBJECTS.get(hook.tool, "command") == "command"  # a card shows a command in full by itself
-    return replace(call, target=None if shown else call.about, details={"cwd": hook.folder})
+def add_copilot_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
+    shown = SUBJECTS.get(hook.tool_name, "command") == "command"  # a card shows a command in full by itself
+    return replace(call, target=None if shown else call.about, details={"cwd": hook.working_folder})
 
 
-def _add_note(_hook: Hook, answer: Answer, text: str) -> Answer:
+def add_copilot_note(_hook: AgentHook, answer: Answer, text: str) -> Answer:
     return answer | {"additionalContext": text}
 
 
-def _say(_name: str, decision: str, words: str, added: Mapping[str, Any]) -> Reply:
+def build_copilot_reply(_name: str, decision: str, words: str, added: Mapping[str, Any]) -> AgentReply:
     answer: Answer = {"permissionDecision": decision, "permissionDecisionReason": words}
     if "updated_input" in added:
         answer["modifiedArgs"] = added["updated_input"]
-    return Reply(answer, words if decision == DENY else None)
+    return AgentReply(answer, words if decision == DENY else None)
 
 
 DIALECT = Dialect(
@@ -177,14 +185,14 @@ DIALECT = Dialect(
     edits=CALLS,
     beginnings=frozenset({"SessionStart", "UserPromptSubmit"}),
     turn_ends=frozenset({"Stop", "SessionEnd", "UserPromptSubmit"}),
-    read=_read,
-    events_of=_events_of,
-    subject=_subject,
-    call_in=_call_in,
-    say=_say,
-    complete=_complete,
+    read=read_copilot_hook,
+    events_of=build_copilot_events,
+    subject=copilot_call_subject,
+    call_in=guess_copilot_call_hook,
+    say=build_copilot_reply,
+    complete=add_copilot_call_details,
     tools=tuple(SUBJECTS),
     mcp_name="{server}-{tool}",
     notes=frozenset({"PostToolUse", "UserPromptSubmit", "SessionStart"}),
-    add_note=_add_note,
+    add_note=add_copilot_note,
 )

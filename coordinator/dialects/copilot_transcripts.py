@@ -14,22 +14,27 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from coordinator.dialects.copilot import HOOK_TOOLS, SOURCE, outcome_of
+from coordinator.dialects.copilot import HOOK_TOOLS, SOURCE, parse_copilot_outcome
 from coordinator.dialects.hooks import (
     BEGUN,
     ENDED,
-    as_object,
-    call_text,
-    decoded,
-    in_words,
-    origin,
-    said,
-    told_then,
+    decode_json_text,
+    format_call_text,
+    format_value_as_text,
+    make_event_origin,
+    make_text_block,
+    text_origins_by_minute,
+    wrap_as_object,
 )
-from coordinator.dialects.transcript_formats import Record, TranscriptFormat, count_of, text_in
-from coordinator.errors import Invalid
-from coordinator.importing.lines import BROKEN, ImportedEvent, ImportedLine, NotUnderstood
-from coordinator.importing.transcripts import Transcript
+from coordinator.dialects.transcript_formats import (
+    TranscriptFormat,
+    TranscriptRecord,
+    count_or_zero,
+    find_text_field,
+)
+from coordinator.errors import UnprocessableRequest
+from coordinator.importing.lines import BROKEN, ImportedEvent, ImportedLine, UnknownLineKind
+from coordinator.importing.transcripts import TranscriptFile
 from coordinator.lib import instants
 
 # What it keeps for itself, or says elsewhere, too.
@@ -42,7 +47,7 @@ _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 
 @dataclass(slots=True)
-class Reader:
+class CopilotTranscriptReader:
     """Reads one session's lines in order."""
 
     session: str
@@ -50,150 +55,175 @@ class Reader:
     kinds: dict[str, str] = field(default_factory=dict)  # of sub-agents, by id
     begun: dict[tuple[str | None, str], tuple[str, dict[str, Any] | None]] = field(default_factory=dict)
 
-    def read(self, body: bytes) -> list[ImportedLine]:
-        """Return a line's events; none for what Copilot CLI keeps for itself. Raises NotUnderstood."""
+    def read_line(self, body: bytes) -> list[ImportedLine]:
+        """Return a line's events; none for what Copilot CLI keeps for itself. Raises UnknownLineKind."""
         try:
-            fields = decoded(body)
-        except Invalid:
-            raise NotUnderstood(BROKEN) from None
-        kind, name = text_in(fields, "type"), text_in(fields, "id")
+            fields = decode_json_text(body)
+        except UnprocessableRequest:
+            raise UnknownLineKind(BROKEN) from None
+        kind, name = find_text_field(fields, "type"), find_text_field(fields, "id")
         told = fields.get("data") if isinstance(fields, dict) else None
         if kind is None or name is None or not isinstance(told, dict):
-            raise NotUnderstood(f"type {kind:.60}" if kind else "no type")
+            raise UnknownLineKind(f"type {kind:.60}" if kind else "no type")
         meaning = _MEANINGS.get(kind)
         if meaning is None:
             if _KEPT.match(kind) is None:
-                raise NotUnderstood(f"type {kind:.60}")
+                raise UnknownLineKind(f"type {kind:.60}")
             return []
-        agent = text_in(fields, "agentId")
-        moment = instants.parse(text_in(fields, "timestamp") or "")
-        record = Record(
+        agent = find_text_field(fields, "agentId")
+        moment = instants.parse_instant(find_text_field(fields, "timestamp") or "")
+        record = TranscriptRecord(
             self.session,
-            origin(self.session, "event", name),
-            instants.canonical(moment) if moment else "",
+            make_event_origin(self.session, "event", name),
+            instants.format_canonical_instant(moment) if moment else "",
             subagent=f"{self.kinds[agent]} {agent}" if agent in self.kinds else agent,
-            model=text_in(told, "model"),
+            model=find_text_field(told, "model"),
         )
         events = list(meaning(self, told, record, agent))
-        return [record.line(events, self.facts)] if events else []
+        return [record.build_imported_line(events, self.facts)] if events else []
 
-    def rest(self, _now: datetime) -> list[ImportedLine]:
+    def collect_remaining_lines(self, _now: datetime) -> list[ImportedLine]:
         """Return nothing: each line says all by itself."""
         return []
 
-    def start(self, told: dict[str, Any], _record: Record, _agent: str | None) -> Iterator[ImportedEvent]:
+    def read_session_start(
+        self, told: dict[str, Any], _record: TranscriptRecord, _agent: str | None
+    ) -> Iterator[ImportedEvent]:
         """Note where the session runs; its start is no event of ours."""
-        self.session = text_in(told, "sessionId") or self.session
-        found = {"cwd": text_in(told.get("context"), "cwd"), "version": text_in(told, "copilotVersion")}
+        self.session = find_text_field(told, "sessionId") or self.session
+        found = {
+            "cwd": find_text_field(told.get("context"), "cwd"),
+            "version": find_text_field(told, "copilotVersion"),
+        }
         self.facts |= {name: text for name, text in found.items() if text}
         yield from ()
 
-    def note_subagent(
-        self, told: dict[str, Any], _record: Record, agent: str | None
+    def remember_subagent_kind(
+        self, told: dict[str, Any], _record: TranscriptRecord, agent: str | None
     ) -> Iterator[ImportedEvent]:
         """Note the kind of a sub-agent."""
-        kind = text_in(told, "agentType") or text_in(told, "agentName")
+        kind = find_text_field(told, "agentType") or find_text_field(told, "agentName")
         if agent and kind:
             self.kinds[agent] = kind
         yield from ()
 
-    def read_prompt(self, told: dict[str, Any], record: Record, agent: str | None) -> Iterator[ImportedEvent]:
+    def read_copilot_prompt(
+        self, told: dict[str, Any], record: TranscriptRecord, agent: str | None
+    ) -> Iterator[ImportedEvent]:
         """Yield what a person typed; what a sub-agent is told stands in the call that starts it."""
-        text = text_in(told, "content")
+        text = find_text_field(told, "content")
         if text and agent is None:
-            yield record.message("user", [said(text)], "content")
+            yield record.build_imported_message("user", [make_text_block(text)], "content")
 
-    def read_answer(
-        self, told: dict[str, Any], record: Record, _agent: str | None
+    def read_copilot_answer(
+        self, told: dict[str, Any], record: TranscriptRecord, _agent: str | None
     ) -> Iterator[ImportedEvent]:
         """Yield what the agent thought and said; its calls have lines of their own."""
-        if thought := text_in(told, "reasoningText"):
-            yield record.thought(thought, "reasoning")
-        if words := text_in(told, "content"):
-            yield record.words(words, "content")
+        if thought := find_text_field(told, "reasoningText"):
+            yield record.build_thought_message(thought, "reasoning")
+        if words := find_text_field(told, "content"):
+            yield record.build_assistant_message(words, "content")
 
-    def call(self, told: dict[str, Any], record: Record, agent: str | None) -> Iterator[ImportedEvent]:
+    def read_copilot_call(
+        self, told: dict[str, Any], record: TranscriptRecord, agent: str | None
+    ) -> Iterator[ImportedEvent]:
         """Yield a call's beginning."""
-        call_id, named = text_in(told, "toolCallId"), text_in(told, "toolName") or "tool"
+        call_id, named = find_text_field(told, "toolCallId"), find_text_field(told, "toolName") or "tool"
         if call_id is None:
             return
-        tool, given = HOOK_TOOLS.get(named, named), as_object(told.get("arguments"))
+        tool, given = HOOK_TOOLS.get(named, named), wrap_as_object(told.get("arguments"))
         self.begun[agent, call_id] = tool, given
-        known = told_then(BEGUN, self.session, call_text(tool, given), record.at)
-        yield record.call(_make_call_id(agent, call_id), tool, given, known)
+        known = text_origins_by_minute(BEGUN, self.session, format_call_text(tool, given), record.at)
+        yield record.build_imported_call(copilot_call_id(agent, call_id), tool, given, known)
 
-    def read_result(self, told: dict[str, Any], record: Record, agent: str | None) -> Iterator[ImportedEvent]:
+    def read_copilot_result(
+        self, told: dict[str, Any], record: TranscriptRecord, agent: str | None
+    ) -> Iterator[ImportedEvent]:
         """Yield a call's result."""
-        call_id = text_in(told, "toolCallId")
+        call_id = find_text_field(told, "toolCallId")
         if call_id is None or (agent, call_id) not in self.begun:
             return
         tool, given = self.begun.pop((agent, call_id))
-        known = told_then(ENDED, self.session, call_text(tool, given), record.at)
-        yield record.result(_make_call_id(agent, call_id), tool, given, known, **_read_outcome(told))
+        known = text_origins_by_minute(ENDED, self.session, format_call_text(tool, given), record.at)
+        yield record.build_imported_result(
+            copilot_call_id(agent, call_id), tool, given, known, **read_copilot_outcome(told)
+        )
 
-    def tokens(self, told: dict[str, Any], record: Record, _agent: str | None) -> Iterator[ImportedEvent]:
+    def read_copilot_usage(
+        self, told: dict[str, Any], record: TranscriptRecord, _agent: str | None
+    ) -> Iterator[ImportedEvent]:
         """Yield the tokens of a request to the model."""
         usage = told.get("usage")
         if isinstance(usage, dict):
-            record = Record(
-                record.session, record.key, record.at, subagent=record.subagent, model=text_in(usage, "model")
+            record = TranscriptRecord(
+                record.session,
+                record.key,
+                record.at,
+                subagent=record.subagent,
+                model=find_text_field(usage, "model"),
             )
-            yield record.usage("tokens", _count_tokens(usage))
+            yield record.build_imported_usage("tokens", count_copilot_tokens(usage))
 
-    def error(self, told: dict[str, Any], record: Record, _agent: str | None) -> Iterator[ImportedEvent]:
+    def read_copilot_error(
+        self, told: dict[str, Any], record: TranscriptRecord, _agent: str | None
+    ) -> Iterator[ImportedEvent]:
         """Yield an error of the session, such as of a request to the model."""
-        yield record.event("api_error", "error", error=text_in(told, "message") or "An error.")
+        yield record.build_imported_event(
+            "api_error", "error", error=find_text_field(told, "message") or "An error."
+        )
 
-    def compacted(self, _told: dict[str, Any], record: Record, _agent: str | None) -> Iterator[ImportedEvent]:
+    def read_copilot_compaction(
+        self, _told: dict[str, Any], record: TranscriptRecord, _agent: str | None
+    ) -> Iterator[ImportedEvent]:
         """Yield that the conversation was summarised."""
-        yield record.event("compaction", "compaction")
+        yield record.build_imported_event("compaction", "compaction")
 
 
 _MEANINGS = {
-    "session.start": Reader.start,
-    "subagent.started": Reader.note_subagent,
-    "user.message": Reader.read_prompt,
-    "assistant.message": Reader.read_answer,
-    "tool.execution_start": Reader.call,
-    "tool.execution_complete": Reader.read_result,
-    "session.usage_record": Reader.tokens,
-    "session.error": Reader.error,
-    "session.compaction_complete": Reader.compacted,
+    "session.start": CopilotTranscriptReader.read_session_start,
+    "subagent.started": CopilotTranscriptReader.remember_subagent_kind,
+    "user.message": CopilotTranscriptReader.read_copilot_prompt,
+    "assistant.message": CopilotTranscriptReader.read_copilot_answer,
+    "tool.execution_start": CopilotTranscriptReader.read_copilot_call,
+    "tool.execution_complete": CopilotTranscriptReader.read_copilot_result,
+    "session.usage_record": CopilotTranscriptReader.read_copilot_usage,
+    "session.error": CopilotTranscriptReader.read_copilot_error,
+    "session.compaction_complete": CopilotTranscriptReader.read_copilot_compaction,
 }
 
 
-def _make_call_id(agent: str | None, call_id: str) -> str:
+def copilot_call_id(agent: str | None, call_id: str) -> str:
     """Return a call's id in its session: sub-agents count theirs by themselves."""
     return call_id if agent is None else f"{agent} {call_id}"
 
 
-def _count_tokens(usage: dict[str, Any]) -> dict[str, int]:
+def count_copilot_tokens(usage: dict[str, Any]) -> dict[str, int]:
     """Return the tokens of a request; Copilot CLI counts those read from a cache, or written to it, into the input."""
-    read, written = count_of(usage.get("cacheReadTokens")), count_of(usage.get("cacheWriteTokens"))
+    read, written = count_or_zero(usage.get("cacheReadTokens")), count_or_zero(usage.get("cacheWriteTokens"))
     return {
-        "input_tokens": max(0, count_of(usage.get("inputTokens")) - read - written),
-        "output_tokens": count_of(usage.get("outputTokens")),
+        "input_tokens": max(0, count_or_zero(usage.get("inputTokens")) - read - written),
+        "output_tokens": count_or_zero(usage.get("outputTokens")),
         "cache_read_tokens": read,
         "cache_write_tokens": written,
     }
 
 
-def _read_outcome(told: dict[str, Any]) -> dict[str, Any]:
+def read_copilot_outcome(told: dict[str, Any]) -> dict[str, Any]:
     """Return a call's result as in its hook."""
     result, error = told.get("result"), told.get("error")
     text = result.get("content") if isinstance(result, dict) else result
     if told.get("success") is not True:
         words = error.get("message") if isinstance(error, dict) else error
-        return {"error": in_words(words) or in_words(text) or "The call failed."}
-    return outcome_of(text)
+        return {"error": format_value_as_text(words) or format_value_as_text(text) or "The call failed."}
+    return parse_copilot_outcome(text)
 
 
-def _is_one(path: Path) -> bool:
+def is_copilot_session_file(path: Path) -> bool:
     return path.name == "events.jsonl" and path.parent.parent.name == "session-state"
 
 
-def _make_reader(one: Transcript, _kinds: dict[str, str]) -> Reader:
-    return Reader(one.path.parent.name)
+def make_copilot_reader(one: TranscriptFile, _kinds: dict[str, str]) -> CopilotTranscriptReader:
+    return CopilotTranscriptReader(one.path.parent.name)
 
 
 FORMAT = TranscriptFormat(
@@ -201,6 +231,6 @@ FORMAT = TranscriptFormat(
     home_in="COPILOT_HOME",
     home=".copilot",
     folders=("session-state",),
-    is_one=_is_one,
-    reader=_make_reader,
+    is_one=is_copilot_session_file,
+    reader=make_copilot_reader,
 )

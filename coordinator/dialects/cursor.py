@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 
 from coordinator.client.tool_names import mcp_call_name
 from coordinator.dialects import hooks
-from coordinator.dialects.contract import Answer, Dialect, Reply
-from coordinator.dialects.hooks import Hook, HookEvents, HookWithoutCallId, Meaning
-from coordinator.errors import Invalid
-from coordinator.policy.tool_calls import AskedCall
+from coordinator.dialects.contract import AgentReply, Answer, Dialect
+from coordinator.dialects.hooks import AgentHook, HookEventBuilder, HookWithoutCallId, Meaning
+from coordinator.errors import UnprocessableRequest
+from coordinator.policy.tool_calls import ToolCallRequest
 from coordinator.policy.tool_rules import ASK, DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import TURN_END
@@ -27,7 +27,7 @@ SOURCE = "cursor"
 BEFORE_ANY = "preToolUse"
 ASKABLE = frozenset({"beforeShellExecution", "beforeMCPExecution"})
 CALLS = ASKABLE | {BEFORE_ANY, "beforeReadFile"}
-CANNOT_ASK = hooks.cannot_ask("Cursor", "its window")
+CANNOT_ASK = hooks.cannot_ask_message("Cursor", "its window")
 # The tools of hooks that name none, as the generic ones name them.
 TOOLS = {
     "beforeShellExecution": "Shell",
@@ -57,15 +57,15 @@ class CursorHook(HookWithoutCallId):
     begins_call: ClassVar[frozenset[str]] = CALLS
 
     @property
-    def names_tool(self) -> bool:
+    def has_tool_name(self) -> bool:
         """Whether the hook says which tool it is about; some by their own name."""
-        return self.name in TOOLS or self.text("tool_name") is not None
+        return self.name in TOOLS or self.text_field("tool_name") is not None
 
     @property
-    def tool(self) -> str:
+    def tool_name(self) -> str:
         """The tool's name; that of an MCP server's tool as everywhere else, where the server is named."""
-        name = TOOLS.get(self.name) or self.text("tool_name") or "tool"
-        server = self.text("mcp_server_name") if self.name in OF_MCP else None
+        name = TOOLS.get(self.name) or self.text_field("tool_name") or "tool"
+        server = self.text_field("mcp_server_name") if self.name in OF_MCP else None
         return mcp_call_name(server, name) if server else name
 
     @property
@@ -75,122 +75,132 @@ class CursorHook(HookWithoutCallId):
             named = ("command", "file_path", "edits")
             return {name: self.fields[name] for name in named if name in self.fields}
         given = self.fields.get("tool_input")
-        return _opened(given) if isinstance(given, str) else given
+        return parse_json_or_text(given) if isinstance(given, str) else given
 
     @property
     def call_id(self) -> str | None:
         """The call's id, which only the generic hooks have."""
-        return self.text("tool_use_id") or self.made_id
+        return self.text_field("tool_use_id") or self.derived_call_id
 
     @property
-    def turn(self) -> str | None:
+    def turn_id(self) -> str | None:
         """The id of the turn."""
-        return self.text("generation_id")
+        return self.text_field("generation_id")
 
     @property
-    def folder(self) -> str | None:
+    def working_folder(self) -> str | None:
         """Where Cursor works: the first folder of its window, where a hook names no other."""
         roots = self.fields.get("workspace_roots")
         first = roots[0] if isinstance(roots, list) and roots else None
-        return self.text("cwd") or (first if isinstance(first, str) and first.strip() else None)
+        return self.text_field("cwd") or (first if isinstance(first, str) and first.strip() else None)
 
 
-def _opened(text: str) -> Any:
+def parse_json_or_text(text: str) -> Any:
     """Return what a JSON text says, or the text where it is none."""
     try:
-        return hooks.decoded(text.encode("utf-8", "surrogatepass"))
-    except Invalid:
+        return hooks.decode_json_text(text.encode("utf-8", "surrogatepass"))
+    except UnprocessableRequest:
         return text
 
 
-def _read(body: bytes, at: str) -> CursorHook:
-    return hooks.read(body, at, CursorHook, session_in=NAMES)
+def read_cursor_hook(body: bytes, at: str) -> CursorHook:
+    return hooks.read_agent_hook(body, at, CursorHook, session_in=NAMES)
 
 
-def _call_in(body: bytes | None) -> str | None:
-    return hooks.call_in(body, CALLS, BEFORE_ANY)
+def guess_cursor_call_hook(body: bytes | None) -> str | None:
+    return hooks.guess_call_hook(body, CALLS, BEFORE_ANY)
 
 
-def _subject(tool: str, tool_input: Any) -> str:
-    return hooks.about(tool_input, SUBJECTS.get(tool))
+def cursor_call_subject(tool: str, tool_input: Any) -> str:
+    return hooks.format_call_subject(tool_input, SUBJECTS.get(tool))
 
 
 # --- events -----------------------------------------------------------------------------------------------
 
 
-def _events_of(hook: Hook, session_id: str) -> list[DedupedEvent]:
-    build = HookEvents(hook, session_id, SOURCE)
-    return build.told_by(_MEANINGS)
+def build_cursor_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]:
+    build = HookEventBuilder(hook, session_id, SOURCE)
+    return build.build_hook_events(_MEANINGS)
 
 
-def _call_starts(build: HookEvents) -> list[DedupedEvent]:
+def build_cursor_call_start(build: HookEventBuilder) -> list[DedupedEvent]:
     # What stands in the file is not told: the agent reads it, people need not.
     uses = ["tool_input", "command", "file_path", "content", "attachments"]
-    return [build.call("pre_tool", uses)] if build.hook.names_tool else []
+    return [build.build_hook_call_event("pre_tool", uses)] if build.hook.has_tool_name else []
 
 
-def _call_ends(build: HookEvents) -> list[DedupedEvent]:
+def build_cursor_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
     fields = build.hook.fields
     came = next((fields[name] for name in ("tool_output", "result_json", "output") if name in fields), None)
     uses = ["tool_input", "command", "file_path", "edits", "tool_output", "result_json", "output", "duration"]
-    output = _opened(came) if isinstance(came, str) and "output" not in fields else came
-    return [build.call("post_tool", uses, tool_output=output, **_took(fields))]
+    output = parse_json_or_text(came) if isinstance(came, str) and "output" not in fields else came
+    return [
+        build.build_hook_call_event("post_tool", uses, tool_output=output, **cursor_call_duration(fields))
+    ]
 
 
-def _call_fails(build: HookEvents) -> list[DedupedEvent]:
+def build_cursor_call_failure(build: HookEventBuilder) -> list[DedupedEvent]:
     fields = build.hook.fields
-    words = hooks.in_words(fields.get("error_message")) or hooks.in_words(fields.get("failure_type"))
+    words = hooks.format_value_as_text(fields.get("error_message")) or hooks.format_value_as_text(
+        fields.get("failure_type")
+    )
     uses = ["tool_input", "error_message", "duration"]
-    return [build.call("post_tool", uses, error=words or "The call failed.", **_took(fields))]
+    return [
+        build.build_hook_call_event(
+            "post_tool", uses, error=words or "The call failed.", **cursor_call_duration(fields)
+        )
+    ]
 
 
-def _took(fields: Mapping[str, Any]) -> dict[str, int]:
+def cursor_call_duration(fields: Mapping[str, Any]) -> dict[str, int]:
     """Return how long a call took in milliseconds, where that is known."""
     took = fields.get("duration")
     known = isinstance(took, int | float) and not isinstance(took, bool) and 0 <= took < 2**53
     return {"duration_ms": int(took)} if known and took is not None else {}
 
 
-def _answered(build: HookEvents) -> list[DedupedEvent]:
-    text = build.hook.text("text")
-    return [build.message("assistant", text, "text")] if text else []
+def build_cursor_answer(build: HookEventBuilder) -> list[DedupedEvent]:
+    text = build.hook.text_field("text")
+    return [build.build_hook_message("assistant", text, "text")] if text else []
 
 
-def _session_starts(build: HookEvents) -> list[DedupedEvent]:
-    model = build.hook.text("model")
-    return [build.event("session_start", uses=["model"], reason="startup", model=model, subagent=None)]
+def build_cursor_session_start(build: HookEventBuilder) -> list[DedupedEvent]:
+    model = build.hook.text_field("model")
+    return [
+        build.build_hook_event("session_start", uses=["model"], reason="startup", model=model, subagent=None)
+    ]
 
 
-def _turn_ends(build: HookEvents) -> list[DedupedEvent]:
-    failed = build.hook.text("status") == "error"
-    words = build.hook.text("error_message") or "The turn failed."
-    return [build.event(TURN_END, uses=["status"], error=words if failed else None)]
+def build_cursor_turn_end(build: HookEventBuilder) -> list[DedupedEvent]:
+    failed = build.hook.text_field("status") == "error"
+    words = build.hook.text_field("error_message") or "The turn failed."
+    return [build.build_hook_event(TURN_END, uses=["status"], error=words if failed else None)]
 
 
 _MEANINGS: dict[str, Meaning] = {
-    "sessionStart": _session_starts,
-    "sessionEnd": hooks.session_ends,
-    "beforeSubmitPrompt": hooks.prompted,
-    **dict.fromkeys(CALLS, _call_starts),
-    "postToolUse": _call_ends,
-    "postToolUseFailure": _call_fails,
-    "afterShellExecution": _call_ends,
-    "afterMCPExecution": _call_ends,
-    "afterFileEdit": _call_ends,
-    "afterAgentResponse": _answered,
-    "stop": _turn_ends,
+    "sessionStart": build_cursor_session_start,
+    "sessionEnd": hooks.build_session_end_events,
+    "beforeSubmitPrompt": hooks.build_prompt_events,
+    **dict.fromkeys(CALLS, build_cursor_call_start),
+    "postToolUse": build_cursor_call_result,
+    "postToolUseFailure": build_cursor_call_failure,
+    "afterShellExecution": build_cursor_call_result,
+    "afterMCPExecution": build_cursor_call_result,
+    "afterFileEdit": build_cursor_call_result,
+    "afterAgentResponse": build_cursor_answer,
+    "stop": build_cursor_turn_end,
 }
 
 
 # --- questions and answers --------------------------------------------------------------------------------
 
 
-def _complete(hook: Hook, call: AskedCall) -> AskedCall:
-    shown = SUBJECTS.get(hook.tool, "command") == "command"  # a card shows a command in full by itself
-    return replace(call, target=None if shown else call.about, details={"cwd": hook.folder})
+def add_cursor_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
+    shown = SUBJECTS.get(hook.tool_name, "command") == "command"  # a card shows a command in full by itself
+    return replace(call, target=None if shown else call.about, details={"cwd": hook.working_folder})
 
 
-def _say(name: str, decision: str, words: str, added: Mapping[str, Any]) -> Reply:
+def build_cursor_reply(name: str, decision: str, words: str, added: Mapping[str, Any]) -> AgentReply:
     if decision == ASK and name not in ASKABLE:
         decision, words = DENY, f"{words} {CANNOT_ASK}"
     answer: Answer = {"permission": decision}
@@ -198,7 +208,7 @@ def _say(name: str, decision: str, words: str, added: Mapping[str, Any]) -> Repl
         answer |= {"user_message": words, "agent_message": words}
     if name == BEFORE_ANY and "updated_input" in added:
         answer["updated_input"] = added["updated_input"]
-    return Reply(answer, words if decision == DENY else None)
+    return AgentReply(answer, words if decision == DENY else None)
 
 
 DIALECT = Dialect(
@@ -208,12 +218,12 @@ DIALECT = Dialect(
     edits=frozenset({BEFORE_ANY}),
     beginnings=frozenset({"sessionStart", "beforeSubmitPrompt"}),
     turn_ends=frozenset({"stop", "sessionEnd", "beforeSubmitPrompt"}),
-    read=_read,
-    events_of=_events_of,
-    subject=_subject,
-    call_in=_call_in,
-    say=_say,
-    complete=_complete,
+    read=read_cursor_hook,
+    events_of=build_cursor_events,
+    subject=cursor_call_subject,
+    call_in=guess_cursor_call_hook,
+    say=build_cursor_reply,
+    complete=add_cursor_call_details,
     tools=tuple(SUBJECTS),
     mcp_name="MCP:{tool}",  # as preToolUse has it; beforeMCPExecution tells the server
 )

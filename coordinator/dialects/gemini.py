@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 
 from coordinator.client.tool_names import mcp_call_name
 from coordinator.dialects import hooks
-from coordinator.dialects.contract import Answer, Dialect, Reply
-from coordinator.dialects.hooks import Hook, HookEvents, HookWithoutCallId, Meaning
+from coordinator.dialects.contract import AgentReply, Answer, Dialect
+from coordinator.dialects.hooks import AgentHook, HookEventBuilder, HookWithoutCallId, Meaning
 from coordinator.lib import instants
-from coordinator.policy.tool_calls import AskedCall
+from coordinator.policy.tool_calls import ToolCallRequest
 from coordinator.policy.tool_rules import ASK, DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import TURN_END
@@ -29,7 +29,7 @@ CALLS = frozenset({BEFORE})
 SECOND_US = (
     1_000_000  # ends in one second or the next are one: nobody resumes a session and leaves it so soon
 )
-CANNOT_ASK = hooks.cannot_ask("Gemini CLI")
+CANNOT_ASK = hooks.cannot_ask_message("Gemini CLI")
 # What tool calls are about, by tool: the text that a rule's pattern looks at.
 SUBJECTS = {
     "run_shell_command": "command",
@@ -53,92 +53,98 @@ class GeminiHook(HookWithoutCallId):
     begins_call: ClassVar[frozenset[str]] = CALLS
 
     @property
-    def tool(self) -> str:
+    def tool_name(self) -> str:
         """The tool's name; that of an MCP server's tool as everywhere else, `mcp__server__tool`."""
         place = self.fields.get("mcp_context")
         if isinstance(place, dict):
             server, tool = place.get("server_name"), place.get("tool_name")
             if isinstance(server, str) and isinstance(tool, str) and server and tool:
                 return mcp_call_name(server, tool)
-        return self.text("tool_name") or "tool"
+        return self.text_field("tool_name") or "tool"
 
 
-def _read(body: bytes, at: str) -> GeminiHook:
-    hook = hooks.read(body, at, GeminiHook)
-    return replace(hook, at=hooks.when(hook.fields.get("timestamp"), at))
+def read_gemini_hook(body: bytes, at: str) -> GeminiHook:
+    hook = hooks.read_agent_hook(body, at, GeminiHook)
+    return replace(hook, at=hooks.choose_hook_time(hook.fields.get("timestamp"), at))
 
 
-def _call_in(body: bytes | None) -> str | None:
-    return hooks.call_in(body, CALLS, BEFORE)
+def guess_gemini_call_hook(body: bytes | None) -> str | None:
+    return hooks.guess_call_hook(body, CALLS, BEFORE)
 
 
-def _subject(tool: str, tool_input: Any) -> str:
-    return hooks.about(tool_input, SUBJECTS.get(tool))
+def gemini_call_subject(tool: str, tool_input: Any) -> str:
+    return hooks.format_call_subject(tool_input, SUBJECTS.get(tool))
 
 
-def _events_of(hook: Hook, session_id: str) -> list[DedupedEvent]:
-    build = HookEvents(hook, session_id, SOURCE)
-    if hook.name == "PreCompress" and hook.text("trigger") == "auto":
+def build_gemini_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]:
+    build = HookEventBuilder(hook, session_id, SOURCE)
+    if hook.name == "PreCompress" and hook.text_field("trigger") == "auto":
         return []
-    return build.told_by(_MEANINGS)
+    return build.build_hook_events(_MEANINGS)
 
 
-def _call_ends(build: HookEvents) -> list[DedupedEvent]:
+def build_gemini_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
     """Return the result: what the person saw and what the model was told, or the error."""
     came = build.hook.fields.get("tool_response")
     error = came.get("error") if isinstance(came, dict) else None
     uses = ["tool_input", "tool_response"]
     if not error:
-        return [build.call("post_tool", uses, tool_output=came)]
+        return [build.build_hook_call_event("post_tool", uses, tool_output=came)]
     words = error.get("message") if isinstance(error, dict) else error
-    return [build.call("post_tool", uses, error=hooks.in_words(words) or "The call failed.")]
+    return [
+        build.build_hook_call_event(
+            "post_tool", uses, error=hooks.format_value_as_text(words) or "The call failed."
+        )
+    ]
 
 
-def _session_ends(build: HookEvents) -> list[DedupedEvent]:
+def build_gemini_session_end(build: HookEventBuilder) -> list[DedupedEvent]:
     """Return the end. Where Ctrl-C ends it, version 0.61.0 tells it three times within half a second."""
-    (end,) = hooks.session_ends(build)
-    moment = instants.parse(build.hook.at)
-    if build.hook.text("timestamp") and moment is not None:
-        second = instants.to_us(moment) // SECOND_US
-        this, *near = (hooks.origin(build.hook.session, "ends", second + off) for off in (0, -1, 1))
+    (end,) = hooks.build_session_end_events(build)
+    moment = instants.parse_instant(build.hook.at)
+    if build.hook.text_field("timestamp") and moment is not None:
+        second = instants.to_microseconds(moment) // SECOND_US
+        this, *near = (
+            hooks.make_event_origin(build.hook.session, "ends", second + off) for off in (0, -1, 1)
+        )
         end.claims, end.unless = (this,), (this, *near)
     return [end]
 
 
-def _turn_ends(build: HookEvents) -> list[DedupedEvent]:
+def build_gemini_turn_end(build: HookEventBuilder) -> list[DedupedEvent]:
     """The turn's text as one message, left out where its chat has reported it piece by piece, and the turn's end."""
-    hook, text = build.hook, build.hook.text("prompt_response")
+    hook, text = build.hook, build.hook.text_field("prompt_response")
     words = []
     if text:
-        read = hooks.told_then(hooks.TURNS_WORDS, hook.session, text, hook.at, about=True)
-        words = [build.message("assistant", text, "prompt_response", unless=read)]
-    return [*words, build.event(TURN_END, uses=["prompt", "prompt_response"])]
+        read = hooks.text_origins_by_minute(hooks.TURNS_WORDS, hook.session, text, hook.at, about=True)
+        words = [build.build_hook_message("assistant", text, "prompt_response", unless=read)]
+    return [*words, build.build_hook_event(TURN_END, uses=["prompt", "prompt_response"])]
 
 
 _MEANINGS: dict[str, Meaning] = {
-    "SessionStart": hooks.session_starts,
-    "SessionEnd": _session_ends,
-    "BeforeAgent": hooks.prompted,
-    "AfterAgent": _turn_ends,
-    BEFORE: hooks.call_starts,
-    "AfterTool": _call_ends,
-    "Notification": hooks.notified,
+    "SessionStart": hooks.build_session_start_events,
+    "SessionEnd": build_gemini_session_end,
+    "BeforeAgent": hooks.build_prompt_events,
+    "AfterAgent": build_gemini_turn_end,
+    BEFORE: hooks.build_call_start_events,
+    "AfterTool": build_gemini_call_result,
+    "Notification": hooks.build_notification_events,
 }
 
 
-def _complete(hook: Hook, call: AskedCall) -> AskedCall:
-    shown = SUBJECTS.get(hook.tool, "command") == "command"  # a card shows a command in full by itself
-    return replace(call, target=None if shown else call.about, details={"cwd": hook.folder})
+def add_gemini_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
+    shown = SUBJECTS.get(hook.tool_name, "command") == "command"  # a card shows a command in full by itself
+    return replace(call, target=None if shown else call.about, details={"cwd": hook.working_folder})
 
 
-def _say(_name: str, decision: str, words: str, added: Mapping[str, Any]) -> Reply:
+def build_gemini_reply(_name: str, decision: str, words: str, added: Mapping[str, Any]) -> AgentReply:
     if decision in {ASK, DENY}:
         why = f"{words} {CANNOT_ASK}" if decision == ASK else words
-        return Reply({"decision": DENY, "reason": why}, why)
+        return AgentReply({"decision": DENY, "reason": why}, why)
     answer: Answer = {"decision": decision}
     if "updated_input" in added:
         answer["hookSpecificOutput"] = {"hookEventName": BEFORE, "tool_input": added["updated_input"]}
-    return Reply(answer)
+    return AgentReply(answer)
 
 
 DIALECT = Dialect(
@@ -149,12 +155,12 @@ DIALECT = Dialect(
     edits=CALLS,
     beginnings=frozenset({"SessionStart", "BeforeAgent"}),
     turn_ends=frozenset({"AfterAgent", "SessionEnd", "BeforeAgent"}),
-    read=_read,
-    events_of=_events_of,
-    subject=_subject,
-    call_in=_call_in,
-    say=_say,
-    complete=_complete,
+    read=read_gemini_hook,
+    events_of=build_gemini_events,
+    subject=gemini_call_subject,
+    call_in=guess_gemini_call_hook,
+    say=build_gemini_reply,
+    complete=add_gemini_call_details,
     tools=tuple(SUBJECTS),
     notes=frozenset({"AfterTool", "BeforeAgent", "SessionStart"}),
 )

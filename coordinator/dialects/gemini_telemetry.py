@@ -7,8 +7,23 @@ tell the same again. Nothing tells a session's end. Rejections (`decision: rejec
 
 from __future__ import annotations
 
-from coordinator.dialects.hooks import ENDED, TYPED, as_object, call_text, heard, opened, said, told_then
-from coordinator.dialects.otlp_records import Maker, Meaning, Record, ended, moment_of
+from coordinator.dialects.hooks import (
+    ENDED,
+    TYPED,
+    format_call_text,
+    hook_reporting_origin,
+    make_text_block,
+    parse_embedded_json,
+    text_origins_by_minute,
+    wrap_as_object,
+)
+from coordinator.dialects.otlp_records import (
+    Meaning,
+    TelemetryEventBuilder,
+    TelemetryRecord,
+    build_telemetry_call_result,
+    format_nanoseconds,
+)
 from coordinator.sessions.events import DedupedEvent
 
 PROGRAM = "gemini"
@@ -18,46 +33,61 @@ PREFIX = "gemini_cli."
 TEXTS = frozenset({"prompt", "function_args", "request_text", "response_text"})
 
 
-def _prompt(record: Record, make: Maker) -> DedupedEvent | None:
-    text = record.text("prompt")
+def read_gemini_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+    text = record.text_attribute("prompt")
     if text is None:
         return None
-    read = told_then(TYPED, make.session, text, moment_of(record.begins, make.now), about=True)
-    unless = (heard(make.session, "prompts"), *read)
-    return make.event("message", role="user", content=[said(text)], unless=unless)
+    read = text_origins_by_minute(
+        TYPED, make.session, text, format_nanoseconds(record.begins, make.now), about=True
+    )
+    unless = (hook_reporting_origin(make.session, "prompts"), *read)
+    return make.build_telemetry_event("message", role="user", content=[make_text_block(text)], unless=unless)
 
 
-def _tokens(record: Record, make: Maker) -> DedupedEvent | None:
-    read = record.number("cached_content_token_count") or 0
-    said_, thought = record.number("output_token_count") or 0, record.number("thoughts_token_count") or 0
-    return make.request(
-        input_tokens=max(0, (record.number("input_token_count") or 0) - read),
+def read_gemini_tokens_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+    read = record.number_attribute("cached_content_token_count") or 0
+    said_, thought = (
+        record.number_attribute("output_token_count") or 0,
+        record.number_attribute("thoughts_token_count") or 0,
+    )
+    return make.build_deduplicated_request(
+        input_tokens=max(0, (record.number_attribute("input_token_count") or 0) - read),
         output_tokens=said_ + thought,
         cache_read_tokens=read,
         cache_write_tokens=0,
-        duration_ms=record.number("duration_ms"),
+        duration_ms=record.number_attribute("duration_ms"),
     )
 
 
-def _call(record: Record, make: Maker) -> DedupedEvent | None:
+def read_gemini_call_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
     worked = str(record.attributes.get("success")).lower() != "false"
-    error = None if worked else record.text("error", "error.message", "error_type") or "The call failed."
-    if record.text("decision") == "reject":
+    error = (
+        None
+        if worked
+        else record.text_attribute("error", "error.message", "error_type") or "The call failed."
+    )
+    if record.text_attribute("decision") == "reject":
         error = "Rejected in the terminal."
-    given = opened(record.attributes.get("function_args"))
-    text = call_text(record.text("function_name") or "tool", given)
-    read = told_then(ENDED, make.session, text, moment_of(record.begins, make.now), about=True)
-    unless = (heard(make.session, "calls"), *read)
-    return ended(record, make, None, tool_input=as_object(given), error=error, unless=unless)
+    given = parse_embedded_json(record.attributes.get("function_args"))
+    text = format_call_text(record.text_attribute("function_name") or "tool", given)
+    read = text_origins_by_minute(
+        ENDED, make.session, text, format_nanoseconds(record.begins, make.now), about=True
+    )
+    unless = (hook_reporting_origin(make.session, "calls"), *read)
+    return build_telemetry_call_result(
+        record, make, None, tool_input=wrap_as_object(given), error=error, unless=unless
+    )
 
 
-def _failed(record: Record, make: Maker) -> DedupedEvent | None:
-    return make.event("api_error", error=record.text("error", "error.message") or "The request failed.")
+def read_gemini_error_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+    return make.build_telemetry_event(
+        "api_error", error=record.text_attribute("error", "error.message") or "The request failed."
+    )
 
 
 LOGS: dict[str, Meaning] = {
-    "user_prompt": _prompt,
-    "api_response": _tokens,
-    "api_error": _failed,
-    "tool_call": _call,
+    "user_prompt": read_gemini_prompt_log,
+    "api_response": read_gemini_tokens_log,
+    "api_error": read_gemini_error_log,
+    "tool_call": read_gemini_call_log,
 }

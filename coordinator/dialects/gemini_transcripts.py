@@ -21,18 +21,28 @@ from coordinator.dialects.hooks import (
     BEGUN,
     ENDED,
     TURNS_WORDS,
-    as_object,
-    call_text,
-    decoded,
-    in_words,
-    origin,
-    said,
-    told_then,
+    decode_json_text,
+    format_call_text,
+    format_value_as_text,
+    make_event_origin,
+    make_text_block,
+    text_origins_by_minute,
+    wrap_as_object,
 )
-from coordinator.dialects.transcript_formats import Record, TranscriptFormat, count_of, text_in
-from coordinator.errors import Invalid
-from coordinator.importing.lines import BROKEN, ImportedEvent, ImportedLine, NotUnderstood
-from coordinator.importing.transcripts import Line, Transcript, lines_of, whole_of
+from coordinator.dialects.transcript_formats import (
+    TranscriptFormat,
+    TranscriptRecord,
+    count_or_zero,
+    find_text_field,
+)
+from coordinator.errors import UnprocessableRequest
+from coordinator.importing.lines import BROKEN, ImportedEvent, ImportedLine, UnknownLineKind
+from coordinator.importing.transcripts import (
+    TranscriptFile,
+    TranscriptLine,
+    iterate_transcript_lines,
+    iterate_whole_document,
+)
 from coordinator.lib import instants
 
 PROGRAM = "gemini"
@@ -44,7 +54,7 @@ _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 
 @dataclass(slots=True)
-class Reader:
+class GeminiTranscriptReader:
     """Reads one chat's lines in order. `parent` is the session whose sub-agent's chat it is."""
 
     session: str
@@ -56,215 +66,233 @@ class Reader:
     told: set[tuple[str, ...]] = field(default_factory=set)
     words: str = ""  # said since the person typed
 
-    def read(self, body: bytes) -> list[ImportedLine]:
-        """Return a line's events; none for what Gemini CLI keeps for itself. Raises NotUnderstood."""
+    def read_line(self, body: bytes) -> list[ImportedLine]:
+        """Return a line's events; none for what Gemini CLI keeps for itself. Raises UnknownLineKind."""
         try:
-            fields = decoded(body)
-        except Invalid:
-            raise NotUnderstood(BROKEN) from None
+            fields = decode_json_text(body)
+        except UnprocessableRequest:
+            raise UnknownLineKind(BROKEN) from None
         if not isinstance(fields, dict):
-            raise NotUnderstood("no object")
-        if text_in(fields, "sessionId") and text_in(fields, "projectHash"):
-            self._note_header(fields)
-            return self._all(fields.get("messages"))
+            raise UnknownLineKind("no object")
+        if find_text_field(fields, "sessionId") and find_text_field(fields, "projectHash"):
+            self.remember_chat_header(fields)
+            return self.read_gemini_messages(fields.get("messages"))
         if isinstance(changed := fields.get("$set"), dict):
-            self.title = text_in(changed, "summary") or self.title
-            return self._all(changed.get("messages"))
+            self.title = find_text_field(changed, "summary") or self.title
+            return self.read_gemini_messages(changed.get("messages"))
         if "$rewindTo" in fields:
             return []
-        return self._one(fields)
+        return self.read_gemini_message(fields)
 
-    def rest(self, _now: datetime) -> list[ImportedLine]:
+    def collect_remaining_lines(self, _now: datetime) -> list[ImportedLine]:
         """Return the chat's summary, where it was given one."""
         if not self.title or self.parent:
             return []
         return [ImportedLine(self.session, "", "", {}, [], self.title)]
 
-    def _note_header(self, fields: dict[str, Any]) -> None:
+    def remember_chat_header(self, fields: dict[str, Any]) -> None:
         own = str(fields["sessionId"])
         self.subagent = own if self.parent or fields.get("kind") == "subagent" else None
         self.session = self.parent or own
-        self.title = text_in(fields, "summary") or self.title
+        self.title = find_text_field(fields, "summary") or self.title
         folders = fields.get("directories")
         if isinstance(folders, list) and folders and isinstance(folders[0], str):
             self.facts.setdefault("cwd", folders[0])
 
-    def _all(self, messages: Any) -> list[ImportedLine]:
+    def read_gemini_messages(self, messages: Any) -> list[ImportedLine]:
         """Return the events of all messages of a document. One that is not understood does not hide the others."""
         found: list[ImportedLine] = []
         for one in messages if isinstance(messages, list) else []:
             try:
-                found += self._one(one) if isinstance(one, dict) else []
-            except NotUnderstood:
+                found += self.read_gemini_message(one) if isinstance(one, dict) else []
+            except UnknownLineKind:
                 continue
         return found
 
-    def _one(self, fields: dict[str, Any]) -> list[ImportedLine]:
-        kind, name = text_in(fields, "type"), text_in(fields, "id")
+    def read_gemini_message(self, fields: dict[str, Any]) -> list[ImportedLine]:
+        kind, name = find_text_field(fields, "type"), find_text_field(fields, "id")
         meaning = _MEANINGS.get(kind or "")
         if meaning is None or name is None:
-            raise NotUnderstood(f"type {kind:.60}" if kind else "no type")
-        record = Record(
+            raise UnknownLineKind(f"type {kind:.60}" if kind else "no type")
+        record = TranscriptRecord(
             self.session,
-            origin(self.session, "chat", self.subagent, name),
-            _time(fields, ""),
+            make_event_origin(self.session, "chat", self.subagent, name),
+            gemini_timestamp(fields, ""),
             subagent=self.subagent,
-            model=text_in(fields, "model"),
+            model=find_text_field(fields, "model"),
         )
         events = list(meaning(self, fields, record, name))
         if not events:
             return []
-        line = record.line(events, self.facts)
-        if self._is_new(name, "message"):
+        line = record.build_imported_line(events, self.facts)
+        if self.mark_part_as_read(name, "message"):
             return [line]
         parts = "".join(one.event.origin for one in events)  # the message told something before
         key = f"{record.key}:{hashlib.sha256(parts.encode()).hexdigest()[:16]}"
         return [ImportedLine(line.session, key, line.at, line.facts, events)]
 
-    def _is_new(self, *part: str) -> bool:
+    def mark_part_as_read(self, *part: str) -> bool:
         if part in self.told:
             return False
         self.told.add(part)
         return True
 
-    def user(self, fields: dict[str, Any], record: Record, name: str) -> Iterator[ImportedEvent]:
+    def read_gemini_prompt(
+        self, fields: dict[str, Any], record: TranscriptRecord, name: str
+    ) -> Iterator[ImportedEvent]:
         """Yield what a person typed."""
-        blocks = _blocks(fields.get("content"))
+        blocks = convert_gemini_content(fields.get("content"))
         text = "\n\n".join(str(one["text"]) for one in blocks if one.get("type") == "text")
-        if blocks and not text.lstrip().startswith(NOT_TYPED) and self._is_new(name, "content"):
+        if blocks and not text.lstrip().startswith(NOT_TYPED) and self.mark_part_as_read(name, "content"):
             self.words = ""
-            yield record.message("user", blocks, "content")
+            yield record.build_imported_message("user", blocks, "content")
 
-    def answer(self, fields: dict[str, Any], record: Record, name: str) -> Iterator[ImportedEvent]:
+    def read_gemini_answer(
+        self, fields: dict[str, Any], record: TranscriptRecord, name: str
+    ) -> Iterator[ImportedEvent]:
         """Yield what Gemini thought, said, called and took."""
         thoughts = fields.get("thoughts")
         for number, thought in enumerate(thoughts if isinstance(thoughts, list) else []):
-            text = "\n\n".join(filter(None, (text_in(thought, "subject"), text_in(thought, "description"))))
-            if text and self._is_new(name, "thought", str(number)):
-                yield record.thought(text, f"thought {number}")
+            text = "\n\n".join(
+                filter(None, (find_text_field(thought, "subject"), find_text_field(thought, "description")))
+            )
+            if text and self.mark_part_as_read(name, "thought", str(number)):
+                yield record.build_thought_message(text, f"thought {number}")
         words = "\n\n".join(
-            str(one["text"]) for one in _blocks(fields.get("content")) if one.get("type") == "text"
+            str(one["text"])
+            for one in convert_gemini_content(fields.get("content"))
+            if one.get("type") == "text"
         )
-        if words.strip() and self._is_new(name, "content"):
+        if words.strip() and self.mark_part_as_read(name, "content"):
             self.words += words
-            so_far = told_then(TURNS_WORDS, self.session, self.words, record.at)
-            yield record.words(words, "content", so_far=so_far, is_piece=True)
+            so_far = text_origins_by_minute(TURNS_WORDS, self.session, self.words, record.at)
+            yield record.build_assistant_message(words, "content", so_far=so_far, is_piece=True)
         calls = fields.get("toolCalls")
         for call in calls if isinstance(calls, list) else []:
             if isinstance(call, dict):
-                yield from self._call(call, record, name)
+                yield from self.read_gemini_call(call, record, name)
         tokens = fields.get("tokens")
-        if isinstance(tokens, dict) and self._is_new(name, "tokens"):
-            yield record.usage("tokens", _tokens(tokens))
+        if isinstance(tokens, dict) and self.mark_part_as_read(name, "tokens"):
+            yield record.build_imported_usage("tokens", count_gemini_tokens(tokens))
 
-    def _call(self, call: dict[str, Any], record: Record, name: str) -> Iterator[ImportedEvent]:
+    def read_gemini_call(
+        self, call: dict[str, Any], record: TranscriptRecord, name: str
+    ) -> Iterator[ImportedEvent]:
         call_id, tool, given = (
-            text_in(call, "id"),
-            text_in(call, "name") or "tool",
-            as_object(call.get("args")),
+            find_text_field(call, "id"),
+            find_text_field(call, "name") or "tool",
+            wrap_as_object(call.get("args")),
         )
         if call_id is None:
             return
-        if self._is_new(name, "begins", call_id):
-            begun = told_then(BEGUN, self.session, call_text(tool, given), record.at)
-            yield record.call(call_id, tool, given, begun)
-        status = text_in(call, "status")
-        if status in OVER and self._is_new(name, "ends", call_id):
-            at = _time(call, record.at)
-            ended = told_then(ENDED, self.session, call_text(tool, given), at)
-            yield record.result(call_id, tool, given, ended, at=at, **_outcome(call, status))
+        if self.mark_part_as_read(name, "begins", call_id):
+            begun = text_origins_by_minute(BEGUN, self.session, format_call_text(tool, given), record.at)
+            yield record.build_imported_call(call_id, tool, given, begun)
+        status = find_text_field(call, "status")
+        if status in OVER and self.mark_part_as_read(name, "ends", call_id):
+            at = gemini_timestamp(call, record.at)
+            ended = text_origins_by_minute(ENDED, self.session, format_call_text(tool, given), at)
+            yield record.build_imported_result(
+                call_id, tool, given, ended, at=at, **gemini_call_outcome(call, status)
+            )
 
-    def notice(self, fields: dict[str, Any], record: Record, name: str) -> Iterator[ImportedEvent]:
+    def read_gemini_notice(
+        self, fields: dict[str, Any], record: TranscriptRecord, name: str
+    ) -> Iterator[ImportedEvent]:
         """Yield what Gemini CLI itself told its user."""
         text = "\n\n".join(
-            str(one["text"]) for one in _blocks(fields.get("content")) if one.get("type") == "text"
+            str(one["text"])
+            for one in convert_gemini_content(fields.get("content"))
+            if one.get("type") == "text"
         )
-        if not text.strip() or not self._is_new(name, "content"):
+        if not text.strip() or not self.mark_part_as_read(name, "content"):
             return
         if fields.get("type") == "error":
-            yield record.event("api_error", "content", error=text)
+            yield record.build_imported_event("api_error", "content", error=text)
         else:
-            yield record.message("system", [said(text)], "content")
+            yield record.build_imported_message("system", [make_text_block(text)], "content")
 
 
 _MEANINGS = {
-    "user": Reader.user,
-    "gemini": Reader.answer,
-    "info": Reader.notice,
-    "warning": Reader.notice,
-    "error": Reader.notice,
+    "user": GeminiTranscriptReader.read_gemini_prompt,
+    "gemini": GeminiTranscriptReader.read_gemini_answer,
+    "info": GeminiTranscriptReader.read_gemini_notice,
+    "warning": GeminiTranscriptReader.read_gemini_notice,
+    "error": GeminiTranscriptReader.read_gemini_notice,
 }
 
 
-def _time(fields: dict[str, Any], otherwise: str) -> str:
-    text = text_in(fields, "timestamp")
-    moment = instants.parse(text) if text else None
-    return instants.canonical(moment) if moment else text or otherwise
+def gemini_timestamp(fields: dict[str, Any], otherwise: str) -> str:
+    text = find_text_field(fields, "timestamp")
+    moment = instants.parse_instant(text) if text else None
+    return instants.format_canonical_instant(moment) if moment else text or otherwise
 
 
-def _blocks(content: Any) -> list[dict[str, Any]]:
+def convert_gemini_content(content: Any) -> list[dict[str, Any]]:
     """Return what was said as blocks of ours; results that went back to the model belong to their calls."""
     found: list[dict[str, Any]] = []
     for part in content if isinstance(content, list) else [content]:
         if isinstance(part, str) and part.strip():
-            found.append(said(part))
+            found.append(make_text_block(part))
         elif isinstance(part, dict) and isinstance(part.get("text"), str):
             if part.get("thought") is not True:
-                found.append(said(part["text"]))
+                found.append(make_text_block(part["text"]))
         elif isinstance(part, dict) and not part.keys() & {"functionResponse", "functionCall"}:
             found.append(part)
     return found
 
 
-def _tokens(told: dict[str, Any]) -> dict[str, int]:
+def count_gemini_tokens(told: dict[str, Any]) -> dict[str, int]:
     """Return the tokens of a request; Gemini counts those read from a cache into the input, and thoughts apart."""
-    read = count_of(told.get("cached"))
+    read = count_or_zero(told.get("cached"))
     return {
-        "input_tokens": max(0, count_of(told.get("input")) - read),
-        "output_tokens": count_of(told.get("output")) + count_of(told.get("thoughts")),
+        "input_tokens": max(0, count_or_zero(told.get("input")) - read),
+        "output_tokens": count_or_zero(told.get("output")) + count_or_zero(told.get("thoughts")),
         "cache_read_tokens": read,
         "cache_write_tokens": 0,
     }
 
 
-def _outcome(call: dict[str, Any], status: str) -> dict[str, Any]:
+def gemini_call_outcome(call: dict[str, Any], status: str) -> dict[str, Any]:
     """Return a call's result as in its hook: what the model was told, and what the person saw."""
-    told, error = _response(call.get("result"))
+    told, error = gemini_function_response(call.get("result"))
     shown = call.get("resultDisplay")
     if status == "cancelled":
-        return {"error": f"{CANCELLED} {error or in_words(told)}".strip()}
+        return {"error": f"{CANCELLED} {error or format_value_as_text(told)}".strip()}
     if status == "error":
         return {"error": error or (shown if isinstance(shown, str) else None) or "The call failed."}
     return {"tool_output": {"llmContent": told, "returnDisplay": shown} if shown is not None else told}
 
 
-def _response(result: Any) -> tuple[Any, str | None]:
+def gemini_function_response(result: Any) -> tuple[Any, str | None]:
     """Return the output and the error that went back to the model."""
     for part in result if isinstance(result, list) else []:
         answered = part.get("functionResponse") if isinstance(part, dict) else None
         told = answered.get("response") if isinstance(answered, dict) else None
         if isinstance(told, dict):
             error = told.get("error")
-            return told.get("output", told), in_words(error) if error else None
+            return told.get("output", told), format_value_as_text(error) if error else None
     return result, None
 
 
-def _reader(one: Transcript, _kinds: dict[str, str]) -> Reader:
+def make_gemini_reader(one: TranscriptFile, _kinds: dict[str, str]) -> GeminiTranscriptReader:
     above = one.path.parent
     parent = above.name if above.parent.name == "chats" and _ID.search(above.name) else None
-    folder = one.beside("../.project_root" if parent else ".project_root")
+    folder = one.read_sibling_file("../.project_root" if parent else ".project_root")
     named = _ID.search(one.path.stem)
-    return Reader(named.group() if named else one.path.stem, parent, {"cwd": folder} if folder else {})
+    return GeminiTranscriptReader(
+        named.group() if named else one.path.stem, parent, {"cwd": folder} if folder else {}
+    )
 
 
-def _is_one(path: Path) -> bool:
+def is_gemini_chat_file(path: Path) -> bool:
     if path.suffix == ".jsonl":
         return path.name.startswith("session-") or path.parent.parent.name == "chats"
     return path.suffix == ".json" and path.name.startswith("session-")
 
 
-def _lines(one: Transcript) -> Iterator[Line]:
-    return whole_of(one) if one.path.suffix == ".json" else lines_of(one)
+def read_gemini_lines(one: TranscriptFile) -> Iterator[TranscriptLine]:
+    return iterate_whole_document(one) if one.path.suffix == ".json" else iterate_transcript_lines(one)
 
 
 FORMAT = TranscriptFormat(
@@ -272,7 +300,7 @@ FORMAT = TranscriptFormat(
     home_in="GEMINI_CLI_HOME",
     home="",
     folders=(".gemini/tmp",),
-    is_one=_is_one,
-    reader=_reader,
-    lines=_lines,
+    is_one=is_gemini_chat_file,
+    reader=make_gemini_reader,
+    lines=read_gemini_lines,
 )

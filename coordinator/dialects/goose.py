@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from coordinator.dialects import hooks
-from coordinator.dialects.contract import Dialect, Reply
-from coordinator.dialects.hooks import Hook, HookEvents, Meaning
-from coordinator.policy.tool_calls import AskedCall
+from coordinator.dialects.contract import AgentReply, Dialect
+from coordinator.dialects.hooks import AgentHook, HookEventBuilder, Meaning
+from coordinator.policy.tool_calls import ToolCallRequest
 from coordinator.policy.tool_rules import ALLOW, ASK
 from coordinator.sessions.events import DedupedEvent
 
@@ -27,7 +27,7 @@ NAMED_IN = ("event", "hook_event_name")
 QUIET = frozenset(
     {"PreToolUseResult", "BeforeReadFile", "AfterFileEdit", "BeforeShellExecution", "AfterShellExecution"}
 )
-CANNOT_ASK = hooks.cannot_ask("Goose")
+CANNOT_ASK = hooks.cannot_ask_message("Goose")
 # What tool calls are about, by tool: the text that a rule's pattern looks at.
 SUBJECTS = {
     "developer__shell": "command",
@@ -39,7 +39,7 @@ SUBJECTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class GooseHook(Hook):
+class GooseHook(AgentHook):
     """A hook of Goose."""
 
     in_columns: ClassVar[frozenset[str]] = frozenset({*NAMED_IN, "session_id", "matcher_context"})
@@ -47,63 +47,63 @@ class GooseHook(Hook):
     @property
     def call_id(self) -> str | None:
         """The call's id."""
-        return self.text("tool_call_id")
+        return self.text_field("tool_call_id")
 
     @property
-    def folder(self) -> str | None:
+    def working_folder(self) -> str | None:
         """Where the agent works; only hooks about tools have it."""
-        return self.text("working_dir")
+        return self.text_field("working_dir")
 
 
-def _read(body: bytes, at: str) -> GooseHook:
-    return hooks.read(body, at, GooseHook, named_in=NAMED_IN)
+def read_goose_hook(body: bytes, at: str) -> GooseHook:
+    return hooks.read_agent_hook(body, at, GooseHook, named_in=NAMED_IN)
 
 
-def _call_in(body: bytes | None) -> str | None:
-    return hooks.call_in(body, CALLS, BEFORE, named_in=NAMED_IN)
+def guess_goose_call_hook(body: bytes | None) -> str | None:
+    return hooks.guess_call_hook(body, CALLS, BEFORE, named_in=NAMED_IN)
 
 
-def _subject(tool: str, tool_input: Any) -> str:
-    return hooks.about(tool_input, SUBJECTS.get(tool))
+def goose_call_subject(tool: str, tool_input: Any) -> str:
+    return hooks.format_call_subject(tool_input, SUBJECTS.get(tool))
 
 
-def _events_of(hook: Hook, session_id: str) -> list[DedupedEvent]:
-    build = HookEvents(hook, session_id, SOURCE)
+def build_goose_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]:
+    build = HookEventBuilder(hook, session_id, SOURCE)
     if hook.name in QUIET:
         return []
-    return build.told_by(_MEANINGS)
+    return build.build_hook_events(_MEANINGS)
 
 
-def _prompted(build: HookEvents) -> list[DedupedEvent]:
-    text = build.hook.text("message")
-    return [build.message("user", text, "message")] if text else []
+def build_goose_prompt(build: HookEventBuilder) -> list[DedupedEvent]:
+    text = build.hook.text_field("message")
+    return [build.build_hook_message("user", text, "message")] if text else []
 
 
-def _call_ends(build: HookEvents) -> list[DedupedEvent]:
-    return [build.call("post_tool", ["tool_input", "tool_call_id"])]
+def build_goose_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
+    return [build.build_hook_call_event("post_tool", ["tool_input", "tool_call_id"])]
 
 
 _MEANINGS: dict[str, Meaning] = {
-    "SessionStart": hooks.session_starts,
-    "SessionEnd": hooks.session_ends,
-    "UserPromptSubmit": _prompted,
-    BEFORE: hooks.call_starts,
-    "PostToolUse": _call_ends,
-    "PostToolUseFailure": hooks.call_fails,
-    "Stop": hooks.turn_ends,
+    "SessionStart": hooks.build_session_start_events,
+    "SessionEnd": hooks.build_session_end_events,
+    "UserPromptSubmit": build_goose_prompt,
+    BEFORE: hooks.build_call_start_events,
+    "PostToolUse": build_goose_call_result,
+    "PostToolUseFailure": hooks.build_call_failure_events,
+    "Stop": hooks.build_turn_end_events,
 }
 
 
-def _complete(hook: Hook, call: AskedCall) -> AskedCall:
-    shown = SUBJECTS.get(hook.tool, "command") == "command"  # a card shows a command in full by itself
-    return replace(call, target=None if shown else call.about, details={"cwd": hook.folder})
+def add_goose_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
+    shown = SUBJECTS.get(hook.tool_name, "command") == "command"  # a card shows a command in full by itself
+    return replace(call, target=None if shown else call.about, details={"cwd": hook.working_folder})
 
 
-def _say(_name: str, decision: str, words: str, _added: Mapping[str, Any]) -> Reply:
+def build_goose_reply(_name: str, decision: str, words: str, _added: Mapping[str, Any]) -> AgentReply:
     if decision == ALLOW:
-        return Reply({"decision": "allow"})
+        return AgentReply({"decision": "allow"})
     why = f"{words} {CANNOT_ASK}" if decision == ASK else words
-    return Reply({"decision": "block", "reason": why}, why)
+    return AgentReply({"decision": "block", "reason": why}, why)
 
 
 DIALECT = Dialect(
@@ -114,12 +114,12 @@ DIALECT = Dialect(
     edits=frozenset(),
     beginnings=frozenset({"SessionStart", "UserPromptSubmit"}),
     turn_ends=frozenset({"Stop", "SessionEnd", "UserPromptSubmit"}),
-    read=_read,
-    events_of=_events_of,
-    subject=_subject,
-    call_in=_call_in,
-    say=_say,
-    complete=_complete,
+    read=read_goose_hook,
+    events_of=build_goose_events,
+    subject=goose_call_subject,
+    call_in=guess_goose_call_hook,
+    say=build_goose_reply,
+    complete=add_goose_call_details,
     tools=tuple(SUBJECTS),
     mcp_name="{server}__{tool}",
 )

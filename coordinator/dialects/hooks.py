@@ -21,11 +21,11 @@ import msgspec
 
 from coordinator.client import broken_hooks
 from coordinator.client.tool_names import PREFIX
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from coordinator.lib import instants, json_bounds
-from coordinator.policy.call_text import text_of
+from coordinator.policy.call_text import build_call_text
 from coordinator.sessions.events import DedupedEvent
-from coordinator.sessions.reports import MADE_CALL, SUBAGENT_END, TURN_END, beginning_origin
+from coordinator.sessions.reports import MADE_CALL, SUBAGENT_END, TURN_END, call_start_origin
 
 ASKED = "permission_request"
 # What transcripts, hooks and telemetry tell alike (told_then).
@@ -50,13 +50,13 @@ class ShellLines:
     is_persons: bool = False
 
     @property
-    def inputs(self) -> list[dict[str, str]]:
+    def tool_inputs(self) -> list[dict[str, str]]:
         """The input of the tool that each line is."""
         return [{"command": line} for line in self.lines]
 
 
 @dataclass(frozen=True, slots=True)
-class Hook:
+class AgentHook:
     """One hook as it came in: its name, the agent's session id, all fields, and when it was received (canonical).
 
     `sent_as` is the id under which whoever sends it may send it again; None where each arrival is a hook of its own.
@@ -73,23 +73,23 @@ class Hook:
     sent_as: str | None = None
     unread: str | None = None
 
-    def text(self, name: str) -> str | None:
+    def text_field(self, name: str) -> str | None:
         """Return a field that is a text with something in it, else None."""
         value = self.fields.get(name)
         return value if isinstance(value, str) and value.strip() else None
 
     @property
-    def same_within(self) -> int | None:
+    def duplicate_window_ms(self) -> int | None:
         """For how many milliseconds a hook with the same fields is the same; None where each has its own time."""
         return SAME_WITHIN
 
     @property
-    def names_tool(self) -> bool:
+    def has_tool_name(self) -> bool:
         """Whether the hook says which tool it is about."""
-        return self.text("tool_name") is not None
+        return self.text_field("tool_name") is not None
 
     @property
-    def needs_tool(self) -> bool:
+    def requires_tool_name(self) -> bool:
         """Whether a hook of this name about a call is incomplete where it names no tool."""
         return True
 
@@ -99,9 +99,9 @@ class Hook:
         return None
 
     @property
-    def tool(self) -> str:
+    def tool_name(self) -> str:
         """The tool's name."""
-        return self.text("tool_name") or "tool"
+        return self.text_field("tool_name") or "tool"
 
     @property
     def tool_input(self) -> Any:
@@ -111,35 +111,35 @@ class Hook:
     @property
     def call_id(self) -> str | None:
         """The call's id."""
-        return self.text("tool_use_id")
+        return self.text_field("tool_use_id")
 
     @property
-    def turn(self) -> str | None:
+    def turn_id(self) -> str | None:
         """The id of the turn, the prompt with all that follows from it."""
-        return self.text("prompt_id")
+        return self.text_field("prompt_id")
 
     @property
-    def folder(self) -> str | None:
+    def working_folder(self) -> str | None:
         """Where the agent works."""
-        return self.text("cwd")
+        return self.text_field("cwd")
 
     @property
-    def parent(self) -> str | None:
+    def parent_session_id(self) -> str | None:
         """The agent's id of the session that started this one, where the hook says it."""
         return None
 
     @property
-    def subagent(self) -> str | None:
+    def subagent_label(self) -> str | None:
         """Which sub-agent speaks; an agent type alone is that of the main conversation."""
-        agent_id = self.text("agent_id")
+        agent_id = self.text_field("agent_id")
         if agent_id is None:
             return None
-        kind = self.text("agent_type")
+        kind = self.text_field("agent_type")
         return f"{kind} {agent_id}" if kind else agent_id
 
 
 @dataclass(frozen=True, slots=True)
-class HookWithoutCallId(Hook):
+class HookWithoutCallId(AgentHook):
     """A hook of an agent that gives its calls no id: what begins a call gets one from us.
 
     It follows from what the call is and when the agent told it, else from the id under which the hook was sent.
@@ -149,25 +149,25 @@ class HookWithoutCallId(Hook):
     begins_call: ClassVar[frozenset[str]]
 
     @property
-    def same_within(self) -> int | None:
+    def duplicate_window_ms(self) -> int | None:
         """None where the hook has a time."""
-        return None if self.text("timestamp") else SAME_WITHIN
+        return None if self.text_field("timestamp") else SAME_WITHIN
 
     @property
     def call_id(self) -> str | None:
         """The id of the call that begins; a result does not say which call it belongs to."""
-        return self.made_id
+        return self.derived_call_id
 
     @property
-    def made_id(self) -> str | None:
+    def derived_call_id(self) -> str | None:
         """The id from us, for a hook that begins a call and has a time."""
-        told = self.text("timestamp") or self.sent_as
+        told = self.text_field("timestamp") or self.sent_as
         if self.name not in self.begins_call or told is None:
             return None
-        return made_call_id(self.session, self.tool, self.tool_input, told)
+        return derive_call_id(self.session, self.tool_name, self.tool_input, told)
 
 
-H = TypeVar("H", bound=Hook)
+H = TypeVar("H", bound=AgentHook)
 OPENED_PER_CHARACTER = 10  # bytes of memory
 # Fields of a hook that are told also where its body is no JSON.
 SURE_FIELDS = ("tool_name", "tool_use_id", "tool_call_id", "mcp_server_name", "turn_id", "generation_id")
@@ -178,7 +178,7 @@ UNREAD = "unreadable_hook"
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def read(
+def read_agent_hook(
     body: bytes,
     at: str,
     kind: type[H],
@@ -188,55 +188,58 @@ def read(
 ) -> H:
     """Read a posted hook; `named_in` and `session_in` are the fields of its name and its session, the first that is.
 
-    A body that is no JSON is read as far as it is certain (`Hook.unread`). Raises Invalid where it is no JSON object
+    A body that is no JSON is read as far as it is certain (`Hook.unread`). Raises UnprocessableRequest where it is no JSON object
     or names no session.
     """
     try:
-        value = as_hook(decoded_hook(body))
-    except Unreadable as problem:
-        return _unread_hook(body, at, kind, str(problem.detail), named_in=named_in, session_in=session_in)
-    session = first_text(value, session_in)
+        value = require_hook_object(decode_hook_body(body))
+    except UnreadableJson as problem:
+        return read_broken_hook(body, at, kind, str(problem.detail), named_in=named_in, session_in=session_in)
+    session = first_text_field(value, session_in)
     if session is None:
-        raise Invalid(f"A hook must name its {session_in[0]}.")
-    return kind((first_text(value, named_in) or "hook").strip(), session, value, at)
+        raise UnprocessableRequest(f"A hook must name its {session_in[0]}.")
+    return kind((first_text_field(value, named_in) or "hook").strip(), session, value, at)
 
 
-def _unread_hook(
+def read_broken_hook(
     body: bytes, at: str, kind: type[H], why: str, *, named_in: Sequence[str], session_in: Sequence[str]
 ) -> H:
-    """Return what is certain of a hook that is no JSON. Raises Invalid where it does not say whose it is."""
-    body = broken_hooks.without_byte_order_mark(body)
+    """Return what is certain of a hook that is no JSON. Raises UnprocessableRequest where it does not say whose it is."""
+    body = broken_hooks.strip_byte_order_mark(body)
     names = (*named_in, *session_in, *SURE_FIELDS)
-    fields: dict[str, Any] = {**broken_hooks.readable_fields(body, names)}
-    session = first_text(fields, session_in)
+    fields: dict[str, Any] = {**broken_hooks.extract_certain_fields(body, names)}
+    session = first_text_field(fields, session_in)
     if session is None:
-        raise Unreadable(why)
-    fields["body"] = mended(body[:MOST_OF_UNREAD].decode("utf-8", "replace"))
-    return kind((first_text(fields, named_in) or UNREAD).strip(), session, fields, at, unread=why)
+        raise UnreadableJson(why)
+    fields["body"] = replace_unstorable_text(body[:MOST_OF_UNREAD].decode("utf-8", "replace"))
+    return kind((first_text_field(fields, named_in) or UNREAD).strip(), session, fields, at, unread=why)
 
 
-def as_hook(value: Any) -> dict[str, Any]:
-    """Return what was posted. Raises Invalid where it is no object."""
+def require_hook_object(value: Any) -> dict[str, Any]:
+    """Return what was posted. Raises UnprocessableRequest where it is no object."""
     if not isinstance(value, dict):
-        raise Invalid("A hook must be a JSON object.")
+        raise UnprocessableRequest("A hook must be a JSON object.")
     return value
 
 
-def first_text(fields: dict[str, Any], names: Iterable[str]) -> str | None:
+def first_text_field(fields: dict[str, Any], names: Iterable[str]) -> str | None:
     """Return the first of these fields that is a text with something in it."""
     found = (fields.get(name) for name in names)
     return next((text for text in found if isinstance(text, str) and text.strip()), None)
 
 
-def when(told: Any, received: str) -> str:
+def choose_hook_time(told: Any, received: str) -> str:
     """Return when a hook happened (canonical): as its agent says, where that is possible, else when it came in."""
-    moment, ours = instants.parse(told) if isinstance(told, str) else None, instants.parse(received)
+    moment, ours = (
+        instants.parse_instant(told) if isinstance(told, str) else None,
+        instants.parse_instant(received),
+    )
     if moment is None or ours is None or not ours - SLOW <= moment <= ours + FAST:
         return received
-    return instants.canonical(moment)
+    return instants.format_canonical_instant(moment)
 
 
-def call_in(
+def guess_call_hook(
     body: bytes | None, calls: Collection[str], worst: str, *, named_in: Sequence[str] = ("hook_event_name",)
 ) -> str | None:
     """Return which of `calls` a body that cannot be read as a whole may be, or None where it names another hook.
@@ -245,87 +248,94 @@ def call_in(
     """
     field = "|".join(map(re.escape, named_in)).encode()
     pattern = rb'"(?:' + field + rb')"\s*:\s*"([A-Za-z._]+)"'
-    body = broken_hooks.without_byte_order_mark(body or b"")
+    body = broken_hooks.strip_byte_order_mark(body or b"")
     names = {name.decode() for name in re.findall(pattern, body)}
     if names and not names & set(calls):
         return None
     return names.pop() if len(names) == 1 else worst
 
 
-class Unreadable(Invalid):
+class UnreadableJson(UnprocessableRequest):
     """A text that is no JSON, or that says something nobody could show as it is."""
 
 
-def decoded_hook(body: bytes) -> Any:
-    """Return what a hook's body says (`decoded`). Raises Unreadable where a call's input names a field twice."""
-    value = decoded(body)
-    if isinstance(value, dict) and "tool_input" in value and body.count(b'":') > _count_keys(value):
-        require_no_key_twice(broken_hooks.without_byte_order_mark(body))
+def decode_hook_body(body: bytes) -> Any:
+    """Return what a hook's body says (`decode_json_text`). Raises UnreadableJson where a call's input names a field twice."""
+    value = decode_json_text(body)
+    if isinstance(value, dict) and "tool_input" in value and body.count(b'":') > count_json_keys(value):
+        reject_duplicate_keys(broken_hooks.strip_byte_order_mark(body))
     return value
 
 
-def _count_keys(value: Any) -> int:
+def count_json_keys(value: Any) -> int:
     if isinstance(value, dict):
-        return len(value) + sum(map(_count_keys, value.values()))
-    return sum(map(_count_keys, value)) if isinstance(value, list) else 0
+        return len(value) + sum(map(count_json_keys, value.values()))
+    return sum(map(count_json_keys, value)) if isinstance(value, list) else 0
 
 
-def require_no_key_twice(body: bytes) -> None:
-    """Raise Unreadable for an object with a key that stands in it twice: readers differ in which one they take."""
+def reject_duplicate_keys(body: bytes) -> None:
+    """Raise UnreadableJson for an object with a key that stands in it twice: readers differ in which one they take."""
 
-    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def reject_duplicate_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = {name for name, _ in pairs}
         if len(names) < len(pairs):
             twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-            raise Unreadable(f"The field {mended(twice)[:100]!r} stands twice in one object.")
+            raise UnreadableJson(
+                f"The field {replace_unstorable_text(twice)[:100]!r} stands twice in one object."
+            )
         return dict(pairs)
 
-    json.loads(body.decode("utf-8", "replace"), object_pairs_hook=members)
+    json.loads(body.decode("utf-8", "replace"), object_pairs_hook=reject_duplicate_members)
 
 
-def decoded(body: bytes) -> Any:
-    """Return what a JSON text says, without what no database can hold. Raises Unreadable."""
+def decode_json_text(body: bytes) -> Any:
+    """Return what a JSON text says, without what no database can hold. Raises UnreadableJson."""
     if not body.strip():
-        raise Unreadable("It is empty.")
-    if json_bounds.is_deeper(body):
-        raise Unreadable(f"Nested deeper than {json_bounds.DEEPEST} levels.")
+        raise UnreadableJson("It is empty.")
+    if json_bounds.is_json_too_deep(body):
+        raise UnreadableJson(f"Nested deeper than {json_bounds.DEEPEST} levels.")
     try:
         value = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        value = _decoded_slowly(broken_hooks.without_byte_order_mark(body))
+        value = decode_lenient_json(broken_hooks.strip_byte_order_mark(body))
     if b"\\u" not in body:
         return value
-    return mended(value) if b"\\u0000" in body or b"\\ud" in body.lower() else value
+    return replace_unstorable_text(value) if b"\\u0000" in body or b"\\ud" in body.lower() else value
 
 
-def _decoded_slowly(body: bytes) -> Any:
+def decode_lenient_json(body: bytes) -> Any:
     """Return what a JSON text says that the quick reader refuses: half characters, numbers of any size."""
 
-    def number(text: str) -> float:
+    def parse_finite_number(text: str) -> float:
         value = float(text)
         if math.isinf(value):
-            raise Unreadable(f"No program could tell the number {text[:100]} from infinity.")
+            raise UnreadableJson(f"No program could tell the number {text[:100]} from infinity.")
         return value
 
-    def constant(text: str) -> Any:
-        raise Unreadable(f"{text} is no number in JSON.")
+    def reject_constant(text: str) -> Any:
+        raise UnreadableJson(f"{text} is no number in JSON.")
 
     try:
-        return json.loads(body.decode("utf-8", "replace"), parse_float=number, parse_constant=constant)
+        return json.loads(
+            body.decode("utf-8", "replace"), parse_float=parse_finite_number, parse_constant=reject_constant
+        )
     except (ValueError, RecursionError):
-        raise Unreadable("This is not JSON.") from None
+        raise UnreadableJson("This is not JSON.") from None
 
 
-def mended(value: Any, depth: int = 0) -> Any:
+def replace_unstorable_text(value: Any, depth: int = 0) -> Any:
     """Return `value` without what no database can hold: NUL shown as ␀, halves of characters as �."""
     if isinstance(value, str):
         return value.replace("\x00", "␀").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if depth > json_bounds.DEEPEST:
         return "…"
     if isinstance(value, dict):
-        return {mended(name): mended(item, depth + 1) for name, item in value.items()}
+        return {
+            replace_unstorable_text(name): replace_unstorable_text(item, depth + 1)
+            for name, item in value.items()
+        }
     if isinstance(value, list):
-        return [mended(item, depth + 1) for item in value]
+        return [replace_unstorable_text(item, depth + 1) for item in value]
     return value
 
 
@@ -339,7 +349,7 @@ _PACKED: dict[type, Callable[[Any], str]] = {
 }
 
 
-def origin(*parts: object) -> str:
+def make_event_origin(*parts: object) -> str:
     """Return the origin of an event: the same parts give the same origin."""
     try:  # nearly always texts and numbers: the same JSON, put together four times as fast
         packed = f"[{', '.join([_PACKED[type(part)](part) for part in parts])}]"
@@ -348,65 +358,72 @@ def origin(*parts: object) -> str:
     return f"cc:{hashlib.sha256(packed.encode()).hexdigest()[:40]}"
 
 
-def result_origin(session: str, call_id: str) -> str:
+def call_result_origin(session: str, call_id: str) -> str:
     """Return the origin that every result of a call takes, so that a late summary of it is left out."""
-    return origin(session, "result", call_id)
+    return make_event_origin(session, "result", call_id)
 
 
-def summary_origin(session: str, call_id: str) -> str:
+def call_summary_origin(session: str, call_id: str) -> str:
     """Return the origin of a result that telemetry reports as fully as the call's hook: the first of them is kept."""
-    return origin(session, "summary", call_id)
+    return make_event_origin(session, "summary", call_id)
 
 
-def told_results(session: str, call_id: str) -> tuple[str, ...]:
+def call_result_origins(session: str, call_id: str) -> tuple[str, ...]:
     """Return the origins under which hooks tell a call's result, for what tells it in full itself."""
     hooks = ("PostToolUse", "PostToolUseFailure")
-    return (result_origin(session, call_id), *(origin(session, name, call_id) for name in hooks))
+    return (
+        call_result_origin(session, call_id),
+        *(make_event_origin(session, name, call_id) for name in hooks),
+    )
 
 
-def heard(session: str, what: str) -> str:
+def hook_reporting_origin(session: str, what: str) -> str:
     """Return the origin that marks a session whose hooks report its `prompts` or `calls`.
 
     Telemetry that has no ids in common with the agent's hooks tells these only where none does.
     """
-    return origin(session, "hooks tell", what)
+    return make_event_origin(session, "hooks tell", what)
 
 
-def made_call_id(*parts: object) -> str:
+def derive_call_id(*parts: object) -> str:
     """Return an id for a call whose agent gives it none: the same parts give the same."""
-    return MADE_CALL + origin(*parts).removeprefix("cc:")[:24]
+    return MADE_CALL + make_event_origin(*parts).removeprefix("cc:")[:24]
 
 
-def words_origin(hook: Hook, text: str) -> str:
+def hook_answer_origin(hook: AgentHook, text: str) -> str:
     """Return the origin of what the assistant said in a turn, however its blanks were broken."""
-    return words_origin_of(hook.session, hook.subagent, hook.turn, text)
+    return assistant_text_origin(hook.session, hook.subagent_label, hook.turn_id, text)
 
 
-def words_origin_of(session: str, subagent: str | None, prompt_id: str | None, text: str) -> str:
-    """Return the `words_origin` of another source's ids."""
-    return origin(session, "words", subagent, prompt_id, " ".join(text.split()))
+def assistant_text_origin(session: str, subagent: str | None, prompt_id: str | None, text: str) -> str:
+    """Return the `hook_answer_origin` of another source's ids."""
+    return make_event_origin(session, "words", subagent, prompt_id, " ".join(text.split()))
 
 
-def told_then(what: str, session: str, text: str, at: str, *, about: bool = False) -> tuple[str, ...]:
-    """Return the origins of a text that was reported in this minute (`at`, canonical), or `about` then, a minute off.
+def text_origins_by_minute(
+    what: str, session: str, text: str, at: str, *, about: bool = False
+) -> tuple[str, ...]:
+    """Return the origins of a text that was reported in this minute (`at`, canonical), or `format_call_subject` then, a minute off.
 
     For texts without an id, which the next turn may say again.
     """
-    moment = instants.parse(at)
+    moment = instants.parse_instant(at)
     if moment is None:
         return ()
-    minute = instants.to_us(moment) // MINUTE_US
+    minute = instants.to_microseconds(moment) // MINUTE_US
     words = "".join(text.split())  # each source breaks its blanks its own way
-    return tuple(origin(session, what, words, minute + off) for off in ((-1, 0, 1) if about else (0,)))
+    return tuple(
+        make_event_origin(session, what, words, minute + off) for off in ((-1, 0, 1) if about else (0,))
+    )
 
 
-def figures(tokens: Mapping[str, Any]) -> str:
+def format_token_counts(tokens: Mapping[str, Any]) -> str:
     """Return the tokens of a request to a model as one text: its sources have no id in common."""
     names = ("input_tokens", "output_tokens", "cache_read_tokens")
     return "/".join(str(tokens.get(name) or 0) for name in names)
 
 
-def call_text(tool: str, given: Any) -> str:
+def format_call_text(tool: str, given: Any) -> str:
     """Return a call in one text, for an agent that gives it no id."""
     return f"{tool} {json.dumps(given, sort_keys=True, default=str)}"
 
@@ -415,190 +432,221 @@ def call_text(tool: str, given: Any) -> str:
 
 
 @dataclass(slots=True)
-class HookEvents:
+class HookEventBuilder:
     """A hook, the session of ours that it belongs to, and the agent that posts it; makes events of it."""
 
-    hook: Hook
+    hook: AgentHook
     session_id: str
     source: str
 
-    def told_by(self, meanings: Mapping[str, Meaning]) -> list[DedupedEvent]:
+    def build_hook_events(self, meanings: Mapping[str, Meaning]) -> list[DedupedEvent]:
         """Return what the hook means, by its name in `meanings`; a milestone for one that means nothing else."""
         meaning = meanings.get(self.hook.name)
-        return (meaning(self) if meaning else []) or [self.milestone()]
+        return (meaning(self) if meaning else []) or [self.build_hook_milestone()]
 
-    def event(self, event_type: str, *, uses: Iterable[str] = (), **values: Any) -> DedupedEvent:
+    def build_hook_event(self, event_type: str, *, uses: Iterable[str] = (), **values: Any) -> DedupedEvent:
         """Return an event; `uses` are the hook's fields that its columns hold."""
         hook = self.hook
         left = hook.in_columns | set(uses)
         extra = {"hook": hook.name} | {name: value for name, value in hook.fields.items() if name not in left}
         if "origin" not in values:
             told = hook.fields if hook.sent_as is None else hook.sent_as
-            values["origin"] = origin(hook.session, event_type, hook.name, told)
+            values["origin"] = make_event_origin(hook.session, event_type, hook.name, told)
             if hook.sent_as is None:
-                values.setdefault("origin_for", hook.same_within)
-        values.setdefault("subagent", hook.subagent)
+                values.setdefault("origin_for", hook.duplicate_window_ms)
+        values.setdefault("subagent", hook.subagent_label)
         return DedupedEvent(
             event_type=event_type,
             session_id=self.session_id,
             timestamp=hook.at,
-            prompt_id=hook.turn,
+            prompt_id=hook.turn_id,
             source=self.source,
             extra=extra,
             **values,
         )
 
-    def message(self, role: str, text: str, uses: str, **values: Any) -> DedupedEvent:
+    def build_hook_message(self, role: str, text: str, uses: str, **values: Any) -> DedupedEvent:
         """Return what somebody said."""
-        return self.event("message", uses=[uses], role=role, content=[said(text)], **values)
+        return self.build_hook_event(
+            "message", uses=[uses], role=role, content=[make_text_block(text)], **values
+        )
 
-    def milestone(self) -> DedupedEvent:
+    def build_hook_milestone(self) -> DedupedEvent:
         """Return the hook as a milestone of its own name, with all it says in the event's input."""
         hook = self.hook
         left = hook.in_columns | _EVERYWHERE
         shown = {name: value for name, value in hook.fields.items() if name not in left}
-        return self.event(hook.name, uses=shown, tool_input=shown or None)
+        return self.build_hook_event(hook.name, uses=shown, tool_input=shown or None)
 
-    def call(self, event_type: str, uses: list[str], **values: Any) -> DedupedEvent:
+    def build_hook_call_event(self, event_type: str, uses: list[str], **values: Any) -> DedupedEvent:
         """Return a call's beginning (`pre_tool`) or its result (`post_tool`)."""
-        hook, tool, call_id = self.hook, self.hook.tool, self.hook.call_id
+        hook, tool, call_id = self.hook, self.hook.tool_name, self.hook.call_id
         if call_id:
-            values["origin"] = origin(hook.session, hook.name, call_id)
+            values["origin"] = make_event_origin(hook.session, hook.name, call_id)
             ends = event_type == "post_tool"
-            values["claims"] = (result_origin(hook.session, call_id),) if ends else ()
+            values["claims"] = (call_result_origin(hook.session, call_id),) if ends else ()
             if not ends and tool.startswith(PREFIX):
-                values["claims"] = values["unless"] = (beginning_origin(call_id, as_object(hook.tool_input)),)
+                values["claims"] = values["unless"] = (
+                    call_start_origin(call_id, wrap_as_object(hook.tool_input)),
+                )
         if not call_id or call_id.startswith(MADE_CALL):
-            values["claims"] = (*values.get("claims", ()), heard(hook.session, "calls"))
-            what, text = ENDED if event_type == "post_tool" else BEGUN, call_text(tool, hook.tool_input)
-            values["unless"] = told_then(what, hook.session, text, hook.at, about=True)
+            values["claims"] = (*values.get("claims", ()), hook_reporting_origin(hook.session, "calls"))
+            what, text = (
+                ENDED if event_type == "post_tool" else BEGUN,
+                format_call_text(tool, hook.tool_input),
+            )
+            values["unless"] = text_origins_by_minute(what, hook.session, text, hook.at, about=True)
         duration = hook.fields.get("duration_ms")
         if isinstance(duration, int | float) and not isinstance(duration, bool) and 0 <= duration < 2**53:
             values["duration_ms"] = int(duration)
             uses = [*uses, "duration_ms"]
-        return self.event(
+        return self.build_hook_event(
             event_type,
             uses=[*uses, "tool_name", "tool_use_id"],
             tool_name=tool,
-            tool_input=as_object(hook.tool_input),
+            tool_input=wrap_as_object(hook.tool_input),
             tool_use_id=call_id,
             **values,
         )
 
 
 _EVERYWHERE = frozenset({"transcript_path", "cwd", "permission_mode", "effort"})
-Meaning = Callable[[HookEvents], list[DedupedEvent]]
+Meaning = Callable[[HookEventBuilder], list[DedupedEvent]]
 
 
-def cannot_ask(agent: str, where: str = "the terminal") -> str:
+def cannot_ask_message(agent: str, where: str = "the terminal") -> str:
     """Return the message to the model about a call that its agent should have asked a person about, and cannot."""
     return f"{agent} cannot be told to ask for it in {where}. Have it approved in Signalbox, then try again."
 
 
-def said(text: str) -> dict[str, Any]:
+def make_text_block(text: str) -> dict[str, Any]:
     """Return a message's block of text."""
     return {"type": "text", "text": text}
 
 
-def as_object(value: Any) -> dict[str, Any] | None:
+def wrap_as_object(value: Any) -> dict[str, Any] | None:
     """Return a call's input as an object, as the events table wants it."""
     return value if isinstance(value, dict) or value is None else {"value": value}
 
 
-def opened(value: Any) -> Any:
+def parse_embedded_json(value: Any) -> Any:
     """Return a value that may have been sent as JSON in a text; one that would take far more memory stays a text."""
     if isinstance(value, str) and value[:1] in {"{", "["}:
         try:
-            return json_bounds.loads(value, most=OPENED_PER_CHARACTER * len(value) + 16_384)
+            return json_bounds.load_bounded_json(value, most=OPENED_PER_CHARACTER * len(value) + 16_384)
         except (ValueError, RecursionError):
             return value
     return value
 
 
-def about(tool_input: Any, field: str | None = None) -> str:
+def format_call_subject(tool_input: Any, field: str | None = None) -> str:
     """Return what a call is about in one text: this field of its input, else the whole input as JSON."""
-    return text_of(tool_input, field)
+    return build_call_text(tool_input, field)
 
 
-def in_words(value: Any) -> str:
+def format_value_as_text(value: Any) -> str:
     """Return an error as text, whatever its form."""
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def session_starts(build: HookEvents) -> list[DedupedEvent]:
+def build_session_start_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """A session begins, or is taken up again: `source` says which."""
     hook = build.hook
-    reason, model = hook.text("source"), hook.text("model")
-    return [build.event("session_start", uses=["source", "model"], reason=reason, model=model, subagent=None)]
+    reason, model = hook.text_field("source"), hook.text_field("model")
+    return [
+        build.build_hook_event(
+            "session_start", uses=["source", "model"], reason=reason, model=model, subagent=None
+        )
+    ]
 
 
-def session_ends(build: HookEvents) -> list[DedupedEvent]:
+def build_session_end_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """A session ends; it may be taken up again."""
-    return [build.event("session_stop", uses=["reason"], reason=build.hook.text("reason"), subagent=None)]
+    return [
+        build.build_hook_event(
+            "session_stop", uses=["reason"], reason=build.hook.text_field("reason"), subagent=None
+        )
+    ]
 
 
-def prompted(build: HookEvents) -> list[DedupedEvent]:
+def build_prompt_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """A person typed; left out where a transcript has reported it already."""
-    text, claims = build.hook.text("prompt"), prompt_claims(build.hook)
+    text, claims = build.hook.text_field("prompt"), prompt_claim_origins(build.hook)
     if text is None:
         return []
-    read = told_then(TYPED, build.hook.session, text, build.hook.at, about=True)
-    return [build.message("user", text, "prompt", claims=claims, unless=read)]
+    read = text_origins_by_minute(TYPED, build.hook.session, text, build.hook.at, about=True)
+    return [build.build_hook_message("user", text, "prompt", claims=claims, unless=read)]
 
 
-def prompt_claims(hook: Hook) -> tuple[str, ...]:
+def prompt_claim_origins(hook: AgentHook) -> tuple[str, ...]:
     """Return the origins under which transcripts and telemetry would tell of a prompt."""
-    named = (origin(hook.session, "prompt", hook.turn),) if hook.turn else ()
-    return (*named, heard(hook.session, "prompts"))
+    named = (make_event_origin(hook.session, "prompt", hook.turn_id),) if hook.turn_id else ()
+    return (*named, hook_reporting_origin(hook.session, "prompts"))
 
 
-def notified(build: HookEvents) -> list[DedupedEvent]:
+def build_notification_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """The agent notifies its user."""
-    text = build.hook.text("message")
+    text = build.hook.text_field("message")
     if text is None:
         return []
-    title = build.hook.text("title")
-    return [build.message("system", f"**{title}** {text}" if title else text, "message")]
+    title = build.hook.text_field("title")
+    return [build.build_hook_message("system", f"**{title}** {text}" if title else text, "message")]
 
 
-def call_starts(build: HookEvents) -> list[DedupedEvent]:
+def build_call_start_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """A call is about to run."""
-    return [build.call("pre_tool", ["tool_input"])] if build.hook.names_tool else []
+    return [build.build_hook_call_event("pre_tool", ["tool_input"])] if build.hook.has_tool_name else []
 
 
-def call_ends(build: HookEvents) -> list[DedupedEvent]:
+def build_call_result_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """A call has its result."""
     uses = ["tool_input", "tool_response"]
-    return [build.call("post_tool", uses, tool_output=build.hook.fields.get("tool_response"))]
+    return [
+        build.build_hook_call_event("post_tool", uses, tool_output=build.hook.fields.get("tool_response"))
+    ]
 
 
-def call_fails(build: HookEvents) -> list[DedupedEvent]:
+def build_call_failure_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """A call ran and failed, or was interrupted."""
     error = build.hook.fields.get("error")
     if build.hook.fields.get("is_interrupt") is True and not error:
         error = "Interrupted by the user."
-    return [build.call("post_tool", ["tool_input", "error"], error=in_words(error) or "The call failed.")]
+    return [
+        build.build_hook_call_event(
+            "post_tool", ["tool_input", "error"], error=format_value_as_text(error) or "The call failed."
+        )
+    ]
 
 
-def asked(build: HookEvents) -> list[DedupedEvent]:
+def build_permission_request_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """The agent asks its user whether a call may run."""
     hook = build.hook
     uses = ["tool_name", "tool_input"]
-    return [build.event(ASKED, uses=uses, tool_name=hook.tool, tool_input=as_object(hook.tool_input))]
+    return [
+        build.build_hook_event(
+            ASKED, uses=uses, tool_name=hook.tool_name, tool_input=wrap_as_object(hook.tool_input)
+        )
+    ]
 
 
-def turn_ends(build: HookEvents) -> list[DedupedEvent]:
+def build_turn_end_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """The last words, where they were not displayed piece by piece before, and the end of the turn."""
-    words = _last_words(build)
+    words = build_last_message(build)
     if build.hook.name == SUBAGENT_END:
-        return [*words, build.milestone()]
-    problem = in_words(build.hook.fields.get("error")) if build.hook.name == "StopFailure" else None
+        return [*words, build.build_hook_milestone()]
+    problem = (
+        format_value_as_text(build.hook.fields.get("error")) if build.hook.name == "StopFailure" else None
+    )
     uses = ["last_assistant_message", *(["error"] if problem else [])]
-    return [*words, build.event(TURN_END, uses=uses, error=problem or None)]
+    return [*words, build.build_hook_event(TURN_END, uses=uses, error=problem or None)]
 
 
-def _last_words(build: HookEvents) -> list[DedupedEvent]:
-    text = build.hook.text("last_assistant_message")
+def build_last_message(build: HookEventBuilder) -> list[DedupedEvent]:
+    text = build.hook.text_field("last_assistant_message")
     if text is None:
         return []
-    return [build.message("assistant", text, "last_assistant_message", origin=words_origin(build.hook, text))]
+    return [
+        build.build_hook_message(
+            "assistant", text, "last_assistant_message", origin=hook_answer_origin(build.hook, text)
+        )
+    ]

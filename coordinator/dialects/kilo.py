@@ -5,4 +5,4 @@ from __future__ import annotations
 from coordinator.dialects import opencode
 
 SOURCE = "kilo"
-DIALECT = opencode.dialect_of(SOURCE, "Kilo")
+DIALECT = opencode.make_opencode_dialect(SOURCE, "Kilo")

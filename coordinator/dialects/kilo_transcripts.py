@@ -9,8 +9,8 @@ from coordinator.dialects import opencode_transcripts
 from coordinator.dialects.kilo import SOURCE
 
 
-def _is_one(path: Path) -> bool:
+def is_kilo_store(path: Path) -> bool:
     return path.suffix == ".db" and path.name.startswith("kilo")
 
 
-FORMAT = replace(opencode_transcripts.FORMAT, name=SOURCE, folders=("kilo",), is_one=_is_one)
+FORMAT = replace(opencode_transcripts.FORMAT, name=SOURCE, folders=("kilo",), is_one=is_kilo_store)

@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from coordinator.client.transcript_lines import FIELD
-from coordinator.dialects.hooks import Hook
-from coordinator.importing.lines import LineReader, NotUnderstood
+from coordinator.dialects.hooks import AgentHook
+from coordinator.importing.lines import LineReader, UnknownLineKind
 from coordinator.lib import instants
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MODEL_REQUEST
 
 MOST_LINES = 2_000
-EventsOf = Callable[[Hook, str], list[DedupedEvent]]
+EventsOf = Callable[[AgentHook, str], list[DedupedEvent]]
 
 
-def completed(
+def add_transcript_events(
     events_of: EventsOf, reader: Callable[[str], LineReader], source: str, *, tells_tokens: bool
 ) -> EventsOf:
     """Return a dialect's `events_of` that also makes events of the lines which come along.
@@ -29,28 +29,28 @@ def completed(
     """
     kinds = {"message", MODEL_REQUEST} if tells_tokens else {"message"}
 
-    def events_and_words(hook: Hook, session_id: str) -> list[DedupedEvent]:
+    def build_completed_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]:
         if FIELD not in hook.fields:
             return [*events_of(hook, session_id)]
         plain = replace(hook, fields={name: value for name, value in hook.fields.items() if name != FIELD})
-        read = _read_lines(hook.fields[FIELD], hook.session, reader(hook.session))
+        read = read_attached_lines(hook.fields[FIELD], hook.session, reader(hook.session))
         words = [event for event in read if event.event_type in kinds and event.role in {None, "assistant"}]
         for event in words:
             event.session_id, event.source = session_id, source
         return [*words, *events_of(plain, session_id)]
 
-    return events_and_words
+    return build_completed_events
 
 
-def _read_lines(lines: object, session: str, reader: LineReader) -> Iterator[DedupedEvent]:
+def read_attached_lines(lines: object, session: str, reader: LineReader) -> Iterator[DedupedEvent]:
     """Yield the events of these lines; those that are not understood, or of another session, are left out."""
     for line in lines[:MOST_LINES] if isinstance(lines, list) else []:
         try:
-            told = reader.read(line.encode()) if isinstance(line, str) else []
-        except (NotUnderstood, UnicodeEncodeError):
+            told = reader.read_line(line.encode()) if isinstance(line, str) else []
+        except (UnknownLineKind, UnicodeEncodeError):
             continue
         for one in (one for record in told if record.session == session for one in record.events):
             event = one.event
-            if instants.parse(event.timestamp):
+            if instants.parse_instant(event.timestamp):
                 event.unless = (*event.unless, *one.also)
                 yield event

@@ -15,10 +15,16 @@ from functools import partial
 from typing import Any, ClassVar, TypeGuard
 
 from coordinator.dialects import hooks
-from coordinator.dialects.contract import Answer, Dialect, Reply
-from coordinator.dialects.hooks import Hook, HookEvents, Meaning, origin, result_origin
-from coordinator.policy.call_text import text_of_patch
-from coordinator.policy.tool_calls import AskedCall
+from coordinator.dialects.contract import AgentReply, Answer, Dialect
+from coordinator.dialects.hooks import (
+    AgentHook,
+    HookEventBuilder,
+    Meaning,
+    call_result_origin,
+    make_event_origin,
+)
+from coordinator.policy.call_text import build_patch_text
+from coordinator.policy.tool_calls import ToolCallRequest
 from coordinator.policy.tool_rules import ASK, DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MODEL_REQUEST, TURN_END
@@ -50,7 +56,7 @@ EXACT_BELOW = 2**53  # whole numbers that a float tells apart
 
 
 @dataclass(frozen=True, slots=True)
-class OpenCodeHook(Hook):
+class OpenCodeHook(AgentHook):
     """What the plugin posts: one of its functions, or an event."""
 
     in_columns: ClassVar[frozenset[str]] = frozenset(
@@ -58,217 +64,241 @@ class OpenCodeHook(Hook):
     )
 
     @property
-    def parent(self) -> str | None:
+    def parent_session_id(self) -> str | None:
         """The session that started this one: each sub-agent has a session of its own."""
-        return self.word("info", "parentID")
+        return self.nested_text("info", "parentID")
 
-    def within(self, *path: str) -> Any:
+    def nested_property(self, *path: str) -> Any:
         """Return the value at this path within the event's properties, or None."""
         value = self.fields.get("properties")
         for name in path:
             value = value.get(name) if isinstance(value, dict) else None
         return value
 
-    def word(self, *path: str) -> str | None:
+    def nested_text(self, *path: str) -> str | None:
         """Return the text at this path within the event's properties, if it is one."""
-        value = self.within(*path)
+        value = self.nested_property(*path)
         return value if isinstance(value, str) and value.strip() else None
 
 
-def _read_hook(body: bytes, at: str) -> OpenCodeHook:
-    hook = hooks.read(body, at, OpenCodeHook)
-    return replace(hook, at=hooks.when(hook.fields.get("timestamp"), at))
+def read_opencode_hook(body: bytes, at: str) -> OpenCodeHook:
+    hook = hooks.read_agent_hook(body, at, OpenCodeHook)
+    return replace(hook, at=hooks.choose_hook_time(hook.fields.get("timestamp"), at))
 
 
-def _call_in(body: bytes | None) -> str | None:
-    return hooks.call_in(body, CALLS, BEFORE)
+def guess_opencode_call_hook(body: bytes | None) -> str | None:
+    return hooks.guess_call_hook(body, CALLS, BEFORE)
 
 
-def _subject(tool: str, tool_input: Any) -> str:
+def opencode_call_subject(tool: str, tool_input: Any) -> str:
     if isinstance(tool_input, dict) and "patterns" in tool_input and PERMISSIONS.get(tool, "") in tool_input:
-        return hooks.about(tool_input, PERMISSIONS[tool])
+        return hooks.format_call_subject(tool_input, PERMISSIONS[tool])
     if tool == "apply_patch":
-        return text_of_patch(tool_input, SUBJECTS[tool])
-    return hooks.about(tool_input, SUBJECTS.get(tool))
+        return build_patch_text(tool_input, SUBJECTS[tool])
+    return hooks.format_call_subject(tool_input, SUBJECTS.get(tool))
 
 
 # --- events -----------------------------------------------------------------------------------------------
 
 
-def _events_of(hook: Hook, session_id: str, *, source: str) -> list[DedupedEvent]:
-    build = HookEvents(hook, session_id, source)
+def build_opencode_events(hook: AgentHook, session_id: str, *, source: str) -> list[DedupedEvent]:
+    build = HookEventBuilder(hook, session_id, source)
     meaning = _MEANINGS.get(hook.name)
     if meaning is None:
-        return [] if hook.name in QUIET else [build.milestone()]
+        return [] if hook.name in QUIET else [build.build_hook_milestone()]
     return meaning(build)
 
 
-def _of(build: HookEvents) -> OpenCodeHook:
+def require_opencode_hook(build: HookEventBuilder) -> OpenCodeHook:
     hook = build.hook
     assert isinstance(hook, OpenCodeHook)
     return hook
 
 
-def _named(build: HookEvents, *parts: object) -> str:
+def opencode_event_origin(build: HookEventBuilder, *parts: object) -> str:
     """Return an origin from OpenCode's id of what it reports; from the whole body where there is none."""
-    return origin(build.hook.session, *(parts if all(parts) else (build.hook.name, build.hook.fields)))
+    return make_event_origin(
+        build.hook.session, *(parts if all(parts) else (build.hook.name, build.hook.fields))
+    )
 
 
-def _session_starts(build: HookEvents) -> list[DedupedEvent]:
-    hook = _of(build)
-    model = hook.word("info", "model", "id")
-    name = _named(build, "created", hook.word("info", "id"))
-    return [build.event("session_start", reason="startup", model=model, subagent=None, origin=name)]
+def build_opencode_session_start(build: HookEventBuilder) -> list[DedupedEvent]:
+    hook = require_opencode_hook(build)
+    model = hook.nested_text("info", "model", "id")
+    name = opencode_event_origin(build, "created", hook.nested_text("info", "id"))
+    return [
+        build.build_hook_event("session_start", reason="startup", model=model, subagent=None, origin=name)
+    ]
 
 
-def _session_ends(build: HookEvents) -> list[DedupedEvent]:
+def build_opencode_session_end(build: HookEventBuilder) -> list[DedupedEvent]:
     """Return the end: OpenCode was left, or the session deleted; it may be taken up again after the former."""
-    return [build.event("session_stop", reason="deleted" if build.hook.name == "session.deleted" else "exit")]
+    return [
+        build.build_hook_event(
+            "session_stop", reason="deleted" if build.hook.name == "session.deleted" else "exit"
+        )
+    ]
 
 
-def _prompted(build: HookEvents) -> list[DedupedEvent]:
-    text = build.hook.text("prompt")
-    name = _named(build, "message", build.hook.text("message_id"))
-    return [build.message("user", text, "prompt", origin=name)] if text else []
+def build_opencode_prompt(build: HookEventBuilder) -> list[DedupedEvent]:
+    text = build.hook.text_field("prompt")
+    name = opencode_event_origin(build, "message", build.hook.text_field("message_id"))
+    return [build.build_hook_message("user", text, "prompt", origin=name)] if text else []
 
 
-def _part(build: HookEvents) -> list[DedupedEvent]:
+def build_opencode_part(build: HookEventBuilder) -> list[DedupedEvent]:
     """Return a text that the model has finished, or a call's result. Other parts come in other hooks."""
-    hook = _of(build)
-    if hook.word("part", "type") == "tool":
-        return _result(build)
-    text, ended = hook.word("part", "text"), hook.within("part", "time", "end")
-    if hook.word("part", "type") != "text" or text is None or not ended:
+    hook = require_opencode_hook(build)
+    if hook.nested_text("part", "type") == "tool":
+        return build_opencode_call_result(build)
+    text, ended = hook.nested_text("part", "text"), hook.nested_property("part", "time", "end")
+    if hook.nested_text("part", "type") != "text" or text is None or not ended:
         return []
-    name = _named(build, "part", hook.word("part", "id"))
-    return [build.message("assistant", text, "properties", origin=name)]
+    name = opencode_event_origin(build, "part", hook.nested_text("part", "id"))
+    return [build.build_hook_message("assistant", text, "properties", origin=name)]
 
 
-def _result(build: HookEvents) -> list[DedupedEvent]:
-    hook = _of(build)
-    call_id, status = hook.word("part", "callID"), hook.word("part", "state", "status")
+def build_opencode_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
+    hook = require_opencode_hook(build)
+    call_id, status = hook.nested_text("part", "callID"), hook.nested_text("part", "state", "status")
     if call_id is None or status not in {"completed", "error"}:
         return []
     failed = status == "error"
-    code = hook.within("part", "state", "metadata", "exit")
+    code = hook.nested_property("part", "state", "metadata", "exit")
     return [
-        build.event(
+        build.build_hook_event(
             "post_tool",
-            tool_name=hook.word("part", "tool") or "tool",
-            tool_input=hooks.as_object(hook.within("part", "state", "input")),
-            tool_output=None if failed else hook.within("part", "state", "output"),
-            error=(hook.word("part", "state", "error") or "The call failed.") if failed else None,
-            exit_code=code if _is_number(code) else None,
-            duration_ms=_between(hook.within("part", "state", "time")),
+            tool_name=hook.nested_text("part", "tool") or "tool",
+            tool_input=hooks.wrap_as_object(hook.nested_property("part", "state", "input")),
+            tool_output=None if failed else hook.nested_property("part", "state", "output"),
+            error=(hook.nested_text("part", "state", "error") or "The call failed.") if failed else None,
+            exit_code=code if is_exact_integer(code) else None,
+            duration_ms=elapsed_milliseconds(hook.nested_property("part", "state", "time")),
             tool_use_id=call_id,
-            origin=result_origin(hook.session, call_id),
+            origin=call_result_origin(hook.session, call_id),
         )
     ]
 
 
-def _is_number(value: Any) -> TypeGuard[int]:
+def is_exact_integer(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < EXACT_BELOW
 
 
-def _between(times: Any) -> int | None:
+def elapsed_milliseconds(times: Any) -> int | None:
     """Return the milliseconds between the start and the end of a part."""
     start, end = (times.get("start"), times.get("end")) if isinstance(times, dict) else (None, None)
-    return end - start if _is_number(start) and _is_number(end) and end >= start else None
+    return end - start if is_exact_integer(start) and is_exact_integer(end) and end >= start else None
 
 
-def _model_request(build: HookEvents) -> list[DedupedEvent]:
+def build_opencode_usage(build: HookEventBuilder) -> list[DedupedEvent]:
     """Return the tokens of a request to the model, once its message is complete."""
-    hook = _of(build)
-    if hook.word("info", "role") != "assistant" or not hook.within("info", "time", "completed"):
+    hook = require_opencode_hook(build)
+    if hook.nested_text("info", "role") != "assistant" or not hook.nested_property(
+        "info", "time", "completed"
+    ):
         return []
 
-    def tokens(*path: str) -> int | None:
-        value = hook.within("info", "tokens", *path)
-        return value if _is_number(value) and value >= 0 else None
+    def token_count(*path: str) -> int | None:
+        value = hook.nested_property("info", "tokens", *path)
+        return value if is_exact_integer(value) and value >= 0 else None
 
-    written, thought = tokens("output"), tokens("reasoning")
+    written, thought = token_count("output"), token_count("reasoning")
     return [
-        build.event(
+        build.build_hook_event(
             MODEL_REQUEST,
-            model=hook.word("info", "modelID"),
-            input_tokens=tokens("input"),
+            model=hook.nested_text("info", "modelID"),
+            input_tokens=token_count("input"),
             output_tokens=written if written is None else written + (thought or 0),
-            cache_read_tokens=tokens("cache", "read"),
-            cache_write_tokens=tokens("cache", "write"),
-            duration_ms=_between(
+            cache_read_tokens=token_count("cache", "read"),
+            cache_write_tokens=token_count("cache", "write"),
+            duration_ms=elapsed_milliseconds(
                 {
-                    "start": hook.within("info", "time", "created"),
-                    "end": hook.within("info", "time", "completed"),
+                    "start": hook.nested_property("info", "time", "created"),
+                    "end": hook.nested_property("info", "time", "completed"),
                 }
             ),
-            origin=_named(build, "model", hook.word("info", "id")),
+            origin=opencode_event_origin(build, "model", hook.nested_text("info", "id")),
         )
     ]
 
 
-def _error(build: HookEvents) -> list[DedupedEvent]:
-    hook = _of(build)
-    words = hook.word("error", "data", "message") or hook.word("error", "name") or "An error."
-    return [build.event("api_error", error=words, origin=_named(build, "event", hook.text("event_id")))]
+def build_opencode_error(build: HookEventBuilder) -> list[DedupedEvent]:
+    hook = require_opencode_hook(build)
+    words = hook.nested_text("error", "data", "message") or hook.nested_text("error", "name") or "An error."
+    return [
+        build.build_hook_event(
+            "api_error",
+            error=words,
+            origin=opencode_event_origin(build, "event", hook.text_field("event_id")),
+        )
+    ]
 
 
-def _turn_ends(build: HookEvents) -> list[DedupedEvent]:
-    return [build.event(TURN_END, origin=_named(build, "event", build.hook.text("event_id")))]
+def build_opencode_turn_end(build: HookEventBuilder) -> list[DedupedEvent]:
+    return [
+        build.build_hook_event(
+            TURN_END, origin=opencode_event_origin(build, "event", build.hook.text_field("event_id"))
+        )
+    ]
 
 
-def _asked(build: HookEvents) -> list[DedupedEvent]:
-    hook, name = build.hook, _named(build, "event", build.hook.text("event_id"))
-    asked = hooks.as_object(hook.tool_input)
+def build_opencode_permission_request(build: HookEventBuilder) -> list[DedupedEvent]:
+    hook, name = build.hook, opencode_event_origin(build, "event", build.hook.text_field("event_id"))
+    asked = hooks.wrap_as_object(hook.tool_input)
     uses = ["tool_name", "tool_input"]
-    return [build.event(hooks.ASKED, uses=uses, tool_name=hook.tool, tool_input=asked, origin=name)]
+    return [
+        build.build_hook_event(
+            hooks.ASKED, uses=uses, tool_name=hook.tool_name, tool_input=asked, origin=name
+        )
+    ]
 
 
 _MEANINGS: dict[str, Meaning] = {
-    "session.created": _session_starts,
-    "session.deleted": _session_ends,
-    "dispose": _session_ends,
-    "session.idle": _turn_ends,
-    "session.error": _error,
-    "chat.message": _prompted,
-    "message.updated": _model_request,
-    "message.part.updated": _part,
-    BEFORE: hooks.call_starts,
-    ASKED: _asked,
+    "session.created": build_opencode_session_start,
+    "session.deleted": build_opencode_session_end,
+    "dispose": build_opencode_session_end,
+    "session.idle": build_opencode_turn_end,
+    "session.error": build_opencode_error,
+    "chat.message": build_opencode_prompt,
+    "message.updated": build_opencode_usage,
+    "message.part.updated": build_opencode_part,
+    BEFORE: hooks.build_call_start_events,
+    ASKED: build_opencode_permission_request,
 }
 
 
 # --- questions and answers --------------------------------------------------------------------------------
 
 
-def _complete(hook: Hook, call: AskedCall) -> AskedCall:
-    shown = SUBJECTS.get(hook.tool, "command") == "command"  # a card shows a command in full by itself
-    return replace(call, target=None if shown else call.about, details={"cwd": hook.folder})
+def add_opencode_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
+    shown = SUBJECTS.get(hook.tool_name, "command") == "command"  # a card shows a command in full by itself
+    return replace(call, target=None if shown else call.about, details={"cwd": hook.working_folder})
 
 
-def _make_reply(
+def build_opencode_reply(
     name: str, decision: str, words: str, added: Mapping[str, Any], *, cannot_ask: str
-) -> Reply | None:
+) -> AgentReply | None:
     if decision == ASK and name == ASKED:
         return None
     if decision in {ASK, DENY}:
         why = f"{words} {cannot_ask}" if decision == ASK else words
-        return Reply({"decision": DENY, "reason": why}, why)
+        return AgentReply({"decision": DENY, "reason": why}, why)
     answer: Answer = {"decision": decision}
     if name == BEFORE and "updated_input" in added:
         answer["args"] = added["updated_input"]
-    return Reply(answer)
+    return AgentReply(answer)
 
 
-def _add_note(_hook: Hook, answer: Answer, text: str) -> Answer:
+def add_opencode_note(_hook: AgentHook, answer: Answer, text: str) -> Answer:
     return answer | {"note": text}
 
 
-def _knows_notes(hook: Hook) -> bool:
+def can_plugin_take_notes(hook: AgentHook) -> bool:
     """Say whether the plugin that posted this knows what to do with a note: older ones do not."""
     return hook.fields.get("takes_notes") is True
 
 
-def dialect_of(name: str, title: str) -> Dialect:
+def make_opencode_dialect(name: str, title: str) -> Dialect:
     """Return the dialect of OpenCode, or of a fork of it that loads the same plugin."""
     return Dialect(
         name=name,
@@ -278,18 +308,18 @@ def dialect_of(name: str, title: str) -> Dialect:
         edits=frozenset({BEFORE}),
         beginnings=frozenset({"session.created", "chat.message"}),
         turn_ends=frozenset({"session.idle", "dispose", "chat.message"}),
-        read=_read_hook,
-        events_of=partial(_events_of, source=name),
-        subject=_subject,
-        call_in=_call_in,
-        say=partial(_make_reply, cannot_ask=hooks.cannot_ask(title)),
-        complete=_complete,
+        read=read_opencode_hook,
+        events_of=partial(build_opencode_events, source=name),
+        subject=opencode_call_subject,
+        call_in=guess_opencode_call_hook,
+        say=partial(build_opencode_reply, cannot_ask=hooks.cannot_ask_message(title)),
+        complete=add_opencode_call_details,
         tools=tuple(SUBJECTS),
         mcp_name="{server}_{tool}",
         notes=frozenset({BEFORE}),
-        knows_notes=_knows_notes,
-        add_note=_add_note,
+        knows_notes=can_plugin_take_notes,
+        add_note=add_opencode_note,
     )
 
 
-DIALECT = dialect_of(SOURCE, "OpenCode")
+DIALECT = make_opencode_dialect(SOURCE, "OpenCode")

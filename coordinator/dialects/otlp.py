@@ -13,8 +13,22 @@ from datetime import datetime
 from typing import Any
 
 from coordinator.dialects import claude_code, codex, codex_telemetry, gemini_telemetry
-from coordinator.dialects.hooks import as_object, mended, opened, origin, result_origin, said, words_origin_of
-from coordinator.dialects.otlp_records import HIDDEN, Maker, Meaning, Record, ended
+from coordinator.dialects.hooks import (
+    assistant_text_origin,
+    call_result_origin,
+    make_event_origin,
+    make_text_block,
+    parse_embedded_json,
+    replace_unstorable_text,
+    wrap_as_object,
+)
+from coordinator.dialects.otlp_records import (
+    HIDDEN,
+    Meaning,
+    TelemetryEventBuilder,
+    TelemetryRecord,
+    build_telemetry_call_result,
+)
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import UNRECORDED_PROMPT, SessionLocation
 
@@ -49,7 +63,7 @@ class SessionReport:
 # --- reading what every signal shares ---------------------------------------------------------------------
 
 
-def value_of(any_value: Any) -> Any:
+def plain_otlp_value(any_value: Any) -> Any:
     """Return an OTLP value as plain JSON."""
     if not isinstance(any_value, dict):
         return None
@@ -57,54 +71,56 @@ def value_of(any_value: Any) -> Any:
         if kind == "intValue":
             return int(value) if isinstance(value, int | str) and str(value).lstrip("-").isdigit() else None
         if kind == "arrayValue":
-            return [value_of(one) for one in _list(value, "values")]
+            return [plain_otlp_value(one) for one in otlp_list_field(value, "values")]
         if kind == "kvlistValue":
-            return attributes_of(_list(value, "values"))
+            return plain_otlp_attributes(otlp_list_field(value, "values"))
         return value
     return None
 
 
-def attributes_of(pairs: Any) -> dict[str, Any]:
+def plain_otlp_attributes(pairs: Any) -> dict[str, Any]:
     """Return OTLP's list of pairs as an object."""
     found = pairs if isinstance(pairs, list) else []
     return {
-        str(pair["key"]): value_of(pair.get("value"))
+        str(pair["key"]): plain_otlp_value(pair.get("value"))
         for pair in found
         if isinstance(pair, dict) and "key" in pair
     }
 
 
-def _list(holder: Any, name: str) -> list[Any]:
+def otlp_list_field(holder: Any, name: str) -> list[Any]:
     found = holder.get(name) if isinstance(holder, dict) else None
     return found if isinstance(found, list) else []
 
 
-def _nano(value: Any) -> int:
+def parse_nanoseconds(value: Any) -> int:
     try:
         return max(0, int(value))
     except (TypeError, ValueError):
         return 0
 
 
-def _resources(
+def iterate_otlp_records(
     request: Any, outer: str, middle: str, inner: str
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield each record of a request with its resource's attributes."""
-    for group in _list(mended(request), outer):
+    for group in otlp_list_field(replace_unstorable_text(request), outer):
         resource = (
-            attributes_of(_list(group.get("resource"), "attributes")) if isinstance(group, dict) else {}
+            plain_otlp_attributes(otlp_list_field(group.get("resource"), "attributes"))
+            if isinstance(group, dict)
+            else {}
         )
-        for scope in _list(group, middle):
-            for record in _list(scope, inner):
+        for scope in otlp_list_field(group, middle):
+            for record in otlp_list_field(scope, inner):
                 if isinstance(record, dict):
                     yield resource, record
 
 
-def _where(record: Record) -> SessionLocation:
+def telemetry_session_location(record: TelemetryRecord) -> SessionLocation:
     service = record.resource.get("service.name")
     host = record.resource.get("host.name")
-    program = _program(record)
-    name = record.text("gen_ai.agent.name") or (str(service) if service else None)
+    program = find_sending_program(record)
+    name = record.text_attribute("gen_ai.agent.name") or (str(service) if service else None)
     return SessionLocation(
         hostname=str(host) if host else None,
         agent_name=program or name,
@@ -112,7 +128,7 @@ def _where(record: Record) -> SessionLocation:
     )
 
 
-def _program(record: Record) -> str | None:
+def find_sending_program(record: TelemetryRecord) -> str | None:
     """Return which of the agents that we know sends the record."""
     service = str(record.resource.get("service.name") or "")
     if service == claude_code.SOURCE or record.name.startswith("claude_code."):
@@ -124,165 +140,194 @@ def _program(record: Record) -> str | None:
 # --- logs -------------------------------------------------------------------------------------------------
 
 
-def from_logs(request: Any, now: datetime) -> list[SessionReport]:
+def read_otlp_logs(request: Any, now: datetime) -> list[SessionReport]:
     """Return the session reports of an ExportLogsServiceRequest; records without a session are left out."""
     found = []
-    for resource, record in _resources(request, "resourceLogs", "scopeLogs", "logRecords"):
-        attributes = attributes_of(_list(record, "attributes"))
-        body = value_of(record.get("body"))
+    for resource, record in iterate_otlp_records(request, "resourceLogs", "scopeLogs", "logRecords"):
+        attributes = plain_otlp_attributes(otlp_list_field(record, "attributes"))
+        body = plain_otlp_value(record.get("body"))
         name = str(attributes.get("event.name") or record.get("eventName") or body or "")
-        begins = _nano(record.get("timeUnixNano")) or _nano(record.get("observedTimeUnixNano"))
-        one = Record(name, attributes, resource, begins, begins)
-        session = one.text(*CONVERSATION)
+        begins = parse_nanoseconds(record.get("timeUnixNano")) or parse_nanoseconds(
+            record.get("observedTimeUnixNano")
+        )
+        one = TelemetryRecord(name, attributes, resource, begins, begins)
+        session = one.text_attribute(*CONVERSATION)
         if session is None:
             continue
-        events = _log_events(one, session, now)
-        if events or (_program(one) == codex.SOURCE and codex_telemetry.begins_session(one)):
-            thread = codex.thread_origin(session) if _program(one) == codex.SOURCE else None
-            found.append(SessionReport(session, _where(one), events, _makes_none(one, events), thread))
+        events = build_log_events(one, session, now)
+        if events or (
+            find_sending_program(one) == codex.SOURCE and codex_telemetry.is_session_beginning(one)
+        ):
+            thread = codex.codex_thread_origin(session) if find_sending_program(one) == codex.SOURCE else None
+            found.append(
+                SessionReport(
+                    session,
+                    telemetry_session_location(one),
+                    events,
+                    is_record_without_session(one, events),
+                    thread,
+                )
+            )
     return found
 
 
-def _makes_none(record: Record, events: list[DedupedEvent]) -> bool:
+def is_record_without_session(record: TelemetryRecord, events: list[DedupedEvent]) -> bool:
     """Say whether a record makes no session: Claude Code reports its own start before it knows which one it resumes."""
-    program = _program(record)
+    program = find_sending_program(record)
     if program == codex.SOURCE:
-        return bool(events) and all(codex_telemetry.makes_no_session(record, event) for event in events)
+        return bool(events) and all(codex_telemetry.is_without_session(record, event) for event in events)
     return program == claude_code.SOURCE and record.name.removeprefix("claude_code.") in STARTING
 
 
-def _log_events(record: Record, session: str, now: datetime) -> list[DedupedEvent]:
-    program = _program(record)
+def build_log_events(record: TelemetryRecord, session: str, now: datetime) -> list[DedupedEvent]:
+    program = find_sending_program(record)
     own = next((one for one in BY_PREFIX.values() if program == one.PROGRAM), None)
     if own is not None:
-        meaning = own.LOGS.get(record.name.removeprefix(own.PREFIX), _nothing)
+        meaning = own.LOGS.get(record.name.removeprefix(own.PREFIX), ignore_log_record)
     else:
         record = replace(record, name=record.name.removeprefix("claude_code."))
         if record.name.startswith(NOISE) or not record.name:
             return []
-        meaning = _LOGS.get(record.name, _milestone)
+        meaning = _LOGS.get(record.name, build_log_milestone)
     sequence = record.attributes.get("event.sequence")
     # With its time: a program that is started again in its session counts from the beginning.
-    key = origin(
+    key = make_event_origin(
         "log", session, record.name, sequence if sequence is not None else record.attributes, record.begins
     )
     left_out = own.TEXTS if own is not None else frozenset()
-    event = meaning(record, Maker(record, session, key, now, left_out))
+    event = meaning(record, TelemetryEventBuilder(record, session, key, now, left_out))
     return [] if event is None else [event]
 
 
-def _milestone(record: Record, make: Maker) -> DedupedEvent | None:
-    return make.event(record.name, error=record.text("error", "error_message"))
+def build_log_milestone(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+    return make.build_telemetry_event(record.name, error=record.text_attribute("error", "error_message"))
 
 
-def _nothing(_record: Record, _make: Maker) -> DedupedEvent | None:
+def ignore_log_record(_record: TelemetryRecord, _make: TelemetryEventBuilder) -> DedupedEvent | None:
     return None
 
 
-def _prompt(record: Record, make: Maker) -> DedupedEvent | None:
-    text, prompt_id = record.text("prompt"), record.text("prompt.id")
+def read_claude_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+    text, prompt_id = record.text_attribute("prompt"), record.text_attribute("prompt.id")
     if text is None or text in HIDDEN:
-        size = record.number("prompt_length")
+        size = record.number_attribute("prompt_length")
         text = (
             f"{UNRECORDED_PROMPT} of {size} characters, not recorded.)"
             if size is not None
             else f"{UNRECORDED_PROMPT}, not recorded.)"
         )
-    key = origin(make.session, "prompt", prompt_id) if prompt_id else make.origin
-    return make.event("message", role="user", content=[said(text)], origin=key)
+    key = make_event_origin(make.session, "prompt", prompt_id) if prompt_id else make.origin
+    return make.build_telemetry_event("message", role="user", content=[make_text_block(text)], origin=key)
 
 
-def _response(record: Record, make: Maker) -> DedupedEvent | None:
-    text = record.text("response")
+def read_claude_response_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+    text = record.text_attribute("response")
     if text is None or text in HIDDEN:
         return None
-    key = words_origin_of(make.session, None, record.text("prompt.id"), text)
-    return make.event(
-        "message", role="assistant", content=[said(text)], origin=key, model=record.text("model")
+    key = assistant_text_origin(make.session, None, record.text_attribute("prompt.id"), text)
+    return make.build_telemetry_event(
+        "message",
+        role="assistant",
+        content=[make_text_block(text)],
+        origin=key,
+        model=record.text_attribute("model"),
     )
 
 
-def _result(record: Record, make: Maker) -> DedupedEvent | None:
-    call_id = record.text("tool_use_id")
+def read_claude_result_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+    call_id = record.text_attribute("tool_use_id")
     if call_id is None:
-        return _milestone(record, make)
+        return build_log_milestone(record, make)
     worked = str(record.attributes.get("success")).lower() != "false"
-    error = None if worked else record.text("error", "error_type") or "The call failed."
-    return ended(record, make, call_id, error=error, origin=result_origin(make.session, call_id))
+    error = None if worked else record.text_attribute("error", "error_type") or "The call failed."
+    return build_telemetry_call_result(
+        record, make, call_id, error=error, origin=call_result_origin(make.session, call_id)
+    )
 
 
-def _decision(record: Record, make: Maker) -> DedupedEvent | None:
+def read_claude_decision_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
     """A rejection becomes a result; no hook reports a rejection in the terminal."""
-    call_id = record.text("tool_use_id")
-    if record.text("decision") != "reject" or call_id is None:
+    call_id = record.text_attribute("tool_use_id")
+    if record.text_attribute("decision") != "reject" or call_id is None:
         return None
-    error = f"Rejected in the terminal ({record.text('source') or 'unknown'})."
-    return ended(record, make, call_id, error=error, origin=result_origin(make.session, call_id))
+    error = f"Rejected in the terminal ({record.text_attribute('source') or 'unknown'})."
+    return build_telemetry_call_result(
+        record, make, call_id, error=error, origin=call_result_origin(make.session, call_id)
+    )
 
 
-def _api_request(record: Record, make: Maker) -> DedupedEvent | None:
-    request_id = record.text("request_id")
-    key = origin(make.session, "request", request_id) if request_id else make.origin
-    return make.usage(duration_ms=record.number("duration_ms"), origin=key)
+def read_claude_request_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
+    request_id = record.text_attribute("request_id")
+    key = make_event_origin(make.session, "request", request_id) if request_id else make.origin
+    return make.build_request_with_costs(duration_ms=record.number_attribute("duration_ms"), origin=key)
 
 
 _LOGS: dict[str, Meaning] = {
-    "user_prompt": _prompt,
-    "assistant_response": _response,
-    "tool_result": _result,
-    "tool_decision": _decision,
-    "api_request": _api_request,
+    "user_prompt": read_claude_prompt_log,
+    "assistant_response": read_claude_response_log,
+    "tool_result": read_claude_result_log,
+    "tool_decision": read_claude_decision_log,
+    "api_request": read_claude_request_log,
 }
 
 
 # --- traces -----------------------------------------------------------------------------------------------
 
 
-def from_traces(request: Any, now: datetime) -> list[SessionReport]:
+def read_otlp_traces(request: Any, now: datetime) -> list[SessionReport]:
     """Return the session reports of an ExportTraceServiceRequest; spans that are not an agent's are left out."""
-    spans = [_span(*one) for one in _resources(request, "resourceSpans", "scopeSpans", "spans")]
+    spans = [
+        read_otlp_span(*one) for one in iterate_otlp_records(request, "resourceSpans", "scopeSpans", "spans")
+    ]
     # Only some spans of a trace name the conversation; the others belong to it all the same.
-    talks = {span.trace: span.text(*CONVERSATION) for span in spans if span.text(*CONVERSATION)}
+    talks = {
+        span.trace: span.text_attribute(*CONVERSATION) for span in spans if span.text_attribute(*CONVERSATION)
+    }
     found, ends = [], []
     for span in spans:
-        session = span.text(*CONVERSATION) or talks.get(span.trace) or f"trace:{span.trace}"
-        if events := _span_events(span, session, now):
-            found.append(SessionReport(session, _where(span), events))
-        if end := _end(span, session, now):
+        session = span.text_attribute(*CONVERSATION) or talks.get(span.trace) or f"trace:{span.trace}"
+        if events := build_span_events(span, session, now):
+            found.append(SessionReport(session, telemetry_session_location(span), events))
+        if end := find_trace_session_end(span, session, now):
             ends.append(end)
     return found + ends  # what a session's spans tell goes before its end
 
 
-def _end(span: Record, session: str, now: datetime) -> SessionReport | None:
+def find_trace_session_end(span: TelemetryRecord, session: str, now: datetime) -> SessionReport | None:
     """Return the end of a session that ends with this span; it makes no session of a trace that held nothing else.
 
     That is a root span's which runs an agent, or whose trace is all that there is of the session. A request to a model
     that stands by itself is one of several: its conversation goes on.
     """
-    program, key = _program(span), origin("span", span.trace, span.span, "session ends")
-    own = codex_telemetry.session_end(span) if program == codex_telemetry.PROGRAM else None
+    program, key = (
+        find_sending_program(span),
+        make_event_origin("span", span.trace, span.span, "session ends"),
+    )
+    own = codex_telemetry.ended_codex_session(span) if program == codex_telemetry.PROGRAM else None
     is_root = program is None and not span.parent and span.ends > 0
-    of_agent = span.text("gen_ai.operation.name") in AGENT_OPERATIONS
+    of_agent = span.text_attribute("gen_ai.operation.name") in AGENT_OPERATIONS
     if own is not None:
         session, key = own
     elif not is_root or not (of_agent or session.startswith("trace:")):
         return None
-    make = Maker(span, session, key, now)
-    event = make.event("session_stop", at=span.ends, reason="its trace ended", error=span.failed)
-    return SessionReport(session, _where(span), [event], only_known=True)
+    make = TelemetryEventBuilder(span, session, key, now)
+    event = make.build_telemetry_event(
+        "session_stop", at=span.ends, reason="its trace ended", error=span.failed
+    )
+    return SessionReport(session, telemetry_session_location(span), [event], only_known=True)
 
 
-def _span(resource: dict[str, Any], span: dict[str, Any]) -> Record:
+def read_otlp_span(resource: dict[str, Any], span: dict[str, Any]) -> TelemetryRecord:
     status = span.get("status") if isinstance(span.get("status"), dict) else {}
     failed = status.get("code") in {2, "STATUS_CODE_ERROR"} if status else False
-    attributes = attributes_of(_list(span, "attributes"))
+    attributes = plain_otlp_attributes(otlp_list_field(span, "attributes"))
     words = (status or {}).get("message") or attributes.get("error.type") or "The call failed."
-    return Record(
+    return TelemetryRecord(
         str(span.get("name") or ""),
         attributes,
         resource,
-        _nano(span.get("startTimeUnixNano")),
-        _nano(span.get("endTimeUnixNano")),
+        parse_nanoseconds(span.get("startTimeUnixNano")),
+        parse_nanoseconds(span.get("endTimeUnixNano")),
         str(span.get("traceId") or "").lower(),
         str(span.get("spanId") or "").lower(),
         str(words) if failed else None,
@@ -290,63 +335,86 @@ def _span(resource: dict[str, Any], span: dict[str, Any]) -> Record:
     )
 
 
-def _span_events(span: Record, session: str, now: datetime) -> list[DedupedEvent]:
-    make = Maker(span, session, origin("span", span.trace, span.span), now)
+def build_span_events(span: TelemetryRecord, session: str, now: datetime) -> list[DedupedEvent]:
+    make = TelemetryEventBuilder(span, session, make_event_origin("span", span.trace, span.span), now)
     took = max(0, span.ends - span.begins) // 1_000_000
-    program = _program(span)
+    program = find_sending_program(span)
     if program is not None:  # the others' log records tell all that their spans do
-        return _claude_span(span, make, took) if program == claude_code.SOURCE else []
-    operation = span.text("gen_ai.operation.name")
+        return build_claude_span_events(span, make, took) if program == claude_code.SOURCE else []
+    operation = span.text_attribute("gen_ai.operation.name")
     if operation == "execute_tool":
-        return _tool_span(span, make, took)
+        return build_tool_span_events(span, make, took)
     if operation in MODEL_OPERATIONS:
-        usage = make.usage(cached_inside=True, duration_ms=took, at=span.ends or None, error=span.failed)
-        return [*_messages(span, make), usage]
+        usage = make.build_request_with_costs(
+            cached_inside=True, duration_ms=took, at=span.ends or None, error=span.failed
+        )
+        return [*read_span_messages(span, make), usage]
     return []
 
 
-def _claude_span(span: Record, make: Maker, took: int) -> list[DedupedEvent]:
+def build_claude_span_events(
+    span: TelemetryRecord, make: TelemetryEventBuilder, took: int
+) -> list[DedupedEvent]:
     """Of Claude Code's own spans, return only what its hooks and logs may not have reported."""
-    call_id, request_id = span.text("tool_use_id", "gen_ai.tool.call.id"), span.text("request_id")
+    call_id, request_id = (
+        span.text_attribute("tool_use_id", "gen_ai.tool.call.id"),
+        span.text_attribute("request_id"),
+    )
     if span.name == "claude_code.tool" and call_id:
-        key = result_origin(make.session, call_id)
-        return [ended(span, make, call_id, error=span.failed, origin=key, at=span.ends or None)]
+        key = call_result_origin(make.session, call_id)
+        return [
+            build_telemetry_call_result(
+                span, make, call_id, error=span.failed, origin=key, at=span.ends or None
+            )
+        ]
     if span.name == "claude_code.llm_request" and request_id:
-        return [make.usage(duration_ms=took, origin=origin(make.session, "request", request_id))]
+        return [
+            make.build_request_with_costs(
+                duration_ms=took, origin=make_event_origin(make.session, "request", request_id)
+            )
+        ]
     return []
 
 
-def _tool_span(span: Record, make: Maker, took: int) -> list[DedupedEvent]:
+def build_tool_span_events(
+    span: TelemetryRecord, make: TelemetryEventBuilder, took: int
+) -> list[DedupedEvent]:
     call: dict[str, Any] = {
-        "tool_name": span.text("gen_ai.tool.name") or span.name.removeprefix("execute_tool ") or "tool",
-        "tool_input": as_object(opened(span.attributes.get("gen_ai.tool.call.arguments"))),
-        "tool_use_id": span.text("gen_ai.tool.call.id") or f"span:{span.span}",
+        "tool_name": span.text_attribute("gen_ai.tool.name")
+        or span.name.removeprefix("execute_tool ")
+        or "tool",
+        "tool_input": wrap_as_object(parse_embedded_json(span.attributes.get("gen_ai.tool.call.arguments"))),
+        "tool_use_id": span.text_attribute("gen_ai.tool.call.id") or f"span:{span.span}",
     }
-    result = opened(span.attributes.get("gen_ai.tool.call.result"))
+    result = parse_embedded_json(span.attributes.get("gen_ai.tool.call.result"))
     return [
-        make.event("pre_tool", origin=origin("span", span.trace, span.span, "begins"), **call),
-        make.event(
+        make.build_telemetry_event(
+            "pre_tool", origin=make_event_origin("span", span.trace, span.span, "begins"), **call
+        ),
+        make.build_telemetry_event(
             "post_tool", at=span.ends or None, tool_output=result, error=span.failed, duration_ms=took, **call
         ),
     ]
 
 
-def _messages(span: Record, make: Maker) -> Iterator[DedupedEvent]:
+def read_span_messages(span: TelemetryRecord, make: TelemetryEventBuilder) -> Iterator[DedupedEvent]:
     """Yield the last message to the model, if a person wrote it, and the model's."""
-    asked = opened(span.attributes.get("gen_ai.input.messages"))
+    asked = parse_embedded_json(span.attributes.get("gen_ai.input.messages"))
     last = asked[-1] if isinstance(asked, list) and asked else None
-    if isinstance(last, dict) and last.get("role") == "user" and (text := _spoken(last)):
-        key = origin("span", span.trace, "asked", text)
-        yield make.event("message", role="user", content=[said(text)], origin=key)
-    answered = opened(span.attributes.get("gen_ai.output.messages"))
+    if isinstance(last, dict) and last.get("role") == "user" and (text := span_message_text(last)):
+        key = make_event_origin("span", span.trace, "asked", text)
+        yield make.build_telemetry_event("message", role="user", content=[make_text_block(text)], origin=key)
+    answered = parse_embedded_json(span.attributes.get("gen_ai.output.messages"))
     for number, message in enumerate(answered if isinstance(answered, list) else []):
-        if isinstance(message, dict) and (text := _spoken(message)):
-            key = origin("span", span.trace, span.span, "answered", number)
+        if isinstance(message, dict) and (text := span_message_text(message)):
+            key = make_event_origin("span", span.trace, span.span, "answered", number)
             at = span.ends or None
-            yield make.event("message", role="assistant", content=[said(text)], origin=key, at=at)
+            yield make.build_telemetry_event(
+                "message", role="assistant", content=[make_text_block(text)], origin=key, at=at
+            )
 
 
-def _spoken(message: dict[str, Any]) -> str:
+def span_message_text(message: dict[str, Any]) -> str:
     parts = message.get("parts", message.get("content"))
     if isinstance(parts, str):
         return parts

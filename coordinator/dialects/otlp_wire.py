@@ -29,15 +29,15 @@ UNREADABLE = "The body is not the protobuf message that this address expects."
 _SIZES = {1: 8, 5: 4}  # of the wire types with a fixed length
 
 
-def decode(kind: str, raw: bytes) -> dict[str, Any]:
+def decode_otlp_request(kind: str, raw: bytes) -> dict[str, Any]:
     """Return the request (`logs`, `traces` or `metrics`) as its JSON would be. Raises BadRequest."""
     try:
-        return _plain(REQUESTS[kind].FromString(raw))
+        return protobuf_message_as_json(REQUESTS[kind].FromString(raw))
     except (DecodeError, RecursionError):
         raise BadRequest(UNREADABLE) from None
 
 
-def weight(kind: str, raw: bytes, most: int) -> int:
+def estimate_decoded_bytes(kind: str, raw: bytes, most: int) -> int:
     """Return about how many bytes the request takes once decoded; exactly counted only where that passes `most`.
 
     Raises BadRequest for what is no protobuf.
@@ -45,11 +45,11 @@ def weight(kind: str, raw: bytes, most: int) -> int:
     descriptor: Any = REQUESTS[kind].DESCRIPTOR
     most_messages = max(0, most - 3 * len(raw)) // MESSAGE
     # Each message has one; texts hold such bytes, too.
-    messages = sum(raw.count(tag) for tag in _tags(descriptor))
+    messages = sum(raw.count(tag) for tag in message_tag_bytes(descriptor))
     if messages > most_messages:
         messages = 0
         try:
-            for messages, _ in enumerate(_messages(raw, descriptor), 1):
+            for messages, _ in enumerate(iterate_inner_messages(raw, descriptor), 1):
                 if messages > most_messages:
                     break
         except (IndexError, ValueError):
@@ -57,55 +57,55 @@ def weight(kind: str, raw: bytes, most: int) -> int:
     return 3 * len(raw) + MESSAGE * messages
 
 
-def _plain(message: Message) -> dict[str, Any]:
+def protobuf_message_as_json(message: Message) -> dict[str, Any]:
     return {
-        field.json_name: [_value(field.json_name, one) for one in value]
+        field.json_name: [protobuf_value_as_json(field.json_name, one) for one in value]
         if field.is_repeated
-        else _value(field.json_name, value)
+        else protobuf_value_as_json(field.json_name, value)
         for field, value in message.ListFields()
     }
 
 
-def _value(name: str, value: Any) -> Any:
+def protobuf_value_as_json(name: str, value: Any) -> Any:
     if isinstance(value, Message):
-        return _plain(value)
+        return protobuf_message_as_json(value)
     if isinstance(value, bytes):
         return value.hex() if name in IDS else base64.b64encode(value).decode()
     return value
 
 
 @cache
-def _inner(descriptor: Descriptor) -> dict[int, Descriptor]:
+def message_fields_by_number(descriptor: Descriptor) -> dict[int, Descriptor]:
     """Return the fields that hold messages, by number."""
     return {field.number: field.message_type for field in descriptor.fields if field.message_type}
 
 
 @cache
-def _tags(descriptor: Descriptor) -> frozenset[bytes]:
+def message_tag_bytes(descriptor: Descriptor) -> frozenset[bytes]:
     """Return the bytes that a message inside such a request can begin with on the wire."""
     seen, left = {descriptor.full_name: descriptor}, [descriptor]
     while left:
-        for one in _inner(left.pop()).values():
+        for one in message_fields_by_number(left.pop()).values():
             if one.full_name not in seen:
                 seen[one.full_name] = one
                 left.append(one)
-    numbers = {number for one in seen.values() for number in _inner(one)}
+    numbers = {number for one in seen.values() for number in message_fields_by_number(one)}
     return frozenset(bytes([number << 3 | 2]) for number in numbers if number < 16)
 
 
-def _messages(raw: bytes, descriptor: Descriptor) -> Iterator[None]:
+def iterate_inner_messages(raw: bytes, descriptor: Descriptor) -> Iterator[None]:
     """Yield once for each message inside the request. Raises IndexError or ValueError for what is no protobuf."""
     left = [(0, len(raw), descriptor)]
     while left:
         at, end, of = left.pop()
-        inner = _inner(of)
+        inner = message_fields_by_number(of)
         while at < end:
-            tag, at = _varint(raw, at)
+            tag, at = read_varint(raw, at)
             kind = tag & 7
             if kind == 0:
-                _, at = _varint(raw, at)
+                _, at = read_varint(raw, at)
                 continue
-            size, at = _varint(raw, at) if kind == 2 else (_SIZES.get(kind, -1), at)
+            size, at = read_varint(raw, at) if kind == 2 else (_SIZES.get(kind, -1), at)
             if size < 0 or at + size > end:
                 raise ValueError("a field that ends behind its message")
             if kind == 2 and tag >> 3 in inner:
@@ -114,7 +114,7 @@ def _messages(raw: bytes, descriptor: Descriptor) -> Iterator[None]:
             at += size
 
 
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
+def read_varint(raw: bytes, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         byte = raw[at]

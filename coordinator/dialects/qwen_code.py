@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coordinator.dialects import hooks
-from coordinator.dialects.contract import Dialect, Reply
-from coordinator.dialects.hooks import Hook, HookEvents, Meaning, made_call_id
-from coordinator.policy.tool_calls import AskedCall
+from coordinator.dialects.contract import AgentReply, Dialect
+from coordinator.dialects.hooks import AgentHook, HookEventBuilder, Meaning, derive_call_id
+from coordinator.policy.tool_calls import ToolCallRequest
 from coordinator.policy.tool_rules import DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import SUBAGENT_END
@@ -41,74 +41,74 @@ SUBJECTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class QwenHook(Hook):
+class QwenHook(AgentHook):
     """A hook of Qwen Code."""
 
     @property
     def call_id(self) -> str | None:
         """The call's id, as one of ours: the agent gives it to its hooks alone, not to its transcript."""
-        own = self.text("tool_use_id")
-        return made_call_id(self.session, own) if own else None
+        own = self.text_field("tool_use_id")
+        return derive_call_id(self.session, own) if own else None
 
     @property
-    def subagent(self) -> str | None:
+    def subagent_label(self) -> str | None:
         """Which sub-agent speaks: its id begins with its kind, which only some of its hooks tell."""
-        return self.text("agent_id")
+        return self.text_field("agent_id")
 
 
-def _read_hook(body: bytes, at: str) -> QwenHook:
-    hook = hooks.read(body, at, QwenHook)
-    return replace(hook, at=hooks.when(hook.fields.get("timestamp"), at))
+def read_qwen_hook(body: bytes, at: str) -> QwenHook:
+    hook = hooks.read_agent_hook(body, at, QwenHook)
+    return replace(hook, at=hooks.choose_hook_time(hook.fields.get("timestamp"), at))
 
 
-def _call_in(body: bytes | None) -> str | None:
-    return hooks.call_in(body, CALLS, BEFORE)
+def guess_qwen_call_hook(body: bytes | None) -> str | None:
+    return hooks.guess_call_hook(body, CALLS, BEFORE)
 
 
-def _subject(tool: str, tool_input: Any) -> str:
-    return hooks.about(tool_input, SUBJECTS.get(tool))
+def qwen_call_subject(tool: str, tool_input: Any) -> str:
+    return hooks.format_call_subject(tool_input, SUBJECTS.get(tool))
 
 
-def _is_silent(hook: Hook) -> bool:
+def is_silent_qwen_hook(hook: AgentHook) -> bool:
     """Say whether the hook tells nothing that a reader wants: a prompt that nobody typed, a sign-in that worked."""
     if hook.name == "UserPromptSubmit":
-        return hook.text("prompt") is None
-    return hook.name == "Notification" and hook.text("notification_type") == "auth_success"
+        return hook.text_field("prompt") is None
+    return hook.name == "Notification" and hook.text_field("notification_type") == "auth_success"
 
 
-def _events_of(hook: Hook, session_id: str) -> list[DedupedEvent]:
-    if _is_silent(hook):
+def build_qwen_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]:
+    if is_silent_qwen_hook(hook):
         return []
-    return HookEvents(hook, session_id, SOURCE).told_by(_MEANINGS)
+    return HookEventBuilder(hook, session_id, SOURCE).build_hook_events(_MEANINGS)
 
 
 _MEANINGS: dict[str, Meaning] = {
-    "SessionStart": hooks.session_starts,
-    "SessionEnd": hooks.session_ends,
-    "UserPromptSubmit": hooks.prompted,
-    "Notification": hooks.notified,
-    BEFORE: hooks.call_starts,
-    "PostToolUse": hooks.call_ends,
-    "PostToolUseFailure": hooks.call_fails,
-    "Stop": hooks.turn_ends,
-    "StopFailure": hooks.turn_ends,
-    SUBAGENT_END: hooks.turn_ends,
+    "SessionStart": hooks.build_session_start_events,
+    "SessionEnd": hooks.build_session_end_events,
+    "UserPromptSubmit": hooks.build_prompt_events,
+    "Notification": hooks.build_notification_events,
+    BEFORE: hooks.build_call_start_events,
+    "PostToolUse": hooks.build_call_result_events,
+    "PostToolUseFailure": hooks.build_call_failure_events,
+    "Stop": hooks.build_turn_end_events,
+    "StopFailure": hooks.build_turn_end_events,
+    SUBAGENT_END: hooks.build_turn_end_events,
 }
 
 
-def _complete(hook: Hook, call: AskedCall) -> AskedCall:
-    shown = SUBJECTS.get(hook.tool, "command") == "command"  # a card shows a command in full by itself
-    details = {"cwd": hook.folder, "permission_mode": hook.text("permission_mode")}
+def add_qwen_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
+    shown = SUBJECTS.get(hook.tool_name, "command") == "command"  # a card shows a command in full by itself
+    details = {"cwd": hook.working_folder, "permission_mode": hook.text_field("permission_mode")}
     return replace(call, target=None if shown else call.about, details=details)
 
 
-def _make_reply(name: str, decision: str, words: str, _added: Mapping[str, Any]) -> Reply:
+def build_qwen_reply(name: str, decision: str, words: str, _added: Mapping[str, Any]) -> AgentReply:
     output = {"hookEventName": name, "permissionDecision": decision, "permissionDecisionReason": words}
-    return Reply({"hookSpecificOutput": output}, words if decision == DENY else None)
+    return AgentReply({"hookSpecificOutput": output}, words if decision == DENY else None)
 
 
-def _knows_notes(hook: Hook) -> bool:
-    return not _is_silent(hook)
+def can_qwen_take_notes(hook: AgentHook) -> bool:
+    return not is_silent_qwen_hook(hook)
 
 
 DIALECT = Dialect(
@@ -118,13 +118,13 @@ DIALECT = Dialect(
     edits=frozenset(),
     beginnings=frozenset({"SessionStart", "UserPromptSubmit"}),
     turn_ends=frozenset({"Stop", "StopFailure", "SessionEnd"}),
-    read=_read_hook,
-    events_of=_events_of,
-    subject=_subject,
-    call_in=_call_in,
-    say=_make_reply,
-    complete=_complete,
+    read=read_qwen_hook,
+    events_of=build_qwen_events,
+    subject=qwen_call_subject,
+    call_in=guess_qwen_call_hook,
+    say=build_qwen_reply,
+    complete=add_qwen_call_details,
     tools=tuple(SUBJECTS),
     notes=frozenset({"PostToolUse", "UserPromptSubmit", "SessionStart"}),
-    knows_notes=_knows_notes,
+    knows_notes=can_qwen_take_notes,
 )

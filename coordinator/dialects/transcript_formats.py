@@ -10,15 +10,15 @@ from typing import Any
 from coordinator.dialects.hooks import (
     SPENT,
     TYPED,
-    figures,
-    origin,
-    said,
-    told_results,
-    told_then,
-    words_origin_of,
+    assistant_text_origin,
+    call_result_origins,
+    format_token_counts,
+    make_event_origin,
+    make_text_block,
+    text_origins_by_minute,
 )
 from coordinator.importing.lines import SOURCE, ImportedEvent, ImportedLine, LineReader
-from coordinator.importing.transcripts import Line, Transcript, lines_of
+from coordinator.importing.transcripts import TranscriptFile, TranscriptLine, iterate_transcript_lines
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MODEL_REQUEST
 
@@ -37,12 +37,12 @@ class TranscriptFormat:
     home: str
     folders: tuple[str, ...]
     is_one: Callable[[Path], bool]
-    reader: Callable[[Transcript, dict[str, str]], LineReader]
-    lines: Callable[[Transcript], Iterator[Line]] = lines_of
+    reader: Callable[[TranscriptFile, dict[str, str]], LineReader]
+    lines: Callable[[TranscriptFile], Iterator[TranscriptLine]] = iterate_transcript_lines
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TranscriptRecord:
     """A record of a transcript that is understood; makes events of it.
 
     `key` is the record's own origin within its session; its events are told once, under that and their part's name.
@@ -55,13 +55,13 @@ class Record:
     subagent: str | None = None
     model: str | None = None
 
-    def line(
+    def build_imported_line(
         self, events: list[ImportedEvent], facts: Mapping[str, str], title: str | None = None
     ) -> ImportedLine:
         """Return the record with its events."""
         return ImportedLine(self.session, self.key, self.at, facts, events, title)
 
-    def event(
+    def build_imported_event(
         self,
         event_type: str,
         part: str | int,
@@ -80,12 +80,12 @@ class Record:
             subagent=self.subagent,
             source=SOURCE,
             late=True,
-            origin=origin(self.key, part),
+            origin=make_event_origin(self.key, part),
             **values,
         )
         return ImportedEvent(event, also, by_figures)
 
-    def message(
+    def build_imported_message(
         self,
         role: str,
         content: list[dict[str, Any]],
@@ -97,28 +97,32 @@ class Record:
         """Return what somebody said."""
         model = self.model if role == "assistant" else None
         if role == "user" and self.subagent is None:
-            typed = told_then(TYPED, self.session, text_of(content), self.at)
+            typed = text_origins_by_minute(TYPED, self.session, join_block_texts(content), self.at)
             values["claims"] = (*values.get("claims", ()), *typed)
-        return self.event("message", part, also=also, role=role, content=content, model=model, **values)
+        return self.build_imported_event(
+            "message", part, also=also, role=role, content=content, model=model, **values
+        )
 
-    def words(
+    def build_assistant_message(
         self, text: str, part: str | int, *, so_far: tuple[str, ...] = (), is_piece: bool = False
     ) -> ImportedEvent:
         """Return what the agent said; of a piece of a turn's words, `so_far` are the origins of all until then."""
-        known = words_origin_of(self.session, self.subagent, self.turn, text)
-        made = self.message("assistant", [said(text)], part, also=(known,), claims=(known, *so_far))
+        known = assistant_text_origin(self.session, self.subagent, self.turn, text)
+        made = self.build_imported_message(
+            "assistant", [make_text_block(text)], part, also=(known,), claims=(known, *so_far)
+        )
         return replace(made, is_piece=is_piece)
 
-    def thought(self, text: str, part: str | int) -> ImportedEvent:
+    def build_thought_message(self, text: str, part: str | int) -> ImportedEvent:
         """Return what the agent thought."""
-        return self.message("assistant", [{"type": "thinking", "thinking": text}], part)
+        return self.build_imported_message("assistant", [{"type": "thinking", "thinking": text}], part)
 
-    def call(
+    def build_imported_call(
         self, call_id: str, tool: str, given: dict[str, Any] | None, told: tuple[str, ...] = (), **values: Any
     ) -> ImportedEvent:
         """Return a call's beginning; `told` are the origins of its hooks' events, which have no such id."""
-        begins = origin(self.session, "PreToolUse", call_id)
-        return self.event(
+        begins = make_event_origin(self.session, "PreToolUse", call_id)
+        return self.build_imported_event(
             "pre_tool",
             f"{call_id} begins",
             also=(begins,),
@@ -129,12 +133,12 @@ class Record:
             **values,
         )
 
-    def result(
+    def build_imported_result(
         self, call_id: str, tool: str, given: dict[str, Any] | None, told: tuple[str, ...] = (), **values: Any
     ) -> ImportedEvent:
         """Return a call's result; `told` as of its beginning."""
-        ends = told_results(self.session, call_id)
-        return self.event(
+        ends = call_result_origins(self.session, call_id)
+        return self.build_imported_event(
             "post_tool",
             f"{call_id} ends",
             also=ends[:1],
@@ -145,25 +149,27 @@ class Record:
             **values,
         )
 
-    def usage(self, part: str, tokens: Mapping[str, Any], also: tuple[str, ...] = ()) -> ImportedEvent:
+    def build_imported_usage(
+        self, part: str, tokens: Mapping[str, Any], also: tuple[str, ...] = ()
+    ) -> ImportedEvent:
         """Return the tokens of a request to the model. Input tokens are counted without those read from a cache."""
-        spent = told_then(SPENT, self.session, figures(tokens), self.at)
-        return self.event(
+        spent = text_origins_by_minute(SPENT, self.session, format_token_counts(tokens), self.at)
+        return self.build_imported_event(
             MODEL_REQUEST, part, also=also, by_figures=True, model=self.model, claims=spent, **tokens
         )
 
 
-def text_of(content: list[dict[str, Any]]) -> str:
+def join_block_texts(content: list[dict[str, Any]]) -> str:
     """Return the text of a message's blocks."""
     return "\n\n".join(one["text"] for one in content if isinstance(one.get("text"), str))
 
 
-def count_of(value: Any) -> int:
+def count_or_zero(value: Any) -> int:
     """Return a count of tokens or milliseconds; 0 for what is none."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
 
 
-def text_in(holder: Any, name: str) -> str | None:
+def find_text_field(holder: Any, name: str) -> str | None:
     """Return a field that is a text with something in it, else None."""
     value = holder.get(name) if isinstance(holder, dict) else None
     return value if isinstance(value, str) and value.strip() else None

@@ -12,8 +12,8 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from coordinator.actions.events import adopt_events
-from coordinator.engine.locks import wait_for_other_writers
-from coordinator.feed.reader import Change
+from coordinator.engine.locks import set_sqlite_busy_timeout
+from coordinator.feed.reader import FeedChange
 from coordinator.lib.threads import refresh_connections
 
 log = logging.getLogger(__name__)
@@ -21,13 +21,13 @@ log = logging.getLogger(__name__)
 LOCK_PATIENCE_MS = 250  # the feed must not stand still for long; what could not be adopted is tried again
 
 
-class Adopter:
+class EventAdopter:
     """A listener of the feed, the first one."""
 
     def __init__(self) -> None:
         self._left: tuple[int, int] | None = None
 
-    def __call__(self, batch: Sequence[Change]) -> None:
+    def __call__(self, batch: Sequence[FeedChange]) -> None:
         """Adopt the batch's events, and those that could not be before."""
         ids = [int(change.key) for change in batch if change.topic == "events" and change.op == "insert"]
         if self._left is not None:
@@ -37,7 +37,7 @@ class Adopter:
         first, last = min(ids), max(ids)
         try:
             refresh_connections()
-            wait_for_other_writers(LOCK_PATIENCE_MS)
+            set_sqlite_busy_timeout(LOCK_PATIENCE_MS)
             adopt_events(first, last, timezone.now())
             self._left = None
         except DatabaseError as problem:

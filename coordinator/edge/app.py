@@ -13,50 +13,57 @@ from django.core.wsgi import get_wsgi_application
 from django.db import InterfaceError, OperationalError
 
 from coordinator.dialects.loaded import DIALECTS
-from coordinator.edge.access import AccessDoor
-from coordinator.edge.adoption import Adopter
+from coordinator.edge.access import AccessEndpoint
+from coordinator.edge.adoption import EventAdopter
 from coordinator.edge.auth import Authenticator
-from coordinator.edge.bodies import Bodies
+from coordinator.edge.bodies import RequestBodies
 from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.bridge import STOPPING, DjangoBridge
-from coordinator.edge.call_guard import CallGuard
-from coordinator.edge.chat import ChatDoor
-from coordinator.edge.driving import DrivingDoor
-from coordinator.edge.gateway.door import GatewayDoor
-from coordinator.edge.held_hooks import Asker
-from coordinator.edge.hooks import HookDoor, longest
-from coordinator.edge.http import Gone, headers_of, no_database, send_error
-from coordinator.edge.ingest import Ingest
-from coordinator.edge.intake import Intake
-from coordinator.edge.leftover import Leftover
-from coordinator.edge.metrics import MetricsDoor, Reporter
-from coordinator.edge.notes import Notes
-from coordinator.edge.observing import Observed
-from coordinator.edge.otlp import TelemetryDoor
+from coordinator.edge.call_guard import HookGuard
+from coordinator.edge.chat import ChatEndpoint
+from coordinator.edge.driving import DrivingEndpoint
+from coordinator.edge.gateway.door import GatewayEndpoint
+from coordinator.edge.held_hooks import HookApprovalWaiter
+from coordinator.edge.hooks import HookEndpoint, read_hook_wait
+from coordinator.edge.http import ClientDisconnected, build_database_error, get_request_headers, send_error
+from coordinator.edge.ingest import EventIngestEndpoint
+from coordinator.edge.intake import RequestBodyIntake
+from coordinator.edge.leftover import UnreadRequestBody
+from coordinator.edge.metrics import MetricsEndpoint, MetricsReporter
+from coordinator.edge.notes import PendingNotes
+from coordinator.edge.observing import ObservedRequest
+from coordinator.edge.otlp import TelemetryEndpoint
 from coordinator.edge.ownership import WriteRights
-from coordinator.edge.peers import network_of, peer_of
-from coordinator.edge.policies import Policies
-from coordinator.edge.polls import Polls
-from coordinator.edge.readiness import Readiness
-from coordinator.edge.recorder import Recorder
-from coordinator.edge.rulings import Rulings
-from coordinator.edge.safety import safe_headers, with_safe_headers
-from coordinator.edge.waits import Waits
+from coordinator.edge.peers import find_client_network, get_client_address
+from coordinator.edge.policies import PolicyCache
+from coordinator.edge.polls import LongPollEndpoint
+from coordinator.edge.readiness import ReadinessEndpoint
+from coordinator.edge.recorder import HookRecorder
+from coordinator.edge.rulings import PolicyRulings
+from coordinator.edge.safety import add_security_headers, build_security_headers
+from coordinator.edge.waits import LongPollWaiters
 from coordinator.edge.writer import GroupWriter
 from coordinator.engine.checkpoints import Checkpointer
-from coordinator.errors import BadRequest, Forbidden, NotFound, Restarting, SignalboxError, TooSlow
-from coordinator.feed.reader import Change, Feed
+from coordinator.errors import (
+    BadRequest,
+    Forbidden,
+    NotFound,
+    RequestTimedOut,
+    ServiceRestarting,
+    SignalboxError,
+)
+from coordinator.feed.reader import ChangeFeed, FeedChange
 from coordinator.identity import ownership, scopes
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
-from coordinator.lib.turns import CALLER, Closed
+from coordinator.lib.turns import CALLER, ThreadsClosed
 from coordinator.live import pages as live
 from coordinator.live import recorded_stream as session_stream
-from coordinator.live.channels import Channel, Frame
-from coordinator.live.fragments import Fragments
-from coordinator.live.hub import Hub
-from coordinator.live.streams import Opening, Streams, last_seen
+from coordinator.live.channels import EventFrame, LiveChannel
+from coordinator.live.fragments import FragmentCache
+from coordinator.live.hub import FeedHub
+from coordinator.live.streams import LiveStreams, StreamOpening, parse_last_event_id
 from coordinator.operations.jobs import Housekeeper
 
 log = logging.getLogger(__name__)
@@ -105,44 +112,47 @@ class Application:
 
     def __init__(self) -> None:
         self.threads = EdgeThreads(EDGE_THREADS)
-        self.feed = Feed()
-        self.hub = Hub(self.feed)
+        self.feed = ChangeFeed()
+        self.hub = FeedHub(self.feed)
         self.auth = Authenticator(self.threads)
-        self.bodies = Bodies()
-        self._safe_headers = safe_headers()
-        intake = Intake(self.bodies, self.auth.sender)
+        self.bodies = RequestBodies()
+        self._safe_headers = build_security_headers()
+        intake = RequestBodyIntake(self.bodies, self.auth.identify_sender)
         self.django = DjangoBridge(
-            get_wsgi_application(), threads=settings.THREADS, take=intake.take, who=intake.who
+            get_wsgi_application(),
+            threads=settings.THREADS,
+            take=intake.receive_django_body,
+            who=intake.identify_request_sender,
         )
         self.checkpointer = Checkpointer()
-        self.writer = GroupWriter(self.feed.wake, wrote=self.checkpointer.wrote)
-        self.waits = Waits(self.hub, self.threads)
-        self.streams = Streams(
+        self.writer = GroupWriter(self.feed.wake_feed, wrote=self.checkpointer.count_written_events)
+        self.waits = LongPollWaiters(self.hub, self.threads)
+        self.streams = LiveStreams(
             self.hub, self.threads, most=settings.MAX_STREAMS, most_per_client=settings.STREAMS_PER_CLIENT
         )
-        self.fragments = Fragments()
-        self.housekeeper = Housekeeper(self.feed.wake)
+        self.fragments = FragmentCache()
+        self.housekeeper = Housekeeper(self.feed.wake_feed)
         rights = WriteRights(self.threads)
-        self.ingest = Ingest(self.auth, rights, self.writer, self.bodies)
-        self.polls = Polls(self.auth, self.waits, self.threads)
-        self.chat = ChatDoor(self.auth, self.waits, self.threads)
-        self.telemetry = TelemetryDoor(self.auth, self.writer, self.threads, self.bodies)
-        policies = Policies(self.hub, self.threads)
-        self.readiness = Readiness(self.feed, self.writer, self.threads)
-        self.reporter = Reporter(
+        self.ingest = EventIngestEndpoint(self.auth, rights, self.writer, self.bodies)
+        self.polls = LongPollEndpoint(self.auth, self.waits, self.threads)
+        self.chat = ChatEndpoint(self.auth, self.waits, self.threads)
+        self.telemetry = TelemetryEndpoint(self.auth, self.writer, self.threads, self.bodies)
+        policies = PolicyCache(self.hub, self.threads)
+        self.readiness = ReadinessEndpoint(self.feed, self.writer, self.threads)
+        self.reporter = MetricsReporter(
             {
-                "signalbox_writer_queue_events": lambda: self.writer.waiting,
+                "signalbox_writer_queue_events": lambda: self.writer.waiting_events,
                 "signalbox_streams_open": lambda: len(self.streams),
                 "signalbox_polls_held": lambda: len(self.waits),
             }
         )
-        self.metrics = MetricsDoor(self.auth, self.reporter, self.threads)
-        self.access = AccessDoor(self.auth, policies, self.waits, self.threads, self.bodies)
-        self.rulings = Rulings(self.hub, policies, self.threads)
-        asker = Asker(self.waits, self.threads)
+        self.metrics = MetricsEndpoint(self.auth, self.reporter, self.threads)
+        self.access = AccessEndpoint(self.auth, policies, self.waits, self.threads, self.bodies)
+        self.rulings = PolicyRulings(self.hub, policies, self.threads)
+        asker = HookApprovalWaiter(self.waits, self.threads)
         gate = BrakeGate(self.waits, self.threads)
-        notes = Notes(self.hub, self.threads)
-        driving = DrivingDoor(
+        notes = PendingNotes(self.hub, self.threads)
+        driving = DrivingEndpoint(
             self.auth,
             self.writer,
             rulings=self.rulings,
@@ -151,12 +161,12 @@ class Application:
             threads=self.threads,
             bodies=self.bodies,
         )
-        self.hooks: dict[str, CallGuard] = {}
+        self.hooks: dict[str, HookGuard] = {}
         for name, dialect in DIALECTS.items():
-            recorder = Recorder(self.writer, dialect)
-            door = HookDoor(self.auth, recorder, self.rulings, asker, self.bodies, gate=gate, notes=notes)
-            self.hooks[name] = CallGuard(door, self.rulings, longest)
-        self.gateway = GatewayDoor(
+            recorder = HookRecorder(self.writer, dialect)
+            door = HookEndpoint(self.auth, recorder, self.rulings, asker, self.bodies, gate=gate, notes=notes)
+            self.hooks[name] = HookGuard(door, self.rulings, read_hook_wait)
+        self.gateway = GatewayEndpoint(
             self.auth,
             rulings=self.rulings,
             policies=policies,
@@ -169,59 +179,61 @@ class Application:
             notes=notes,
         )
         self._doors: dict[str, Door] = {
-            "events": self.ingest.batch,
-            "access": self.access.check,
-            "logs": partial(self.telemetry.take, "logs"),
-            "traces": partial(self.telemetry.take, "traces"),
-            "metrics": partial(self.telemetry.take, "metrics"),
-            "work": self.polls.runner,
-            "stream": self._session_stream,
-            "live": self._live,
-            "scrape": self.metrics.scrape,
-            "ready": self.readiness.answer,
-            "mcp ask": self.gateway.beside.ask,
-            "mcp all": self.gateway.post_to_all,
-            "mcp all stream": self.gateway.news,
-            "mcp all end": self.gateway.end_of_all,
+            "events": self.ingest.receive_event_batch,
+            "access": self.access.answer_access_check,
+            "logs": partial(self.telemetry.receive_telemetry, "logs"),
+            "traces": partial(self.telemetry.receive_telemetry, "traces"),
+            "metrics": partial(self.telemetry.receive_telemetry, "metrics"),
+            "work": self.polls.poll_runner_work,
+            "stream": self.stream_session_events,
+            "live": self.stream_live_page,
+            "scrape": self.metrics.answer_metrics_scrape,
+            "ready": self.readiness.answer_readiness,
+            "mcp ask": self.gateway.beside.answer_call_question,
+            "mcp all": self.gateway.post_to_all_servers,
+            "mcp all stream": self.gateway.stream_combined_updates,
+            "mcp all end": self.gateway.delete_combined_session,
         }
         self._doors_about: dict[str, DoorAbout] = {
-            "event": self.ingest.one,
-            "verdict": self.polls.verdict,
-            "chat": self.chat.wait,
-            "hook": self._hook,
-            "updates": driving.updates,
-            "permission": driving.permission,
-            "withdraw": driving.withdraw,
-            "mcp": self.gateway.post,
-            "mcp cancel": self.gateway.beside.cancel,
-            "mcp ended": self.gateway.beside.end,
-            "mcp listing": self.gateway.beside.listing,
-            "mcp stream": self.gateway.stream,
-            "mcp end": self.gateway.delete,
+            "event": self.ingest.receive_event,
+            "verdict": self.polls.wait_for_request_verdict,
+            "chat": self.chat.wait_for_chat_messages,
+            "hook": self.route_hook_request,
+            "updates": driving.receive_session_updates,
+            "permission": driving.answer_permission_question,
+            "withdraw": driving.withdraw_permission_question,
+            "mcp": self.gateway.post_server_message,
+            "mcp cancel": self.gateway.beside.cancel_local_call,
+            "mcp ended": self.gateway.beside.record_local_call_end,
+            "mcp listing": self.gateway.beside.answer_local_listing,
+            "mcp stream": self.gateway.stream_server_messages,
+            "mcp end": self.gateway.delete_server_session,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or run the worker's lifespan."""
         if scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
+            await self.run_lifespan(receive, send)
         elif scope["type"] == "http":
-            CALLER.set(f"address:{network_of(peer_of(scope).address)}")
-            request = Observed(scope, send)
-            body = Leftover(scope, receive, request.send)
+            CALLER.set(f"address:{find_client_network(get_client_address(scope).address)}")
+            request = ObservedRequest(scope, send)
+            body = UnreadRequestBody(scope, receive, request.send)
             try:
-                await self._http(scope, body.receive, with_safe_headers(body.send, self._safe_headers))
+                await self.route_http_request(
+                    scope, body.receive, add_security_headers(body.send, self._safe_headers)
+                )
             finally:
-                request.done()
-            await body.read()
+                request.finish_request()
+            await body.discard_remaining_body()
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def route_http_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the request to its door; a door raises before it answers, or not at all."""
-        door = self._door(scope)
+        door = self.find_endpoint(scope)
         if door is None:
-            await self.auth.note_caller(scope)
+            await self.auth.set_request_caller(scope)
             await self.django(scope, receive, send)
             if scope["method"] not in READS:
-                self.feed.wake()
+                self.feed.wake_feed()
             return
         try:
             if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
@@ -231,14 +243,16 @@ class Application:
             await send_error(send, error)
         except (OperationalError, InterfaceError) as problem:
             log.warning("%s met no database: %s", scope["path"], str(problem).strip())
-            await send_error(send, no_database(problem))
-        except Closed:
-            await send_error(send, Restarting(STOPPING, retry_after=1))
-        except Gone:  # or it only sent its body too slowly, and still listens
+            await send_error(send, build_database_error(problem))
+        except ThreadsClosed:
+            await send_error(send, ServiceRestarting(STOPPING, retry_after=1))
+        except ClientDisconnected:  # or it only sent its body too slowly, and still listens
             log.debug("client went away: %s", scope["path"])
-            await send_error(send, TooSlow("The request did not arrive completely in time. Send it again."))
+            await send_error(
+                send, RequestTimedOut("The request did not arrive completely in time. Send it again.")
+            )
 
-    def _door(self, scope: Scope) -> Door | None:
+    def find_endpoint(self, scope: Scope) -> Door | None:
         """Return the door behind this method and address, or None for what is Django's."""
         method, path = scope["method"], scope["path"]
         if name := EXACT.get((method, path)):
@@ -248,135 +262,145 @@ class Application:
                 return partial(self._doors_about[name], match[1])
         return None
 
-    async def _hook(self, agent: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def route_hook_request(self, agent: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /hooks/{agent}` (edge.hooks)."""
         guard = self.hooks.get(agent)
         if guard is None:
-            await self.auth.admit(scope, headers_of(scope), *scopes.AGENT_SCOPES)
+            await self.auth.admit_program(scope, get_request_headers(scope), *scopes.AGENT_SCOPES)
             raise NotFound(
                 f"No agent {agent[:100]!r} is known here. Post to one of: {', '.join(self.hooks)}."
             )
-        await guard.hook(scope, receive, send)
+        await guard.guard_hook(scope, receive, send)
 
-    async def _session_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def stream_session_events(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /sse/sessions?session_id=&include_init=`, as recorded (live/recorded_stream.py)."""
-        headers = headers_of(scope)
-        admission = await self.auth.admit_reader(scope, headers, *scopes.READERS)
+        headers = get_request_headers(scope)
+        admission = await self.auth.admit_stream_reader(scope, headers, *scopes.READERS)
         caller = admission.caller
-        session_id, with_init = session_stream.asked_for(scope["query_string"])
-        if not ownership.reads_everything(caller):
-            await self._require_own_session(caller, session_id)
+        session_id, with_init = session_stream.parse_stream_query(scope["query_string"])
+        if not ownership.can_read_everything(caller):
+            await self.require_session_stream_access(caller, session_id)
 
-        async def hello(upto: int) -> list[Frame]:
-            return await self.threads.run(session_stream.hello, session_id, upto) if with_init else []
+        async def load_initial_frames(upto: int) -> list[EventFrame]:
+            return (
+                await self.threads.run_in_thread(session_stream.load_init_frames, session_id, upto)
+                if with_init
+                else []
+            )
 
-        opening = Opening(
-            client=f"key:{caller.name}" if settings.API_AUTH else peer_of(scope).address,
-            channel=self.streams.channel(
-                ("sessions", session_id), partial(self._session_channel, session_id)
+        opening = StreamOpening(
+            client=f"key:{caller.name}" if settings.API_AUTH else get_client_address(scope).address,
+            channel=self.streams.get_or_create_channel(
+                ("sessions", session_id), partial(self.build_session_channel, session_id)
             ),
-            after=last_seen(headers.get(b"last-event-id"), None),
-            hello=hello,
+            after=parse_last_event_id(headers.get(b"last-event-id"), None),
+            hello=load_initial_frames,
         )
-        await self.streams.serve(send, opening, admission.still_allowed)
+        await self.streams.serve_stream(send, opening, admission.require_still_allowed)
 
-    def _session_channel(self, session_id: str | None) -> Channel:
-        return Channel(
-            session_stream.wants(session_id),
-            lambda changes: self.threads.run(session_stream.render, changes),
+    def build_session_channel(self, session_id: str | None) -> LiveChannel:
+        return LiveChannel(
+            session_stream.session_stream_topics(session_id),
+            lambda changes: self.threads.run_in_thread(session_stream.render_recorded_frames, changes),
         )
 
-    async def _require_own_session(self, caller: KeyIdentity, session_id: str | None) -> None:
+    async def require_session_stream_access(self, caller: KeyIdentity, session_id: str | None) -> None:
         """An agent's key follows one session of its own at a time: streams of all sessions are shared by many."""
         if session_id is None:
             raise Forbidden(
-                f"This key is bound to {caller.bound_to}. Name one of its sessions in ?session_id=."
+                f"This key is bound to {caller.bound_agents_label}. Name one of its sessions in ?session_id=."
             )
-        await self.threads.run(ownership.require_readable, caller, session_id)
+        await self.threads.run_in_thread(ownership.require_readable_session, caller, session_id)
 
-    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def stream_live_page(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /ui/live/?topics=&last=`: a page's stream (live/pages.py)."""
-        headers = headers_of(scope)
-        viewer = await self.auth.viewer(headers)
-        names = live.topics_of(scope["query_string"])
-        live.require_allowed(viewer, names)
+        headers = get_request_headers(scope)
+        viewer = await self.auth.authenticate_viewer(headers)
+        names = live.parse_requested_topics(scope["query_string"])
+        live.require_allowed_topics(viewer, names)
         query = parse_qs(scope["query_string"].decode("latin-1"))
 
-        async def hello(upto: int) -> list[Frame]:
-            return live.hello(upto)
+        async def build_initial_frames(upto: int) -> list[EventFrame]:
+            return live.page_ready_frames(upto)
 
-        async def still_allowed() -> None:
-            live.require_allowed(await self.auth.viewer(headers), names)
+        async def require_topics_allowed() -> None:
+            live.require_allowed_topics(await self.auth.authenticate_viewer(headers), names)
 
-        opening = Opening(
+        opening = StreamOpening(
             client=f"user:{viewer.username}",
-            channel=self.streams.channel(("live", names), partial(self._live_channel, names)),
-            after=last_seen(headers.get(b"last-event-id"), query.get("last", [""])[-1]),
-            hello=hello,
+            channel=self.streams.get_or_create_channel(
+                ("live", names), partial(self.build_live_channel, names)
+            ),
+            after=parse_last_event_id(headers.get(b"last-event-id"), query.get("last", [""])[-1]),
+            hello=build_initial_frames,
             most_replayed=live.MOST_REPLAYED,
         )
-        await self.streams.serve(send, opening, still_allowed)
+        await self.streams.serve_stream(send, opening, require_topics_allowed)
 
-    def _live_channel(self, names: frozenset[str]) -> Channel:
-        async def sum_up(changes: Sequence[Change]) -> list[Frame]:
-            return await self.threads.run(live.sum_up, self.fragments, names, changes)
+    def build_live_channel(self, names: frozenset[str]) -> LiveChannel:
+        async def summarize_live_changes(changes: Sequence[FeedChange]) -> list[EventFrame]:
+            return await self.threads.run_in_thread(
+                live.render_view_summaries, self.fragments, names, changes
+            )
 
-        return Channel(
-            live.wants(names),
-            lambda changes: self.threads.run(live.render, self.fragments, names, changes),
-            pause=live.pause(names),
-            sum_up=sum_up if live.views(names) else None,
+        return LiveChannel(
+            live.page_wanted_topics(names),
+            lambda changes: self.threads.run_in_thread(
+                live.render_page_frames, self.fragments, names, changes
+            ),
+            pause=live.drawing_pause(names),
+            sum_up=summarize_live_changes if live.find_requested_views(names) else None,
             sum_up_pause=live.SUMMARY_PAUSE,
         )
 
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
+    async def run_lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                await self._start()
+                await self.start_services()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
-                self.release_held_requests()
-                await self.access.denied.close()
+                self.release_pending_requests()
+                await self.access.denied.flush_denials()
                 await self.gateway.close()
-                self._stop()
+                self.stop_services()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    async def _start(self) -> None:
-        self.feed.listeners.append(Adopter())
-        self.feed.start()
-        self.hub.listeners.insert(0, self._forget_changed_callers)
-        self.hub.start()
-        await self.rulings.refresh()
+    async def start_services(self) -> None:
+        self.feed.listeners.append(EventAdopter())
+        self.feed.start_feed()
+        self.hub.listeners.insert(0, self.forget_changed_callers)
+        self.hub.start_following_feed()
+        await self.rulings.refresh_rules()
         self.checkpointer.start()
         self.writer.start()
-        self.streams.start()
+        self.streams.start_tending()
         self.housekeeper.start()
         self.reporter.start()
 
-    def _forget_changed_callers(self, batch: Sequence[Change]) -> None:
+    def forget_changed_callers(self, batch: Sequence[FeedChange]) -> None:
         before = self.auth.generation
-        self.auth.on_changes(batch)
+        self.auth.forget_changed_identities(batch)
         if self.auth.generation != before:
-            self.streams.recheck()
-            self.waits.recheck()
+            self.streams.recheck_all_streams()
+            self.waits.recheck_waiters()
 
-    def release_held_requests(self) -> None:
+    def release_pending_requests(self) -> None:
         """Answer held polls and end streams, now: the worker is about to stop. May be called twice."""
         self.readiness.stopping = True
-        self.waits.close()
-        self.streams.close()
-        self.gateway.release()
+        self.waits.release_waiters()
+        self.streams.close_all_streams()
+        self.gateway.cut_open_streams()
 
-    def _stop(self) -> None:
-        self.hub.stop()
+    def stop_services(self) -> None:
+        self.hub.stop_following_feed()
         self.writer.stop()
         self.checkpointer.stop()
         self.housekeeper.stop()
-        self.feed.stop()
+        self.feed.stop_feed()
         self.reporter.stop()
-        self.threads.close()
+        self.threads.shut_down_threads()
         self.bodies.close()
         self.django.close()
 

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from coordinator.edge.http import Gone, Headers
+from coordinator.edge.http import ClientDisconnected, Headers
 from coordinator.edge.limits import BodyLimit
-from coordinator.errors import BadRequest, Busy, TooLarge, TooSlow, Unsupported
+from coordinator.errors import BadRequest, RequestTimedOut, RequestTooLarge, ServiceBusy, UnsupportedMediaType
 from coordinator.lib import json_bounds
 from coordinator.lib.asgi import Receive
-from coordinator.lib.byte_shares import ByteShares
-from coordinator.lib.turns import CALLER, FairThreads
+from coordinator.lib.byte_shares import ByteBudget
+from coordinator.lib.turns import CALLER, FairThreadPool
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,35 +37,35 @@ PLAIN = frozenset({b"", b"identity"})
 TOO_SLOW = "The request did not arrive completely in time. Send it again."
 
 
-class Bodies:
+class RequestBodies:
     def __init__(self) -> None:
-        self._shares = ByteShares()
-        self._arriving: dict[str, dict[BodyShare, None]] = {}
+        self._shares = ByteBudget()
+        self._arriving: dict[str, dict[BodyReservation, None]] = {}
         self._count = 0
-        self._decoders = FairThreads(DECODERS, "decode")
+        self._decoders = FairThreadPool(DECODERS, "decode")
 
-    def hold(self, sender: str) -> BodyShare:
+    def reserve_body(self, sender: str) -> BodyReservation:
         """Return the place of one body; a context manager that gives back what it has taken."""
-        return BodyShare(self, sender)
+        return BodyReservation(self, sender)
 
-    async def decode(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def decode_in_thread(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `work`, in its caller's turn, in a thread that answers no pages."""
-        return await self._decoders.run(lambda: work(*args, **kwargs), CALLER.get())
+        return await self._decoders.run_in_pool(lambda: work(*args, **kwargs), CALLER.get())
 
     def close(self) -> None:
-        self._decoders.close()
+        self._decoders.shut_down_pool()
 
-    def take(self, held: BodyShare, more: int) -> None:
-        """Count `more` bytes. Raises Busy where the sender, or all together, would hold too much."""
-        if not self._shares.take(held.sender, more, size=held.size, total=IN_ALL):
-            raise Busy("Too many large bodies at once. Nothing was written; try again.", retry_after=1)
+    def reserve_body_bytes(self, held: BodyReservation, more: int) -> None:
+        """Count `more` bytes. Raises ServiceBusy where the sender, or all together, would hold too much."""
+        if not self._shares.reserve_share(held.sender, more, size=held.size, total=IN_ALL):
+            raise ServiceBusy("Too many large bodies at once. Nothing was written; try again.", retry_after=1)
         held.size += more
 
-    def give_back(self, held: BodyShare) -> None:
-        self._shares.give_back(held.sender, held.size)
+    def release_body_bytes(self, held: BodyReservation) -> None:
+        self._shares.release_share(held.sender, held.size)
         held.size = 0
 
-    def begin(self, held: BodyShare) -> None:
+    def begin_arrival(self, held: BodyReservation) -> None:
         """Count a body as on its way; those that have been for too long give way to it."""
         mine = self._arriving.setdefault(held.sender, {})
         mine[held] = None
@@ -73,19 +73,19 @@ class Bodies:
         now = asyncio.get_running_loop().time()
         most = ARRIVING.get(held.sender.partition(":")[0], ARRIVING_FROM_ADDRESS)
         while len(mine) > most and (slowest := next(iter(mine))).began < now - BODY_GRACE_SECONDS:
-            self._break_off(slowest, now)
+            self.abort_slow_body(slowest, now)
         if self._count > ARRIVING_IN_ALL:
-            self._break_off(self._slowest_of_the_most(), now)
+            self.abort_slow_body(self.find_slowest_body(), now)
 
-    def _slowest_of_the_most(self) -> BodyShare:
+    def find_slowest_body(self) -> BodyReservation:
         most = max(self._arriving, key=lambda sender: len(self._arriving[sender]))
         return next(iter(self._arriving[most]))
 
-    def _break_off(self, held: BodyShare, now: float) -> None:
-        self.end(held)
+    def abort_slow_body(self, held: BodyReservation, now: float) -> None:
+        self.end_arrival(held)
         held.clock.reschedule(now)
 
-    def end(self, held: BodyShare) -> None:
+    def end_arrival(self, held: BodyReservation) -> None:
         """Count a body as on its way no more."""
         mine = self._arriving.get(held.sender, {})
         if held in mine:
@@ -95,19 +95,19 @@ class Bodies:
                 del self._arriving[held.sender]
 
 
-class BodyShare:
+class BodyReservation:
     """What one body holds: `size` bytes of `sender`'s share."""
 
     __slots__ = ("_bodies", "began", "clock", "sender", "size")
 
-    def __init__(self, bodies: Bodies, sender: str) -> None:
+    def __init__(self, bodies: RequestBodies, sender: str) -> None:
         self._bodies = bodies
         self.sender = sender
         self.size = 0
         self.began = 0.0
         self.clock: asyncio.Timeout
 
-    def __enter__(self) -> BodyShare:
+    def __enter__(self) -> BodyReservation:
         return self
 
     def __exit__(
@@ -116,89 +116,99 @@ class BodyShare:
         self.close()
 
     def close(self) -> None:
-        self._bodies.give_back(self)
+        self._bodies.release_body_bytes(self)
 
-    def grow(self, more: int) -> None:
-        """Count `more` bytes. Raises Busy where that is too much."""
-        self._bodies.take(self, more)
+    def grow_body_reservation(self, more: int) -> None:
+        """Count `more` bytes. Raises ServiceBusy where that is too much."""
+        self._bodies.reserve_body_bytes(self, more)
 
-    async def read(
-        self, receive: Receive, headers: Headers, limit: BodyLimit, weigh: Weigh = json_bounds.weight
+    async def read_body(
+        self,
+        receive: Receive,
+        headers: Headers,
+        limit: BodyLimit,
+        weigh: Weigh = json_bounds.estimate_decoded_size,
     ) -> bytes:
         """Return the whole body without its Content-Encoding, counted by the memory it takes, as `weigh` tells.
 
-        Raises TooLarge over `limit` (unread if it says so, and before it is unpacked or decoded), TooSlow, Busy,
-        Gone, Unsupported and BadRequest.
+        Raises RequestTooLarge over `limit` (unread if it says so, and before it is unpacked or decoded), RequestTimedOut, ServiceBusy,
+        ClientDisconnected, UnsupportedMediaType and BadRequest.
         """
         declared = headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > limit.sent:
-            raise TooLarge(f"The body is larger than {limit.sent} bytes.")
+            raise RequestTooLarge(f"The body is larger than {limit.sent} bytes.")
         chunks: list[bytes] = []
-        await self.arrive(receive, limit, chunks.append)
+        await self.receive_body(receive, limit, chunks.append)
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         encoding = headers.get(b"content-encoding", b"").strip().lower()
         if encoding in PLAIN and len(body) < SLOW_TO_DECODE:
             becomes = weigh(body, limit.becomes)
         else:  # in one go: what is unpacked and not counted yet is no more than there are threads for
-            body, becomes = await self._bodies.decode(_opened, body, encoding, limit, weigh)
+            body, becomes = await self._bodies.decode_in_thread(
+                unpack_and_weigh_body, body, encoding, limit, weigh
+            )
         if becomes > limit.becomes:
-            raise TooLarge(f"The body holds so many values that they take more than {limit.becomes} bytes.")
-        self.grow(max(0, becomes - self.size))
+            raise RequestTooLarge(
+                f"The body holds so many values that they take more than {limit.becomes} bytes."
+            )
+        self.grow_body_reservation(max(0, becomes - self.size))
         return body
 
-    async def arrive(self, receive: Receive, limit: BodyLimit, keep: Callable[[bytes], object]) -> None:
+    async def receive_body(self, receive: Receive, limit: BodyLimit, keep: Callable[[bytes], object]) -> None:
         """Give each piece of the body to `keep` as it arrives.
 
-        Raises TooLarge; TooSlow when its time is over or it has to give way; Busy and Gone.
+        Raises RequestTooLarge; RequestTimedOut when its time is over or it has to give way; ServiceBusy and ClientDisconnected.
         """
         self.began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(limit.seconds) as self.clock:
-                self._bodies.begin(self)
+                self._bodies.begin_arrival(self)
                 try:
-                    await self._pieces(receive, limit, keep)
+                    await self.receive_body_chunks(receive, limit, keep)
                 finally:
-                    self._bodies.end(self)
+                    self._bodies.end_arrival(self)
         except TimeoutError:
-            raise TooSlow(TOO_SLOW) from None
+            raise RequestTimedOut(TOO_SLOW) from None
 
-    async def _pieces(self, receive: Receive, limit: BodyLimit, keep: Callable[[bytes], object]) -> None:
+    async def receive_body_chunks(
+        self, receive: Receive, limit: BodyLimit, keep: Callable[[bytes], object]
+    ) -> None:
         more = True
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise Gone
+                raise ClientDisconnected
             piece = message.get("body", b"")
-            self.grow(len(piece))
+            self.grow_body_reservation(len(piece))
             if self.size > limit.sent:
-                raise TooLarge(f"The body is larger than {limit.sent} bytes.")
+                raise RequestTooLarge(f"The body is larger than {limit.sent} bytes.")
             keep(piece)
             more = message.get("more_body", False)
 
-    async def decoded(self, work: Callable[[bytes], T], body: bytes) -> T:
+    async def decode_received_body(self, work: Callable[[bytes], T], body: bytes) -> T:
         """Return what `work` makes of the body; a large one in a thread that answers no pages."""
-        return work(body) if len(body) < SLOW_TO_DECODE else await self._bodies.decode(work, body)
+        return work(body) if len(body) < SLOW_TO_DECODE else await self._bodies.decode_in_thread(work, body)
 
 
-def _opened(body: bytes, encoding: bytes, limit: BodyLimit, weigh: Weigh) -> tuple[bytes, int]:
+def unpack_and_weigh_body(body: bytes, encoding: bytes, limit: BodyLimit, weigh: Weigh) -> tuple[bytes, int]:
     if encoding not in PLAIN:
         if encoding not in {b"gzip", b"x-gzip"}:
-            raise Unsupported("Send the body plain or with Content-Encoding: gzip.")
-        body = gunzip(body, limit.unpacked)
-    if limit.values and json_bounds.has_more_values(body, limit.values):
-        raise TooLarge(f"The body holds more than {limit.values:,} fields and items.")
+            raise UnsupportedMediaType("Send the body plain or with Content-Encoding: gzip.")
+        body = decompress_gzip(body, limit.unpacked)
+    if limit.values and json_bounds.has_too_many_values(body, limit.values):
+        raise RequestTooLarge(f"The body holds more than {limit.values:,} fields and items.")
     return body, weigh(body, limit.becomes)
 
 
-def gunzip(body: bytes, limit: int) -> bytes:
-    """Unpack gzip; raises TooLarge as soon as it passes `limit` bytes, BadRequest where it is no gzip."""
+def decompress_gzip(body: bytes, limit: int) -> bytes:
+    """Unpack gzip; raises RequestTooLarge as soon as it passes `limit` bytes, BadRequest where it is no gzip."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
         plain = unpacker.decompress(body, limit + 1)
     except zlib.error:
         raise BadRequest("The body is not gzip, although its Content-Encoding says so.") from None
     if len(plain) > limit:
-        raise TooLarge(f"The body unpacks to more than {limit} bytes.")
+        raise RequestTooLarge(f"The body unpacks to more than {limit} bytes.")
     if not unpacker.eof or unpacker.unused_data:
         raise BadRequest("The gzip body is incomplete, or something follows it.")
     return plain

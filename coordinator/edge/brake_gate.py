@@ -5,29 +5,29 @@ from __future__ import annotations
 import functools
 from collections.abc import Awaitable, Callable, Sequence
 
-from coordinator.edge.waits import Waits
+from coordinator.edge.waits import LongPollWaiters
 from coordinator.lib.threads import EdgeThreads, SharedRead
 from coordinator.policy import brakes
-from coordinator.policy.brakes import Braked
+from coordinator.policy.brakes import ActiveBrake
 
 
 class BrakeGate:
     """One a process. It asks the database, not a copy of it, so that nothing passes after a brake's commit."""
 
-    def __init__(self, waits: Waits, threads: EdgeThreads) -> None:
+    def __init__(self, waits: LongPollWaiters, threads: EdgeThreads) -> None:
         self._waits = waits
         self._threads = threads
-        self._in_force = SharedRead(threads, brakes.in_force)
+        self._in_force = SharedRead(threads, brakes.load_active_brakes)
 
-    async def on_agent(self, agent_id: str, programs: Sequence[str]) -> Braked | None:
+    async def find_agent_brake(self, agent_id: str, programs: Sequence[str]) -> ActiveBrake | None:
         """Return the brake that may hold a call of which neither program nor host is known for certain; or None."""
-        return await self._threads.run(brakes.holding_agent, agent_id, programs)
+        return await self._threads.run_in_thread(brakes.find_brake_on_agent, agent_id, programs)
 
-    async def host_of(self, session_id: str) -> str | None:
+    async def find_session_host(self, session_id: str) -> str | None:
         """Return the host that a session is known to run on."""
-        return await self._threads.run(brakes.host_of, session_id)
+        return await self._threads.run_in_thread(brakes.session_host, session_id)
 
-    async def pass_through(
+    async def wait_for_brake_release(
         self,
         agents: Sequence[str | None],
         host: str | None,
@@ -35,21 +35,21 @@ class BrakeGate:
         wait: float,
         asker: str,
         still_allowed: Callable[[], Awaitable[object]],
-    ) -> Braked | None:
+    ) -> ActiveBrake | None:
         """Return None once no brake holds the call, at once or within `wait` seconds; else the brake that does.
 
         `agents` are the names by which its agent is known, `host` where it would run (None: not known), `asker` is
         who takes a waiting place (Shares).
         """
-        held = brakes.first_holding(await self._in_force.get(), agents, host)
+        held = brakes.select_first_brake(await self._in_force.get_fresh_value(), agents, host)
         if held is None or wait <= 0:
             return held
-        look = functools.partial(brakes.holding, agents, host)
-        with self._waits.places.place(asker):
+        look = functools.partial(brakes.find_brake_on_call, agents, host)
+        with self._waits.places.acquire_slot(asker):
             released = await self._waits.wait_until(
                 lambda: True if look() is None else None,
                 topics=["brakes"],
                 timeout=wait,
                 still_allowed=still_allowed,
             )
-        return None if released else await self._threads.run(look)
+        return None if released else await self._threads.run_in_thread(look)

@@ -25,12 +25,12 @@ from urllib.parse import unquote_to_bytes
 
 from django.db import InterfaceError, OperationalError
 
-from coordinator.edge.downloads import GRACE, Downloads, Pace
-from coordinator.edge.peers import FORWARDING_HEADERS, is_forwarded, is_trusted_proxy, peer_of
-from coordinator.edge.shares import Shares
+from coordinator.edge.downloads import GRACE, DownloadPool, ReadingPace
+from coordinator.edge.peers import FORWARDING_HEADERS, get_client_address, is_forwarded, is_trusted_proxy
+from coordinator.edge.shares import ConcurrencyLimit
 from coordinator.errors import SignalboxError
 from coordinator.lib.asgi import Message, Receive, Scope, Send
-from coordinator.lib.turns import CALLER, Closed, FairThreads
+from coordinator.lib.turns import CALLER, FairThreadPool, ThreadsClosed
 
 NO_DATABASE = "The database is busy or cannot be reached. Nothing was done; try again."
 STOPPING = "This server is stopping. Nothing was done; try again."
@@ -49,7 +49,7 @@ class ClientGone(Exception):
     """The client closed the connection; whatever was being made for it is dropped."""
 
 
-class BodyCutShort(ClientGone):
+class IncompleteBody(ClientGone):
     """The body did not arrive whole: the client is gone, or sends nothing any more."""
 
 
@@ -66,63 +66,67 @@ class DjangoBridge:
         self.application = application
         self.who = who
         self.take = take
-        self.places = Shares(threads * QUEUED_PER_THREAD, "requests")
-        self.pool = FairThreads(threads, "django")
-        self.downloads = Downloads()
+        self.places = ConcurrencyLimit(threads * QUEUED_PER_THREAD, "requests")
+        self.pool = FairThreadPool(threads, "django")
+        self.downloads = DownloadPool()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with self.take(scope, receive) as body:
-                await self._queued(scope, body, receive, send)
-        except BodyCutShort:
-            await send_plain(send, 408, CUT_SHORT, close=True)
+                await self.answer_queued_request(scope, body, receive, send)
+        except IncompleteBody:
+            await send_plain_error(send, 408, CUT_SHORT, close=True)
         except (InterfaceError, OperationalError) as problem:
             # Django answers its own: this is who asks, looked up before its body is read.
             log.warning("%s met no database: %s", scope["path"], str(problem).strip())
-            await send_plain(send, 503, NO_DATABASE, retry_after=2, close=True)
-        except Closed:
-            await send_plain(send, 503, STOPPING, retry_after=1, close=True)
+            await send_plain_error(send, 503, NO_DATABASE, retry_after=2, close=True)
+        except ThreadsClosed:
+            await send_plain_error(send, 503, STOPPING, retry_after=1, close=True)
         except ClientGone:
             log.debug("client went away: %s", scope["path"])
         except SignalboxError as refusal:
             close = refusal.status in {408, 413}  # the rest of the body is not read
-            await send_plain(
+            await send_plain_error(
                 send, refusal.status, str(refusal.detail), retry_after=refusal.retry_after, close=close
             )
 
-    async def _queued(self, scope: Scope, body: IO[bytes], receive: Receive, send: Send) -> None:
-        with self.places.place(CALLER.get()):
-            await self._answer(scope, body, receive, send)
+    async def answer_queued_request(
+        self, scope: Scope, body: IO[bytes], receive: Receive, send: Send
+    ) -> None:
+        with self.places.acquire_slot(CALLER.get()):
+            await self.run_wsgi_exchange(scope, body, receive, send)
 
-    async def _answer(self, scope: Scope, body: IO[bytes], receive: Receive, send: Send) -> None:
-        exchange = Exchange(self.application, environ_of(scope, body))
-        watcher = asyncio.ensure_future(exchange.watch(receive))
+    async def run_wsgi_exchange(self, scope: Scope, body: IO[bytes], receive: Receive, send: Send) -> None:
+        exchange = WsgiExchange(self.application, build_wsgi_environ(scope, body))
+        watcher = asyncio.ensure_future(exchange.watch_for_disconnect(receive))
         try:
-            await self.pool.run(exchange.run, CALLER.get())
+            await self.pool.run_in_pool(exchange.run_wsgi_application, CALLER.get())
             if exchange.streaming:
-                await self._stream(scope, exchange, send)
+                await self.stream_wsgi_response(scope, exchange, send)
             else:
-                await exchange.send_whole(send)
+                await exchange.send_complete_response(send)
         finally:
             watcher.cancel()
 
-    async def _stream(self, scope: Scope, exchange: Exchange, send: Send) -> None:
+    async def stream_wsgi_response(self, scope: Scope, exchange: WsgiExchange, send: Send) -> None:
         """Send a streamed answer from a lane, chunk by chunk, as fast as the client takes it."""
         loop = asyncio.get_running_loop()
         try:
-            await self.downloads.run(partial(self.who, scope), partial(exchange.stream, loop, send))
+            await self.downloads.run_download(
+                partial(self.who, scope), partial(exchange.stream_from_thread, loop, send)
+            )
         except (SignalboxError, asyncio.CancelledError):
             if not exchange.begun:
-                self.pool.submit(exchange.close, CALLER.get())
+                self.pool.submit(exchange.close_response, CALLER.get())
             raise
 
     def close(self) -> None:
         """Let the threads end; requests that run are not waited for (the server's grace did that)."""
-        self.pool.close()
+        self.pool.shut_down_pool()
         self.downloads.close()
 
 
-class Exchange:
+class WsgiExchange:
     """One request on its way through the WSGI application. `run` and `stream` are called in threads."""
 
     def __init__(self, application: WsgiApplication, environ: dict[str, Any]) -> None:
@@ -136,82 +140,82 @@ class Exchange:
         self.streaming = False
         self.begun = False  # to be sent from a lane, which closes it
 
-    async def watch(self, receive: Receive) -> None:
+    async def watch_for_disconnect(self, receive: Receive) -> None:
         """Notice that the client went away, until cancelled."""
         while (await receive())["type"] != "http.disconnect":
             pass
         self.gone.set()
 
-    def run(self) -> None:
+    def run_wsgi_application(self) -> None:
         """Call the application; a plain answer is complete afterwards, a streamed one only begun."""
         if self.gone.is_set():
             raise ClientGone
-        self.result = self.application(self.environ, self._start_response)
-        self.streaming = bool(getattr(self.result, "streaming", False)) and not self._is_small
+        self.result = self.application(self.environ, self.start_response)
+        self.streaming = bool(getattr(self.result, "streaming", False)) and not self.is_small_response
         if not self.streaming:
             try:
                 self.body = b"".join(self.result)
             finally:
-                self.close()
+                self.close_response()
 
-    def _start_response(
+    def start_response(
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
     ) -> Callable[[bytes], object]:
         self.status = int(status.split(" ", 1)[0])
         self.headers = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in headers]
-        return self._no_write
+        return self.refuse_wsgi_write
 
     @staticmethod
-    def _no_write(_data: bytes) -> object:
+    def refuse_wsgi_write(_data: bytes) -> object:
         raise NotImplementedError("Django never uses WSGI's write()")
 
     @property
-    def _is_small(self) -> bool:
+    def is_small_response(self) -> bool:
         length = dict(self.headers).get(b"content-length", b"")
         return length.isdigit() and int(length) <= WHOLE_BYTES
 
     @property
-    def start(self) -> Message:
+    def start_message(self) -> Message:
         return {"type": "http.response.start", "status": self.status, "headers": self.headers}
 
-    async def send_whole(self, send: Send) -> None:
+    async def send_complete_response(self, send: Send) -> None:
         """Send an answer that is complete; to a HEAD request without its body (Django kept its length)."""
         if self.gone.is_set():
             return
         body = b"" if self.environ["REQUEST_METHOD"] == "HEAD" else self.body
-        await send(self.start)
+        await send(self.start_message)
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
-    def stream(self, loop: asyncio.AbstractEventLoop, send: Send) -> None:
+    def stream_from_thread(self, loop: asyncio.AbstractEventLoop, send: Send) -> None:
         """Send the answer from this thread; end early, and always close it, when the client is gone."""
 
-        pace, self.begun = Pace(), True
+        pace, self.begun = ReadingPace(), True
 
-        def push(message: Message) -> None:
+        def push_message(message: Message) -> None:
             if self.gone.is_set():
                 raise ClientGone
             began = time.monotonic()
-            future = asyncio.run_coroutine_threadsafe(_awaited(send(message)), loop)
+            future = asyncio.run_coroutine_threadsafe(await_send(send(message)), loop)
             try:
                 future.result(GRACE)
             except (TimeoutError, OSError) as problem:
                 future.cancel()
                 raise ClientGone from problem
-            pace.note(time.monotonic() - began, len(message.get("body", b"")))
+            pace.record_chunk_time(time.monotonic() - began, len(message.get("body", b"")))
             if pace.is_too_slow:
                 log.info("A reader of %s is cut off: it reads too slowly.", self.environ["PATH_INFO"])
                 raise ClientGone
 
         try:
-            push(self.start)
+            push_message(self.start_message)
             if self.environ["REQUEST_METHOD"] != "HEAD":
-                for chunk in self._rest_of_it():
-                    push({"type": "http.response.body", "body": chunk, "more_body": True})
-            push({"type": "http.response.body", "body": b"", "more_body": False})
+                for chunk in self.iterate_remaining_chunks():
+                    push_message({"type": "http.response.body", "body": chunk, "more_body": True})
+            push_message({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            self.close()
+            self.close_response()
 
-    def _rest_of_it(self) -> Iterator[bytes]:
+    def iterate_remaining_chunks(self) -> Iterator[bytes]:
         """Yield the answer; where it cannot be gone on with, it is too late for another one, and it ends here."""
         try:
             yield from self.result
@@ -219,24 +223,24 @@ class Exchange:
             log.error("The answer to %s was cut off. %s", self.environ["PATH_INFO"], problem.detail)
             raise ClientGone from None
 
-    def close(self) -> None:
+    def close_response(self) -> None:
         """Close the answer: Django sends request_finished then, which looks after its connections."""
         close = getattr(self.result, "close", None)
         if close is not None:
             close()
 
 
-async def _awaited(sending: Awaitable[None]) -> None:
+async def await_send(sending: Awaitable[None]) -> None:
     await sending
 
 
-def environ_of(scope: Scope, body: IO[bytes]) -> dict[str, Any]:
+def build_wsgi_environ(scope: Scope, body: IO[bytes]) -> dict[str, Any]:
     """Build the WSGI environ (PEP 3333) of an ASGI HTTP scope.
 
     The path comes from the raw bytes, so that one that is not UTF-8 arrives as it was sent. Names with an
     underscore are dropped: `X_Forwarded_For` must not pass for `X-Forwarded-For`.
     """
-    peer = peer_of(scope)
+    peer = get_client_address(scope)
     server = scope.get("server") or ("localhost", 80)
     raw_path = scope.get("raw_path") or scope["path"].encode("utf-8")
     environ: dict[str, Any] = {
@@ -251,7 +255,7 @@ def environ_of(scope: Scope, body: IO[bytes]) -> dict[str, Any]:
         "wsgi.version": (1, 0),
         "wsgi.url_scheme": peer.scheme,
         "wsgi.input": body,
-        "wsgi.errors": _ErrorLog(),
+        "wsgi.errors": WsgiErrorLog(),
         "wsgi.multithread": True,
         "wsgi.multiprocess": True,
         "wsgi.run_once": False,
@@ -263,14 +267,14 @@ def environ_of(scope: Scope, body: IO[bytes]) -> dict[str, Any]:
         key = name.lower()
         if b"_" in key or (key in FORWARDING_HEADERS and not believed):
             continue
-        _add_header(environ, key.decode("latin-1"), value.decode("latin-1"))
+        add_environ_header(environ, key.decode("latin-1"), value.decode("latin-1"))
     if "CONTENT_LENGTH" not in environ:  # a chunked body: Django reads no further than this says
         environ["CONTENT_LENGTH"] = str(body.seek(0, 2))
         body.seek(0)
     return environ
 
 
-def _add_header(environ: dict[str, Any], name: str, value: str) -> None:
+def add_environ_header(environ: dict[str, Any], name: str, value: str) -> None:
     key = name.upper().replace("-", "_")
     if key not in {"CONTENT_TYPE", "CONTENT_LENGTH"}:
         key = f"HTTP_{key}"
@@ -279,7 +283,7 @@ def _add_header(environ: dict[str, Any], name: str, value: str) -> None:
     environ[key] = value
 
 
-class _ErrorLog:
+class WsgiErrorLog:
     """What an application writes to wsgi.errors goes to the log."""
 
     def write(self, text: str) -> None:
@@ -293,7 +297,7 @@ class _ErrorLog:
         """Nothing is held back."""
 
 
-async def send_plain(
+async def send_plain_error(
     send: Send, status: int, detail: str, *, retry_after: int | None = None, close: bool = False
 ) -> None:
     """Answer `{"detail": detail}` without Django. The text is ours: it needs no escaping beyond quotes."""

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from coordinator.errors import Busy, TooMany
-from coordinator.lib.turns import Closed
+from coordinator.errors import ServiceBusy, TooManyRequests
+from coordinator.lib.turns import ThreadsClosed
 
 LANES = 8  # streamed answers at one time per worker
 LANES_EACH = 3  # … of one key, person or address
@@ -26,62 +26,62 @@ Who = Callable[[], Awaitable[str]]
 
 
 @dataclass(slots=True)
-class _Share:
+class SenderDownloads:
     """What one sender has: its downloads, waiting ones too, and its turns."""
 
     count: int = 0
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LANES_EACH))
 
 
-class Downloads:
+class DownloadPool:
     def __init__(self) -> None:
         self._lanes = ThreadPoolExecutor(LANES, thread_name_prefix="lane")
-        self._shares: dict[str, _Share] = {}
+        self._shares: dict[str, SenderDownloads] = {}
         self.count = 0
 
-    async def run(self, who: Who, work: Callable[[], None]) -> None:
-        """Call `work` in a lane, when it is the sender's turn. Raises TooMany, Busy and Closed before it is called."""
+    async def run_download(self, who: Who, work: Callable[[], None]) -> None:
+        """Call `work` in a lane, when it is the sender's turn. Raises TooManyRequests, ServiceBusy and ThreadsClosed before it is called."""
         if self.count >= WAITING:
-            raise Busy("Too many downloads at once. Try again soon.", retry_after=5)
+            raise ServiceBusy("Too many downloads at once. Try again soon.", retry_after=5)
         self.count += 1
         try:
-            await self._in_turn(await who(), work)
+            await self.run_download_in_turn(await who(), work)
         finally:
             self.count -= 1
 
-    async def _in_turn(self, sender: str, work: Callable[[], None]) -> None:
-        share = self._shares.setdefault(sender, _Share())
+    async def run_download_in_turn(self, sender: str, work: Callable[[], None]) -> None:
+        share = self._shares.setdefault(sender, SenderDownloads())
         if share.count >= LANES_EACH + WAITING_EACH:
-            raise TooMany(
+            raise TooManyRequests(
                 "You have too many downloads open. Try again when one of them has ended.", retry_after=5
             )
         share.count += 1
         try:
             async with share.turns:
-                await asyncio.wrap_future(self._submitted(work))
+                await asyncio.wrap_future(self.submit_download(work))
         finally:
             share.count -= 1
             if not share.count:
                 self._shares.pop(sender, None)
 
-    def _submitted(self, work: Callable[[], None]) -> Future[None]:
+    def submit_download(self, work: Callable[[], None]) -> Future[None]:
         try:
             return self._lanes.submit(work)
         except RuntimeError:  # the lanes have been let go
-            raise Closed from None
+            raise ThreadsClosed from None
 
     def close(self) -> None:
         self._lanes.shutdown(wait=False, cancel_futures=True)
 
 
-class Pace:
+class ReadingPace:
     """How fast one reader reads, counted only while we wait for it."""
 
     def __init__(self) -> None:
         self._waited = 0.0
         self._sent = 0
 
-    def note(self, seconds: float, size: int) -> None:
+    def record_chunk_time(self, seconds: float, size: int) -> None:
         """Note that the reader took `seconds` for `size` bytes."""
         self._waited += seconds
         self._sent += size

@@ -20,29 +20,29 @@ from coordinator.actions import runners
 from coordinator.actions.driving import permissions, taking
 from coordinator.actions.driving.permissions import PermissionQuestion
 from coordinator.dialects.acp import SPEECH
-from coordinator.dialects.hooks import mended
-from coordinator.dialects.loaded import subject_text
+from coordinator.dialects.hooks import replace_unstorable_text
+from coordinator.dialects.loaded import find_call_subject
 from coordinator.edge.auth import Admission, Authenticator
-from coordinator.edge.bodies import Bodies
+from coordinator.edge.bodies import RequestBodies
 from coordinator.edge.brake_gate import BrakeGate
-from coordinator.edge.http import headers_of, send_json
+from coordinator.edge.http import get_request_headers, send_json
 from coordinator.edge.limits import KEY, LIMITS
-from coordinator.edge.rulings import ASKED_AT_GATEWAY, Rulings
-from coordinator.edge.waits import Disconnect, Waits
+from coordinator.edge.rulings import ASKED_AT_GATEWAY, PolicyRulings
+from coordinator.edge.waits import DisconnectWatcher, LongPollWaiters
 from coordinator.edge.writer import GroupWriter
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from coordinator.identity import session_keys
 from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.scopes import RUNNERS
 from coordinator.lib import json_bounds
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
-from coordinator.mcp.names import behind_gateway
+from coordinator.mcp.names import find_call_behind_gateway
 from coordinator.models import Runner
 from coordinator.policy import agent_options
-from coordinator.policy.tool_calls import AskedCall
-from coordinator.policy.tool_rules import ALLOW, DENY, OBSERVE, Ruling, stricter
-from coordinator.sessions.driving import Update
+from coordinator.policy.tool_calls import ToolCallRequest
+from coordinator.policy.tool_rules import ALLOW, DENY, OBSERVE, Ruling, stricter_ruling
+from coordinator.sessions.driving import DrivenAgentUpdate
 
 LIMIT = LIMITS["events"][KEY]
 HELD = 25.0  # seconds a question is held
@@ -65,7 +65,7 @@ class SentUpdate(msgspec.Struct):
     update: dict[str, Any]
 
 
-class Updates(msgspec.Struct):
+class SessionUpdates(msgspec.Struct):
     """What has happened in a session since the last post."""
 
     runner_id: Name
@@ -73,7 +73,7 @@ class Updates(msgspec.Struct):
     run_id: Name | None = None
 
 
-class Asked(msgspec.Struct):
+class PermissionQuestionBody(msgspec.Struct):
     """The agent asks whether a call may run; `known` is what its runner saw of the call before."""
 
     runner_id: Name
@@ -84,7 +84,7 @@ class Asked(msgspec.Struct):
     ask: Name | None = None  # what names this question: asked again under it, it is the same
 
 
-class Withdrawn(msgspec.Struct):
+class PermissionWithdrawal(msgspec.Struct):
     """Nobody waits for the answer about this call any more."""
 
     runner_id: Name
@@ -93,7 +93,7 @@ class Withdrawn(msgspec.Struct):
     ask: Name | None = None
 
 
-class DrivingDoor:
+class DrivingEndpoint:
     """The doors of runners that drive agents. One a process."""
 
     def __init__(
@@ -101,11 +101,11 @@ class DrivingDoor:
         auth: Authenticator,
         writer: GroupWriter,
         *,
-        rulings: Rulings,
+        rulings: PolicyRulings,
         gate: BrakeGate,
-        waits: Waits,
+        waits: LongPollWaiters,
         threads: EdgeThreads,
-        bodies: Bodies,
+        bodies: RequestBodies,
     ) -> None:
         self._auth = auth
         self._writer = writer
@@ -116,166 +116,190 @@ class DrivingDoor:
         self._bodies = bodies
         self._known: dict[tuple[KeyIdentity, str], tuple[Runner, float]] = {}
 
-    async def updates(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def receive_session_updates(
+        self, session_id: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """`POST /runner/sessions/{id}/updates`: 200 with the number that the next update must have."""
-        admission, body = await self._read(Updates, scope, receive)
-        told = [_update(one) for one in body.updates]
-        runner = await self._runner(body.runner_id, admission.caller)
-        work = functools.partial(_take, session_id, runner, told, body.run_id)
-        await send_json(send, 200, {"ok": True, "next": await self._perform(work)})
+        admission, body = await self.read_runner_body(SessionUpdates, scope, receive)
+        told = [build_session_update(one) for one in body.updates]
+        runner = await self.find_posting_runner(body.runner_id, admission.caller)
+        work = functools.partial(take_session_updates, session_id, runner, told, body.run_id)
+        await send_json(send, 200, {"ok": True, "next": await self.perform_runner_write(work)})
 
-    async def permission(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer_permission_question(
+        self, session_id: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """`POST /runner/sessions/{id}/permission`: 200 with the outcome, null while nobody has answered."""
-        admission, body = await self._read(Asked, scope, receive)
+        admission, body = await self.read_runner_body(PermissionQuestionBody, scope, receive)
         question = PermissionQuestion(
             session_id,
             body.run_id,
-            mended(body.tool_call),
-            [one for one in _listed(body.known) if isinstance(one, dict)],
-            tuple(mended(agent_options.readable(body.options))),
+            replace_unstorable_text(body.tool_call),
+            [one for one in wrap_in_list(body.known) if isinstance(one, dict)],
+            tuple(replace_unstorable_text(agent_options.parse_request_options(body.options))),
             body.ask,
         )
-        runner = await self._runner(body.runner_id, admission.caller)
-        asked = await self._perform(functools.partial(_note, question, runner))
+        runner = await self.find_posting_runner(body.runner_id, admission.caller)
+        asked = await self.perform_runner_write(
+            functools.partial(record_permission_question, question, runner)
+        )
         until = time.monotonic() + HELD
-        with Disconnect(receive) as gone:
+        with DisconnectWatcher(receive) as gone:
             answer = NOT_YET
-            if not await self._is_braked(asked, admission, until):
-                answer = await self._decided(question, asked, admission, gone=gone, until=until)
+            if not await self.wait_while_braked(asked, admission, until):
+                answer = await self.decide_permission(question, asked, admission, gone=gone, until=until)
             # A brake may have been put on while a person was waited for.
-            if answer["outcome"] is not None and await self._is_braked(asked, admission, until):
+            if answer["outcome"] is not None and await self.wait_while_braked(asked, admission, until):
                 answer = NOT_YET | {"permission_request_id": answer["permission_request_id"]}
         if not gone.happened:
-            await admission.still_allowed()
+            await admission.require_still_allowed()
             await send_json(send, 200, answer)
 
-    async def _is_braked(self, asked: AskedCall, admission: Admission, until: float) -> bool:
+    async def wait_while_braked(self, asked: ToolCallRequest, admission: Admission, until: float) -> bool:
         """Wait while a brake holds the call; say whether one still does."""
-        held = await self._gate.pass_through(
+        held = await self._gate.wait_for_brake_release(
             (asked.agent_id, asked.program),
             asked.host,
             wait=until - time.monotonic(),
             asker=admission.caller.name,
-            still_allowed=admission.still_allowed,
+            still_allowed=admission.require_still_allowed,
         )
         return held is not None
 
-    async def _decided(
+    async def decide_permission(
         self,
         question: PermissionQuestion,
-        asked: AskedCall,
+        asked: ToolCallRequest,
         admission: Admission,
         *,
-        gone: Disconnect,
+        gone: DisconnectWatcher,
         until: float,
     ) -> dict[str, Any]:
         """Answer by the rules, else by a person."""
-        ruling = await self._ruling(asked)
+        ruling = await self.find_permission_ruling(asked)
         if ruling.decision not in {ALLOW, DENY}:
-            return await self._answered(question, asked, ruling, admission, gone=gone, until=until)
-        by, now = admission.caller.actor, timezone.now()
-        work = functools.partial(permissions.by_ruling, asked, ruling, question.options, by=by, now=now)
-        return await self._perform(work)
+            return await self.wait_for_person_answer(
+                question, asked, ruling, admission, gone=gone, until=until
+            )
+        by, now = admission.caller.caller_actor, timezone.now()
+        work = functools.partial(
+            permissions.answer_by_ruling, asked, ruling, question.options, by=by, now=now
+        )
+        return await self.perform_runner_write(work)
 
-    async def _ruling(self, asked: AskedCall) -> Ruling:
+    async def find_permission_ruling(self, asked: ToolCallRequest) -> Ruling:
         """Return what policy says. A call through the gateway is judged as there, and a person is not asked twice."""
         handed = None
-        if behind_gateway(asked.tool) is not None:
-            handed = await self._threads.run(session_keys.of_session, asked.session_id)
+        if find_call_behind_gateway(asked.tool) is not None:
+            handed = await self._threads.run_in_thread(session_keys.find_key_of_session, asked.session_id)
         key_id, agent_id = handed or (None, asked.agent_id)
-        ruling = await self._rulings.on(asked.tool, asked.about, agent_id, asked.program, key_id)
+        ruling = await self._rulings.judge_tool_call(asked.tool, asked.about, agent_id, asked.program, key_id)
         agents = (asked.agent_id, asked.program)
         if handed is None:
-            return stricter(ruling, await self._rulings.by_budgets(agents, asked.session_id))
-        by_budgets = await self._rulings.budgets_on(
+            return stricter_ruling(
+                ruling, await self._rulings.judge_session_budgets(agents, asked.session_id)
+            )
+        by_budgets = await self._rulings.judge_call_budgets(
             asked.tool, agents, asked.session_id, agent_id=agent_id, key_id=key_id
         )
-        ruling = stricter(ruling, by_budgets)
+        ruling = stricter_ruling(ruling, by_budgets)
         asked_there = ASKED_AT_GATEWAY in (ruling, by_budgets) and ruling.decision == OBSERVE
         return replace(ruling, decision=ALLOW) if asked_there else ruling
 
-    async def _answered(
+    async def wait_for_person_answer(
         self,
         question: PermissionQuestion,
-        asked: AskedCall,
+        asked: ToolCallRequest,
         ruling: Ruling,
         admission: Admission,
         *,
-        gone: Disconnect,
+        gone: DisconnectWatcher,
         until: float,
     ) -> dict[str, Any]:
         """Put the question before people, and wait for a while."""
-        by, now = admission.caller.actor, timezone.now()
-        put = functools.partial(permissions.put, asked, ruling, ask=question.ask, by=by, now=now)
-        row = await self._threads.run(put)
-        with self._waits.places.place(admission.caller.name):
+        by, now = admission.caller.caller_actor, timezone.now()
+        put = functools.partial(
+            permissions.submit_permission_question, asked, ruling, ask=question.ask, by=by, now=now
+        )
+        row = await self._threads.run_in_thread(put)
+        with self._waits.places.acquire_slot(admission.caller.name):
             answer = await self._waits.wait_until(
-                lambda: permissions.answer_of(row.request_id, question.options, timezone.now()),
+                lambda: permissions.build_question_answer(row.request_id, question.options, timezone.now()),
                 topics=[f"permission_requests:{row.pk}"],
                 timeout=max(0.0, until - time.monotonic()),
-                still_allowed=admission.still_allowed,
+                still_allowed=admission.require_still_allowed,
                 gone=gone,
             )
         return answer or NOT_YET | {"permission_request_id": row.request_id}
 
-    async def withdraw(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def withdraw_permission_question(
+        self, session_id: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """`POST /runner/sessions/{id}/permission/withdraw`: 200, also where nothing stands open."""
-        admission, body = await self._read(Withdrawn, scope, receive)
-        runner = await self._runner(body.runner_id, admission.caller)
-        await self._perform(functools.partial(_withdraw, session_id, body, runner))
+        admission, body = await self.read_runner_body(PermissionWithdrawal, scope, receive)
+        runner = await self.find_posting_runner(body.runner_id, admission.caller)
+        await self.perform_runner_write(functools.partial(withdraw_runner_question, session_id, body, runner))
         await send_json(send, 200, {"ok": True})
 
-    async def _read(self, kind: type[T], scope: Scope, receive: Receive) -> tuple[Admission, T]:
-        """Return who posts, and what. Raises Invalid for a body that is not of this kind."""
-        headers = headers_of(scope)
-        admission = await self._auth.admit(scope, headers, *RUNNERS)
-        with self._bodies.hold(f"key:{admission.caller.id}") as held:
-            body = await held.read(receive, headers, LIMIT)
-            return admission, await held.decoded(functools.partial(_body, kind), body)
+    async def read_runner_body(self, kind: type[T], scope: Scope, receive: Receive) -> tuple[Admission, T]:
+        """Return who posts, and what. Raises UnprocessableRequest for a body that is not of this kind."""
+        headers = get_request_headers(scope)
+        admission = await self._auth.admit_program(scope, headers, *RUNNERS)
+        with self._bodies.reserve_body(f"key:{admission.caller.id}") as held:
+            body = await held.read_body(receive, headers, LIMIT)
+            return admission, await held.decode_received_body(
+                functools.partial(decode_runner_body, kind), body
+            )
 
-    async def _runner(self, runner_id: str, caller: KeyIdentity) -> Runner:
+    async def find_posting_runner(self, runner_id: str, caller: KeyIdentity) -> Runner:
         """Return who posts, its sign of life noted. Raises as runners.note_sign_of_life does."""
         now = asyncio.get_running_loop().time()
         known, until = self._known.get((caller, runner_id), (None, 0.0))
         if known is None or until < now:
-            note = functools.partial(runners.note_sign_of_life, runner_id, timezone.now(), key=caller)
-            known = await self._threads.run(note)
+            note = functools.partial(runners.record_sign_of_life, runner_id, timezone.now(), key=caller)
+            known = await self._threads.run_in_thread(note)
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             self._known[caller, runner_id] = known, now + KNOWN_FOR
         return known
 
-    async def _perform(self, work: Callable[[], T]) -> T:
-        return await self._writer.perform(work, deadline=time.monotonic() + WRITE_WITHIN)
+    async def perform_runner_write(self, work: Callable[[], T]) -> T:
+        return await self._writer.perform_in_transaction(work, deadline=time.monotonic() + WRITE_WITHIN)
 
 
-def _body(kind: type[T], body: bytes) -> T:
-    if json_bounds.is_deeper(body):
-        raise Invalid(f"Nested deeper than {json_bounds.DEEPEST} levels.")
+def decode_runner_body(kind: type[T], body: bytes) -> T:
+    if json_bounds.is_json_too_deep(body):
+        raise UnprocessableRequest(f"Nested deeper than {json_bounds.DEEPEST} levels.")
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
-        raise Invalid(f"The body cannot be read: {problem}") from None
+        raise UnprocessableRequest(f"The body cannot be read: {problem}") from None
 
 
-def _listed(value: Any) -> list[Any]:
+def wrap_in_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _update(sent: SentUpdate) -> Update:
-    fields: dict[str, Any] = mended(sent.update)
+def build_session_update(sent: SentUpdate) -> DrivenAgentUpdate:
+    fields: dict[str, Any] = replace_unstorable_text(sent.update)
     kind = fields.pop("sessionUpdate", None)
-    return Update(sent.n, sent.at, kind if isinstance(kind, str) and kind else "update", fields)
+    return DrivenAgentUpdate(sent.n, sent.at, kind if isinstance(kind, str) and kind else "update", fields)
 
 
-def _take(session_id: str, runner: Runner, told: list[Update], run_id: str | None) -> int:
-    return taking.take(session_id, runner, told, run_id=run_id, speech=SPEECH, now=timezone.now())
+def take_session_updates(
+    session_id: str, runner: Runner, told: list[DrivenAgentUpdate], run_id: str | None
+) -> int:
+    return taking.apply_runner_updates(
+        session_id, runner, told, run_id=run_id, speech=SPEECH, now=timezone.now()
+    )
 
 
-def _note(question: PermissionQuestion, runner: Runner) -> AskedCall:
-    asked = permissions.note(question, runner, SPEECH, timezone.now())
-    return replace(asked, about=subject_text(asked.program, asked.tool, asked.tool_input))
+def record_permission_question(question: PermissionQuestion, runner: Runner) -> ToolCallRequest:
+    asked = permissions.record_question_call(question, runner, SPEECH, timezone.now())
+    return replace(asked, about=find_call_subject(asked.program, asked.tool, asked.tool_input))
 
 
-def _withdraw(session_id: str, body: Withdrawn, runner: Runner) -> None:
-    permissions.withdraw(session_id, runner, body.toolCallId, ask=body.ask, why=body.why, now=timezone.now())
+def withdraw_runner_question(session_id: str, body: PermissionWithdrawal, runner: Runner) -> None:
+    permissions.withdraw_driven_question(
+        session_id, runner, body.toolCallId, ask=body.ask, why=body.why, now=timezone.now()
+    )

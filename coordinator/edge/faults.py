@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 import msgspec
 import pydantic
 
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from coordinator.lib.json_bounds import DEEPEST
 from coordinator.sessions.events import NewEvent
 
@@ -24,7 +24,7 @@ JsonPath = tuple[str | int, ...]
 _decode = msgspec.json.Decoder(NewEvent).decode
 
 
-def _wire_form() -> type[pydantic.BaseModel]:
+def build_event_model() -> type[pydantic.BaseModel]:
     """Return the event's wire form for pydantic, for its messages. The source is not the caller's to say."""
     types = get_type_hints(NewEvent, include_extras=True)
     fields: dict[str, Any] = {
@@ -35,27 +35,27 @@ def _wire_form() -> type[pydantic.BaseModel]:
     return pydantic.create_model("Event", **fields)
 
 
-_Event = _wire_form()
+_Event = build_event_model()
 
 
-def event_of(text: bytes | msgspec.Raw, place: JsonPath = ("body",)) -> NewEvent:
-    """Return the event that `text` holds. Raises Invalid with every fault, `place` first in each one's loc."""
+def parse_new_event(text: bytes | msgspec.Raw, place: JsonPath = ("body",)) -> NewEvent:
+    """Return the event that `text` holds. Raises UnprocessableRequest with every fault, `place` first in each one's loc."""
     try:
         event = _decode(text)
-        if _may_be_deep(text):
-            _walk(msgspec.json.decode(text), (), 0)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, _Unfit):
-        event = _look_closer(bytes(text), place)
+        if is_possibly_deep(text):
+            check_storable_value(msgspec.json.decode(text), (), 0)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, UnstorableValue):
+        event = validate_event_fully(bytes(text), place)
     event.source = "executor"  # not for the caller to say
     return event
 
 
-def _may_be_deep(text: bytes | msgspec.Raw) -> bool:
+def is_possibly_deep(text: bytes | msgspec.Raw) -> bool:
     raw = bytes(text)
     return raw.count(b"[") + raw.count(b"{") > BRACKETS_WORTH_A_LOOK
 
 
-class _Unfit(Exception):
+class UnstorableValue(Exception):
     """A value that JSON can write and Signalbox cannot keep."""
 
     def __init__(self, place: JsonPath, message: str) -> None:
@@ -63,22 +63,22 @@ class _Unfit(Exception):
         self.message = message
 
 
-def _look_closer(raw: bytes, place: JsonPath) -> NewEvent:
-    value = json_of(raw, place)
+def validate_event_fully(raw: bytes, place: JsonPath) -> NewEvent:
+    value = parse_json_body(raw, place)
     try:
-        _walk(value, (), 0)
+        check_storable_value(value, (), 0)
         model = _Event.model_validate(value)
-    except _Unfit as unfit:
+    except UnstorableValue as unfit:
         fault = {"type": "value_error", "loc": [*place, *unfit.place], "msg": unfit.message, "input": None}
-        raise Invalid([fault]) from None
+        raise UnprocessableRequest([fault]) from None
     except pydantic.ValidationError as problem:
-        raise Invalid(
-            [_recorded(dict(error), place) for error in problem.errors(include_url=False)]
+        raise UnprocessableRequest(
+            [format_event_error(dict(error), place) for error in problem.errors(include_url=False)]
         ) from None
     return NewEvent(**model.model_dump())
 
 
-def _recorded(error: dict[str, Any], place: JsonPath) -> Fault:
+def format_event_error(error: dict[str, Any], place: JsonPath) -> Fault:
     fault = {
         "type": error["type"],
         "loc": [*place, *error["loc"]],
@@ -90,25 +90,29 @@ def _recorded(error: dict[str, Any], place: JsonPath) -> Fault:
     return fault
 
 
-def json_of(raw: bytes, place: JsonPath = ("body",)) -> Any:
-    """Return decoded JSON. Raises Invalid with a `json_invalid` fault that names the position."""
+def parse_json_body(raw: bytes, place: JsonPath = ("body",)) -> Any:
+    """Return decoded JSON. Raises UnprocessableRequest with a `json_invalid` fault that names the position."""
     try:
-        return json.loads(raw.decode(), parse_constant=_refuse_constant)
+        return json.loads(raw.decode(), parse_constant=refuse_json_constant)
     except json.JSONDecodeError as problem:
-        raise Invalid([_not_json(place, problem.pos, problem.msg)]) from None
+        raise UnprocessableRequest([build_json_error(place, problem.pos, problem.msg)]) from None
     except UnicodeDecodeError as problem:
-        raise Invalid([_not_json(place, problem.start, "The body is not UTF-8")]) from None
+        raise UnprocessableRequest(
+            [build_json_error(place, problem.start, "The body is not UTF-8")]
+        ) from None
     except RecursionError:
-        raise Invalid([_not_json(place, 0, f"Nested deeper than {DEEPEST} levels")]) from None
+        raise UnprocessableRequest(
+            [build_json_error(place, 0, f"Nested deeper than {DEEPEST} levels")]
+        ) from None
     except ValueError as problem:
-        raise Invalid([_not_json(place, 0, str(problem).partition(";")[0])]) from None
+        raise UnprocessableRequest([build_json_error(place, 0, str(problem).partition(";")[0])]) from None
 
 
-def _refuse_constant(name: str) -> Any:
+def refuse_json_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _not_json(place: JsonPath, position: int, message: str) -> Fault:
+def build_json_error(place: JsonPath, position: int, message: str) -> Fault:
     return {
         "type": "json_invalid",
         "loc": [*place, position],
@@ -118,25 +122,25 @@ def _not_json(place: JsonPath, position: int, message: str) -> Fault:
     }
 
 
-def _walk(value: Any, place: JsonPath, depth: int) -> None:
+def check_storable_value(value: Any, place: JsonPath, depth: int) -> None:
     """Raise _Unfit at the first number, text or depth that cannot be kept faithfully on both engines."""
     if depth > DEEPEST:
-        raise _Unfit(place[:3], f"Nested deeper than {DEEPEST} levels")
+        raise UnstorableValue(place[:3], f"Nested deeper than {DEEPEST} levels")
     if isinstance(value, str):
-        _check_text(value, place)
+        check_storable_text(value, place)
     elif isinstance(value, float) and not math.isfinite(value):
-        raise _Unfit(place, "Number out of range")
+        raise UnstorableValue(place, "Number out of range")
     elif isinstance(value, dict):
         for name, item in value.items():
-            _check_text(name, place)
-            _walk(item, (*place, name), depth + 1)
+            check_storable_text(name, place)
+            check_storable_value(item, (*place, name), depth + 1)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            _walk(item, (*place, index), depth + 1)
+            check_storable_value(item, (*place, index), depth + 1)
 
 
-def _check_text(text: str, place: JsonPath) -> None:
+def check_storable_text(text: str, place: JsonPath) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise _Unfit(place, "Text holds a lone surrogate") from None
+        raise UnstorableValue(place, "Text holds a lone surrogate") from None

@@ -20,12 +20,12 @@ UNIMPLEMENTED = b"12"
 STATUS_200, CONTENT_TYPE = b"\x88", b"\x0f\x10"  # as HPACK's static table has them
 
 
-def greeting() -> bytes:
+def build_http2_greeting() -> bytes:
     """Return what a server of HTTP/2 says first: no settings of its own, and that it has heard the client's."""
-    return _frame(SETTINGS, 0, 0, b"") + _frame(SETTINGS, ACK, 0, b"")
+    return build_http2_frame(SETTINGS, 0, 0, b"") + build_http2_frame(SETTINGS, ACK, 0, b"")
 
 
-def refusal(received: bytes) -> bytes | None:
+def build_grpc_refusal(received: bytes) -> bytes | None:
     """Return the answer to the first request in what followed the preface; None while its headers have not come.
 
     Where they do not come at all (MOST_HEADER_BYTES), that the connection ends, and why.
@@ -35,34 +35,36 @@ def refusal(received: bytes) -> bytes | None:
         size, kind = int.from_bytes(received[at : at + 3]), received[at + 3]
         stream = int.from_bytes(received[at + 5 : at + HEAD]) & 0x7FFF_FFFF
         if kind == HEADERS and stream:
-            return _frame(HEADERS, END_OF_ALL, stream, _status()) + _goodbye(stream)
+            return build_http2_frame(HEADERS, END_OF_ALL, stream, build_grpc_trailers()) + build_goaway_frame(
+                stream
+            )
         at += HEAD + size
-    return _goodbye(0) if len(received) > MOST_HEADER_BYTES or at > MOST_HEADER_BYTES else None
+    return build_goaway_frame(0) if len(received) > MOST_HEADER_BYTES or at > MOST_HEADER_BYTES else None
 
 
-def _status() -> bytes:
+def build_grpc_trailers() -> bytes:
     return (
         STATUS_200
         + CONTENT_TYPE
-        + _text(b"application/grpc")
+        + encode_hpack_text(b"application/grpc")
         + b"\x00"
-        + _text(b"grpc-status")
-        + _text(UNIMPLEMENTED)
+        + encode_hpack_text(b"grpc-status")
+        + encode_hpack_text(UNIMPLEMENTED)
         + b"\x00"
-        + _text(b"grpc-message")
-        + _text(NO_GRPC.encode())
+        + encode_hpack_text(b"grpc-message")
+        + encode_hpack_text(NO_GRPC.encode())
     )
 
 
-def _goodbye(stream: int) -> bytes:
-    return _frame(GOAWAY, 0, 0, stream.to_bytes(4) + bytes(4) + NO_GRPC.encode())
+def build_goaway_frame(stream: int) -> bytes:
+    return build_http2_frame(GOAWAY, 0, 0, stream.to_bytes(4) + bytes(4) + NO_GRPC.encode())
 
 
-def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
+def build_http2_frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
     return len(body).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + body
 
 
-def _text(text: bytes) -> bytes:
+def encode_hpack_text(text: bytes) -> bytes:
     """Return a text as HPACK has it, without Huffman's code."""
     short = 127  # what the length's first seven bits can say
     if len(text) < short:

@@ -16,16 +16,16 @@ from django.utils import timezone
 
 from coordinator.actions import tool_calls
 from coordinator.actions.tool_calls import ELSEWHERE, GONE
-from coordinator.edge.http import Gone
-from coordinator.edge.shares import Shares
-from coordinator.edge.waits import Disconnect, Waits
-from coordinator.errors import Restarting, Unauthorized
+from coordinator.edge.http import ClientDisconnected
+from coordinator.edge.shares import ConcurrencyLimit
+from coordinator.edge.waits import DisconnectWatcher, LongPollWaiters
+from coordinator.errors import ServiceRestarting, Unauthorized
 from coordinator.gateway import workers
 from coordinator.identity.actors import Actor
 from coordinator.lib.asgi import Receive
 from coordinator.lib.threads import EdgeThreads
 from coordinator.models import PermissionRequest
-from coordinator.policy.tool_calls import AskedCall, Settled
+from coordinator.policy.tool_calls import Settled, ToolCallRequest
 from coordinator.policy.tool_rules import Ruling
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ TERMINAL: Settled = {"status": "elsewhere"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiter:
+class HookWaiter:
     """Whose hook waits, for how long, whether its key still holds, and whether it has left.
 
     Where its silence is a denial, its request `outlasts` it: the call can still be approved, and made again.
@@ -55,25 +55,25 @@ class _Waiter:
     deadline: datetime
     outlasts: bool
     still_allowed: Callable[[], Awaitable[object]]
-    gone: Disconnect
+    gone: DisconnectWatcher
     sent_as: str | None = None
 
 
-class Asker:
+class HookApprovalWaiter:
     """Who waits in this process, and for what."""
 
-    def __init__(self, waits: Waits, threads: EdgeThreads) -> None:
+    def __init__(self, waits: LongPollWaiters, threads: EdgeThreads) -> None:
         self._waits = waits
         self._threads = threads
         self._sharing: Counter[str] = Counter()  # how many wait for a request
         # Calls that somebody waits for, by the hook that asks about them.
         self._calls: Counter[tuple[str, str]] = Counter()
-        self._places = Shares(MOST_WAITING, "calls that wait for people")
+        self._places = ConcurrencyLimit(MOST_WAITING, "calls that wait for people")
         self._leaving: set[asyncio.Task[None]] = set()
 
-    async def ask(
+    async def wait_for_hook_verdict(
         self,
-        asked: AskedCall,
+        asked: ToolCallRequest,
         ruling: Ruling,
         *,
         by: Actor,
@@ -82,40 +82,44 @@ class Asker:
         still_allowed: Callable[[], Awaitable[object]],
         receive: Receive,
         sent_as: str | None = None,
-    ) -> tuple[AskedCall, Settled]:
+    ) -> tuple[ToolCallRequest, Settled]:
         """Put the call before people and return it, with its id where it was found, and how it was settled.
 
         `status` is approved, denied, expired (nobody answered), elsewhere (the session went on meanwhile) or, where
         the request `outlasts` the hook, held (tool_calls.hold): nobody answered yet.
-        Raises Gone where the hook's connection has dropped, what `still_allowed` does, and why the call could not
+        Raises ClientDisconnected where the hook's connection has dropped, what `still_allowed` does, and why the call could not
         be put before people: too large, too many, a restart. After a restart the question stands for whoever comes
         again as `sent_as`.
         """
         deadline = timezone.now() + timedelta(seconds=wait)
-        with self._places.place(by.name), Disconnect(receive) as gone:
+        with self._places.acquire_slot(by.name), DisconnectWatcher(receive) as gone:
             asked = replace(asked, waiter=uuid.uuid4().hex)
             taken = [call_id for hook, call_id in self._calls if hook == asked.asks]
-            asked = await self._threads.run(tool_calls.find_call, asked, taken)
+            asked = await self._threads.run_in_thread(tool_calls.identify_pending_call, asked, taken)
             calls = [(asked.asks, asked.call_id)] if asked.call_id else []
             self._calls.update(calls)
             try:
-                waiter = _Waiter(by, wait, deadline, outlasts, still_allowed, gone, sent_as)
-                return asked, await self._asked(asked, ruling, waiter)
+                waiter = HookWaiter(by, wait, deadline, outlasts, still_allowed, gone, sent_as)
+                return asked, await self.wait_until_hook_settled(asked, ruling, waiter)
             finally:
                 self._calls -= Counter(calls)
 
-    async def _asked(self, asked: AskedCall, ruling: Ruling, waiter: _Waiter) -> Settled:
-        known = await self._threads.run(tool_calls.answered_before, asked, timezone.now(), by=waiter.by)
+    async def wait_until_hook_settled(
+        self, asked: ToolCallRequest, ruling: Ruling, waiter: HookWaiter
+    ) -> Settled:
+        known = await self._threads.run_in_thread(
+            tool_calls.take_earlier_answer, asked, timezone.now(), by=waiter.by
+        )
         if known is not None:
             return known
         for attempt in range(MOST_TRIES):
             now = timezone.now()
             if waiter.gone.happened:
-                raise Gone
+                raise ClientDisconnected
             if waiter.deadline <= now:
                 break
-            row = await self._threads.run(
-                tool_calls.ask,
+            row = await self._threads.run_in_thread(
+                tool_calls.request_tool_approval,
                 asked,
                 ruling,
                 by=waiter.by,
@@ -124,79 +128,95 @@ class Asker:
                 now=now,
                 # A question that was closed because its asker seemed gone is put anew.
                 sent_as=waiter.sent_as and f"{waiter.sent_as}:{attempt}",
-                waited_by=workers.own(),
+                waited_by=workers.get_own_worker_name(),
             )
-            settled = await self._wait(row, asked, waiter)
+            settled = await self.wait_for_shared_request(row, asked, waiter)
             if settled["status"] == "withdrawn":
                 if settled["reason"] not in ANOTHER_LEFT:
                     return TERMINAL
-            elif await self._is_ours(settled, asked, waiter):
+            elif await self.take_settled_verdict(settled, asked, waiter):
                 return settled
         return SILENCE if waiter.deadline <= timezone.now() else TERMINAL
 
-    async def _is_ours(self, settled: Settled, asked: AskedCall, waiter: _Waiter) -> bool:
+    async def take_settled_verdict(
+        self, settled: Settled, asked: ToolCallRequest, waiter: HookWaiter
+    ) -> bool:
         """Say whether this call may have what was settled. An approval of one call is the first's who takes it."""
         if "allowed" not in settled:  # no person's verdict
             return True
         if waiter.gone.happened:  # nobody would hear of it; the call can be made again
-            raise Gone
+            raise ClientDisconnected
         now = timezone.now()
-        taken = await self._threads.run(tool_calls.take, settled["request_id"], asked, by=waiter.by, now=now)
+        taken = await self._threads.run_in_thread(
+            tool_calls.take_call_verdict, settled["request_id"], asked, by=waiter.by, now=now
+        )
         return taken or not settled["allowed"]
 
-    async def _wait(self, row: PermissionRequest, asked: AskedCall, waiter: _Waiter) -> Settled:
+    async def wait_for_shared_request(
+        self, row: PermissionRequest, asked: ToolCallRequest, waiter: HookWaiter
+    ) -> Settled:
         try:
-            settled = await self._shared(row, asked, waiter)
+            settled = await self.wait_for_settlement(row, asked, waiter)
             await waiter.still_allowed()
         except asyncio.CancelledError:  # the line is dead, and the server will not wait until we have noticed
-            self._leave(row, waiter, GONE)
+            self.close_request_in_background(row, waiter, GONE)
             raise
         except Unauthorized:
-            await asyncio.wait([self._leave(row, waiter, KEY_OVER)], timeout=LEAVE_WITHIN)
+            await asyncio.wait(
+                [self.close_request_in_background(row, waiter, KEY_OVER)], timeout=LEAVE_WITHIN
+            )
             raise
         except Exception:
-            self._leave(row, waiter, BROKEN)
+            self.close_request_in_background(row, waiter, BROKEN)
             raise
         if settled is not None and settled["status"] != "elsewhere":
             return settled
         gone = waiter.gone.happened
         if settled is None and not gone and waiter.sent_as is not None and waiter.deadline > timezone.now():
-            raise Restarting(RESTART)
+            raise ServiceRestarting(RESTART)
         if settled is None and not gone and waiter.deadline <= timezone.now():
-            await self._threads.run(tool_calls.expire, timezone.now())
+            await self._threads.run_in_thread(tool_calls.expire_tool_calls, timezone.now())
             # Not simply silence: a verdict that was given in time may have been committed just after our last look.
-            found = await self._threads.run(tool_calls.settled, row.request_id, asked, timezone.now())
-            return found or await self._held(
+            found = await self._threads.run_in_thread(
+                tool_calls.find_question_answer, row.request_id, asked, timezone.now()
+            )
+            return found or await self.record_hook_pending(
                 row, waiter, f"Nobody answered in Signalbox within {waiter.wait:.0f} s."
             )
         if settled is None and not gone and waiter.outlasts:
-            held = await self._held(row, waiter, RESTART)
+            held = await self.record_hook_pending(row, waiter, RESTART)
             if held is not SILENCE:
                 return held
-        leaving = self._leave(row, waiter, ELSEWHERE if settled else GONE if gone else RESTARTED)
+        leaving = self.close_request_in_background(
+            row, waiter, ELSEWHERE if settled else GONE if gone else RESTARTED
+        )
         await asyncio.wait([leaving], timeout=LEAVE_WITHIN)
         if gone:
-            raise Gone
+            raise ClientDisconnected
         if settled is None:
-            raise Restarting(RESTART)
+            raise ServiceRestarting(RESTART)
         return TERMINAL
 
-    async def _held(self, row: PermissionRequest, waiter: _Waiter, why: str) -> Settled:
+    async def record_hook_pending(self, row: PermissionRequest, waiter: HookWaiter, why: str) -> Settled:
         """Have it on record that the agent is told to wait, where its request outlasts this hook; else silence."""
         if not waiter.outlasts:
             return SILENCE
         now = timezone.now()
         return (
-            await self._threads.run(tool_calls.hold, row.request_id, by=waiter.by, why=why, now=now)
+            await self._threads.run_in_thread(
+                tool_calls.defer_tool_call, row.request_id, by=waiter.by, why=why, now=now
+            )
             or SILENCE
         )
 
-    async def _shared(self, row: PermissionRequest, asked: AskedCall, waiter: _Waiter) -> Settled | None:
+    async def wait_for_settlement(
+        self, row: PermissionRequest, asked: ToolCallRequest, waiter: HookWaiter
+    ) -> Settled | None:
         """Wait by the card, and be counted among those who do."""
         self._sharing[row.request_id] += 1
         try:
             return await self._waits.wait_until(
-                functools.partial(_settled, row.request_id, asked),
+                functools.partial(find_settled_verdict, row.request_id, asked),
                 topics=[f"permission_requests:{row.pk}", f"events:{asked.session_id}"],
                 timeout=max(0.0, (waiter.deadline - timezone.now()).total_seconds()),
                 still_allowed=waiter.still_allowed,
@@ -205,21 +225,23 @@ class Asker:
         finally:
             self._sharing -= Counter([row.request_id])
 
-    def _leave(self, row: PermissionRequest, waiter: _Waiter, why: str) -> asyncio.Future[None]:
+    def close_request_in_background(
+        self, row: PermissionRequest, waiter: HookWaiter, why: str
+    ) -> asyncio.Future[None]:
         """Have the card closed, whatever becomes of the hook meanwhile; once done, it is."""
-        task = asyncio.ensure_future(self._close(row, waiter, why))
+        task = asyncio.ensure_future(self.close_hook_request(row, waiter, why))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
         return task
 
-    async def _close(self, row: PermissionRequest, waiter: _Waiter, why: str) -> None:
+    async def close_hook_request(self, row: PermissionRequest, waiter: HookWaiter, why: str) -> None:
         """Close the card, unless somebody with the same question still waits by it."""
         if self._sharing[row.request_id]:
             return
         now = timezone.now()
         try:
-            await self._threads.run(
-                tool_calls.withdraw,
+            await self._threads.run_in_thread(
+                tool_calls.withdraw_call_question,
                 row.request_id,
                 by=waiter.by,
                 reason=why,
@@ -230,6 +252,6 @@ class Asker:
             log.exception("The card of %s could not be closed; it expires at its deadline.", row.request_id)
 
 
-def _settled(request_id: str, asked: AskedCall) -> Settled | None:
-    found = tool_calls.settled(request_id, asked, timezone.now())
+def find_settled_verdict(request_id: str, asked: ToolCallRequest) -> Settled | None:
+    found = tool_calls.find_question_answer(request_id, asked, timezone.now())
     return None if found is not None and found["status"] == "expired" else found

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from urllib.parse import unquote_to_bytes
 
-from coordinator.dialects.hooks import mended
+from coordinator.dialects.hooks import replace_unstorable_text
 from coordinator.edge.http import Headers
 from coordinator.lib.asgi import Send
 
@@ -26,7 +26,7 @@ SIGN_EVERY = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class HookDelivery:
     """How one hook was delivered.
 
     `sent_as` is its id, None where it has none. `age` is how many seconds ago the agent told it, None where it still
@@ -38,22 +38,22 @@ class Delivery:
     denied: str | None = None
 
 
-BY_THE_AGENT = Delivery()
+BY_THE_AGENT = HookDelivery()
 
 
-def delivery_of(headers: Headers) -> Delivery:
+def parse_hook_delivery(headers: Headers) -> HookDelivery:
     """Return how a hook is delivered; headers that make no sense count as missing."""
     found = headers.get(ID)
     if found is None or not _ID.fullmatch(found):
         return BY_THE_AGENT
-    age = _seconds(headers.get(AGE, b""))
+    age = parse_delivery_age(headers.get(AGE, b""))
     if age is None:
-        return Delivery(found.decode())
+        return HookDelivery(found.decode())
     reason = unquote_to_bytes(headers.get(DENIED, b"")).decode("utf-8", "replace").strip()
-    return Delivery(found.decode(), age, str(mended(reason))[:LONGEST_REASON] or None)
+    return HookDelivery(found.decode(), age, str(replace_unstorable_text(reason))[:LONGEST_REASON] or None)
 
 
-def _seconds(text: bytes) -> float | None:
+def parse_delivery_age(text: bytes) -> float | None:
     try:
         age = float(text)
     except ValueError:
@@ -61,7 +61,7 @@ def _seconds(text: bytes) -> float | None:
     return age if 0 <= age <= OLDEST else None
 
 
-class SignsOfLife:
+class HookKeepAlive:
     """While a hook waits, its line says so: blanks before the answer's JSON, from `SIGN_AFTER` seconds on.
 
     So whoever waits can tell a person who thinks from a server that is gone, and no proxy takes the line for dead. The
@@ -74,8 +74,8 @@ class SignsOfLife:
         self._send = send
         self._about = about
 
-    async def __aenter__(self) -> SignsOfLife:
-        self._task = asyncio.ensure_future(self._give())
+    async def __aenter__(self) -> HookKeepAlive:
+        self._task = asyncio.ensure_future(self.send_hook_keep_alives())
         return self
 
     async def __aexit__(
@@ -84,7 +84,7 @@ class SignsOfLife:
         self._task.cancel()
         await asyncio.wait([self._task])
 
-    async def _give(self) -> None:
+    async def send_hook_keep_alives(self) -> None:
         await asyncio.sleep(SIGN_AFTER)
         while (headers := self._about()) is None:
             await asyncio.sleep(SIGN_AFTER)
@@ -95,6 +95,6 @@ class SignsOfLife:
             await self._send({"type": "http.response.body", "body": b" ", "more_body": True})
             await asyncio.sleep(SIGN_EVERY)
 
-    async def end(self, body: bytes) -> None:
+    async def finish_hook_answer(self, body: bytes) -> None:
         """Send the answer behind the signs that were given."""
         await self._send({"type": "http.response.body", "body": body, "more_body": False})

@@ -9,20 +9,20 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from coordinator.errors import Busy, SignalboxError
+from coordinator.errors import ServiceBusy, SignalboxError
 from coordinator.lib.asgi import Scope, Send
-from coordinator.lib.chosen_database import told
+from coordinator.lib.chosen_database import database_problem_message
 
 Headers = dict[bytes, bytes]
 _HEADERS = "signalbox.headers"
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
-class Gone(Exception):
+class ClientDisconnected(Exception):
     """The client closed the connection while we read."""
 
 
-def headers_of(scope: Scope) -> Headers:
+def get_request_headers(scope: Scope) -> Headers:
     """Return the headers by lower-case name; of a repeated one the last. Made once a request."""
     headers: Headers | None = scope.get(_HEADERS)
     if headers is None:
@@ -31,12 +31,12 @@ def headers_of(scope: Scope) -> Headers:
 
 
 @functools.lru_cache(maxsize=256)
-def query_of(query_string: bytes) -> dict[str, list[str]]:
+def parse_query_string(query_string: bytes) -> dict[str, list[str]]:
     """Return the query's parameters by name, those with no value too. Machines send few queries, again and again."""
     return parse_qs(query_string.decode("latin-1"), keep_blank_values=True)
 
 
-def plain(headers: Headers) -> dict[str, str]:
+def decode_headers(headers: Headers) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
 
 
@@ -52,14 +52,17 @@ async def send_json(send: Send, status: int, value: Any, *extra: tuple[bytes, by
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-async def send_empty(send: Send, status: int = 204) -> None:
+async def send_empty_response(send: Send, status: int = 204) -> None:
     await send({"type": "http.response.start", "status": status, "headers": []})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def no_database(problem: BaseException) -> Busy:
+def build_database_error(problem: BaseException) -> ServiceBusy:
     """Return the refusal of a request that met no database, or a busy one."""
-    return Busy(told(problem, "The database is busy or cannot be reached. Try again."), retry_after=2)
+    return ServiceBusy(
+        database_problem_message(problem, "The database is busy or cannot be reached. Try again."),
+        retry_after=2,
+    )
 
 
 async def send_error(send: Send, error: SignalboxError) -> None:
@@ -73,10 +76,10 @@ async def send_error(send: Send, error: SignalboxError) -> None:
         extra.append((b"connection", b"close"))  # the rest of the body is not read
     if error.not_sent:
         extra.append((b"x-signalbox-not-sent", b"1"))  # `signalbox mcp` repeats a call on this word alone
-    await send_json(send, error.status, _error_body(error), *extra)
+    await send_json(send, error.status, encode_error_body(error), *extra)
 
 
-def _error_body(error: SignalboxError) -> bytes:
+def encode_error_body(error: SignalboxError) -> bytes:
     try:
         return _encoder.encode({"detail": error.detail})
     except UnicodeEncodeError:  # it quotes a lone surrogate, which JSON can write as an escape alone

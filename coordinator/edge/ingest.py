@@ -13,18 +13,18 @@ import msgspec
 from coordinator.actions import idempotency
 from coordinator.actions.events import Outcome
 from coordinator.edge.auth import Authenticator
-from coordinator.edge.bodies import Bodies
-from coordinator.edge.faults import event_of, json_of
-from coordinator.edge.http import headers_of, send_json
+from coordinator.edge.bodies import RequestBodies
+from coordinator.edge.faults import parse_json_body, parse_new_event
+from coordinator.edge.http import get_request_headers, send_json
 from coordinator.edge.limits import KEY, LIMITS
 from coordinator.edge.ownership import WriteRights
 from coordinator.edge.writer import GroupWriter
-from coordinator.errors import BadRequest, Busy, Invalid, SignalboxError, TooLarge
+from coordinator.errors import BadRequest, RequestTooLarge, ServiceBusy, SignalboxError, UnprocessableRequest
 from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.scopes import REPORTERS
 from coordinator.lib import json_bounds, meters
 from coordinator.lib.asgi import Receive, Scope, Send
-from coordinator.sessions.events import NewEvent, Recorded
+from coordinator.sessions.events import NewEvent, RecordedEvent
 
 ANSWER_WITHIN = 3.8  # seconds from the first byte: executors give up at five, and must hear a refusal before
 LIMIT = LIMITS["events"][KEY]
@@ -43,100 +43,114 @@ encode = msgspec.json.Encoder(enc_hook=str).encode
 Parsed = list[NewEvent | SignalboxError]
 
 
-class Ingest:
+class EventIngestEndpoint:
     """The doors through which events come in. One a process."""
 
-    def __init__(self, auth: Authenticator, rights: WriteRights, writer: GroupWriter, bodies: Bodies) -> None:
+    def __init__(
+        self, auth: Authenticator, rights: WriteRights, writer: GroupWriter, bodies: RequestBodies
+    ) -> None:
         self._auth = auth
         self._rights = rights
         self._writer = writer
         self._bodies = bodies
 
-    async def one(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def receive_event(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Take one event of a session; answers when it is committed."""
         deadline = time.monotonic() + ANSWER_WITHIN
-        headers = headers_of(scope)
-        caller = await in_time(self._auth.program(scope, headers, *REPORTERS), deadline)
-        with self._bodies.hold(f"key:{caller.id}") as held:
-            body = await held.read(receive, headers, LIMIT)
-            event = await held.decoded(event_of, body)
+        headers = get_request_headers(scope)
+        caller = await await_until_deadline(
+            self._auth.authenticate_program(scope, headers, *REPORTERS), deadline
+        )
+        with self._bodies.reserve_body(f"key:{caller.id}") as held:
+            body = await held.read_body(receive, headers, LIMIT)
+            event = await held.decode_received_body(parse_new_event, body)
             if event.session_id != session_id:
                 raise BadRequest("Event session_id must match URL session_id")
-            await in_time(self._rights.require(caller, session_id), deadline)
+            await await_until_deadline(self._rights.require_write_right(caller, session_id), deadline)
             key = headers.get(b"idempotency-key")
-            once = self._once(key, caller.name, session_id, body)
-            result = await self._writer.submit(
+            once = self.build_idempotency_claim(key, caller.name, session_id, body)
+            result = await self._writer.submit_events(
                 [event],
                 deadline=deadline,
                 size=len(body),
                 once=once,
-                make_answer=_one_answer if once else None,
+                make_answer=build_single_event_answer if once else None,
             )
-            outcome = _kept(result) if isinstance(result, bytes) else result[0]
+            outcome = decode_stored_outcome(result) if isinstance(result, bytes) else result[0]
         if isinstance(outcome, SignalboxError):
             raise outcome
         await send_json(send, 201, OK)
 
-    async def batch(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def receive_event_batch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take many events, of any sessions; answers with one result an event when the good ones are committed."""
         deadline = time.monotonic() + ANSWER_WITHIN
-        headers = headers_of(scope)
-        caller = await in_time(self._auth.program(scope, headers, *REPORTERS), deadline)
-        with self._bodies.hold(f"key:{caller.id}") as held:
-            body = await held.read(receive, headers, LIMIT)
+        headers = get_request_headers(scope)
+        caller = await await_until_deadline(
+            self._auth.authenticate_program(scope, headers, *REPORTERS), deadline
+        )
+        with self._bodies.reserve_body(f"key:{caller.id}") as held:
+            body = await held.read_body(receive, headers, LIMIT)
             kind = headers.get(b"content-type", b"")
-            parsed = await held.decoded(partial(parse_batch, content_type=kind), body)
-            parsed = await in_time(self._allowed(caller, parsed), max(deadline, time.monotonic() + 1))
+            parsed = await held.decode_received_body(partial(parse_event_batch, content_type=kind), body)
+            parsed = await await_until_deadline(
+                self.refuse_foreign_events(caller, parsed), max(deadline, time.monotonic() + 1)
+            )
 
-            def make_answer(outcomes: Sequence[Outcome]) -> bytes:
-                return batch_answer(parsed, outcomes)
+            def make_batch_answer(outcomes: Sequence[Outcome]) -> bytes:
+                return build_batch_answer(parsed, outcomes)
 
             meters.BATCHES.observe(len(parsed))
-            answer = await self._writer.submit(
+            answer = await self._writer.submit_events(
                 [item for item in parsed if isinstance(item, NewEvent)],
                 deadline=max(deadline, time.monotonic() + 1),  # a large body may have taken its time to come
                 size=len(body),
-                once=self._once(headers.get(b"idempotency-key"), caller.name, "/api/events", body),
-                make_answer=make_answer,
+                once=self.build_idempotency_claim(
+                    headers.get(b"idempotency-key"), caller.name, "/api/events", body
+                ),
+                make_answer=make_batch_answer,
                 tell_within=TELL_BATCH_WITHIN,
             )
         await send_json(send, 200, answer)
 
-    async def _allowed(self, caller: KeyIdentity, parsed: Parsed) -> Parsed:
+    async def refuse_foreign_events(self, caller: KeyIdentity, parsed: Parsed) -> Parsed:
         """Return the batch with a refusal in place of each event of a session that is not the caller's."""
         named = {item.session_id for item in parsed if isinstance(item, NewEvent)}
-        refused = await self._rights.refusals(caller, named)
+        refused = await self._rights.find_write_refusals(caller, named)
         return [refused.get(item.session_id, item) if isinstance(item, NewEvent) else item for item in parsed]
 
-    def _once(self, key: bytes | None, caller: str, door: str, body: bytes) -> idempotency.Claim | None:
+    def build_idempotency_claim(
+        self, key: bytes | None, caller: str, door: str, body: bytes
+    ) -> idempotency.IdempotencyClaim | None:
         if key is None:
             return None
         if not 0 < len(key) <= 255:
             raise BadRequest("Idempotency-Key must have 1 to 255 characters.")
-        return idempotency.claim(caller=caller, door=door, key=key.decode("latin-1"), content=body)
+        return idempotency.derive_idempotency_claim(
+            caller=caller, door=door, key=key.decode("latin-1"), content=body
+        )
 
 
-async def in_time(answer: Awaitable[T], deadline: float) -> T:
-    """Await `answer`, but no longer than until `deadline`. Raises Busy then."""
+async def await_until_deadline(answer: Awaitable[T], deadline: float) -> T:
+    """Await `answer`, but no longer than until `deadline`. Raises ServiceBusy then."""
     try:
         async with asyncio.timeout(deadline - time.monotonic()):
             return await answer
     except TimeoutError:
-        raise Busy("The database is busy. Nothing was written; try again.", retry_after=1) from None
+        raise ServiceBusy("The database is busy. Nothing was written; try again.", retry_after=1) from None
 
 
-def parse_batch(body: bytes, content_type: bytes) -> Parsed:
+def parse_event_batch(body: bytes, content_type: bytes) -> Parsed:
     """Return each event of a JSON array or of NDJSON lines, or what is wrong with it.
 
-    Raises Invalid where the whole cannot be read, TooLarge for too many events.
+    Raises UnprocessableRequest where the whole cannot be read, RequestTooLarge for too many events.
     """
-    texts = _items(body, content_type)
+    texts = split_batch_items(body, content_type)
     if len(texts) > MOST_EVENTS:
-        raise TooLarge(f"A batch may hold at most {MOST_EVENTS} events.")
-    return [_event_or_fault(text, index) for index, text in enumerate(texts)]
+        raise RequestTooLarge(f"A batch may hold at most {MOST_EVENTS} events.")
+    return [parse_event_or_error(text, index) for index, text in enumerate(texts)]
 
 
-def _items(body: bytes, content_type: bytes) -> Sequence[bytes | msgspec.Raw]:
+def split_batch_items(body: bytes, content_type: bytes) -> Sequence[bytes | msgspec.Raw]:
     kind = content_type.partition(b";")[0].strip().lower()
     start = body.lstrip()[:1]
     if kind.endswith((b"ndjson", b"jsonl", b"json-seq", b"jsonlines")) or (
@@ -144,34 +158,36 @@ def _items(body: bytes, content_type: bytes) -> Sequence[bytes | msgspec.Raw]:
     ):
         lines = body.split(b"\n", MOST_LINES)
         if len(lines) > MOST_LINES:
-            raise TooLarge(f"A batch may hold at most {MOST_LINES} lines.")
+            raise RequestTooLarge(f"A batch may hold at most {MOST_LINES} lines.")
         return [line for line in lines if line.strip()]
     try:
         return msgspec.json.decode(body, type=list[msgspec.Raw])
     except RecursionError:  # one of them nests too deep, which is told of that one alone
         try:
-            return json_bounds.items_of(body)
+            return json_bounds.split_json_array(body)
         except ValueError as problem:
-            raise Invalid(str(problem)) from None
+            raise UnprocessableRequest(str(problem)) from None
     except msgspec.MsgspecError:
-        json_of(body)
-        raise Invalid("Send a JSON array of events, or one event a line as application/x-ndjson.") from None
+        parse_json_body(body)
+        raise UnprocessableRequest(
+            "Send a JSON array of events, or one event a line as application/x-ndjson."
+        ) from None
 
 
-def _event_or_fault(text: bytes | msgspec.Raw, index: int) -> NewEvent | SignalboxError:
+def parse_event_or_error(text: bytes | msgspec.Raw, index: int) -> NewEvent | SignalboxError:
     try:
-        return event_of(text, ("body", index))
-    except Invalid as fault:
+        return parse_new_event(text, ("body", index))
+    except UnprocessableRequest as fault:
         return fault
 
 
-def batch_answer(parsed: Parsed, outcomes: Sequence[Outcome]) -> bytes:
+def build_batch_answer(parsed: Parsed, outcomes: Sequence[Outcome]) -> bytes:
     """Return the batch's answer: counts, and for each event its place, status and id or detail."""
     written = iter(outcomes)
     results = []
     for index, item in enumerate(parsed):
         outcome = item if isinstance(item, SignalboxError) else next(written)
-        if isinstance(outcome, Recorded):
+        if isinstance(outcome, RecordedEvent):
             results.append({"index": index, "status": 201, "id": outcome.event_id})
         else:
             results.append({"index": index, "status": outcome.status, "detail": outcome.detail})
@@ -179,14 +195,14 @@ def batch_answer(parsed: Parsed, outcomes: Sequence[Outcome]) -> bytes:
     return encode({"accepted": accepted, "rejected": len(results) - accepted, "results": results})
 
 
-def _one_answer(outcomes: Sequence[Outcome]) -> bytes:
-    return batch_answer([NewEvent(event_type="", session_id="", timestamp="")], outcomes)
+def build_single_event_answer(outcomes: Sequence[Outcome]) -> bytes:
+    return build_batch_answer([NewEvent(event_type="", session_id="", timestamp="")], outcomes)
 
 
-def _kept(answer: bytes) -> Outcome:
+def decode_stored_outcome(answer: bytes) -> Outcome:
     result = msgspec.json.decode(answer)["results"][0]
     if result["status"] == 201:
-        return Recorded(result["id"])
+        return RecordedEvent(result["id"])
     refusal = SignalboxError(result["detail"])
     refusal.status = result["status"]
     return refusal

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from coordinator.edge.http import headers_of
+from coordinator.edge.http import get_request_headers
 from coordinator.lib.asgi import Message, Receive, Scope, Send
 
 SHORT = 1024 * 1024  # bytes; a body that says it is no longer is read to its end
@@ -19,14 +19,14 @@ MOST_READ = 32 * 1024 * 1024  # bytes of a longer one
 READ_SECONDS = 2.0  # seconds for all of it
 
 
-class Leftover:
+class UnreadRequestBody:
     """One request's body: `receive` and `send` stand in for the server's; `read` is called after the answer."""
 
     __slots__ = ("_receive", "_send", "_whole", "_will_end")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._receive, self._send = receive, send
-        headers = headers_of(scope)
+        headers = get_request_headers(scope)
         length = headers.get(b"content-length", b"0")
         chunked = b"transfer-encoding" in headers
         self._whole = not chunked and length in {b"0", b""}
@@ -54,7 +54,7 @@ class Leftover:
             message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
         await self._send(message)
 
-    async def read(self) -> None:
+    async def discard_remaining_body(self) -> None:
         """Read and drop what is left, up to the bounds. Costs nothing where the body was read."""
         if self._whole:
             return

@@ -137,7 +137,7 @@ API_LIMITS: dict[str, str] = {
 }
 
 
-def limit_name(path: str) -> str:
+def find_limit_name(path: str) -> str:
     """Return the name of the limit of Django's URL at `path`; `no body` where there is none, or none that takes one."""
     try:
         found = resolve(path)
@@ -148,6 +148,6 @@ def limit_name(path: str) -> str:
     return "form" if found.namespace == "admin" else "no body"
 
 
-def limit_for(name: str, sender: str) -> BodyLimit:
+def find_body_limit(name: str, sender: str) -> BodyLimit:
     """Return what `sender` (`key:1`, `person:2` or an address) may send where the limit of this name holds."""
     return LIMITS[name].get(sender.partition(":")[0], STRANGER)

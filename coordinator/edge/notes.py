@@ -16,11 +16,11 @@ import msgspec
 from django.utils import timezone
 
 from coordinator.actions import notes
-from coordinator.feed.reader import Change
+from coordinator.feed.reader import FeedChange
 from coordinator.lib.threads import EdgeThreads
-from coordinator.lib.turns import for_all
-from coordinator.live.hub import Hub
-from coordinator.sessions.notes import for_agent, waiting_in
+from coordinator.lib.turns import clear_caller
+from coordinator.live.hub import FeedHub
+from coordinator.sessions.notes import format_notes_for_agent, sessions_with_waiting_notes
 
 log = logging.getLogger(__name__)
 
@@ -32,29 +32,29 @@ _blocks = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Notes:
+class PendingNotes:
     """The notes that wait, as this process knows of them. Used on the event loop."""
 
-    def __init__(self, hub: Hub, threads: EdgeThreads) -> None:
+    def __init__(self, hub: FeedHub, threads: EdgeThreads) -> None:
         self._threads = threads
         self._waiting: frozenset[str] = frozenset()
         self._until = 0.0
         self._reading: asyncio.Task[None] | None = None
-        hub.listeners.append(self.on_changes)
+        hub.listeners.append(self.refresh_changed_notes)
 
-    def on_changes(self, batch: Sequence[Change]) -> None:
+    def refresh_changed_notes(self, batch: Sequence[FeedChange]) -> None:
         """Read anew for whom notes wait, where one was written or handed over."""
         if any(change.topic == TOPIC for change in batch):
             self._until = 0.0
-            self._read_soon()
+            self.start_reading_notes()
 
-    async def any(self) -> bool:
+    async def check_pending_notes(self) -> bool:
         """Say whether a note waits for anybody."""
         if self._until <= asyncio.get_running_loop().time():
-            await asyncio.wait([self._read_soon()], timeout=WITHIN)
+            await asyncio.wait([self.start_reading_notes()], timeout=WITHIN)
         return bool(self._waiting)
 
-    async def take(self, session_id: str, through: str, *, given_to: str | None = None) -> str:
+    async def take_session_notes(self, session_id: str, through: str, *, given_to: str | None = None) -> str:
         """Return what the agent of this session is to read now; empty where nothing waits, or cannot be had."""
         if session_id not in self._waiting:
             return ""
@@ -62,14 +62,14 @@ class Notes:
         # waits for, or the answer that waits no longer, and the thread hands over nothing.
         first = functools.partial(threading.Lock().acquire, blocking=False)
         take = functools.partial(
-            notes.take, session_id, through, timezone.now(), given_to=given_to, is_awaited=first
+            notes.deliver_notes, session_id, through, timezone.now(), given_to=given_to, is_awaited=first
         )
-        taking = asyncio.ensure_future(self._threads.run(take))
+        taking = asyncio.ensure_future(self._threads.run_in_thread(take))
         try:
             await asyncio.wait([taking], timeout=WITHIN)
             if not taking.done() and first():
                 raise TimeoutError("the database is busy")
-            return for_agent(await taking)
+            return format_notes_for_agent(await taking)
         except Exception as problem:
             log.warning("A note of %s is not delivered now: %s", session_id, str(problem).strip())
             return ""
@@ -77,34 +77,38 @@ class Notes:
             first()
             taking.cancel()
 
-    async def added(
+    async def add_notes_to_response(
         self, session_id: str, through: str, response: bytes, event: bytes | None
     ) -> tuple[bytes, bytes | None]:
         """Return a call's response with the notes of its session, and without its event where it carries any."""
-        if not await self.any() or session_id not in self._waiting or with_text(response, "") is None:
+        if (
+            not await self.check_pending_notes()
+            or session_id not in self._waiting
+            or add_text_to_result(response, "") is None
+        ):
             return response, event
-        text = await self.take(session_id, through)
-        told = with_text(response, text) if text else None
+        text = await self.take_session_notes(session_id, through)
+        told = add_text_to_result(response, text) if text else None
         return (response, event) if told is None else (told, None)
 
-    def _read_soon(self) -> asyncio.Task[None]:
+    def start_reading_notes(self) -> asyncio.Task[None]:
         if self._reading is None or self._reading.done():
-            self._reading = asyncio.ensure_future(self._read())
+            self._reading = asyncio.ensure_future(self.read_waiting_sessions())
         return self._reading
 
-    async def _read(self) -> None:
-        for_all()
+    async def read_waiting_sessions(self) -> None:
+        clear_caller()
         loop = asyncio.get_running_loop()
         try:
             while self._until <= loop.time():
                 self._until = loop.time() + NOTES_KEPT_FOR  # a note that is written meanwhile sets it back
-                self._waiting = await self._threads.run(waiting_in, timezone.now())
+                self._waiting = await self._threads.run_in_thread(sessions_with_waiting_notes, timezone.now())
         except Exception as problem:
             log.warning("It cannot be read for whom notes wait: %s", str(problem).strip())
             self._until = loop.time() + WITHIN
 
 
-def with_text(response: bytes, text: str) -> bytes | None:
+def add_text_to_result(response: bytes, text: str) -> bytes | None:
     """Return a tool's result with a text added to its content, all else as it was; None where it has no content."""
     try:
         fields = _fields(response)

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 
-from coordinator.edge.peers import is_trusted_proxy, peer_of
+from coordinator.edge.peers import get_client_address, is_trusted_proxy
 from coordinator.lib import meters, trace
 from coordinator.lib.asgi import Message, Scope, Send
 
@@ -38,7 +38,7 @@ ROUTES = (
 )
 
 
-def route_of(method: str, path: str) -> str:
+def classify_request(method: str, path: str) -> str:
     """Return the class that a request is counted under; there are few, whatever paths callers make up."""
     if method == "POST" and (path == "/api/events" or (path[:10] == "/sessions/" and path[-7:] == "/events")):
         return "ingest"
@@ -47,7 +47,7 @@ def route_of(method: str, path: str) -> str:
     return next((name for prefix, name in ROUTES if path.startswith(prefix)), "api")
 
 
-class Observed:
+class ObservedRequest:
     """One request that is being answered; its `send` stands in for the server's."""
 
     __slots__ = ("_began", "_route", "_scope", "_send", "_status", "trace_id")
@@ -56,8 +56,8 @@ class Observed:
         self._began = time.perf_counter()
         self._scope, self._send = scope, send
         self._status = 0
-        self._route = route_of(scope["method"], scope["path"])
-        self.trace_id = trace.begin(_offered(scope) if settings.TRUSTED_PROXIES else None)
+        self._route = classify_request(scope["method"], scope["path"])
+        self.trace_id = trace.begin_trace(find_offered_trace_id(scope) if settings.TRUSTED_PROXIES else None)
         scope["signalbox.trace_id"] = self.trace_id  # for Django, in its own thread
 
     async def send(self, message: Message) -> None:
@@ -69,18 +69,18 @@ class Observed:
             meters.LATENCY.observe(time.perf_counter() - self._began, self._route)
         await self._send(message)
 
-    def done(self) -> None:
+    def finish_request(self) -> None:
         """The answer has ended, or will never come: write the line that the settings ask for."""
         took = time.perf_counter() - self._began
         kind = settings.ACCESS_LOG
-        if kind == "all" or (kind == "slow" and self._is_remarkable(took)):
-            log.info("%s", self, extra={"fields": self._fields(took)})
-        trace.end()
+        if kind == "all" or (kind == "slow" and self.should_log_request(took)):
+            log.info("%s", self, extra={"fields": self.build_log_fields(took)})
+        trace.end_trace()
 
-    def _is_remarkable(self, took: float) -> bool:
+    def should_log_request(self, took: float) -> bool:
         return self._status >= 500 or (took > SLOW and self._route not in HELD)
 
-    def _fields(self, took: float) -> dict[str, Any]:
+    def build_log_fields(self, took: float) -> dict[str, Any]:
         # Without the query, which may carry a key.
         return {
             "method": self._scope["method"],
@@ -88,17 +88,17 @@ class Observed:
             "status": self._status or None,
             "ms": round(took * 1000, 1),
             "route": self._route,
-            "peer": peer_of(self._scope).address,
+            "peer": get_client_address(self._scope).address,
         }
 
     def __str__(self) -> str:
-        fields = self._fields(time.perf_counter() - self._began)
+        fields = self.build_log_fields(time.perf_counter() - self._began)
         return "{method} {path} {status} {ms} ms from {peer}".format(
             **fields | {"status": fields["status"] or "unanswered"}
         )
 
 
-def _offered(scope: Scope) -> str | None:
+def find_offered_trace_id(scope: Scope) -> str | None:
     if not is_trusted_proxy(str((scope.get("client") or ("",))[0])):
         return None
     found = [value for name, value in scope["headers"] if name.lower() == b"x-request-id"]

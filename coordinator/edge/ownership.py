@@ -21,19 +21,21 @@ class WriteRights:
         self._threads = threads
         self._until: dict[tuple[KeyIdentity, str], float] = {}
 
-    async def require(self, caller: KeyIdentity, session_id: str) -> None:
-        for refusal in (await self.refusals(caller, [session_id])).values():
+    async def require_write_right(self, caller: KeyIdentity, session_id: str) -> None:
+        for refusal in (await self.find_write_refusals(caller, [session_id])).values():
             raise refusal
 
-    async def refusals(self, caller: KeyIdentity, session_ids: Iterable[str]) -> dict[str, SignalboxError]:
+    async def find_write_refusals(
+        self, caller: KeyIdentity, session_ids: Iterable[str]
+    ) -> dict[str, SignalboxError]:
         """Return, by session, why the key may not write into it."""
-        if ownership.writes_everywhere(caller):
+        if ownership.can_write_everywhere(caller):
             return {}
         now = asyncio.get_running_loop().time()
         asked = {one for one in session_ids if self._until.get((caller, one), 0.0) < now}
         if not asked:
             return {}
-        refused = await self._threads.run(ownership.refusals, caller, asked)
+        refused = await self._threads.run_in_thread(ownership.find_session_write_refusals, caller, asked)
         if len(self._until) + len(asked) > MOST_KEPT:
             self._until.clear()
         self._until.update({(caller, one): now + RIGHT_KEPT_FOR for one in asked - refused.keys()})

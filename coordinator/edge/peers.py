@@ -21,7 +21,7 @@ FORWARDING_HEADERS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class ClientAddress:
     """The client's address as far as it can be trusted, and the scheme it spoke (`http` or `https`)."""
 
     address: str
@@ -29,7 +29,7 @@ class Peer:
 
 
 @lru_cache(maxsize=1024)
-def _is_trusted(address: str, proxies: tuple[str, ...]) -> bool:
+def is_in_trusted_networks(address: str, proxies: tuple[str, ...]) -> bool:
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:
@@ -39,7 +39,7 @@ def _is_trusted(address: str, proxies: tuple[str, ...]) -> bool:
 
 def is_trusted_proxy(address: str) -> bool:
     """Say whether `address` is one of the operator's own proxies."""
-    return _is_trusted(address, tuple(settings.TRUSTED_PROXIES))
+    return is_in_trusted_networks(address, tuple(settings.TRUSTED_PROXIES))
 
 
 def is_forwarded(scope: dict[str, Any]) -> bool:
@@ -47,36 +47,36 @@ def is_forwarded(scope: dict[str, Any]) -> bool:
     return any(name.lower() in FORWARDING_HEADERS for name, _value in scope["headers"])
 
 
-def _values(headers: Iterable[Sequence[bytes]], name: bytes) -> list[str]:
+def split_header_values(headers: Iterable[Sequence[bytes]], name: bytes) -> list[str]:
     joined = b",".join(value for key, value in headers if key.lower() == name)
     return [part.strip() for part in joined.decode("latin-1").split(",") if part.strip()]
 
 
-def peer_of(scope: dict[str, Any]) -> Peer:
+def get_client_address(scope: dict[str, Any]) -> ClientAddress:
     """Return the peer of an ASGI HTTP scope: the nearest address that is not one of our own proxies. Found once."""
-    peer: Peer | None = scope.get(_PEER)
+    peer: ClientAddress | None = scope.get(_PEER)
     if peer is None:
-        peer = scope[_PEER] = _find_peer(scope)
+        peer = scope[_PEER] = find_client_address(scope)
     return peer
 
 
-def _find_peer(scope: dict[str, Any]) -> Peer:
+def find_client_address(scope: dict[str, Any]) -> ClientAddress:
     client = scope.get("client") or ("", 0)
     address, scheme = str(client[0]), str(scope.get("scheme", "http"))
     if not is_trusted_proxy(address):
-        return Peer(address, scheme)
-    protocols = _values(scope["headers"], b"x-forwarded-proto")
+        return ClientAddress(address, scheme)
+    protocols = split_header_values(scope["headers"], b"x-forwarded-proto")
     if protocols and protocols[-1].lower() in {"http", "https"}:
         scheme = protocols[-1].lower()
-    for hop in reversed(_values(scope["headers"], b"x-forwarded-for")):
+    for hop in reversed(split_header_values(scope["headers"], b"x-forwarded-for")):
         address = hop
         if not is_trusted_proxy(hop):
             break
-    return Peer(address, scheme)
+    return ClientAddress(address, scheme)
 
 
 @lru_cache(maxsize=1024)
-def network_of(address: str) -> str:
+def find_client_network(address: str) -> str:
     """Return the client that an address stands for: an IPv6 address stands for its /64, which one machine owns."""
     try:
         ip = ipaddress.ip_address(address)

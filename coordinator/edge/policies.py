@@ -12,13 +12,13 @@ from collections.abc import Collection, Sequence
 from django.db import Error as DatabaseError
 from django.utils import timezone
 
-from coordinator.errors import Busy
-from coordinator.feed.reader import Change
+from coordinator.errors import ServiceBusy
+from coordinator.feed.reader import FeedChange
 from coordinator.lib.threads import EdgeThreads
-from coordinator.lib.turns import Closed, for_all
-from coordinator.live.hub import Hub
+from coordinator.lib.turns import ThreadsClosed, clear_caller
+from coordinator.live.hub import FeedHub
 from coordinator.policy import access
-from coordinator.policy.access import Policy
+from coordinator.policy.access import AccessPolicy
 
 log = logging.getLogger(__name__)
 
@@ -30,83 +30,85 @@ MOST_KEPT = 100_000
 ALERT_FOR = 10.0
 
 
-class Policies:
+class PolicyCache:
     """The policies of one process. Everything here runs on the event loop; reading is done in a thread.
 
     Pairs that are missing are read together, one reading at a time: after an edit a thousand callers cost one.
     """
 
-    def __init__(self, hub: Hub, threads: EdgeThreads) -> None:
+    def __init__(self, hub: FeedHub, threads: EdgeThreads) -> None:
         self._hub = hub
         self._threads = threads
-        self._kept: dict[Pair, tuple[float, Policy]] = {}
+        self._kept: dict[Pair, tuple[float, AccessPolicy]] = {}
         self._pairs: dict[str, set[Pair]] = {}
-        self._wanted: dict[Pair, asyncio.Future[Policy]] = {}
+        self._wanted: dict[Pair, asyncio.Future[AccessPolicy]] = {}
         self._dropped: set[str] = set()
         self._reading: asyncio.Task[None] | None = None
         self._calming: asyncio.TimerHandle | None = None
-        hub.listeners.append(self.on_changes)
+        hub.listeners.append(self.drop_changed_policies)
 
-    async def of(self, pairs: Collection[Pair]) -> dict[Pair, Policy]:
-        """Return the policy that decides for each agent and server. Raises Busy where it cannot be read."""
+    async def load_policies(self, pairs: Collection[Pair]) -> dict[Pair, AccessPolicy]:
+        """Return the policy that decides for each agent and server. Raises ServiceBusy where it cannot be read."""
         now = asyncio.get_running_loop().time()
-        self._stay_alert()
+        self.keep_feed_watched()
         found, missing = {}, []
         for pair in pairs:
             kept = self._kept.get(pair)
             if kept is not None and kept[0] > now:
                 found[pair] = kept[1]
             else:
-                missing.append((pair, self._want(pair)))
+                missing.append((pair, self.request_policy_read(pair)))
         for pair, future in missing:
             found[pair] = await asyncio.shield(future)
         return found
 
-    def on_changes(self, batch: Sequence[Change]) -> None:
+    def drop_changed_policies(self, batch: Sequence[FeedChange]) -> None:
         for change in batch:
             if change.topic in {"grants", "mcp_tools"} and change.parent is not None:
-                self._drop(change.parent)
+                self.drop_server_policies(change.parent)
             elif change.topic == "mcp_servers":
-                self._drop(change.key)
+                self.drop_server_policies(change.key)
 
-    def forget(self, server_id: str) -> None:
+    def forget_server_grants(self, server_id: str) -> None:
         """Read the server's rows anew: this process has just written some of them."""
-        self._drop(server_id)
+        self.drop_server_policies(server_id)
 
-    def _drop(self, server_id: str) -> None:
+    def drop_server_policies(self, server_id: str) -> None:
         self._dropped.add(server_id)
         for pair in self._pairs.pop(server_id, ()):
             self._kept.pop(pair, None)
 
-    def _want(self, pair: Pair) -> asyncio.Future[Policy]:
+    def request_policy_read(self, pair: Pair) -> asyncio.Future[AccessPolicy]:
         future = self._wanted.get(pair)
         if future is None:
             future = self._wanted[pair] = asyncio.get_running_loop().create_future()
-            future.add_done_callback(_look_at)
+            future.add_done_callback(consume_future_error)
         if self._reading is None or self._reading.done():
-            self._reading = asyncio.ensure_future(self._read())
+            self._reading = asyncio.ensure_future(self.read_wanted_policies())
         return future
 
-    async def _read(self) -> None:
-        for_all()
+    async def read_wanted_policies(self) -> None:
+        clear_caller()
         while self._wanted:
             wanted, self._wanted = self._wanted, {}
             self._dropped = set()
             try:
-                policy = await self._threads.run(_load, {a for a, _ in wanted}, {s for _, s in wanted})
+                policy = await self._threads.run_in_thread(
+                    load_policy_rows, {a for a, _ in wanted}, {s for _, s in wanted}
+                )
             except Exception as problem:  # whatever it is, nobody may be left waiting
-                if not isinstance(problem, DatabaseError | Closed):
+                if not isinstance(problem, DatabaseError | ThreadsClosed):
                     log.exception("The grants could not be read")
                 for future in wanted.values():
                     future.set_exception(
-                        Busy("The grants cannot be read right now. Try again.", retry_after=1)
+                        ServiceBusy("The grants cannot be read right now. Try again.", retry_after=1)
                     )
                 continue
             for pair, future in wanted.items():
-                self._keep(pair, policy)
+                self.cache_policy(pair, policy)
                 future.set_result(policy)
 
-    def _keep(self, pair: Pair, policy: Policy) -> None:
+    def cache_policy(self, pair: Pair, policy: AccessPolicy) -> None:
         if pair[1] in self._dropped:  # edited while we read: good enough for who asked before, not to be kept
             return
         if len(self._kept) >= MOST_KEPT:
@@ -114,22 +116,22 @@ class Policies:
         self._kept[pair] = (asyncio.get_running_loop().time() + POLICY_KEPT_FOR, policy)
         self._pairs.setdefault(pair[1], set()).add(pair)
 
-    def _stay_alert(self) -> None:
+    def keep_feed_watched(self) -> None:
         if self._calming is None:
-            self._hub.feed.watch()
+            self._hub.feed.add_watcher()
         else:
             self._calming.cancel()
-        self._calming = asyncio.get_running_loop().call_later(ALERT_FOR, self._calm)
+        self._calming = asyncio.get_running_loop().call_later(ALERT_FOR, self.stop_watching_feed)
 
-    def _calm(self) -> None:
+    def stop_watching_feed(self) -> None:
         self._calming = None
-        self._hub.feed.unwatch()
+        self._hub.feed.remove_watcher()
 
 
-def _load(agent_ids: set[str], server_ids: set[str]) -> Policy:
-    return access.load(agent_ids, server_ids, timezone.now())
+def load_policy_rows(agent_ids: set[str], server_ids: set[str]) -> AccessPolicy:
+    return access.load_policy_for_agents(agent_ids, server_ids, timezone.now())
 
 
-def _look_at(future: asyncio.Future[Policy]) -> None:
+def consume_future_error(future: asyncio.Future[AccessPolicy]) -> None:
     if not future.cancelled():
         future.exception()  # whoever waited for it may be gone

@@ -15,7 +15,7 @@ from django.db import connection
 from coordinator.edge.http import send_json
 from coordinator.edge.writer import GroupWriter
 from coordinator.engine import moved
-from coordinator.feed.reader import Feed
+from coordinator.feed.reader import ChangeFeed
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.chosen_database import MOVED
 from coordinator.lib.threads import EdgeThreads
@@ -28,23 +28,23 @@ FEED_SILENT = 10.0  # … and the thread may go without a look; a busy event loo
 WRITER_STUCK = 10.0  # callers are refused after four
 
 
-class Readiness:
+class ReadinessEndpoint:
     """What is asked, and what was found a moment ago. One a process."""
 
     stopping = False
 
-    def __init__(self, feed: Feed, writer: GroupWriter, threads: EdgeThreads) -> None:
+    def __init__(self, feed: ChangeFeed, writer: GroupWriter, threads: EdgeThreads) -> None:
         self._feed, self._writer, self._threads = feed, writer, threads
         self._found: list[str] = []
         self._until = 0.0
         self._migrated = False
         self._looking = asyncio.Lock()
 
-    async def answer(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+    async def answer_readiness(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         """Answer 200 `{"status": "ready"}`, or 503 with `reasons`."""
         async with self._looking:
             if time.monotonic() >= self._until:
-                self._found = await self._look()
+                self._found = await self.collect_readiness_problems()
                 self._until = time.monotonic() + READINESS_KEPT_FOR
         reasons = ["The server is stopping."] if self.stopping else self._found
         if reasons:
@@ -52,30 +52,30 @@ class Readiness:
         else:
             await send_json(send, 200, {"status": "ready"})
 
-    async def _look(self) -> list[str]:
-        reasons = self._threads_at_work()
+    async def collect_readiness_problems(self) -> list[str]:
+        reasons = self.find_stuck_threads()
         try:
             async with asyncio.timeout(DATABASE_WITHIN):
-                reasons += await self._threads.run(self._ask_database)
+                reasons += await self._threads.run_in_thread(self.find_database_problems)
         except TimeoutError:
             reasons.append(f"The database did not answer within {DATABASE_WITHIN:g} seconds.")
         except DatabaseError:
             reasons.append("The database cannot be read.")
         return reasons
 
-    def _threads_at_work(self) -> list[str]:
+    def find_stuck_threads(self) -> list[str]:
         reasons = []
-        if self._writer.stuck_for() > WRITER_STUCK:
+        if self._writer.seconds_stuck() > WRITER_STUCK:
             reasons.append("The writer of events is stuck.")
-        if self._feed.silent_for() > FEED_SILENT:
+        if self._feed.seconds_since_poll() > FEED_SILENT:
             reasons.append("The feed has stopped: open pages are not updated.")
         return reasons
 
-    def _ask_database(self) -> list[str]:
+    def find_database_problems(self) -> list[str]:
         with connection.cursor() as cursor:
             cursor.execute("SELECT at FROM changes WHERE id > %s ORDER BY id LIMIT 1", [self._feed.position])
             unheard = cursor.fetchone()
-        reasons = [MOVED] if moved.has_left() else []
+        reasons = [MOVED] if moved.has_moved_to_postgres() else []
         if unheard and (late := time.time() - unheard[0] / 1000) > FEED_BEHIND:
             reasons.append(f"The feed is {late:.0f} seconds behind.")
         if not self._migrated:

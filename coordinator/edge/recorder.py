@@ -23,22 +23,22 @@ from coordinator.actions import reported_sessions as sessions
 from coordinator.actions import tool_calls
 from coordinator.client import transcript_lines
 from coordinator.dialects.contract import Dialect
-from coordinator.dialects.hooks import Hook
+from coordinator.dialects.hooks import AgentHook
 from coordinator.edge.writer import (
     SLOW_TO_PREPARE,
     GroupWriter,
     Look,
     MakeEvents,
     WriteJob,
-    Written,
-    not_written,
+    WriteResult,
+    build_not_written_error,
 )
-from coordinator.errors import Busy, NotFound, QuotaReached, SignalboxError
+from coordinator.errors import NotFound, QuotaReached, ServiceBusy, SignalboxError
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
 from coordinator.policy.tool_rules import NO_OPINION, Ruling
 from coordinator.sessions.events import DedupedEvent, NewEvent
-from coordinator.sessions.reports import MODEL_REQUEST, KnownSession, SessionLocation, is_told_by_runner
+from coordinator.sessions.reports import MODEL_REQUEST, KnownSession, SessionLocation, is_reported_by_runner
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ KNOWN_FOR = 60.0  # seconds without a hook after which it looks again: silence m
 WRITE_WITHIN = 30.0  # seconds for which a hook that is answered already may wait for the database
 
 
-class _Known(NamedTuple):
+class CachedSession(NamedTuple):
     """A session, until when on the loop's clock that holds, and which one its hook says that a runner drives."""
 
     session: KnownSession
@@ -57,30 +57,32 @@ class _Known(NamedTuple):
     named: str | None
 
 
-class Recorder:
+class HookRecorder:
     """Writes what the hooks of one agent tell. One an agent and process."""
 
     def __init__(self, writer: GroupWriter, dialect: Dialect) -> None:
         self._writer = writer
         self.dialect = dialect
         # By key, because a key finds only sessions that are open to it.
-        self._known: dict[tuple[KeyIdentity | None, str], _Known] = {}
+        self._known: dict[tuple[KeyIdentity | None, str], CachedSession] = {}
         # … and those that a hook has the writer find, until it has.
         self._finding: dict[tuple[KeyIdentity | None, str], asyncio.Future[None]] = {}
         self._writing: set[asyncio.Task[Any]] = set()
         self._lost: dict[str, Counter[str]] = {}  # hooks by name, by the agent's session id
 
-    async def session_of(
-        self, hook: Hook, where: SessionLocation, *, within: float = WRITE_WITHIN
+    async def find_hook_session(
+        self, hook: AgentHook, where: SessionLocation, *, within: float = WRITE_WITHIN
     ) -> KnownSession:
-        """Return our session for the hook's, one open to its key; made on its first hook. Raises Busy."""
-        known = self._remembered(hook, where)
+        """Return our session for the hook's, one open to its key; made on its first hook. Raises ServiceBusy."""
+        known = self.get_cached_session(hook, where)
         if known is None:
-            known = await self.perform(functools.partial(_heard, hook, where), within=within)
-            self._remember(hook, where, known)
+            known = await self.perform_hook_work(
+                functools.partial(find_active_session, hook, where), within=within
+            )
+            self.cache_hook_session(hook, where, known)
         return known
 
-    def _remembered(self, hook: Hook, where: SessionLocation) -> KnownSession | None:
+    def get_cached_session(self, hook: AgentHook, where: SessionLocation) -> KnownSession | None:
         """Return the session as an earlier hook found it; None where the database must be asked."""
         heard = self._known.get((where.by, hook.session))
         left = 0.0 if heard is None else heard.until - asyncio.get_running_loop().time()
@@ -91,19 +93,19 @@ class Recorder:
         if known.driven or where.driven or (where.hostname and not known.complete):
             return None
         if left < KNOWN_FOR / 2:
-            self._remember(hook, where, known)
+            self.cache_hook_session(hook, where, known)
         return known
 
-    def _remember(self, hook: Hook, where: SessionLocation, known: KnownSession) -> None:
+    def cache_hook_session(self, hook: AgentHook, where: SessionLocation, known: KnownSession) -> None:
         key = where.by, hook.session
         if key not in self._known and len(self._known) >= MOST_KNOWN:
             self._known.clear()
         until = asyncio.get_running_loop().time() + min(KNOWN_FOR, settings.SESSION_SILENT_AFTER / 2)
-        self._known[key] = _Known(known, until, where.driven)
+        self._known[key] = CachedSession(known, until, where.driven)
 
-    async def observe(
+    async def record_hook(
         self,
-        hook: Hook,
+        hook: AgentHook,
         where: SessionLocation,
         size: int,
         ruling: Ruling = NO_OPINION,
@@ -115,44 +117,52 @@ class Recorder:
         Returns what `look` read after the commit, None where it is not written yet. Raises what it was refused for
         by then.
         """
-        known = self._remembered(hook, where)
-        events = None if known is None else self._own_events(hook, known, ruling)
+        known = self.get_cached_session(hook, where)
+        events = None if known is None else self.build_independent_events(hook, known, ruling)
         if events is None:
-            return await self._soon(hook, self._observed(hook, where, size, ruling, look=look, known=known))
+            return await self.await_hook_write(
+                hook, self.record_dependent_hook(hook, where, size, ruling, look=look, known=known)
+            )
         if events and size < SLOW_TO_PREPARE and hook.session not in self._lost:
-            return await self._write_now(hook, events, size, where.by, look)
-        return await self._soon(hook, self._write(hook, events, size, where.by, look))
+            return await self.write_hook_now(hook, events, size, where.by, look)
+        return await self.await_hook_write(
+            hook, self.write_events_with_losses(hook, events, size, where.by, look)
+        )
 
-    async def _write_now(
-        self, hook: Hook, events: list[NewEvent], size: int, by: KeyIdentity | None, look: Look | None
+    async def write_hook_now(
+        self, hook: AgentHook, events: list[NewEvent], size: int, by: KeyIdentity | None, look: Look | None
     ) -> Any:
         """Write as `_soon` has it done, but without a task of its own where nothing goes wrong, for most hooks."""
         try:
-            job = self._writer.begin(events, deadline=time.monotonic() + WRITE_WITHIN, size=size, look=look)
-        except (Busy, QuotaReached):
-            return await self._soon(hook, self._write(hook, events, size, by, look))
+            job = self._writer.begin_group_write(
+                events, deadline=time.monotonic() + WRITE_WITHIN, size=size, look=look
+            )
+        except (ServiceBusy, QuotaReached):
+            return await self.await_hook_write(
+                hook, self.write_events_with_losses(hook, events, size, by, look)
+            )
         is_answered = False
         try:
-            is_answered = await self._writer.is_answered(job, within=settings.HOOK_ANSWER_AFTER)
+            is_answered = await self._writer.wait_until_answered(job, within=settings.HOOK_ANSWER_AFTER)
         finally:
             if not is_answered:  # or whoever waited was called off
-                self._start(hook, self._go_on(hook, job, by))
+                self.start_hook_write(hook, self.finish_hook_write(hook, job, by))
         if not is_answered:
             return None
         if job.is_refused:
-            return await self._soon(hook, self._go_on(hook, job, by))
+            return await self.await_hook_write(hook, self.finish_hook_write(hook, job, by))
         return job.seen
 
-    async def _go_on(self, hook: Hook, job: WriteJob, by: KeyIdentity | None) -> Any:
+    async def finish_hook_write(self, hook: AgentHook, job: WriteJob, by: KeyIdentity | None) -> Any:
         """Wait for a job that was begun, as `_write` does."""
         try:
-            return _checked(await self._writer.written(job)).seen
+            return raise_for_refusal(await self._writer.wait_for_write(job)).seen
         except NotFound:
-            return await self._write_anew(hook, job.items, job.size, by, job.look)
+            return await self.rewrite_for_new_session(hook, job.items, job.size, by, job.look)
 
-    async def _observed(
+    async def record_dependent_hook(
         self,
-        hook: Hook,
+        hook: AgentHook,
         where: SessionLocation,
         size: int,
         ruling: Ruling,
@@ -166,14 +176,17 @@ class Recorder:
             if not where.driven and key in self._finding:
                 # Once for all hooks that come meanwhile, and in their order.
                 await asyncio.wait([self._finding[key]])
-            known = self._remembered(hook, where)
-            if known is not None and (events := self._own_events(hook, known, ruling)) is not None:
-                return await self._write(hook, events, size, where.by, look)
+            known = self.get_cached_session(hook, where)
+            if (
+                known is not None
+                and (events := self.build_independent_events(hook, known, ruling)) is not None
+            ):
+                return await self.write_events_with_losses(hook, events, size, where.by, look)
         finding = asyncio.get_running_loop().create_future()
         if known is None:
             self._finding.setdefault(key, finding)
         try:
-            return await self._found_and_written(
+            return await self.find_session_and_write(
                 hook, where, size=size, ruling=ruling, known=known, look=look
             )
         finally:
@@ -181,23 +194,25 @@ class Recorder:
             if self._finding.get(key) is finding:
                 del self._finding[key]
 
-    def _own_events(self, hook: Hook, known: KnownSession, ruling: Ruling) -> list[NewEvent] | None:
+    def build_independent_events(
+        self, hook: AgentHook, known: KnownSession, ruling: Ruling
+    ) -> list[NewEvent] | None:
         """Return the hook's events, None where what is written depends on what the database holds."""
-        if self._depends(hook):
+        if self.has_database_dependency(hook):
             return None
-        events = self._plain_events(hook, known.session_id, ruling)
-        return None if any(_lacks_its_call(event) for event in events) else events
+        events = self.build_plain_events(hook, known.session_id, ruling)
+        return None if any(is_result_without_call(event) for event in events) else events
 
-    def _depends(self, hook: Hook) -> bool:
+    def has_database_dependency(self, hook: AgentHook) -> bool:
         """Say whether what is written for the hook depends on what the database holds of its session."""
         pieces = self.dialect.pieces
         if hook.name in self.dialect.beginnings or transcript_lines.FIELD in hook.fields:
             return True
         return pieces is not None and (hook.name in self.dialect.turn_ends or pieces.of(hook) is not None)
 
-    async def _found_and_written(
+    async def find_session_and_write(
         self,
-        hook: Hook,
+        hook: AgentHook,
         where: SessionLocation,
         *,
         size: int,
@@ -206,20 +221,20 @@ class Recorder:
         look: Look | None,
     ) -> Any:
         """Find the hook's session where it is not `known`, and write the hook's events, in one transaction."""
-        with self._lost_before(hook) as lost:
-            make = functools.partial(self._made, hook, where, ruling, lost)
+        with self.take_lost_hooks(hook) as lost:
+            make = functools.partial(self.make_hook_events, hook, where, ruling, lost)
             try:
-                written = await self._record(size, make=functools.partial(make, known), look=look)
+                written = await self.submit_hook_events(size, make=functools.partial(make, known), look=look)
             except NotFound:
                 # The session was deleted under us: what its agent still does is heard all the same.
                 self._known.pop((where.by, hook.session), None)
-                written = await self._record(size, make=functools.partial(make, None), look=look)
-        self._remember(hook, where, written.made)
+                written = await self.submit_hook_events(size, make=functools.partial(make, None), look=look)
+        self.cache_hook_session(hook, where, written.made)
         return written.seen
 
-    def _made(
+    def make_hook_events(
         self,
-        hook: Hook,
+        hook: AgentHook,
         where: SessionLocation,
         ruling: Ruling,
         lost: Counter[str] | None,
@@ -228,49 +243,57 @@ class Recorder:
         """Return the hook's session and its events. Called by the writing thread, in the transaction."""
         begins = hook.name in self.dialect.beginnings
         if known is None:
-            known = _heard(hook, where)
+            known = find_active_session(hook, where)
             begins = begins and not known.is_new
         if begins and not known.driven:
-            sessions.take_up(known.session_id, timezone.now())
-        events = self._events(hook, known, ruling)
+            sessions.reopen_ended_session(known.session_id, timezone.now())
+        events = self.build_recorded_events(hook, known, ruling)
         if lost and events:
-            events = [self.dialect.loss_of(hook, known.session_id, lost), *events]
+            events = [self.dialect.build_lost_hooks_event(hook, known.session_id, lost), *events]
         return known, events
 
-    async def write(
-        self, hook: Hook, events: Sequence[NewEvent], size: int, by: KeyIdentity | None = None
+    async def write_hook_events(
+        self, hook: AgentHook, events: Sequence[NewEvent], size: int, by: KeyIdentity | None = None
     ) -> None:
         """Have events of the hook's session written; returns when they are, or a moment later."""
         if events:
-            await self._soon(hook, self._write(hook, list(events), size, by))
+            await self.await_hook_write(hook, self.write_events_with_losses(hook, list(events), size, by))
 
-    def _start(self, hook: Hook, work: Coroutine[Any, Any, T]) -> asyncio.Task[T | SignalboxError]:
+    def start_hook_write(
+        self, hook: AgentHook, work: Coroutine[Any, Any, T]
+    ) -> asyncio.Task[T | SignalboxError]:
         """Have `work` done, whoever waits for it."""
-        task = asyncio.create_task(self._kept(hook, work))
+        task = asyncio.create_task(self.run_logging_lost_hook(hook, work))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
         return task
 
-    async def _soon(self, hook: Hook, work: Coroutine[Any, Any, T]) -> T | None:
+    async def await_hook_write(self, hook: AgentHook, work: Coroutine[Any, Any, T]) -> T | None:
         """Have `work` done; return its result, or None after `HOOK_ANSWER_AFTER`. Raises what refused it by then."""
-        task = self._start(hook, work)
+        task = self.start_hook_write(hook, work)
         await asyncio.wait([task], timeout=settings.HOOK_ANSWER_AFTER)
         if not task.done():
             return None
         result = task.result()
         if isinstance(result, SignalboxError):
-            if isinstance(result, Busy) and hook.sent_as is not None and hook.name not in self.dialect.calls:
-                self._not_lost(hook)
+            if (
+                isinstance(result, ServiceBusy)
+                and hook.sent_as is not None
+                and hook.name not in self.dialect.calls
+            ):
+                self.unmark_lost_hook(hook)
             raise result
         return result
 
-    def _not_lost(self, hook: Hook) -> None:
+    def unmark_lost_hook(self, hook: AgentHook) -> None:
         """Take back that a hook is lost: whoever is told so sends it again."""
         left = self._lost.pop(hook.session, Counter()) - Counter([hook.name])
         if left:
             self._lost[hook.session] = left
 
-    async def _kept(self, hook: Hook, work: Coroutine[Any, Any, T]) -> T | SignalboxError:
+    async def run_logging_lost_hook(
+        self, hook: AgentHook, work: Coroutine[Any, Any, T]
+    ) -> T | SignalboxError:
         """Do `work`, to the end; return its result or why it failed, for whoever still waits."""
         try:
             return await work
@@ -278,51 +301,51 @@ class Recorder:
             refusal = problem
             log.error("A hook %s of %s is lost: %s", hook.name, hook.session, problem.detail)
         except Exception:
-            refusal = not_written()
+            refusal = build_not_written_error()
             log.exception("A hook %s of %s is lost", hook.name, hook.session)
         self._lost.setdefault(hook.session, Counter())[hook.name] += 1
         return refusal
 
-    async def _write(
+    async def write_events_with_losses(
         self,
-        hook: Hook,
+        hook: AgentHook,
         events: list[NewEvent],
         size: int,
         by: KeyIdentity | None,
         look: Look | None = None,
     ) -> Any:
-        """Write, first of all what was lost before; return what `look` saw. Raises Busy, and Invalid.
+        """Write, first of all what was lost before; return what `look` saw. Raises ServiceBusy, and Invalid.
 
         What the runner tells that drives the agent is left to it.
         """
         heard = self._known.get((by, hook.session))
         if heard is not None and heard.session.driven:
-            events = _untold(events)
+            events = drop_runner_events(events)
         if not events:
             return None
-        with self._lost_before(hook) as lost:
+        with self.take_lost_hooks(hook) as lost:
             if lost:
-                events = [self.dialect.loss_of(hook, events[0].session_id, lost), *events]
+                events = [self.dialect.build_lost_hooks_event(hook, events[0].session_id, lost), *events]
             try:
-                return (await self._record(size, events, look=look)).seen
+                return (await self.submit_hook_events(size, events, look=look)).seen
             except NotFound:
-                return await self._write_anew(hook, events, size, by, look)
+                return await self.rewrite_for_new_session(hook, events, size, by, look)
 
-    async def _write_anew(
-        self, hook: Hook, events: list[NewEvent], size: int, by: KeyIdentity | None, look: Look | None
+    async def rewrite_for_new_session(
+        self, hook: AgentHook, events: list[NewEvent], size: int, by: KeyIdentity | None, look: Look | None
     ) -> Any:
         """Write what the session was deleted under: what its agent still does is heard all the same."""
         heard = self._known.pop((by, hook.session), None)
         named = heard.named if heard is not None else None
-        where = SessionLocation(hook.folder, profile=self.dialect.name, by=by, driven=named)
-        known = await self.session_of(hook, where)
-        events = _untold(events) if known.driven else events  # it was joined with its runner's
+        where = SessionLocation(hook.working_folder, profile=self.dialect.name, by=by, driven=named)
+        known = await self.find_hook_session(hook, where)
+        events = drop_runner_events(events) if known.driven else events  # it was joined with its runner's
         for event in events:
             event.session_id = known.session_id
-        return (await self._record(size, events, look=look)).seen if events else None
+        return (await self.submit_hook_events(size, events, look=look)).seen if events else None
 
     @contextlib.contextmanager
-    def _lost_before(self, hook: Hook) -> Iterator[Counter[str] | None]:
+    def take_lost_hooks(self, hook: AgentHook) -> Iterator[Counter[str] | None]:
         """Give the hooks of the session that were lost, to be written now; what fails keeps them for later."""
         lost = self._lost.pop(hook.session, None)
         try:
@@ -332,46 +355,50 @@ class Recorder:
                 self._lost.setdefault(hook.session, Counter()).update(lost)
             raise
 
-    async def perform(self, work: Callable[[], T], *, within: float = WRITE_WITHIN) -> T:
-        """Have a small piece of work done with the next group of events; return what it returns. Raises Busy."""
-        return await self._writer.perform(work, deadline=time.monotonic() + within)
+    async def perform_hook_work(self, work: Callable[[], T], *, within: float = WRITE_WITHIN) -> T:
+        """Have a small piece of work done with the next group of events; return what it returns. Raises ServiceBusy."""
+        return await self._writer.perform_in_transaction(work, deadline=time.monotonic() + within)
 
-    async def _record(
+    async def submit_hook_events(
         self,
         size: int,
         events: Sequence[NewEvent] = (),
         *,
         make: MakeEvents | None = None,
         look: Look | None = None,
-    ) -> Written:
-        """Write. Raises NotFound where the session is gone, Busy, and Invalid for what cannot be kept."""
+    ) -> WriteResult:
+        """Write. Raises NotFound where the session is gone, ServiceBusy, and Invalid for what cannot be kept."""
         deadline = time.monotonic() + WRITE_WITHIN
-        return _checked(await self._writer.record(events, deadline=deadline, size=size, make=make, look=look))
+        return raise_for_refusal(
+            await self._writer.write_and_read_back(events, deadline=deadline, size=size, make=make, look=look)
+        )
 
-    def _events(self, hook: Hook, known: KnownSession, ruling: Ruling) -> list[NewEvent]:
+    def build_recorded_events(self, hook: AgentHook, known: KnownSession, ruling: Ruling) -> list[NewEvent]:
         """Return the hook's events, with what the database holds of its session. Called by the writing thread."""
         pieces, session_id = self.dialect.pieces, known.session_id
         if hook.unread is not None:
-            return [*self.dialect.unread_of(hook, session_id)]
+            return [*self.dialect.build_unreadable_hook_events(hook, session_id)]
         piece = pieces.of(hook) if pieces else None
         if known.driven:
-            return [] if piece is not None else _untold([*self.dialect.events_of(hook, session_id)])
+            return (
+                [] if piece is not None else drop_runner_events([*self.dialect.events_of(hook, session_id)])
+            )
         if pieces and piece is not None:
-            text = sessions.put_together(session_id, piece)
+            text = sessions.assemble_message_piece(session_id, piece)
             return [pieces.whole(hook, session_id, piece.message_id, text)] if text else []
         unfinished: list[NewEvent] = []
         if pieces and hook.name in self.dialect.turn_ends:
-            left = sessions.leftovers(session_id)
+            left = sessions.take_unfinished_messages(session_id)
             unfinished = [pieces.whole(hook, session_id, name, text) for name, text in left.items() if text]
-        events = self._plain_events(hook, session_id, ruling)
-        for event in filter(_lacks_its_call, events):
+        events = self.build_plain_events(hook, session_id, ruling)
+        for event in filter(is_result_without_call, events):
             ids = self.dialect.name, session_id, event.tool_name or "", event.tool_input
-            event.tool_use_id = tool_calls.edited_call(*ids)
-        if any(map(_is_read_request, events)) and sessions.has_telemetry_tokens(session_id):
-            events = [event for event in events if not _is_read_request(event)]
+            event.tool_use_id = tool_calls.find_edited_call(*ids)
+        if any(map(is_transcript_model_request, events)) and sessions.has_telemetry_tokens(session_id):
+            events = [event for event in events if not is_transcript_model_request(event)]
         return [*unfinished, *events]
 
-    def _plain_events(self, hook: Hook, session_id: str, ruling: Ruling) -> list[NewEvent]:
+    def build_plain_events(self, hook: AgentHook, session_id: str, ruling: Ruling) -> list[NewEvent]:
         """Return the hook's events as far as the hook alone tells them."""
         events: list[NewEvent] = [*self.dialect.events_of(hook, session_id)]
         if ruling.by and events:
@@ -379,7 +406,7 @@ class Recorder:
         return events
 
 
-def _checked(written: Written) -> Written:
+def raise_for_refusal(written: WriteResult) -> WriteResult:
     """Return what became of events. Raises the refusal of any of them, that of a session that is gone first."""
     problems = [outcome for outcome in written.outcomes if isinstance(outcome, SignalboxError)]
     if problems:
@@ -387,22 +414,22 @@ def _checked(written: Written) -> Written:
     return written
 
 
-def _heard(hook: Hook, where: SessionLocation) -> KnownSession:
+def find_active_session(hook: AgentHook, where: SessionLocation) -> KnownSession:
     """Return our session for the hook's, which speaks just now."""
-    at = instants.parse(hook.at) or timezone.now()
-    return sessions.active_session_for(hook.session, where, at)
+    at = instants.parse_instant(hook.at) or timezone.now()
+    return sessions.reopen_or_create_session(hook.session, where, at)
 
 
-def _is_read_request(event: NewEvent) -> bool:
+def is_transcript_model_request(event: NewEvent) -> bool:
     """Say whether it is a request to the model as a transcript tells it, which telemetry may have told, too."""
     return isinstance(event, DedupedEvent) and event.late and event.event_type == MODEL_REQUEST
 
 
-def _lacks_its_call(event: NewEvent) -> bool:
+def is_result_without_call(event: NewEvent) -> bool:
     """Say whether it is a result without its call's id: a person may have edited the call's input here."""
     return event.event_type == "post_tool" and event.tool_use_id is None
 
 
-def _untold(events: list[NewEvent]) -> list[NewEvent]:
+def drop_runner_events(events: list[NewEvent]) -> list[NewEvent]:
     """Return what the runner that drives the agent does not tell of it."""
-    return [one for one in events if not is_told_by_runner(one.event_type, one.role)]
+    return [one for one in events if not is_reported_by_runner(one.event_type, one.role)]

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from coordinator.actions import gateway_sessions, key_quotas
-from coordinator.edge.policies import Policies
-from coordinator.feed.reader import Change
+from coordinator.edge.policies import PolicyCache
+from coordinator.feed.reader import FeedChange
 from coordinator.lib.threads import EdgeThreads
-from coordinator.lib.turns import CALLER, for_all
-from coordinator.live.hub import Hub
-from coordinator.mcp.names import PREFIX, ServerTool, behind_gateway
+from coordinator.lib.turns import CALLER, clear_caller
+from coordinator.live.hub import FeedHub
+from coordinator.mcp.names import PREFIX, ServerTool, find_call_behind_gateway
 from coordinator.policy import brakes, budgets, certain, managed, tool_rules
-from coordinator.policy.access import Policy
-from coordinator.policy.brakes import Braked
+from coordinator.policy.access import AccessPolicy
+from coordinator.policy.brakes import ActiveBrake
 from coordinator.policy.budgets import BudgetRow
 from coordinator.policy.managed import ManagedServers
-from coordinator.policy.tool_rules import ASK, DENY, NO_OPINION, OBSERVE, PartialCall, Rule, Ruling
+from coordinator.policy.tool_rules import ASK, DENY, NO_OPINION, OBSERVE, DecisionRule, PartialCall, Ruling
 
 log = logging.getLogger(__name__)
 
@@ -47,17 +47,17 @@ ASKED_AT_GATEWAY = Ruling(OBSERVE, "The MCP gateway asks a person before this ca
 class PolicySnapshot:
     """What people have set: rules in their order, managed MCP servers, brakes, and the budgets that hold calls up."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[DecisionRule, ...]
     managed: ManagedServers
-    brakes: tuple[Braked, ...] = ()
+    brakes: tuple[ActiveBrake, ...] = ()
     budgets: tuple[BudgetRow, ...] = ()
     spent: tuple[BudgetRow, ...] = ()  # those that were used up when this was read
 
 
-class Rulings:
+class PolicyRulings:
     """The rules of one process. Used on the event loop; reading is done in a thread, once for all who wait."""
 
-    def __init__(self, hub: Hub, policies: Policies, threads: EdgeThreads) -> None:
+    def __init__(self, hub: FeedHub, policies: PolicyCache, threads: EdgeThreads) -> None:
         self._policies = policies
         self._threads = threads
         self._snapshot: PolicySnapshot | None = None
@@ -68,20 +68,20 @@ class Rulings:
         # What held_tools found by `_held_by`, by caller: every hook's answer says it.
         self._held: dict[PartialCall, list[tuple[str, str]]] = {}
         self._held_by: PolicySnapshot | None = None
-        hub.listeners.append(self.on_changes)
+        hub.listeners.append(self.mark_rules_changed)
 
-    def on_changes(self, batch: Sequence[Change]) -> None:
+    def mark_rules_changed(self, batch: Sequence[FeedChange]) -> None:
         """Take note that a rule, a server or a grant has changed, and read them again."""
         if any(change.topic in TOPICS for change in batch):
             self._edits += 1
             self._until = 0.0
-            self._start_reading()
+            self.start_reading_rules()
 
     @property
-    def _is_certain(self) -> bool:
+    def is_snapshot_current(self) -> bool:
         return self._snapshot is not None and self._edits == self._edits_read
 
-    async def on(
+    async def judge_tool_call(
         self, tool: str, about: str, agent_id: str | None, program: str, key_id: int | None = None
     ) -> Ruling:
         """Return the stricter of what the rules and, for an MCP tool, the grants say of an agent program's call.
@@ -90,42 +90,44 @@ class Rulings:
         says nothing: a person shall not be asked twice. But only where that key (or agent, where no key is told) has
         a session at the gateway: any server can call itself `signalbox`.
         """
-        await self.refresh()
+        await self.refresh_rules()
         snapshot = self._snapshot
-        through_gateway = self._is_through_gateway(tool)
-        tool = (behind_gateway(tool) or tool) if through_gateway else tool
+        through_gateway = self.is_gateway_tool(tool)
+        tool = (find_call_behind_gateway(tool) or tool) if through_gateway else tool
         ruling = NO_OPINION
         if snapshot:
-            ruling = tool_rules.by_rules(
+            ruling = tool_rules.decide_by_tool_rules(
                 snapshot.rules, tool, about, agent_id, program, servers=snapshot.managed.servers
             )
-        if not self._is_certain:
-            ruling = tool_rules.stricter(ruling, UNREAD)
-        ruling = tool_rules.stricter(ruling, await self._by_grants(tool, agent_id or ""))
-        if through_gateway and ruling.decision == ASK and await self._is_at_gateway(agent_id, key_id):
+        if not self.is_snapshot_current:
+            ruling = tool_rules.stricter_ruling(ruling, UNREAD)
+        ruling = tool_rules.stricter_ruling(ruling, await self.judge_grants(tool, agent_id or ""))
+        if through_gateway and ruling.decision == ASK and await self.has_gateway_session(agent_id, key_id):
             return ASKED_AT_GATEWAY
         return ruling
 
-    async def rules(self) -> tuple[Rule, ...] | None:
+    async def load_current_rules(self) -> tuple[DecisionRule, ...] | None:
         """Return the rules as they stand; None where that is not known for certain just now."""
-        await self.refresh()
-        return self._snapshot.rules if self._snapshot is not None and self._is_certain else None
+        await self.refresh_rules()
+        return self._snapshot.rules if self._snapshot is not None and self.is_snapshot_current else None
 
-    def strictest_possible(self, call: PartialCall) -> Ruling:
+    def find_strictest_possible(self, call: PartialCall) -> Ruling:
         """Return the strictest that policy may say of a call, without the database and without waiting."""
         if self._snapshot is None:
             return UNREAD
-        ruling = tool_rules.strictest_possible(self._snapshot.rules, call, self._snapshot.managed.servers)
+        ruling = tool_rules.strictest_possible_ruling(
+            self._snapshot.rules, call, self._snapshot.managed.servers
+        )
         for brake in self._snapshot.brakes:
-            if not call.agent_known or brake.holds((call.agent_id, call.program), None):
-                ruling = tool_rules.stricter(ruling, by_brake(brake))
+            if not call.agent_known or brake.applies_to((call.agent_id, call.program), None):
+                ruling = tool_rules.stricter_ruling(ruling, build_brake_ruling(brake))
         names = (call.agent_id, call.program)
-        if any(one.may_concern(names) for one in self._snapshot.budgets):
-            ruling = tool_rules.stricter(ruling, BUDGETS_UNREAD)
-        if not self._is_certain:
-            ruling = tool_rules.stricter(ruling, UNREAD)
-        if self._snapshot.managed.may_deny(call.tool):
-            ruling = tool_rules.stricter(ruling, GRANTS_UNREAD)
+        if any(one.can_apply_to_agents(names) for one in self._snapshot.budgets):
+            ruling = tool_rules.stricter_ruling(ruling, BUDGETS_UNREAD)
+        if not self.is_snapshot_current:
+            ruling = tool_rules.stricter_ruling(ruling, UNREAD)
+        if self._snapshot.managed.can_deny_call(call.tool):
+            ruling = tool_rules.stricter_ruling(ruling, GRANTS_UNREAD)
         return ruling
 
     @property
@@ -133,7 +135,7 @@ class Rulings:
         """Say whether a budget may hold any call up, as far as this process knows."""
         return self._snapshot is None or bool(self._snapshot.budgets)
 
-    async def budgets_on(
+    async def judge_call_budgets(
         self,
         tool: str,
         agents: Sequence[str | None],
@@ -146,52 +148,60 @@ class Rulings:
 
         `agent_id` and `key_id` are whose session at the gateway that would be, as in `on`.
         """
-        ruling = await self.by_budgets(agents, session_id)
-        if ruling.decision != ASK or not self._is_through_gateway(tool):
+        ruling = await self.judge_session_budgets(agents, session_id)
+        if ruling.decision != ASK or not self.is_gateway_tool(tool):
             return ruling
-        return ASKED_AT_GATEWAY if await self._is_at_gateway(agent_id, key_id) else ruling
+        return ASKED_AT_GATEWAY if await self.has_gateway_session(agent_id, key_id) else ruling
 
-    async def by_budgets(self, agents: Sequence[str | None], session_id: str) -> Ruling:
+    async def judge_session_budgets(self, agents: Sequence[str | None], session_id: str) -> Ruling:
         """Return what the budgets say of the next call in a session: how much is used is asked of the database."""
         if not self.has_budgets:
             return NO_OPINION
         known = self._snapshot.budgets if self._snapshot is not None else None
         try:
             async with asyncio.timeout(READ_WITHIN):
-                return await self._threads.run(_by_budgets, known, agents, session_id, CALLER.get())
+                return await self._threads.run_in_thread(
+                    compute_budget_ruling, known, agents, session_id, CALLER.get()
+                )
         except Exception as problem:
             log.warning("The budgets cannot be read, so a call is asked: %s", str(problem).strip())
             return BUDGETS_UNREAD
 
-    def by_brakes(self, agents: Sequence[str | None], host: str | None) -> Ruling:
+    def find_brake_ruling(self, agents: Sequence[str | None], host: str | None) -> Ruling:
         """Return the denial of a brake that this process knows of; whether one is on, edge.brake_gate says."""
         known = self._snapshot.brakes if self._snapshot is not None else ()
-        return next((by_brake(one) for one in known if one.holds(agents, host)), NO_OPINION)
+        return next((build_brake_ruling(one) for one in known if one.applies_to(agents, host)), NO_OPINION)
 
-    def held_tools(self, caller: PartialCall) -> list[tuple[str, str]] | None:
+    def list_guarded_tools(self, caller: PartialCall) -> list[tuple[str, str]] | None:
         """Return which tools are held for certain (policy.certain); None while that is not known."""
-        if self._snapshot is None or not self._is_certain:
+        if self._snapshot is None or not self.is_snapshot_current:
             return None
         if self._held_by is not self._snapshot or len(self._held) >= MOST_HELD_FOR:
             self._held, self._held_by = {}, self._snapshot
         if caller not in self._held:
-            self._held[caller] = _held_tools(self._snapshot, caller)
+            self._held[caller] = compute_guarded_tools(self._snapshot, caller)
         return self._held[caller]
 
-    def _is_through_gateway(self, tool: str) -> bool:
+    def is_gateway_tool(self, tool: str) -> bool:
         """Say whether a call names a tool of a registered server, as the gateway offers it."""
         known = self._snapshot.managed if self._snapshot is not None else None
-        return behind_gateway(tool) is not None and known is not None and bool(known.places(tool))
+        return (
+            find_call_behind_gateway(tool) is not None
+            and known is not None
+            and bool(known.find_server_tools(tool))
+        )
 
-    async def _is_at_gateway(self, agent_id: str | None, key_id: int | None) -> bool:
+    async def has_gateway_session(self, agent_id: str | None, key_id: int | None) -> bool:
         try:
             async with asyncio.timeout(READ_WITHIN):
-                return await self._threads.run(gateway_sessions.is_there, agent_id, key_id, timezone.now())
+                return await self._threads.run_in_thread(
+                    gateway_sessions.has_live_gateway_session, agent_id, key_id, timezone.now()
+                )
         except Exception as problem:
             log.warning("The gateway's sessions cannot be read, so a call is asked: %s", str(problem).strip())
             return False
 
-    async def _by_grants(self, tool: str, agent_id: str) -> Ruling:
+    async def judge_grants(self, tool: str, agent_id: str) -> Ruling:
         if not tool.startswith(PREFIX):
             return NO_OPINION
         if self._snapshot is None:
@@ -199,41 +209,41 @@ class Rulings:
         known = self._snapshot.managed
         try:
             async with asyncio.timeout(READ_WITHIN):
-                policy = await self._policy(known.places(tool), agent_id)
+                policy = await self.merge_server_policies(known.find_server_tools(tool), agent_id)
         except Exception as problem:
             log.warning("The grants cannot be read, so a call is denied: %s", str(problem).strip())
             return GRANTS_UNREAD
-        verdict = known.verdict(policy, tool, agent_id, timezone.now())
-        return tool_rules.by_access(verdict) if verdict else NO_OPINION
+        verdict = known.decide_call_by_grants(policy, tool, agent_id, timezone.now())
+        return tool_rules.ruling_for_access_verdict(verdict) if verdict else NO_OPINION
 
-    async def _policy(self, places: Sequence[ServerTool], agent_id: str) -> Policy:
+    async def merge_server_policies(self, places: Sequence[ServerTool], agent_id: str) -> AccessPolicy:
         """Return the rows of all servers that a call may mean."""
         pairs = {(agent_id, server_id) for server_id, _ in places}
-        together = Policy()
-        for policy in (await self._policies.of(pairs)).values():
+        together = AccessPolicy()
+        for policy in (await self._policies.load_policies(pairs)).values():
             together.servers |= policy.servers
             together.slots |= policy.slots
             together.changed |= policy.changed
             together.accepted_only |= policy.accepted_only
         return together
 
-    async def refresh(self) -> None:
+    async def refresh_rules(self) -> None:
         """Read the rules where they are old or were edited; return when that is done, failed or takes too long."""
         if self._until <= asyncio.get_running_loop().time():
-            await asyncio.wait([self._start_reading()], timeout=READ_WITHIN)
+            await asyncio.wait([self.start_reading_rules()], timeout=READ_WITHIN)
 
-    def _start_reading(self) -> asyncio.Task[None]:
+    def start_reading_rules(self) -> asyncio.Task[None]:
         if self._reading is None or self._reading.done():
-            self._reading = asyncio.ensure_future(self._read())
+            self._reading = asyncio.ensure_future(self.read_rules_until_current())
         return self._reading
 
-    async def _read(self) -> None:
-        for_all()
+    async def read_rules_until_current(self) -> None:
+        clear_caller()
         loop = asyncio.get_running_loop()
         try:
-            while not self._is_certain or self._until <= loop.time():
+            while not self.is_snapshot_current or self._until <= loop.time():
                 edits = self._edits
-                self._snapshot = await self._threads.run(_load)
+                self._snapshot = await self._threads.run_in_thread(load_policy_snapshot)
                 self._edits_read = edits
                 self._until = loop.time() + (RULES_KEPT_FOR if edits == self._edits else 0.0)
         except Exception as problem:
@@ -241,33 +251,39 @@ class Rulings:
             self._until = loop.time() + TRY_AGAIN
 
 
-def by_brake(brake: Braked) -> Ruling:
+def build_brake_ruling(brake: ActiveBrake) -> Ruling:
     """Return the denial of a call that a brake holds."""
-    return Ruling(DENY, brake.words, f"brake {brake.id}")
+    return Ruling(DENY, brake.agent_message, f"brake {brake.id}")
 
 
-def _held_tools(snapshot: PolicySnapshot, caller: PartialCall) -> list[tuple[str, str]]:
-    if any(one.holds((caller.agent_id, caller.program), None) for one in snapshot.brakes):
+def compute_guarded_tools(snapshot: PolicySnapshot, caller: PartialCall) -> list[tuple[str, str]]:
+    if any(one.applies_to((caller.agent_id, caller.program), None) for one in snapshot.brakes):
         return [(certain.HOLD, "*")]
     names = (caller.agent_id, caller.program)
-    if any(one.may_concern(names) for one in snapshot.spent):
+    if any(one.can_apply_to_agents(names) for one in snapshot.spent):
         return [(certain.HOLD, "*")]
     known = snapshot.managed
-    return certain.held_tools(snapshot.rules, caller, grants_deny=known.strict, servers=known.servers)
+    return certain.list_tools_to_hold(snapshot.rules, caller, grants_deny=known.strict, servers=known.servers)
 
 
-def _by_budgets(
+def compute_budget_ruling(
     known: Sequence[BudgetRow] | None, agents: Sequence[str | None], session_id: str, caller: str
 ) -> Ruling:
-    in_force = budgets.in_force() if known is None else known
+    in_force = budgets.load_active_budgets() if known is None else known
     now = timezone.now()
-    return budgets.ruling(
-        in_force, agents, session_id, now, is_counted=lambda: not key_quotas.is_reached(caller, now)
+    return budgets.decide_by_budgets(
+        in_force, agents, session_id, now, is_counted=lambda: not key_quotas.is_quota_reached(caller, now)
     )
 
 
-def _load() -> PolicySnapshot:
+def load_policy_snapshot() -> PolicySnapshot:
     now = timezone.now()
-    acting = tuple(one for one in budgets.in_force() if one.acts)
-    spent = tuple(one for one in acting if not one.is_lifted(now) and budgets.used_up(one, now))
-    return PolicySnapshot(tool_rules.saved(), managed.load(now), brakes.in_force(), acting, spent)
+    acting = tuple(one for one in budgets.load_active_budgets() if one.can_block)
+    spent = tuple(one for one in acting if not one.is_lifted(now) and budgets.is_budget_spent(one, now))
+    return PolicySnapshot(
+        tool_rules.load_saved_tool_rules(),
+        managed.load_managed_servers(now),
+        brakes.load_active_brakes(),
+        acting,
+        spent,
+    )

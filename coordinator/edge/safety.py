@@ -14,20 +14,20 @@ SafeHeaders = tuple[tuple[bytes, bytes], ...]
 NO_PAGE = b"default-src 'none'; frame-ancestors 'none'"
 
 
-def with_safe_headers(send: Send, headers: SafeHeaders) -> Send:
+def add_security_headers(send: Send, headers: SafeHeaders) -> Send:
     """Return `send` with what an answer lacks of the `headers` added."""
 
-    async def safely(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             given = {name for name, _ in message["headers"]}
             lacking = [header for header in headers if header[0] not in given]
             message = {**message, "headers": [*message["headers"], *lacking]}
         await send(message)
 
-    return safely
+    return send_with_headers
 
 
-def safe_headers() -> SafeHeaders:
+def build_security_headers() -> SafeHeaders:
     """Return the headers by what is set."""
     headers = [
         (b"content-security-policy", NO_PAGE),

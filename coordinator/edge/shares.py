@@ -10,10 +10,10 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 
-from coordinator.errors import Busy, TooMany
+from coordinator.errors import ServiceBusy, TooManyRequests
 
 
-class Shares:
+class ConcurrencyLimit:
     """`most` places in one process, for `what` (in the plural, for the refusal's words)."""
 
     def __init__(self, most: int, what: str) -> None:
@@ -25,16 +25,16 @@ class Shares:
         return self._held.total()
 
     @contextlib.contextmanager
-    def place(self, caller: str) -> Iterator[None]:
+    def acquire_slot(self, caller: str) -> Iterator[None]:
         """Hold a place for the length of the block.
 
-        Raises TooMany for a caller that has its share, Busy where no place is free.
+        Raises TooManyRequests for a caller that has its share, ServiceBusy where no place is free.
         """
         mine, free = self._held[caller], self._most - len(self)
         if free <= 0:
-            raise Busy(f"Too many {self._what} are open here. Try again soon.", retry_after=2)
+            raise ServiceBusy(f"Too many {self._what} are open here. Try again soon.", retry_after=2)
         if mine >= free:
-            raise TooMany(
+            raise TooManyRequests(
                 f"This caller already holds {mine} {self._what}, which is its share. Close some first.",
                 retry_after=5,
             )

@@ -11,11 +11,11 @@ from typing import TypeVar
 from django.conf import settings
 from django.db import OperationalError
 
-from coordinator.edge.shares import Shares
-from coordinator.feed.reader import Change
+from coordinator.edge.shares import ConcurrencyLimit
+from coordinator.feed.reader import FeedChange
 from coordinator.lib.asgi import Receive
 from coordinator.lib.threads import EdgeThreads
-from coordinator.live.hub import Hub, TopicIndex, Topics
+from coordinator.live.hub import FeedHub, TopicIndex, WantedTopics
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ LOOK_ANYWAY = 15.0
 LOOK_AGAIN = 1.0  # seconds after which a look that found the database busy is repeated
 
 
-class Disconnect:
+class DisconnectWatcher:
     """Whether the client of a held request has gone away. One a request, for all of it: `with Disconnect(receive)`.
 
     Only one may listen, and only once: gunicorn's `receive` says `http.disconnect` for ever after a listener was
@@ -42,37 +42,37 @@ class Disconnect:
         self._receive = receive
         self._watch: asyncio.Task[None] | asyncio.TimerHandle
         if after:
-            self._watch = asyncio.get_running_loop().call_later(after, self._listen)
+            self._watch = asyncio.get_running_loop().call_later(after, self.start_listening)
         else:
-            self._listen()
+            self.start_listening()
 
-    def __enter__(self) -> Disconnect:
+    def __enter__(self) -> DisconnectWatcher:
         return self
 
     def __exit__(self, *_problem: object) -> None:
         self._watch.cancel()
 
-    def _listen(self) -> None:
-        self._watch = asyncio.ensure_future(self._until_gone(self._receive))
+    def start_listening(self) -> None:
+        self._watch = asyncio.ensure_future(self.wait_for_disconnect(self._receive))
 
-    async def _until_gone(self, receive: Receive) -> None:
+    async def wait_for_disconnect(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._leave()
+        self.notify_disconnect()
 
-    def cut(self) -> None:
+    def force_disconnect(self) -> None:
         """Go on as if the client had gone: it may not stay."""
         if not self.happened:
             self.was_cut = True
-            self._leave()
+            self.notify_disconnect()
 
-    def _leave(self) -> None:
+    def notify_disconnect(self) -> None:
         self.happened = True
         for call in tuple(self._then):
             call()
 
     @contextlib.contextmanager
-    def then(self, call: Callable[[], object]) -> Iterator[None]:
+    def call_on_disconnect(self, call: Callable[[], object]) -> Iterator[None]:
         """Have `call` called if it happens inside this block."""
         self._then.add(call)
         try:
@@ -81,7 +81,7 @@ class Disconnect:
             self._then.discard(call)
 
 
-class Bell:
+class WakeUpEvent:
     """What wakes one waiter, or time. Slighter than asyncio's Event and wait_for, which are a task for each of many."""
 
     __slots__ = ("_rung", "_sleeper")
@@ -93,7 +93,7 @@ class Bell:
     def set(self) -> None:
         """Wake the waiter, or let it not fall asleep."""
         self._rung = True
-        self._wake()
+        self.wake_sleeper()
 
     def clear(self) -> None:
         self._rung = False
@@ -104,28 +104,28 @@ class Bell:
             return
         loop = asyncio.get_running_loop()
         self._sleeper = loop.create_future()
-        timer = loop.call_later(seconds, self._wake)
+        timer = loop.call_later(seconds, self.wake_sleeper)
         try:
             await self._sleeper
         finally:
             timer.cancel()
             self._sleeper = None
 
-    def _wake(self) -> None:
+    def wake_sleeper(self) -> None:
         if self._sleeper is not None and not self._sleeper.done():
             self._sleeper.set_result(None)
 
 
-class Waits:
+class LongPollWaiters:
     """All waiters of one process. Whoever holds a poll takes one of `places` for it."""
 
-    def __init__(self, hub: Hub, threads: EdgeThreads) -> None:
+    def __init__(self, hub: FeedHub, threads: EdgeThreads) -> None:
         self._threads = threads
         self._hub = hub
-        self._waiting = TopicIndex[Bell]()
-        self.places = Shares(settings.MAX_POLLS, "polls")
+        self._waiting = TopicIndex[WakeUpEvent]()
+        self.places = ConcurrencyLimit(settings.MAX_POLLS, "polls")
         self._closing = False
-        hub.listeners.append(self._on_changes)
+        hub.listeners.append(self.wake_changed_waiters)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -137,7 +137,7 @@ class Waits:
         topics: Iterable[str],
         timeout: float,
         still_allowed: Callable[[], Awaitable[object]],
-        gone: Disconnect | None = None,
+        gone: DisconnectWatcher | None = None,
     ) -> T | None:
         """Return the first answer of `check` that is not None; None after `timeout` seconds or at shutdown.
 
@@ -150,14 +150,14 @@ class Waits:
         the answer goes out: the key may have been revoked while the last check ran.
         """
         deadline = asyncio.get_running_loop().time() + timeout
-        changed = Bell()
-        self._waiting[changed] = Topics(topics)
-        self._hub.feed.watch()
+        changed = WakeUpEvent()
+        self._waiting[changed] = WantedTopics(topics)
+        self._hub.feed.add_watcher()
         try:
-            with gone.then(changed.set) if gone is not None else contextlib.nullcontext():
+            with gone.call_on_disconnect(changed.set) if gone is not None else contextlib.nullcontext():
                 while True:
                     changed.clear()  # before the check: what changes while it runs is looked at again
-                    found, pause = await self._look(check, still_allowed)
+                    found, pause = await self.run_poll_check(check, still_allowed)
                     left = deadline - asyncio.get_running_loop().time()
                     if (
                         found is not None
@@ -168,32 +168,32 @@ class Waits:
                         return found
                     await changed.wait(min(left, pause))
         finally:
-            self._hub.feed.unwatch()
+            self._hub.feed.remove_watcher()
             del self._waiting[changed]
 
-    async def _look(
+    async def run_poll_check(
         self, check: Callable[[], T | None], still_allowed: Callable[[], Awaitable[object]]
     ) -> tuple[T | None, float]:
         """Return what `check` finds, and for how long nobody need look again."""
         try:
             await still_allowed()
-            return await self._threads.run(check), LOOK_ANYWAY
+            return await self._threads.run_in_thread(check), LOOK_ANYWAY
         except OperationalError as problem:
             log.warning(
                 "A waiting request found the database busy and keeps waiting: %s", str(problem).strip()
             )
             return None, LOOK_AGAIN
 
-    def close(self) -> None:
+    def release_waiters(self) -> None:
         """Answer every waiter now, with what its check finds or None."""
         self._closing = True
-        self.recheck()
+        self.recheck_waiters()
 
-    def recheck(self) -> None:
+    def recheck_waiters(self) -> None:
         """Have every waiter look again, and whether it still may: some key or user has changed."""
         for changed in self._waiting:
             changed.set()
 
-    def _on_changes(self, batch: Sequence[Change]) -> None:
-        for changed in self._waiting.wanted(batch):
+    def wake_changed_waiters(self, batch: Sequence[FeedChange]) -> None:
+        for changed in self._waiting.wanted_changes_by_subscriber(batch):
             changed.set()

@@ -26,7 +26,7 @@ from gunicorn.workers import gasgi
 from coordinator.edge import grpc_refusal
 from coordinator.lib import supervisor
 from coordinator.lib.addresses import BACKLOG
-from coordinator.lib.sockets import has_unread
+from coordinator.lib.sockets import has_unread_data
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ SPEAKS_WITHIN = 0.5  # seconds that a stopping worker gives whoever has connecte
 LOOKS_EVERY = 0.05  # seconds between a stopping worker's looks at which connections are idle
 
 
-class Protocol(ASGIProtocol):  # type: ignore[misc] # gunicorn has no types
+class EdgeProtocol(ASGIProtocol):  # type: ignore[misc] # gunicorn has no types
     """A connection that its worker knows of, so that it can be closed while it is idle.
 
     gunicorn ends one that is silent between two requests, but waits for the first one's headers for ever.
@@ -55,7 +55,7 @@ class Protocol(ASGIProtocol):  # type: ignore[misc] # gunicorn has no types
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, and end again where no request comes."""
         super().connection_made(transport)
-        self.no_request = self.worker.loop.call_later(HEADERS_WITHIN, self._close_if_no_request_came)
+        self.no_request = self.worker.loop.call_later(HEADERS_WITHIN, self.close_without_request)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End, and be kept by no timer."""
@@ -66,20 +66,20 @@ class Protocol(ASGIProtocol):  # type: ignore[misc] # gunicorn has no types
     def data_received(self, data: bytes) -> None:
         """Take what came. A client that begins to speak HTTP/2 is told why it is not served (edge.grpc_refusal)."""
         if self.http2 is not None:
-            self._refuse_http2(data)
+            self.refuse_http2(data)
         elif self.req_count <= 1 and not self.heard and data.startswith(grpc_refusal.PREFACE):
             self.http2 = bytearray()
-            self.transport.write(grpc_refusal.greeting())
-            self._refuse_http2(data[len(grpc_refusal.PREFACE) :])
+            self.transport.write(grpc_refusal.build_http2_greeting())
+            self.refuse_http2(data[len(grpc_refusal.PREFACE) :])
         else:
             self.heard = True
             super().data_received(data)
 
-    def _refuse_http2(self, data: bytes) -> None:
+    def refuse_http2(self, data: bytes) -> None:
         if self.http2 is None or self.refused:
             return
         self.http2 += data
-        answer = grpc_refusal.refusal(bytes(self.http2))
+        answer = grpc_refusal.build_grpc_refusal(bytes(self.http2))
         if answer is not None:
             self.refused = True
             # Exporters try again and again.
@@ -90,18 +90,18 @@ class Protocol(ASGIProtocol):  # type: ignore[misc] # gunicorn has no types
             # What it sends on its way is still taken: closed at once, it would not read the answer.
             self.worker.loop.call_later(LINGERS, self.transport.close)
 
-    def _close_if_no_request_came(self) -> None:
+    def close_without_request(self) -> None:
         if self.req_count <= 1:
             self.close_if_idle()
 
     def close_if_idle(self) -> None:
         """Close the connection if it waits for a next request, and nothing of that has come yet."""
         is_waiting = self._awaiting_request and not self._request_ready.is_set()
-        if is_waiting and not self.transport.is_closing() and not has_unread(self.transport):
+        if is_waiting and not self.transport.is_closing() and not has_unread_data(self.transport):
             self._keepalive_timeout()
 
 
-class Acceptor:
+class ConnectionAcceptor:
     """Takes connections one by one from the queue of a socket that all workers share.
 
     Both asyncio and uvloop take as many at a time as there are, so that a few keep-alive clients may all sit on one
@@ -113,7 +113,7 @@ class Acceptor:
         self,
         loop: asyncio.AbstractEventLoop,
         listening: socket.socket,
-        protocol: Callable[[], Protocol],
+        protocol: Callable[[], EdgeProtocol],
         ssl: Any,
         *,
         has_others: bool,
@@ -126,23 +126,23 @@ class Acceptor:
         self._opening: set[asyncio.Task[Any]] = set()
         self._closed = False
         listening.setblocking(False)
-        self._watch()
+        self.watch_listening_socket()
 
-    def _watch(self) -> None:
+    def watch_listening_socket(self) -> None:
         if not self._closed and self._listening.fileno() >= 0:
-            self._loop.add_reader(self._listening.fileno(), self._take)
+            self._loop.add_reader(self._listening.fileno(), self.accept_connection)
 
-    def _take(self) -> None:
+    def accept_connection(self) -> None:
         try:
             connection, _ = self._listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return  # another worker has it, or its client has gone
         except OSError as problem:  # no file is left, say
             log.error("No connection can be taken for %s s: %s", PAUSE, problem)
-            self._rest(PAUSE)
+            self.pause_accepting(PAUSE)
             return
         if self._has_others:
-            self._rest(OTHERS_TURN)
+            self.pause_accepting(OTHERS_TURN)
         connection.setblocking(False)
         opening = self._loop.create_task(
             self._loop.connect_accepted_socket(self._protocol, connection, ssl=self._ssl)
@@ -150,9 +150,9 @@ class Acceptor:
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
 
-    def _rest(self, seconds: float) -> None:
+    def pause_accepting(self, seconds: float) -> None:
         self._loop.remove_reader(self._listening.fileno())
-        self._loop.call_later(seconds, self._watch)
+        self._loop.call_later(seconds, self.watch_listening_socket)
 
     def close(self) -> None:
         """Take no more."""
@@ -166,7 +166,7 @@ class Acceptor:
             await asyncio.wait(self._opening)
 
 
-def new_loop(*, workers: int) -> asyncio.AbstractEventLoop:
+def create_event_loop(*, workers: int) -> asyncio.AbstractEventLoop:
     """Return uvloop's event loop where that is installed (extra `[speed]`), else asyncio's; both with Acceptors.
 
     `workers`: how many take connections from one socket.
@@ -175,22 +175,22 @@ def new_loop(*, workers: int) -> asyncio.AbstractEventLoop:
         base = importlib.import_module("uvloop").Loop
     except ImportError:
         base = asyncio.SelectorEventLoop
-    loop: asyncio.AbstractEventLoop = type("Loop", (_OneByOne, base), {"has_others": workers > 1})()
+    loop: asyncio.AbstractEventLoop = type("Loop", (AcceptorLoopMixin, base), {"has_others": workers > 1})()
     return loop
 
 
-class _OneByOne:
+class AcceptorLoopMixin:
     """A part of an event loop: how it serves."""
 
     has_others = False  # workers that take connections from the same socket
 
     async def create_server(
-        self, protocol: Callable[[], Protocol], *, sock: socket.socket, **more: Any
-    ) -> Acceptor:
+        self, protocol: Callable[[], EdgeProtocol], *, sock: socket.socket, **more: Any
+    ) -> ConnectionAcceptor:
         """Serve on a socket that listens already."""
         sock.listen(BACKLOG)
         assert isinstance(self, asyncio.AbstractEventLoop)
-        return Acceptor(self, sock, protocol, more.get("ssl"), has_others=self.has_others)
+        return ConnectionAcceptor(self, sock, protocol, more.get("ssl"), has_others=self.has_others)
 
 
 class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
@@ -198,13 +198,13 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.connections: weakref.WeakSet[Protocol] = weakref.WeakSet()
+        self.connections: weakref.WeakSet[EdgeProtocol] = weakref.WeakSet()
         self.serving: asyncio.Task[None] | None = None
         self.is_ready = self.has_met_grpc = False
         self.told_early: list[int] = []
 
     def _setup_event_loop(self) -> None:
-        self.loop = new_loop(workers=self.cfg.workers)
+        self.loop = create_event_loop(workers=self.cfg.workers)
         asyncio.set_event_loop(self.loop)
 
     def notify(self) -> None:
@@ -212,9 +212,9 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         super().notify()
         if not self.is_ready:
             self.is_ready = True
-            supervisor.tell_ready()
+            supervisor.report_worker_ready()
 
-    def note_signals(self, already: queue.SimpleQueue[int]) -> None:
+    def record_early_signals(self, already: queue.SimpleQueue[int]) -> None:
         """Keep what tells this worker to stop until its loop runs: before that, uvloop loses it.
 
         `already` is what the server's own handler, which a fresh worker still has, was told.
@@ -228,7 +228,7 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
     def init_signals(self) -> None:
         """Do nothing yet: `note_signals` has, and `_serve` does the rest."""
 
-    def _listen_to_signals(self) -> None:
+    def install_signal_handlers(self) -> None:
         """Leave SIGHUP to the supervisor: a terminal that closes sends it to everybody."""
         super().init_signals()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -249,20 +249,20 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
 
     async def _serve(self) -> None:
         self.serving = asyncio.current_task()
-        self._listen_to_signals()
-        gasgi.ASGIProtocol = Protocol
+        self.install_signal_handlers()
+        gasgi.ASGIProtocol = EdgeProtocol
         await super()._serve()
 
     async def _shutdown(self) -> None:
         self.serving = None
         for server in self.servers:
             server.close()
-        self.asgi.release_held_requests()
-        closing = self.loop.create_task(self._close_idle_connections())
+        self.asgi.release_pending_requests()
+        closing = self.loop.create_task(self.close_idle_connections())
         await super()._shutdown()
         closing.cancel()
 
-    async def _close_idle_connections(self) -> None:
+    async def close_idle_connections(self) -> None:
         """Close each connection once it waits for a next request; who has not asked yet may for SPEAKS_WITHIN."""
         until = self.loop.time() + SPEAKS_WITHIN
         while True:

@@ -54,7 +54,7 @@ ORDER BY 2, 1
 """
 
 
-class Right(NamedTuple):
+class TableRight(NamedTuple):
     """One right of somebody other than the owner, on a table or on one `column`; names are quoted."""
 
     grantee: str
@@ -63,15 +63,17 @@ class Right(NamedTuple):
     column: str | None
 
 
-def rights_on(cursor: CursorWrapper, name: str) -> list[Right]:
+def list_table_rights(cursor: CursorWrapper, name: str) -> list[TableRight]:
     """Return which rights others have on a table or a sequence."""
     cursor.execute(RIGHTS, [name, name, name])
-    return [Right(*row) for row in cursor.fetchall()]
+    return [TableRight(*row) for row in cursor.fetchall()]
 
 
-def give(cursor: CursorWrapper, name: str, rights: Sequence[Right], *, kind: str = "TABLE") -> None:
+def grant_exact_rights(
+    cursor: CursorWrapper, name: str, rights: Sequence[TableRight], *, kind: str = "TABLE"
+) -> None:
     """Have exactly these rights stand on a table or a SEQUENCE that is new, whatever is given by default."""
-    for grantee in sorted({right.grantee for right in rights_on(cursor, name)}):
+    for grantee in sorted({right.grantee for right in list_table_rights(cursor, name)}):
         cursor.execute(f"REVOKE ALL ON {kind} {name} FROM {grantee}")
     for right in rights:
         column = f" ({right.column})" if right.column else ""
@@ -79,7 +81,7 @@ def give(cursor: CursorWrapper, name: str, rights: Sequence[Right], *, kind: str
         cursor.execute(f"GRANT {right.privilege}{column} ON {kind} {name} TO {right.grantee}{passing}")
 
 
-def rest_on(cursor: CursorWrapper, tables: Sequence[str]) -> list[str]:
+def list_attached_objects(cursor: CursorWrapper, tables: Sequence[str]) -> list[str]:
     """Name what hangs on the tables beside rights and our own triggers, such as `view reports.days (events)`."""
     cursor.execute(REST, [list(tables), OURS])
     return [f"{what} ({table})" for what, table in cursor.fetchall()]

@@ -17,8 +17,8 @@ LARGEST = 2**63 - 1  # SQLite's largest integer; a larger one in JSON it keeps a
 WRITTEN_OUT = 4  # rows that SQLite gets as they are, not as JSON; each number is a statement to remember
 
 
-def _insert_new(table: str, columns: Sequence[str], rows: Sequence[list[Any]]) -> Sequence[int]:
-    """Insert rows into a table whose `id` counts up, as `insert` does; return their new ids."""
+def insert_new_rows(table: str, columns: Sequence[str], rows: Sequence[list[Any]]) -> Sequence[int]:
+    """Insert rows into a table whose `id` counts up, as `insert_rows_with_ids` does; return their new ids."""
     if not is_sqlite():
         with connection.cursor() as cursor:
             cursor.execute(
@@ -26,16 +26,16 @@ def _insert_new(table: str, columns: Sequence[str], rows: Sequence[list[Any]]) -
                 [len(rows)],
             )
             ids = [int(row[0]) for row in cursor.fetchall()]
-        insert(table, "id", columns, ids, rows)
+        insert_rows_with_ids(table, "id", columns, ids, rows)
         return ids
     with round_trips.planning_cursor() as cursor:
-        cursor.execute(*_sqlite_insert(table, columns, rows))
+        cursor.execute(*sqlite_insert_statement(table, columns, rows))
         # AUTOINCREMENT gave successive ones: nobody else can write in this transaction.
         last = int(cursor.lastrowid)
     return range(last - len(rows) + 1, last + 1)
 
 
-def insert_new_with(
+def insert_row_pairs(
     table: str,
     columns: Sequence[str],
     rows: Sequence[tuple[list[Any], list[Any]]],
@@ -44,27 +44,27 @@ def insert_new_with(
     key: str,
     beside_columns: Sequence[str],
 ) -> Sequence[int]:
-    """Insert the first of each pair as `_insert_new` does, the second into `beside` with that id as its `key`.
+    """Insert the first of each pair as `insert_new_rows` does, the second into `beside` with that id as its `key`.
 
     Returns the new ids. On PostgreSQL a few rows are one statement: each round trip costs more than the rows, and COPY
     alone takes two.
     """
     if is_sqlite() or len(rows) > FEW:
-        ids = _insert_new(table, columns, [row for row, _ in rows])
-        insert(beside, key, beside_columns, ids, (row for _, row in rows))
+        ids = insert_new_rows(table, columns, [row for row, _ in rows])
+        insert_rows_with_ids(beside, key, beside_columns, ids, (row for _, row in rows))
         return ids
     given = [
         [dict(zip(columns, row, strict=True)), dict(zip(beside_columns, other, strict=True))]
         for row, other in rows
     ]
-    statement = _insert_both(table, tuple(columns), beside, key, tuple(beside_columns))
+    statement = pair_insert_sql(table, tuple(columns), beside, key, tuple(beside_columns))
     with round_trips.planning_cursor() as cursor:
         cursor.execute(statement, [msgspec.json.encode(given).decode()])
         return [int(row[0]) for row in cursor.fetchall()]
 
 
 @functools.cache
-def _insert_both(
+def pair_insert_sql(
     table: str, columns: tuple[str, ...], beside: str, key: str, beside_columns: tuple[str, ...]
 ) -> str:
     first, second = ", ".join(columns), ", ".join(beside_columns)
@@ -82,7 +82,7 @@ def _insert_both(
         SELECT new_id FROM given ORDER BY new_id"""
 
 
-def stretches(table: str, key: str, step: int, after: int | None = None) -> Iterator[tuple[int, int]]:
+def iterate_id_ranges(table: str, key: str, step: int, after: int | None = None) -> Iterator[tuple[int, int]]:
     """Yield the first and the last id of so many rows of a table each, in order, from beyond `after` on.
 
     From row to row: between two ids there may be any number that no row has.
@@ -100,15 +100,15 @@ def stretches(table: str, key: str, step: int, after: int | None = None) -> Iter
         yield first, last
 
 
-def insert(
+def insert_rows_with_ids(
     table: str, id_column: str, columns: Sequence[str], ids: Sequence[int], rows: Iterable[list[Any]]
 ) -> None:
     """Insert a row for each id. On SQLite one statement for all: fewer steps, and so fewer hand-overs of the
-    interpreter lock; `ids` are successive there, as `_insert_new` gives them. Raises Django's errors on both: Django
+    interpreter lock; `ids` are successive there, as `insert_new_rows` gives them. Raises Django's errors on both: Django
     wraps no COPY by itself, and psycopg's own would pass for a mistake where the database is only away."""
     if is_sqlite():
         with round_trips.planning_cursor() as cursor:
-            cursor.execute(*_sqlite_insert(table, columns, list(rows), id_column, ids[0]))
+            cursor.execute(*sqlite_insert_statement(table, columns, list(rows), id_column, ids[0]))
         return
     into = f"COPY {table} ({id_column}, {', '.join(columns)}) FROM STDIN"
     with connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(into) as copy:
@@ -116,7 +116,7 @@ def insert(
             copy.write_row([row_id, *row])
 
 
-def _sqlite_insert(
+def sqlite_insert_statement(
     table: str, columns: Sequence[str], rows: Sequence[list[Any]], id_column: str = "", first_id: int = 0
 ) -> tuple[str, list[Any]]:
     """Return the statement that inserts rows, and its parameters; with `id_column`, ids count up from `first_id`.
@@ -132,20 +132,20 @@ def _sqlite_insert(
     ids = [first_id] if id_column else []
     only = rows[0] if len(rows) == 1 else None
     if only is not None and all(type(value) is not int or -LARGEST <= value <= LARGEST for value in only):
-        return _insert_one(table, used, id_column), [*ids, *(values[0] for _, values in filled)]
+        return single_row_insert_sql(table, used, id_column), [*ids, *(values[0] for _, values in filled)]
     packed = msgspec.json.encode(list(zip(*(values for _, values in filled), strict=True))).decode()
-    return _insert_from_json(table, used, id_column), [*ids, packed]
+    return json_rows_insert_sql(table, used, id_column), [*ids, packed]
 
 
 @functools.lru_cache(maxsize=256)  # rows choose the columns
-def _insert_one(table: str, columns: tuple[str, ...], id_column: str = "") -> str:
+def single_row_insert_sql(table: str, columns: tuple[str, ...], id_column: str = "") -> str:
     """Return the statement; with `id_column`, its first parameter is the row's id."""
     columns = (id_column, *columns) if id_column else columns
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(['%s'] * len(columns))})"
 
 
 @functools.lru_cache(maxsize=256)
-def _insert_from_json(table: str, columns: tuple[str, ...], id_column: str = "") -> str:
+def json_rows_insert_sql(table: str, columns: tuple[str, ...], id_column: str = "") -> str:
     """Return the statement; with `id_column`, its first parameter is the first row's id."""
     values = [f"json_extract(value, '$[{n}]')" for n in range(len(columns))]
     if id_column:
@@ -153,24 +153,24 @@ def _insert_from_json(table: str, columns: tuple[str, ...], id_column: str = "")
     return f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)} FROM json_each(%s)"
 
 
-def given(rows: Sequence[Sequence[Any]], *types: str) -> tuple[str, list[Any]]:
+def rows_select_sql(rows: Sequence[Sequence[Any]], *types: str) -> tuple[str, list[Any]]:
     """Return a SELECT or VALUES that gives `rows`, of columns of these types (`text`, `bigint`), and its parameters.
 
     It may stand in `INSERT … ON CONFLICT`. Few rows are written out on SQLite, which makes them faster than from JSON.
     """
     if is_sqlite() and 0 < len(rows) <= WRITTEN_OUT:
-        return _written_out(len(rows), len(types)), [value for row in rows for value in row]
-    return _rows_of_json(*types), [msgspec.json.encode(rows).decode()]
+        return values_clause_sql(len(rows), len(types)), [value for row in rows for value in row]
+    return json_rows_select_sql(*types), [msgspec.json.encode(rows).decode()]
 
 
 @functools.cache
-def _written_out(rows: int, columns: int) -> str:
+def values_clause_sql(rows: int, columns: int) -> str:
     row = f"({', '.join(['%s'] * columns)})"
     return f"VALUES {', '.join([row] * rows)}"
 
 
 @functools.cache
-def _rows_of_json(*types: str) -> str:
+def json_rows_select_sql(*types: str) -> str:
     if is_sqlite():
         values = ", ".join(f"json_extract(value, '$[{n}]')" for n in range(len(types)))
         return f"SELECT {values} FROM json_each(%s) WHERE true"

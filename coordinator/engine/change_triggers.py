@@ -45,7 +45,7 @@ class FeedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Trigger:
+class FeedTrigger:
     """One trigger as it should stand: what makes it, and what is compared with what stands."""
 
     name: str
@@ -53,12 +53,12 @@ class Trigger:
     statements: tuple[str, ...]
 
     @property
-    def fingerprint(self) -> str:
+    def trigger_fingerprint(self) -> str:
         """What tells this trigger from an older one of the same name."""
         return hashlib.sha256("\n".join(self.statements).encode()).hexdigest()
 
 
-def standing(on: BaseDatabaseWrapper, tables: Iterable[FeedTable]) -> dict[str, tuple[str, str]]:
+def read_feed_triggers(on: BaseDatabaseWrapper, tables: Iterable[FeedTable]) -> dict[str, tuple[str, str]]:
     """Return the feed's triggers in the database: by name, their table and their fingerprint."""
     with on.cursor() as cursor:
         if is_sqlite(on):
@@ -81,54 +81,60 @@ def standing(on: BaseDatabaseWrapper, tables: Iterable[FeedTable]) -> dict[str, 
             """,
             [f"{PREFIX}%"],
         )
-        bodies = {f"{PREFIX}{feed_table.table}": _postgres_body(feed_table) for feed_table in tables}
+        bodies = {f"{PREFIX}{feed_table.table}": postgres_trigger_body(feed_table) for feed_table in tables}
         return {
             name: (table, mark if sound and body == bodies.get(f"{PREFIX}{table}") else "altered")
             for name, table, mark, body, sound in cursor.fetchall()
         }
 
 
-def columns_of(cursor: CursorWrapper, table: str) -> list[str]:
+def list_table_columns(cursor: CursorWrapper, table: str) -> list[str]:
     """Return the names of a table's columns, in their order; Django's introspection parses the table's SQL for more."""
     cursor.execute(f"SELECT * FROM {table} LIMIT 0")
     return [column[0] for column in cursor.description]
 
 
-def create(on: BaseDatabaseWrapper, cursor: CursorWrapper, trigger: Trigger) -> None:
+def create_feed_trigger(on: BaseDatabaseWrapper, cursor: CursorWrapper, trigger: FeedTrigger) -> None:
     """Put a trigger up."""
     for statement in trigger.statements:
         cursor.execute(statement)
     if not is_sqlite(on):
-        cursor.execute(f"COMMENT ON TRIGGER {trigger.name} ON {trigger.table} IS '{trigger.fingerprint}'")
+        cursor.execute(
+            f"COMMENT ON TRIGGER {trigger.name} ON {trigger.table} IS '{trigger.trigger_fingerprint}'"
+        )
 
 
-def drop(on: BaseDatabaseWrapper, cursor: CursorWrapper, name: str, table: str) -> None:
+def drop_feed_trigger(on: BaseDatabaseWrapper, cursor: CursorWrapper, name: str, table: str) -> None:
     """Take a trigger down."""
     cursor.execute(f"DROP TRIGGER {name}" if is_sqlite(on) else f"DROP TRIGGER {name} ON {table}")
 
 
-def drop_functions(on: BaseDatabaseWrapper, cursor: CursorWrapper, tables: Iterable[FeedTable]) -> None:
+def drop_trigger_functions(
+    on: BaseDatabaseWrapper, cursor: CursorWrapper, tables: Iterable[FeedTable]
+) -> None:
     """Take down what PostgreSQL's triggers of these tables ran."""
     if not is_sqlite(on):
         for one in tables:
             cursor.execute(f"DROP FUNCTION IF EXISTS {PREFIX}{one.table}()")
 
 
-def build(on: BaseDatabaseWrapper, feed_table: FeedTable, columns: list[str]) -> Iterator[Trigger]:
+def build_feed_triggers(
+    on: BaseDatabaseWrapper, feed_table: FeedTable, columns: list[str]
+) -> Iterator[FeedTrigger]:
     """Yield the triggers of a told table that has these columns."""
-    return (_sqlite_triggers if is_sqlite(on) else _postgres_triggers)(feed_table, columns)
+    return (build_sqlite_triggers if is_sqlite(on) else build_postgres_triggers)(feed_table, columns)
 
 
-def _watched(feed_table: FeedTable, columns: list[str]) -> list[str]:
+def watched_columns(feed_table: FeedTable, columns: list[str]) -> list[str]:
     return [column for column in columns if column not in feed_table.quiet]
 
 
-def _sqlite_triggers(feed_table: FeedTable, columns: list[str]) -> Iterator[Trigger]:
+def build_sqlite_triggers(feed_table: FeedTable, columns: list[str]) -> Iterator[FeedTrigger]:
     for op in feed_table.ops:
         row = "OLD" if op == "delete" else "NEW"
         name = f"{PREFIX}{feed_table.table}_{op}"
-        watched = " OR ".join(f'OLD."{c}" IS NOT NEW."{c}"' for c in _watched(feed_table, columns))
-        yield Trigger(
+        watched = " OR ".join(f'OLD."{c}" IS NOT NEW."{c}"' for c in watched_columns(feed_table, columns))
+        yield FeedTrigger(
             name,
             feed_table.table,
             (
@@ -137,22 +143,22 @@ def _sqlite_triggers(feed_table: FeedTable, columns: list[str]) -> Iterator[Trig
                 "    INSERT INTO changes (at, topic, key, parent, op) VALUES (\n"
                 "        CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER),\n"
                 # SQLite takes NULL in a TEXT PRIMARY KEY: whoever stores such a row shall not be refused for our sake.
-                f"        '{feed_table.topic}', coalesce({row}.{feed_table.key}, ''), {_parent(feed_table, row)},"
-                f" '{_published_op(feed_table, op)}');\nEND",
+                f"        '{feed_table.topic}', coalesce({row}.{feed_table.key}, ''), {parent_expression(feed_table, row)},"
+                f" '{published_operation(feed_table, op)}');\nEND",
             ),
         )
 
 
-def _postgres_triggers(feed_table: FeedTable, columns: list[str]) -> Iterator[Trigger]:
+def build_postgres_triggers(feed_table: FeedTable, columns: list[str]) -> Iterator[FeedTrigger]:
     function = (
         f"CREATE OR REPLACE FUNCTION {PREFIX}{feed_table.table}() RETURNS trigger LANGUAGE plpgsql AS "
-        f"$body${_postgres_body(feed_table)}$body$"
+        f"$body${postgres_trigger_body(feed_table)}$body$"
     )
-    watched = _watched(feed_table, columns)
+    watched = watched_columns(feed_table, columns)
     changed = " OR ".join(f'OLD."{c}" IS DISTINCT FROM NEW."{c}"' for c in watched)
     for op in feed_table.ops:
         name = f"{PREFIX}{feed_table.table}_{op}"
-        yield Trigger(
+        yield FeedTrigger(
             name,
             feed_table.table,
             (
@@ -164,14 +170,14 @@ def _postgres_triggers(feed_table: FeedTable, columns: list[str]) -> Iterator[Tr
         )
 
 
-def _postgres_body(feed_table: FeedTable) -> str:
+def postgres_trigger_body(feed_table: FeedTable) -> str:
     """Return the function that a told table's triggers share. It names columns: a row may hold megabytes."""
 
-    def insert(row: str, op: str) -> str:
+    def insert_change(row: str, op: str) -> str:
         return (
             "INSERT INTO changes (at, topic, key, parent, op) VALUES (\n"
             "            (extract(epoch FROM clock_timestamp()) * 1000)::bigint,\n"
-            f"            '{feed_table.topic}', {row}.{feed_table.key}, {_parent(feed_table, row)}, {op});"
+            f"            '{feed_table.topic}', {row}.{feed_table.key}, {parent_expression(feed_table, row)}, {op});"
         )
 
     op = "'update'" if feed_table.part else "lower(TG_OP)"
@@ -179,9 +185,9 @@ def _postgres_body(feed_table: FeedTable) -> str:
 BEGIN
     PERFORM pg_advisory_xact_lock({COMMIT_ORDER_LOCK});
     IF TG_OP = 'DELETE' THEN
-        {insert("OLD", op)}
+        {insert_change("OLD", op)}
     ELSE
-        {insert("NEW", op)}
+        {insert_change("NEW", op)}
     END IF;
     PERFORM pg_notify('{CHANNEL}', '');
     RETURN NULL;
@@ -189,9 +195,9 @@ END
 """
 
 
-def _parent(feed_table: FeedTable, row: str) -> str:
+def parent_expression(feed_table: FeedTable, row: str) -> str:
     return f"{row}.{feed_table.parent}" if feed_table.parent else "NULL"
 
 
-def _published_op(feed_table: FeedTable, op: str) -> str:
+def published_operation(feed_table: FeedTable, op: str) -> str:
     return "update" if feed_table.part else op

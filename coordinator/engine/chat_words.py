@@ -8,10 +8,10 @@ from typing import Any
 from django.db import connection
 
 from coordinator.engine import is_sqlite
-from coordinator.engine.full_text import Groups, fts5_query, tsquery
+from coordinator.engine.full_text import Groups, build_fts5_query, build_tsquery
 
 
-def add(message_id: str, words: str) -> None:
+def index_chat_message(message_id: str, words: str) -> None:
     """Index a message by its words, joined by blanks, unless it is indexed."""
     with connection.cursor() as cursor:
         if not is_sqlite():
@@ -29,7 +29,7 @@ def add(message_id: str, words: str) -> None:
             cursor.execute("INSERT INTO sbx_chat_words (rowid, body) VALUES (%s, %s)", [row[0], words])
 
 
-def empty() -> None:
+def clear_chat_index() -> None:
     """Take all messages out of the index."""
     with connection.cursor() as cursor:
         if is_sqlite():
@@ -37,7 +37,7 @@ def empty() -> None:
         cursor.execute("DELETE FROM sbx_chat_search")
 
 
-def forget(messages: str, parameters: Sequence[Any]) -> None:
+def remove_chat_messages(messages: str, parameters: Sequence[Any]) -> None:
     """Take messages out before they go: `messages` selects their ids. On PostgreSQL a foreign key takes them along."""
     if not is_sqlite():
         return
@@ -49,9 +49,9 @@ def forget(messages: str, parameters: Sequence[Any]) -> None:
         )
 
 
-def matching(groups: Groups) -> tuple[str, str]:
+def chat_match_condition(groups: Groups) -> tuple[str, str]:
     """Return a condition on sbx_chat_search for groups of words, and its parameter."""
     if is_sqlite():
         found = "id IN (SELECT rowid FROM sbx_chat_words WHERE sbx_chat_words MATCH %s)"
-        return found, fts5_query(groups)
-    return "words @@ to_tsquery('simple', %s)", tsquery(groups)
+        return found, build_fts5_query(groups)
+    return "words @@ to_tsquery('simple', %s)", build_tsquery(groups)

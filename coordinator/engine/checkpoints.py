@@ -30,7 +30,7 @@ class Checkpointer:
         self._pages = 0
         self._stopping = False
         self._due = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+        self._thread = threading.Thread(target=self.run_checkpoints, name="checkpoints", daemon=True)
 
     def start(self) -> None:
         if is_sqlite():
@@ -43,14 +43,14 @@ class Checkpointer:
         if self._thread.ident is not None:
             self._thread.join(1)
 
-    def wrote(self, events: int) -> None:
+    def count_written_events(self, events: int) -> None:
         """Count a transaction with so many events. Called by the one thread that writes them."""
         self._pages += PAGES_A_GROUP + events
         if self._pages >= PAGES:
             self._pages = 0
             self._due.set()
 
-    def _run(self) -> None:
+    def run_checkpoints(self) -> None:
         while self._due.wait() and not self._stopping:
             self._due.clear()
             try:

@@ -9,7 +9,7 @@ from typing import Protocol
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from coordinator.engine import is_sqlite
-from coordinator.lib.waking import Alarm, WriteWatch
+from coordinator.lib.waking import FileWriteWatcher, PollableEvent
 
 CHANNEL = "signalbox"  # PostgreSQL's NOTIFY channel; the triggers of engine.change_triggers speak on it
 FEED_SESSION = "signalbox-feed"  # as which PostgreSQL lists the sessions that listen
@@ -19,19 +19,19 @@ SOON = 0.001  # … at first, once something was written
 LISTEN_FOR = 0.25  # seconds on PostgreSQL after which we look anyway, for writers that do not notify
 
 
-class Follower(Protocol):
+class CommitFollower(Protocol):
     """What a watcher needs of the feed that it wakes; see feed.reader.Feed."""
 
     watchers: int
     stopping: bool
     looked_at: float
-    woken: Alarm
+    woken: PollableEvent
 
 
 class CommitWatcher(Protocol):
     """How one engine lets us notice that somebody committed."""
 
-    def listen(self, feed: Follower) -> None:
+    def wait_for_commit(self, feed: CommitFollower) -> None:
         """Return once something may have been committed, the feed was woken, or it is time to look anyway."""
 
     def close(self) -> None:
@@ -50,12 +50,12 @@ class SqliteCommitWatcher:
         self.raw = wrapper.connection  # a poll costs 8 µs here, 30 µs through Django's cursor
         with wrapper.wrap_database_errors:
             self.raw.execute("PRAGMA query_only = 1")
-        self.writes: WriteWatch | None = None
+        self.writes: FileWriteWatcher | None = None
         with contextlib.suppress(OSError):
-            self.writes = WriteWatch(f"{wrapper.settings_dict['NAME']}-wal")
+            self.writes = FileWriteWatcher(f"{wrapper.settings_dict['NAME']}-wal")
         self.written_at = 0.0  # by others, for all we know; on time.monotonic's clock
         self.returned_at = 0.0
-        self.version = self._look()
+        self.version = self.read_data_version()
 
     def close(self) -> None:
         """See CommitWatcher."""
@@ -63,29 +63,29 @@ class SqliteCommitWatcher:
             self.writes.close()
             self.writes = None
 
-    def _look(self) -> int:
+    def read_data_version(self) -> int:
         with self.wrapper.wrap_database_errors:
             return int(self.raw.execute("PRAGMA data_version").fetchone()[0])
 
-    def listen(self, feed: Follower) -> None:
+    def wait_for_commit(self, feed: CommitFollower) -> None:
         """Return on a commit, of any program: at once, but for others' no more often than every 10 ms.
 
         Where nobody tells us, others' are seen within 10 ms; within 100 ms while nobody watches.
         """
         while not feed.stopping:
-            woken, was_told = self._wait(feed)
+            woken, was_told = self.wait_until_check(feed)
             feed.woken.clear()
             feed.looked_at = time.monotonic()
-            version = self._look()
+            version = self.read_data_version()
             if not woken and not was_told and version != self.version:
-                self._look_by_ourselves()
+                self.stop_unreliable_watch()
             if woken or version != self.version:
                 self.version, self.returned_at = version, feed.looked_at
                 if self.writes is not None:
-                    self.writes.pause()  # whoever writes all the time need not tell each time
+                    self.writes.pause_watching()  # whoever writes all the time need not tell each time
                 return
 
-    def _wait(self, feed: Follower) -> tuple[bool, bool]:
+    def wait_until_check(self, feed: CommitFollower) -> tuple[bool, bool]:
         """Wait until it is time to look; say whether the feed was woken, and whether a commit may have been told of."""
         if not feed.watchers:
             return feed.woken.wait(QUIET_EVERY), True
@@ -94,25 +94,25 @@ class SqliteCommitWatcher:
         if self.writes is None or rest > 0:
             return feed.woken.wait(WATCHED_EVERY if self.writes is None else rest), True
         if self.writes.is_paused:
-            self._resume(self.writes)
+            self.resume_write_watch(self.writes)
             self.written_at = now  # something may have been, and its commit is not there yet
             return feed.woken.is_set(), True
         # What was written is committed in a moment: look soon, and then less and less often.
         pause = min(max(now - self.written_at, SOON), QUIET_EVERY)
         woken = feed.woken.wait(pause, self.writes)
-        if is_told := self.writes.read():
+        if is_told := self.writes.consume_write_events():
             self.written_at = time.monotonic()
         return woken, is_told or pause < QUIET_EVERY
 
-    def _resume(self, writes: WriteWatch) -> None:
+    def resume_write_watch(self, writes: FileWriteWatcher) -> None:
         try:
-            writes.resume()
+            writes.resume_watching()
         except OSError:
             self.close()
 
-    def _look_by_ourselves(self) -> None:
+    def stop_unreliable_watch(self) -> None:
         """Rely on nobody any more where a commit was not told of: on some file systems nothing is."""
-        if self.writes is not None and not self.writes.read():
+        if self.writes is not None and not self.writes.consume_write_events():
             self.close()
 
 
@@ -127,7 +127,7 @@ class PostgresCommitWatcher:
             cursor.execute("SET enable_seqscan = off")
             cursor.execute(f"LISTEN {CHANNEL}")
 
-    def listen(self, feed: Follower) -> None:
+    def wait_for_commit(self, feed: CommitFollower) -> None:
         """See CommitWatcher."""
         with self.wrapper.wrap_database_errors:
             for _notice in self.wrapper.connection.notifies(timeout=LISTEN_FOR, stop_after=1):

@@ -7,7 +7,7 @@ from django.db import connection
 MOST_VALUES = 200
 
 
-def indexed_values(table: str, column: str) -> list[str]:
+def list_distinct_values(table: str, column: str) -> list[str]:
     """Return the values of an indexed column: each is looked for in the index from the one before on."""
     with connection.cursor() as cursor:
         cursor.execute(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from django.db import connection, transaction
 
 from coordinator.engine import is_sqlite
-from coordinator.engine.partitions import GRAIN, counter
+from coordinator.engine.partitions import GRAIN, last_assigned_event_id
 
 # A session's span reaches so many ids beyond its last event that one which another program has just written, and which
 # nobody has given a context yet, lies in it too.
@@ -45,7 +45,7 @@ TRIGGER = (
 )
 
 
-def note_spans(after: str, most: int) -> str | None:
+def record_session_spans(after: str, most: int) -> str | None:
     """Note where the events of some sessions lie, those beyond `after` that have no span yet.
 
     Each session is a transaction of its own: a writer who notes several in another order never waits for one that
@@ -60,11 +60,11 @@ def note_spans(after: str, most: int) -> str | None:
         looked_at = cursor.fetchall()
     for session_id, known in looked_at:
         if not known:
-            _note_span(session_id)
+            record_session_span(session_id)
     return str(looked_at[-1][0]) if looked_at else None
 
 
-def _note_span(session_id: str) -> None:
+def record_session_span(session_id: str) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             f"""
@@ -79,9 +79,9 @@ ON CONFLICT (session_id) DO UPDATE SET
         )
 
 
-def mark(now_ms: int) -> None:
+def record_event_mark(now_ms: int) -> None:
     """Note how far the ids have come by now, which is not before the database's own clock says."""
-    last = counter()
+    last = last_assigned_event_id()
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO sbx_event_marks (at, last_id) VALUES"
@@ -90,46 +90,46 @@ def mark(now_ms: int) -> None:
         )
 
 
-def newest_mark() -> tuple[int, int] | None:
+def newest_event_mark() -> tuple[int, int] | None:
     """Return the newest mark: when it was made (ms), and the id."""
-    return _mark("ORDER BY at DESC LIMIT 1", [])
+    return select_event_mark("ORDER BY at DESC LIMIT 1", [])
 
 
-def mark_since(at_ms: int) -> tuple[int, int] | None:
+def first_mark_since(at_ms: int) -> tuple[int, int] | None:
     """Return the first mark that was made since then."""
-    return _mark("WHERE at >= %s ORDER BY at LIMIT 1", [at_ms])
+    return select_event_mark("WHERE at >= %s ORDER BY at LIMIT 1", [at_ms])
 
 
-def mark_until(at_ms: int) -> tuple[int, int] | None:
+def last_mark_until(at_ms: int) -> tuple[int, int] | None:
     """Return the last mark that was made until then."""
-    return _mark("WHERE at <= %s ORDER BY at DESC LIMIT 1", [at_ms])
+    return select_event_mark("WHERE at <= %s ORDER BY at DESC LIMIT 1", [at_ms])
 
 
-def forget_marks(before_ms: int) -> None:
+def delete_marks_before(before_ms: int) -> None:
     """Forget the marks from before then."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("DELETE FROM sbx_event_marks WHERE at < %s", [before_ms])
 
 
-def _mark(which: str, parameters: list[int]) -> tuple[int, int] | None:
+def select_event_mark(which: str, parameters: list[int]) -> tuple[int, int] | None:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT at, last_id FROM sbx_event_marks {which}", parameters)
         row = cursor.fetchone()
         return (int(row[0]), int(row[1])) if row else None
 
 
-def ids_since(at_ms: int) -> int | None:
+def first_id_since(at_ms: int) -> int | None:
     """Return an id below which nothing was received since then; None where that is not known.
 
     What is told late is received then and has a higher id; only what was given an id is meant.
     """
     if is_sqlite():
         return None
-    found = mark_until(at_ms - CLOCKS_APART)
+    found = last_mark_until(at_ms - CLOCKS_APART)
     return found[1] + 1 if found else None
 
 
-def spans_of(session_ids: Sequence[str]) -> tuple[int, int] | None:
+def session_id_range(session_ids: Sequence[str]) -> tuple[int, int] | None:
     """Return the range of ids, from the first until before the other, in which all events of these sessions lie.
 
     None where that is not known, or is everything: the database is SQLite, or a session has no event yet.

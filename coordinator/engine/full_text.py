@@ -32,7 +32,7 @@ _UNUSED = {
 }
 
 
-class Phrase(Protocol):
+class SearchPhrase(Protocol):
     """Words that must stand side by side; the last one may go on (`prefix`). See search.text.Term."""
 
     @property
@@ -42,10 +42,10 @@ class Phrase(Protocol):
     def prefix(self) -> bool: ...
 
 
-Groups = Sequence[Sequence[Phrase]]  # of each group one must be found
+Groups = Sequence[Sequence[SearchPhrase]]  # of each group one must be found
 
 
-class Matching(NamedTuple):
+class MatchQuery(NamedTuple):
     """How a statement asks for what matches: a table, its column of ids, a condition and its parameter."""
 
     table: str
@@ -54,19 +54,21 @@ class Matching(NamedTuple):
     question: str
 
 
-def matching(groups: Groups) -> Matching:
+def event_match_query(groups: Groups) -> MatchQuery:
     """Return what asks the index of events for groups of words."""
     if is_sqlite():
-        return Matching("sbx_search", "sbx_search.rowid", "sbx_search MATCH %s", fts5_query(groups))
-    return Matching("sbx_search i", "i.event_id", "i.words @@ to_tsquery('simple', %s)", tsquery(groups))
+        return MatchQuery("sbx_search", "sbx_search.rowid", "sbx_search MATCH %s", build_fts5_query(groups))
+    return MatchQuery(
+        "sbx_search i", "i.event_id", "i.words @@ to_tsquery('simple', %s)", build_tsquery(groups)
+    )
 
 
-def most_words() -> int:
+def max_expanded_words() -> int:
     """Return how many words of one beginning may be put into a question."""
     return MOST_WORDS[engine_name()]
 
 
-def stretches(top: int, block: int) -> Iterator[tuple[int, int]]:
+def iterate_search_ranges(top: int, block: int) -> Iterator[tuple[int, int]]:
     """Yield stretches of ids, from `low` until before `high`, from `top` down to 0: whole blocks of that many ids."""
     high = top
     if not is_sqlite():
@@ -81,12 +83,12 @@ def stretches(top: int, block: int) -> Iterator[tuple[int, int]]:
         high, size = low, next(sizes, size)
 
 
-def is_asked_by_block(low: int, high: int) -> bool:
+def is_searched_by_block(low: int, high: int) -> bool:
     """Say whether a stretch is found by the words that stand for its blocks: PostgreSQL's index knows no ids."""
     return not is_sqlite() and high - low > NEWEST_ROWS
 
 
-def fts5_query(groups: Groups) -> str:
+def build_fts5_query(groups: Groups) -> str:
     """Return groups of terms in FTS5's language. Words are letters and digits, so nothing needs quoting."""
     return " AND ".join(
         "(" + " OR ".join(f'"{" ".join(term.words)}"{"*" if term.prefix else ""}' for term in group) + ")"
@@ -94,7 +96,7 @@ def fts5_query(groups: Groups) -> str:
     )
 
 
-def tsquery(groups: Groups) -> str:
+def build_tsquery(groups: Groups) -> str:
     """Return groups of terms in PostgreSQL's language."""
     return " & ".join(
         "(" + " | ".join(f"({' <-> '.join(term.words)}{':*' if term.prefix else ''})" for term in group) + ")"
@@ -102,56 +104,56 @@ def tsquery(groups: Groups) -> str:
     )
 
 
-def index_keys() -> tuple[str, str]:
+def search_index_keys() -> tuple[str, str]:
     """Return the table with a row for each indexed event, and its column of ids."""
     return _KEYS[engine_name()]
 
 
-def words_beginning(piece: str, most: int) -> list[str]:
+def list_words_with_prefix(piece: str, most: int) -> list[str]:
     """Return kept words that begin so, at most so many."""
-    return _strings(
+    return select_strings(
         "SELECT word FROM sbx_search_terms WHERE word >= %s AND word < %s ORDER BY word LIMIT %s",
         [piece, piece + "\U0010ffff", most],
     )
 
 
-def words_having(piece: str, most: int, *, at_end: bool = False) -> list[str]:
+def list_words_containing(piece: str, most: int, *, at_end: bool = False) -> list[str]:
     """Return kept words that have a piece of PIECE letters or more anywhere, or at their end; at most so many."""
     if is_sqlite():
         where = "substr(word, -length(%s)) = %s" if at_end else "instr(word, %s)"
-        return _strings(
+        return select_strings(
             f"SELECT word FROM sbx_search_pieces WHERE sbx_search_pieces MATCH %s AND {where} LIMIT %s",
-            [_threes(piece), *([piece] * (2 if at_end else 1)), most],
+            [trigram_query(piece), *([piece] * (2 if at_end else 1)), most],
         )
     where = "right(word, length(%s)) = %s" if at_end else "strpos(word, %s) > 0"
     with transaction.atomic():
-        _use_the_index()
-        return _strings(
+        disable_sequential_scans()
+        return select_strings(
             "SELECT word FROM sbx_search_terms WHERE cut AND sbx_pieces(word) @> sbx_pieces(%s::text)"
             f" AND {where} LIMIT %s",
             [piece, *([piece] * (2 if at_end else 1)), most],
         )
 
 
-def _threes(piece: str) -> str:
+def trigram_query(piece: str) -> str:
     """Return a piece's threes of letters in FTS5's language; words that have them all may still not have the piece."""
     return " AND ".join(dict.fromkeys(f'"{piece[at : at + PIECE]}"' for at in range(len(piece) - PIECE + 1)))
 
 
-def _strings(statement: str, parameters: Sequence[str | int]) -> list[str]:
+def select_strings(statement: str, parameters: Sequence[str | int]) -> list[str]:
     with connection.cursor() as cursor:
         cursor.execute(statement, list(parameters))
         return [word for (word,) in cursor.fetchall()]
 
 
-def add_words(words: list[str]) -> None:
+def store_search_words(words: list[str]) -> None:
     """Keep the words by themselves, for pieces; those that are kept already stay."""
     if is_sqlite():
-        new = _strings(
+        new = select_strings(
             "INSERT OR IGNORE INTO sbx_search_terms (word, cut) SELECT value, 1 FROM json_each(%s) RETURNING word",
             [json.dumps(words)],
         )
-        _add_pieces(new)
+        add_word_pieces(new)
         return
     with connection.cursor() as cursor:
         cursor.execute(
@@ -160,17 +162,17 @@ def add_words(words: list[str]) -> None:
         )
 
 
-def cut_words(after: str, upto: str) -> None:
+def cut_words_into_pieces(after: str, upto: str) -> None:
     """Cut those of the kept words, after the one and up to the other, that are not cut into pieces yet."""
     cut = "UPDATE sbx_search_terms SET cut = true WHERE NOT cut AND word > %s AND word <= %s"
     if is_sqlite():
-        _add_pieces(_strings(f"{cut} RETURNING word", [after, upto]))
+        add_word_pieces(select_strings(f"{cut} RETURNING word", [after, upto]))
         return
     with connection.cursor() as cursor:
         cursor.execute(cut, [after, upto])
 
 
-def _add_pieces(words: Sequence[str]) -> None:
+def add_word_pieces(words: Sequence[str]) -> None:
     long = json.dumps([word for word in words if len(word) >= PIECE])
     with connection.cursor() as cursor:
         cursor.execute("SELECT coalesce(max(id), 0) FROM sbx_search_words")
@@ -182,14 +184,14 @@ def _add_pieces(words: Sequence[str]) -> None:
         )
 
 
-def _delete_pieces(words: Sequence[str]) -> None:
+def delete_word_pieces(words: Sequence[str]) -> None:
     with connection.cursor() as cursor:
         for word in words:
             if len(word) < PIECE:
                 continue
             cursor.execute(
                 "SELECT rowid FROM sbx_search_pieces WHERE sbx_search_pieces MATCH %s AND word = %s",
-                [_threes(word), word],
+                [trigram_query(word), word],
             )
             for (row,) in cursor.fetchall():
                 cursor.execute(
@@ -199,7 +201,7 @@ def _delete_pieces(words: Sequence[str]) -> None:
                 cursor.execute("DELETE FROM sbx_search_words WHERE id = %s", [row])
 
 
-def add_documents(documents: Sequence[tuple[int, str]]) -> None:
+def index_event_texts(documents: Sequence[tuple[int, str]]) -> None:
     """Index events by their words, joined by blanks. What is indexed already stays as it is."""
     with connection.cursor() as cursor:
         if is_sqlite():
@@ -217,7 +219,7 @@ def add_documents(documents: Sequence[tuple[int, str]]) -> None:
             )
 
 
-def empty() -> None:
+def clear_search_index() -> None:
     """Take all events and words out of the index, and what is to be read again."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -233,7 +235,7 @@ def empty() -> None:
 
 
 @contextmanager
-def forgetting(
+def prepare_event_removal(
     gone: Sequence[int], stretches_of_words: Iterable[tuple[str, str]]
 ) -> Iterator[Callable[[Sequence[int]], None]]:
     """Give a function that takes some of the events `gone` out of the index, called in a transaction.
@@ -242,28 +244,28 @@ def forgetting(
     for in the index itself first: one walk through its words, `stretches_of_words` at a time, for all of `gone`.
     """
     if not is_sqlite():
-        yield _delete_documents
+        yield delete_indexed_events
         return
-    _drop_temporary()
+    drop_removal_tables()
     try:
-        _collect_words(gone, stretches_of_words)
-        yield _take_out_collected
+        collect_indexed_words(gone, stretches_of_words)
+        yield delete_collected_events
     finally:
-        _drop_temporary()
+        drop_removal_tables()
 
 
-def _delete_documents(events: Sequence[int]) -> None:
+def delete_indexed_events(events: Sequence[int]) -> None:
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM sbx_search WHERE event_id = ANY(%s)", [list(events)])
 
 
-def _drop_temporary() -> None:
+def drop_removal_tables() -> None:
     with connection.cursor() as cursor:
         for name in ("sbx_gone", "sbx_gone_words", "sbx_places"):
             cursor.execute(f"DROP TABLE IF EXISTS temp.{name}")
 
 
-def _collect_words(gone: Sequence[int], stretches_of_words: Iterable[tuple[str, str]]) -> None:
+def collect_indexed_words(gone: Sequence[int], stretches_of_words: Iterable[tuple[str, str]]) -> None:
     """Note the words of the events, as often as each has them."""
     with connection.cursor() as cursor:
         cursor.execute("CREATE TEMP TABLE sbx_gone (id INTEGER PRIMARY KEY)")
@@ -279,7 +281,7 @@ def _collect_words(gone: Sequence[int], stretches_of_words: Iterable[tuple[str, 
         cursor.execute("CREATE INDEX temp.sbx_gone_words_id ON sbx_gone_words (id)")
 
 
-def _take_out_collected(events: Sequence[int]) -> None:
+def delete_collected_events(events: Sequence[int]) -> None:
     marks = ", ".join(["%s"] * len(events))
     with connection.cursor() as cursor:
         cursor.execute(
@@ -290,11 +292,11 @@ def _take_out_collected(events: Sequence[int]) -> None:
         )
 
 
-def unused_words(after: str, upto: str) -> list[str]:
+def list_unused_words(after: str, upto: str) -> list[str]:
     """Return kept words, after the one and up to the other, that no event had when it was looked. Holds no lock."""
     query = f"SELECT word {_UNUSED[engine_name()]} AND word > %s AND word <= %s"
     with transaction.atomic() if not is_sqlite() else nullcontext(), connection.cursor() as cursor:
-        _use_the_index()
+        disable_sequential_scans()
         cursor.execute(query, [after, upto])
         return [word for (word,) in cursor.fetchall()]
 
@@ -303,14 +305,14 @@ def delete_unused_words(words: Sequence[str]) -> None:
     """Forget those of the kept words that no event has. The caller keeps others from adding some meanwhile."""
     marks = ", ".join(["%s"] * len(words))
     with connection.cursor() as cursor:
-        _use_the_index()
+        disable_sequential_scans()
         cursor.execute(f"DELETE {_UNUSED[engine_name()]} AND word IN ({marks}) RETURNING word", list(words))
         gone = [word for (word,) in cursor.fetchall()]
     if is_sqlite():
-        _delete_pieces(gone)
+        delete_word_pieces(gone)
 
 
-def _use_the_index() -> None:
+def disable_sequential_scans() -> None:
     """Keep PostgreSQL from reading all rows for each word, until the transaction ends."""
     if not is_sqlite():
         with connection.cursor() as cursor:

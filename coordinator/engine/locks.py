@@ -36,7 +36,7 @@ ORDER BY ranked.depth DESC, s.session_id FOR NO KEY UPDATE OF s
 """
 
 
-def hold_sessions(wanted: list[str]) -> set[str]:
+def lock_existing_sessions(wanted: list[str]) -> set[str]:
     """Return those of the sessions that exist, held against deletion until the transaction ends."""
     with round_trips.planning_cursor() as cursor:
         if is_sqlite():
@@ -52,7 +52,7 @@ def hold_sessions(wanted: list[str]) -> set[str]:
         return {row[0] for row in cursor.fetchall()}
 
 
-def lock_to_move(session_ids: Collection[str]) -> None:
+def lock_sessions_in_order(session_ids: Collection[str]) -> None:
     """Lock, in one order for all writers, the sessions whose status may change: each in its event's turn would
     be another order in every process, and PostgreSQL ends such a deadlock by refusing a whole group."""
     if len(session_ids) > 1 and not is_sqlite():
@@ -60,36 +60,36 @@ def lock_to_move(session_ids: Collection[str]) -> None:
             cursor.execute(LOCK_TO_MOVE, [list(session_ids)])
 
 
-def keep_others_from_writing(table: str) -> None:
+def lock_table_against_writes(table: str) -> None:
     """Wait for those who write to `table`, and keep others from it until the transaction ends."""
     if not is_sqlite():
         with connection.cursor() as cursor:
             cursor.execute(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")
 
 
-def wait_for_other_writers(milliseconds: int) -> None:
+def set_sqlite_busy_timeout(milliseconds: int) -> None:
     """Have this connection wait so long for SQLite's one writer; PostgreSQL's writers wait for rows alone."""
     if is_sqlite():
         connection.ensure_connection()
         connection.connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
 
 
-def let_connections_wait(milliseconds: int) -> None:
+def set_default_lock_timeout(milliseconds: int) -> None:
     """Have every connection that this process opens from now on wait so long for a lock, on both engines.
 
     For commands that people run by hand: a server that writes without a pause goes first.
     """
 
-    def set_up(connection: BaseDatabaseWrapper, **_: object) -> None:
+    def set_lock_timeout(connection: BaseDatabaseWrapper, **_: object) -> None:
         with connection.cursor() as cursor:
             name = "PRAGMA busy_timeout" if is_sqlite() else "SET lock_timeout"
             cursor.execute(f"{name} = {milliseconds}")
 
-    connection_created.connect(set_up, weak=False, dispatch_uid="let_connections_wait")
+    connection_created.connect(set_lock_timeout, weak=False, dispatch_uid="let_connections_wait")
 
 
 @contextlib.contextmanager
-def short_wait_for_other_writers(milliseconds: int) -> Iterator[None]:
+def shorten_busy_timeout(milliseconds: int) -> Iterator[None]:
     """Wait only so long for SQLite's one writer within the block: for writes that may as well be left out."""
     if not is_sqlite():
         yield
@@ -97,7 +97,7 @@ def short_wait_for_other_writers(milliseconds: int) -> Iterator[None]:
     connection.ensure_connection()
     raw = connection.connection
     (before,) = raw.execute("PRAGMA busy_timeout").fetchone()
-    wait_for_other_writers(milliseconds)
+    set_sqlite_busy_timeout(milliseconds)
     try:
         yield
     finally:
@@ -113,36 +113,36 @@ def fail_fast_on_locks(prepared: object) -> object:
     if is_sqlite():
         connection.ensure_connection()
         if connection.connection is not prepared:
-            wait_for_other_writers(0)
+            set_sqlite_busy_timeout(0)
             connection.looks_often = True  # type: ignore[attr-defined] # engine.sqlite
     return connection.connection
 
 
-def bound_lock_waits(seconds: float) -> None:
+def limit_lock_wait(seconds: float) -> None:
     """On PostgreSQL, wait for a lock, at commit too, no longer than this until the transaction ends.
 
     Where each connection waits shorter by itself, that stands: it spares a round trip, and the caller tries again.
     """
-    if is_sqlite() or (seconds >= EACH_CONNECTION_WAITS and _each_connection_waits()):
+    if is_sqlite() or (seconds >= EACH_CONNECTION_WAITS and has_default_lock_timeout()):
         return
     with connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL lock_timeout = {max(int(seconds * 1000), 1)}")
 
 
-def _each_connection_waits() -> bool:
+def has_default_lock_timeout() -> bool:
     """Say whether the connection has that limit: behind a pooler it has none, DATABASE_URL may ask for another."""
     asked = connection.settings_dict["OPTIONS"].get("options", "")
     return f"lock_timeout={int(EACH_CONNECTION_WAITS * 1000)}" in asked.split()
 
 
-def may_come_free(problem: OperationalError) -> bool:
+def is_retryable_lock_error(problem: OperationalError) -> bool:
     """Say whether the next try may go through: a lock was taken, or PostgreSQL ended a deadlock with us."""
     if is_sqlite():
         return "locked" in str(problem) or "busy" in str(problem)
     return getattr(problem.__cause__, "sqlstate", None) in {DEADLOCK, NO_LOCK}
 
 
-def lost_the_line(problem: OperationalError) -> bool:
+def is_commit_uncertain(problem: OperationalError) -> bool:
     """Say whether the database may have committed without our hearing of it. SQLite says what it did."""
     if is_sqlite():
         return False
@@ -151,7 +151,7 @@ def lost_the_line(problem: OperationalError) -> bool:
 
 
 @contextlib.contextmanager
-def migration_lock() -> Iterator[None]:
+def hold_migration_lock() -> Iterator[None]:
     """Hold the one right to migrate this database, waiting for whoever has it."""
     if is_sqlite():
         lock = Path(f"{connection.settings_dict['NAME']}.migrating")

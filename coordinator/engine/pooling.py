@@ -3,8 +3,8 @@
 In transaction mode a connection is another server session with each transaction. Queries of ours need none of their
 own: they prepare nothing there (`postgresql.base`), keep no cursor open and take their locks for a transaction. LISTEN,
 the right to migrate and a command's long wait for locks need one. So DATABASE_URL leads to PostgreSQL itself, and a
-server's workers, once all is prepared, ask through SIGNALBOX_POOL_URL (`use`); only the feed stays with what
-DATABASE_URL says (`open_direct`).
+server's workers, once all is prepared, ask through SIGNALBOX_POOL_URL (`route_connections_through_pool`); only the feed stays with what
+DATABASE_URL says (`open_direct_connection`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SET_UP = (
 _direct: dict[str, Any] = {}
 
 
-def use(pool: dict[str, Any]) -> None:
+def route_connections_through_pool(pool: dict[str, Any]) -> None:
     """Have every connection that this process opens from now on go through the pooler."""
     connections.close_all()
     _direct.update(connections.settings["default"])
@@ -33,29 +33,29 @@ def use(pool: dict[str, Any]) -> None:
     del connections["default"]  # this thread's, which knows where it led
 
 
-def open_direct() -> BaseDatabaseWrapper:
+def open_direct_connection() -> BaseDatabaseWrapper:
     """Return a new wrapper whose connection is a session of its own."""
-    return wrapper(_direct) if _direct else connections.create_connection("default")
+    return make_database_wrapper(_direct) if _direct else connections.create_connection("default")
 
 
-def wrapper(values: dict[str, Any]) -> BaseDatabaseWrapper:
+def make_database_wrapper(values: dict[str, Any]) -> BaseDatabaseWrapper:
     """Return a wrapper for other settings than the process's own."""
     made: BaseDatabaseWrapper = load_backend(values["ENGINE"]).DatabaseWrapper(values, "default")
     return made
 
 
-def shares_sessions() -> bool:
+def is_pooled_by_transaction() -> bool:
     """Say whether a pooler in transaction mode is in between: two idle connections are one session there."""
     if is_sqlite():
         return False
     other = connections.create_connection("default")
     try:
-        return _session(connection) == _session(other)
+        return backend_process_id(connection) == backend_process_id(other)
     finally:
         other.close()
 
 
-def lacks(on: BaseDatabaseWrapper = connection) -> list[str]:
+def list_missing_limits(on: BaseDatabaseWrapper = connection) -> list[str]:
     """Return which of the limits that each connection asks for are not in force: a pooler drops them."""
     with on.cursor() as cursor:
         cursor.execute(
@@ -66,7 +66,7 @@ def lacks(on: BaseDatabaseWrapper = connection) -> list[str]:
         return [row[0] for row in cursor.fetchall()]
 
 
-def _session(on: BaseDatabaseWrapper) -> int:
+def backend_process_id(on: BaseDatabaseWrapper) -> int:
     with on.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         return int(cursor.fetchone()[0])

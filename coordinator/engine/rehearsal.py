@@ -11,21 +11,21 @@ from pathlib import Path
 from django.db import connection, transaction
 
 from coordinator.engine import is_sqlite
-from coordinator.errors import Busy
+from coordinator.errors import ServiceBusy
 
 ROOM = 1.2  # times the database, for what the run adds
 
 
 @contextmanager
-def undone(folder: Path) -> Iterator[None]:
+def rehearse_writes(folder: Path) -> Iterator[None]:
     """Undo all that the block writes.
 
     On PostgreSQL it is one transaction, which others do not notice. SQLite has one writer, so there the block
-    writes into a copy of the database in `folder`. Within a transaction it is a part of that. Raises Busy where
+    writes into a copy of the database in `folder`. Within a transaction it is a part of that. Raises ServiceBusy where
     there is no room for the copy.
     """
     if is_sqlite() and not connection.in_atomic_block:
-        with _on_a_copy(folder):
+        with use_database_copy(folder):
             yield
         return
     with transaction.atomic():
@@ -36,11 +36,11 @@ def undone(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _on_a_copy(folder: Path) -> Iterator[None]:
+def use_database_copy(folder: Path) -> Iterator[None]:
     own = connection.settings_dict
     needed, free = int(Path(own["NAME"]).stat().st_size * ROOM), shutil.disk_usage(folder).free
     if needed > free:
-        raise Busy(
+        raise ServiceBusy(
             f"A dry run needs {needed // 2**20 + 1:,} MiB in {folder} for a copy of the database;"
             f" {free // 2**20:,} MiB are free."
         )

@@ -11,7 +11,7 @@ from django.db.backends.utils import CursorWrapper
 from coordinator.engine import is_sqlite
 
 
-def spare_health_check() -> None:
+def skip_health_check() -> None:
     """Have Django not ask PostgreSQL `SELECT 1` before the next piece of work, lest it meet a connection that was cut.
 
     Whoever calls this does the work once more, on a new connection, where that comes to light.
@@ -32,19 +32,19 @@ def planning_cursor() -> CursorWrapper:
     return cursor
 
 
-def row_of(question: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...]:
+def select_single_row(question: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...]:
     """Return the one row that a SELECT finds, in one round trip. Raises DatabaseError."""
     if is_sqlite() or connection.in_atomic_block:
-        return _asked(question, parameters)
-    spare_health_check()
+        return select_row_once(question, parameters)
+    skip_health_check()
     try:
-        return _asked(question, parameters)
+        return select_row_once(question, parameters)
     except (InterfaceError, OperationalError):
         connection.close()
-        return _asked(question, parameters)
+        return select_row_once(question, parameters)
 
 
-def _asked(question: str, parameters: Sequence[Any]) -> tuple[Any, ...]:
+def select_row_once(question: str, parameters: Sequence[Any]) -> tuple[Any, ...]:
     with planning_cursor() as cursor:
         cursor.execute(question, parameters)
         row: tuple[Any, ...] = cursor.fetchone()

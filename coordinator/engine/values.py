@@ -12,34 +12,38 @@ from coordinator.engine import is_sqlite
 from coordinator.lib import instants
 
 
-def instant_us(column: str, on: BaseDatabaseWrapper = connection) -> str:
+def instant_microseconds_sql(column: str, on: BaseDatabaseWrapper = connection) -> str:
     """Return SQL for the microseconds since 1970 that a column's ISO text names, NULL where it names none.
 
     By the grammar of lib.instants; for Django's cursor, so percent signs are doubled.
     """
-    return instants.sqlite_us(column).replace("%", "%%") if is_sqlite(on) else f"sbx_instant_us({column})"
+    return (
+        instants.build_sqlite_microseconds(column).replace("%", "%%")
+        if is_sqlite(on)
+        else f"sbx_instant_us({column})"
+    )
 
 
-def text_of(column: str) -> str:
+def cast_to_text_sql(column: str) -> str:
     """Return SQL for what a column holds as text: in SQLite another program may have stored a BLOB, or a number."""
     return f"CAST({column} AS TEXT)"
 
 
-def for_boolean_column(value: Any) -> Any:
+def adapt_boolean_value(value: Any) -> Any:
     """Return a foreign value as a boolean column takes it: PostgreSQL's refuses integers."""
     return value if is_sqlite() or not isinstance(value, int) else bool(value)
 
 
-def to_compare(values: Sequence[str | int]) -> list[str | int]:
+def adapt_text_values(values: Sequence[str | int]) -> list[str | int]:
     """Return foreign values to compare a text column with: PostgreSQL does not compare text with integers."""
     return list(values) if is_sqlite() else [str(one) for one in values]
 
 
-def as_bytes(column: str) -> str:
+def cast_to_bytes_sql(column: str) -> str:
     """Return SQL for a column's bytes as they are: a foreign program's text on SQLite need not be UTF-8."""
     return f"CAST({column} AS BLOB)" if is_sqlite() else column
 
 
-def like_in_any_case() -> str:
+def case_insensitive_like() -> str:
     """Return the operator that compares with a pattern, whatever the letters' case (SQLite: of ASCII letters)."""
     return "LIKE" if is_sqlite() else "ILIKE"

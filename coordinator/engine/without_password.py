@@ -17,7 +17,7 @@ NOWHERE = (
 )
 
 
-def open_address(*, loopback: bool) -> str | None:
+def find_passwordless_address(*, loopback: bool) -> str | None:
     """Return an address at which the database lets in whoever names a user of it; None where no tried one does.
 
     Tried are the configured address and, where a program may use `loopback`, this machine's own. Those that another
@@ -29,7 +29,7 @@ def open_address(*, loopback: bool) -> str | None:
 
     configured = connection.get_connection_params()
     users = dict.fromkeys((str(configured.get("user") or SUPERUSER), SUPERUSER))
-    for host, port in list(_addresses(configured, loopback=loopback))[:MOST_ADDRESSES]:
+    for host, port in list(list_tried_addresses(configured, loopback=loopback))[:MOST_ADDRESSES]:
         for user in users:
             try:
                 psycopg.connect(
@@ -50,7 +50,7 @@ def open_address(*, loopback: bool) -> str | None:
     return None
 
 
-def _addresses(configured: dict[str, object], *, loopback: bool) -> Iterator[tuple[str, str]]:
+def list_tried_addresses(configured: dict[str, object], *, loopback: bool) -> Iterator[tuple[str, str]]:
     hosts = str(configured.get("host") or "").split(",")
     ports = str(configured.get("port") or "5432").split(",")
     is_local = False

@@ -1,7 +1,7 @@
 """Reading what changed since an id, and waking those who wait for it: the database is the bus.
 
 Triggers write one row of `changes` for each change, in the transaction that makes it. Each process runs one
-`Feed`: a thread that notices commits (any program's), reads what is new and hands it to listeners in order.
+`ChangeFeed`: a thread that notices commits (any program's), reads what is new and hands it to listeners in order.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from coordinator.engine import pooling
 from coordinator.engine.commits import CommitWatcher, open_commit_watcher
-from coordinator.engine.values import text_of
+from coordinator.engine.values import cast_to_text_sql
 from coordinator.lib import meters
-from coordinator.lib.instants import to_ms
-from coordinator.lib.waking import Alarm
+from coordinator.lib.instants import to_milliseconds
+from coordinator.lib.waking import PollableEvent
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ KEEP_FOR = timedelta(hours=24)
 PRUNE_STEP = 5_000  # rows a transaction, so that writers never wait long
 
 
-class Change(NamedTuple):
+class FeedChange(NamedTuple):
     """One row of `changes`. `key` is the row's id as text, `parent` what it belongs to (contract: triggers.py)."""
 
     id: int
@@ -45,12 +45,12 @@ class Change(NamedTuple):
 
 
 # Ids are as other programs chose them.
-COLUMNS = f"id, at, topic, {text_of('key')}, {text_of('parent')}, op"
-Listener = Callable[[Sequence[Change]], None]
-_here: list[Feed] = []  # the feed of this process, where one runs
+COLUMNS = f"id, at, topic, {cast_to_text_sql('key')}, {cast_to_text_sql('parent')}, op"
+Listener = Callable[[Sequence[FeedChange]], None]
+_here: list[ChangeFeed] = []  # the feed of this process, where one runs
 
 
-def position_here() -> int | None:
+def local_feed_position() -> int | None:
     """Return an id up to which everything is visible to a query made from now on; None where no feed runs.
 
     A page notes it before it reads anything, and its stream starts there: nothing falls between the two.
@@ -58,44 +58,44 @@ def position_here() -> int | None:
     return _here[-1].position if _here else None
 
 
-def changes_after(after: int, *, upto: int, limit: int = BATCH) -> list[Change]:
+def list_changes_after(after: int, *, upto: int, limit: int = BATCH) -> list[FeedChange]:
     """Return the changes with `after < id <= upto`, oldest first, at most `limit`."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT {COLUMNS} FROM changes WHERE id > %s AND id <= %s ORDER BY id LIMIT %s",  # noqa: S608
             [after, upto, limit],
         )
-        return [Change(*row) for row in cursor.fetchall()]
+        return [FeedChange(*row) for row in cursor.fetchall()]
 
 
-def can_replay(after: int) -> bool:
+def can_replay_changes(after: int) -> bool:
     """Say whether everything after `after` is still kept; if not, a client must reload (`reset`)."""
-    oldest, newest = _ends()
+    oldest, newest = find_change_id_range()
     return max(oldest - 1, 0) <= after <= newest
 
 
-def newest() -> int:
+def find_newest_change_id() -> int:
     """Return the id of the newest change. Read it before the rows that it stands for."""
-    return _ends()[1]
+    return find_change_id_range()[1]
 
 
-def _ends() -> tuple[int, int]:
+def find_change_id_range() -> tuple[int, int]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT (SELECT min(id) FROM changes), (SELECT max(id) FROM changes)")
         oldest, newest = cursor.fetchone()
     return oldest or 0, newest or 0
 
 
-def prune(now: datetime, *, keep_rows: int = KEEP_ROWS, keep_for: timedelta = KEEP_FOR) -> int:
+def prune_changes(now: datetime, *, keep_rows: int = KEEP_ROWS, keep_for: timedelta = KEEP_FOR) -> int:
     """Delete changes older than `keep_for` or beyond `keep_rows`, a step at a time; return how many.
 
     The newest row always stays: from its id a client can tell that it missed nothing.
     """
-    horizon = to_ms(now - keep_for)
+    horizon = to_milliseconds(now - keep_for)
     with connection.cursor() as cursor:
         cursor.execute("SELECT id FROM changes WHERE at >= %s ORDER BY id LIMIT 1", [horizon])
         young = cursor.fetchone()
-    oldest, newest = _ends()
+    oldest, newest = find_change_id_range()
     first_kept = min(max(young[0] if young else newest, newest - keep_rows + 1), newest)
     deleted = 0
     while oldest < first_kept:
@@ -106,11 +106,11 @@ def prune(now: datetime, *, keep_rows: int = KEEP_ROWS, keep_for: timedelta = KE
     return deleted
 
 
-class Feed:
+class ChangeFeed:
     """One per process: follows `changes` in a thread of its own and calls every listener with each batch.
 
     Listeners run in that thread, one after another, in the order of ids; a slow one delays the rest, so they
-    hand over and return. The feed starts with what is newest: older changes are read with `changes_after`.
+    hand over and return. The feed starts with what is newest: older changes are read with `list_changes_after`.
     """
 
     def __init__(self) -> None:
@@ -119,18 +119,18 @@ class Feed:
         self.watchers = 0
         self.stopping = False
         self.looked_at = 0.0  # on time.monotonic's clock
-        self.woken = Alarm()
+        self.woken = PollableEvent()
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+        self._thread = threading.Thread(target=self._run_feed, name="feed", daemon=True)
 
-    def start(self, *, within: float = 5.0) -> None:
+    def start_feed(self, *, within: float = 5.0) -> None:
         """Start following; returns when the position is known. Raises TimeoutError where it cannot be."""
         self._thread.start()
         _here.append(self)
         if not self._ready.wait(within):
             raise TimeoutError("The feed could not read the database.")
 
-    def stop(self) -> None:
+    def stop_feed(self) -> None:
         self.stopping = True
         self.woken.set()
         if self in _here:
@@ -139,63 +139,63 @@ class Feed:
         if not self._thread.is_alive():
             self.woken.close()
 
-    def watch(self) -> None:
+    def add_watcher(self) -> None:
         """Note that somebody waits: from now on the feed polls often, until `unwatch`."""
         self.watchers += 1
         if self.watchers == 1:
             self.woken.set()  # or the slow pace would go on to the end of its pause
 
-    def unwatch(self) -> None:
+    def remove_watcher(self) -> None:
         """Undo one `watch`."""
         self.watchers -= 1
 
-    def wake(self) -> None:
+    def wake_feed(self) -> None:
         """Poll now, if anybody waits: this process has committed something."""
         if self.watchers and not self.woken.is_set():
             self.woken.set()
 
-    def _run(self) -> None:
+    def _run_feed(self) -> None:
         pause = 0.05
         while not self.stopping:
-            wrapper = pooling.open_direct()
+            wrapper = pooling.open_direct_connection()
             try:
                 with closing(open_commit_watcher(wrapper)) as watcher:
                     pause = 0.05
-                    self._follow(watcher, wrapper)
+                    self._follow_changes(watcher, wrapper)
             except DatabaseError as problem:
                 log.warning("The feed lost its connection and opens another: %s", str(problem).strip())
                 self.woken.wait(pause)
                 pause = min(pause * 2, 2.0)
             finally:
-                _close_quietly(wrapper)
+                close_wrapper_quietly(wrapper)
         connections.close_all()
 
-    def _follow(self, watcher: CommitWatcher, wrapper: BaseDatabaseWrapper) -> None:
-        newest = _newest(wrapper)
+    def _follow_changes(self, watcher: CommitWatcher, wrapper: BaseDatabaseWrapper) -> None:
+        newest = read_newest_change_id(wrapper)
         if not self._ready.is_set() or newest < self.position:  # the latter: an older copy was put back
             self.position = newest
             self._ready.set()
         while not self.stopping:
-            batch = self._read(wrapper)
+            batch = self._read_next_changes(wrapper)
             if batch:
-                self._call_listeners(batch)
+                self._notify_listeners(batch)
             if len(batch) < BATCH:
-                watcher.listen(self)
+                watcher.wait_for_commit(self)
 
-    def silent_for(self) -> float:
+    def seconds_since_poll(self) -> float:
         """Return for how many seconds the thread has not polled; infinity where it has ended."""
         return time.monotonic() - self.looked_at if self._thread.is_alive() else float("inf")
 
-    def _read(self, wrapper: BaseDatabaseWrapper) -> list[Change]:
+    def _read_next_changes(self, wrapper: BaseDatabaseWrapper) -> list[FeedChange]:
         self.looked_at = time.monotonic()
         with wrapper.cursor() as cursor:
             cursor.execute(
                 f"SELECT {COLUMNS} FROM changes WHERE id > %s ORDER BY id LIMIT %s",  # noqa: S608
                 [self.position, BATCH],
             )
-            return [Change(*row) for row in cursor.fetchall()]
+            return [FeedChange(*row) for row in cursor.fetchall()]
 
-    def _call_listeners(self, batch: Sequence[Change]) -> None:
+    def _notify_listeners(self, batch: Sequence[FeedChange]) -> None:
         # Another machine's clock (PostgreSQL) may be a little ahead.
         meters.FEED_LAG.observe(max(time.time() - batch[0].at / 1000, 0.0))
         for listener in list(self.listeners):
@@ -206,13 +206,13 @@ class Feed:
         self.position = batch[-1].id
 
 
-def _newest(wrapper: BaseDatabaseWrapper) -> int:
+def read_newest_change_id(wrapper: BaseDatabaseWrapper) -> int:
     with wrapper.cursor() as cursor:
         cursor.execute("SELECT max(id) FROM changes")
         return int(cursor.fetchone()[0] or 0)
 
 
-def _close_quietly(wrapper: BaseDatabaseWrapper) -> None:
+def close_wrapper_quietly(wrapper: BaseDatabaseWrapper) -> None:
     try:
         wrapper.close()
     except DatabaseError:

@@ -1,7 +1,7 @@
 """The feed's triggers: each insert, update and delete in the feed's tables becomes a row of `changes`.
 
 They are defined here alone, one line of `FEED_TABLES` a table. Every migrate and every start restores them
-(operations.triggers_and_groups), because Django's table remakes on SQLite drop them. `restore` only touches what
+(operations.triggers_and_groups), because Django's table remakes on SQLite drop them. `restore_triggers` only touches what
 differs.
 
 An update is recorded if a column changed that people or machines look at; `quiet` names the other columns. Foreign
@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from coordinator.engine import change_triggers
-from coordinator.engine.change_triggers import FeedTable, Trigger
+from coordinator.engine.change_triggers import FeedTable, FeedTrigger
 
 FEED_TABLES = (
     FeedTable("sessions", "session_id", "sessions"),
@@ -63,7 +63,7 @@ FEED_TABLES = (
 )
 
 
-def expected(connection: BaseDatabaseWrapper) -> dict[str, Trigger]:
+def build_expected_triggers(connection: BaseDatabaseWrapper) -> dict[str, FeedTrigger]:
     """Return every trigger that the feed needs, by name, for those of its tables that exist."""
     with connection.cursor() as cursor:
         tables = set(connection.introspection.table_names(cursor))
@@ -73,39 +73,39 @@ def expected(connection: BaseDatabaseWrapper) -> dict[str, Trigger]:
             trigger.name: trigger
             for feed_table in FEED_TABLES
             if feed_table.table in tables
-            for trigger in change_triggers.build(
-                connection, feed_table, change_triggers.columns_of(cursor, feed_table.table)
+            for trigger in change_triggers.build_feed_triggers(
+                connection, feed_table, change_triggers.list_table_columns(cursor, feed_table.table)
             )
         }
 
 
-def standing(connection: BaseDatabaseWrapper) -> dict[str, tuple[str, str]]:
+def read_current_triggers(connection: BaseDatabaseWrapper) -> dict[str, tuple[str, str]]:
     """Return the feed's triggers in the database: by name, their table and their fingerprint."""
-    return change_triggers.standing(connection, FEED_TABLES)
+    return change_triggers.read_feed_triggers(connection, FEED_TABLES)
 
 
-def restore(connection: BaseDatabaseWrapper) -> list[str]:
+def restore_triggers(connection: BaseDatabaseWrapper) -> list[str]:
     """Create what is missing, replace what is different, drop what is no longer needed; return the names touched."""
-    wanted, found = expected(connection), standing(connection)
+    wanted, found = build_expected_triggers(connection), read_current_triggers(connection)
     stale = {
         name: table
         for name, (table, fingerprint) in found.items()
-        if name not in wanted or fingerprint != wanted[name].fingerprint
+        if name not in wanted or fingerprint != wanted[name].trigger_fingerprint
     }
     missing = [trigger for name, trigger in wanted.items() if name not in found or name in stale]
     if stale or missing:
         # In one transaction, so that no write falls between an old trigger and the new one, untold.
         with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
             for name, table in stale.items():
-                change_triggers.drop(connection, cursor, name, table)
+                change_triggers.drop_feed_trigger(connection, cursor, name, table)
             for trigger in missing:
-                change_triggers.create(connection, cursor, trigger)
+                change_triggers.create_feed_trigger(connection, cursor, trigger)
     return sorted({*stale, *(trigger.name for trigger in missing)})
 
 
-def remove(connection: BaseDatabaseWrapper) -> None:
+def drop_feed_triggers(connection: BaseDatabaseWrapper) -> None:
     """Drop all of the feed's triggers, and on PostgreSQL their functions."""
     with connection.cursor() as cursor:
-        for name, (table, _) in standing(connection).items():
-            change_triggers.drop(connection, cursor, name, table)
-        change_triggers.drop_functions(connection, cursor, FEED_TABLES)
+        for name, (table, _) in read_current_triggers(connection).items():
+            change_triggers.drop_feed_trigger(connection, cursor, name, table)
+        change_triggers.drop_trigger_functions(connection, cursor, FEED_TABLES)

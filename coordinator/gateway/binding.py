@@ -10,16 +10,16 @@ from typing import Any
 from coordinator.identity.actors import Actor
 from coordinator.mcp.names import PREFIX, name_in_calls
 from coordinator.policy import in_force
-from coordinator.policy.approvals import Subject
-from coordinator.policy.call_text import text_of
+from coordinator.policy.approvals import PermissionSubject
+from coordinator.policy.call_text import build_call_text
 from coordinator.policy.tool_calls import GATEWAY
-from coordinator.policy.tool_rules import Rule, Ruling
+from coordinator.policy.tool_rules import DecisionRule, Ruling
 
 PERMISSION = "ToolCall"
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class CallBinding:
     """One call as it is judged. `arguments` is the decoded value of the bytes whose SHA-256 is `arguments_digest`."""
 
     by: Actor
@@ -34,50 +34,52 @@ class Binding:
 
     @property
     def tool_name(self) -> str:
-        return name_of(self.server_id, self.tool)
+        return build_tool_name(self.server_id, self.tool)
 
     @property
-    def subject(self) -> Subject:
+    def approval_subject(self) -> PermissionSubject:
         """Return what a person judges. Any change makes it another question."""
         bound = (
             f"{self.tool} of {self.server_id} · arguments sha256:{self.arguments_digest} · "
             f"definition sha256:{self.definition_digest} · policy {self.policy_version}"
         )
-        return Subject(GATEWAY, PERMISSION, bound, self.tool_name, self.arguments)
+        return PermissionSubject(GATEWAY, PERMISSION, bound, self.tool_name, self.arguments)
 
     @property
-    def key(self) -> str:
+    def question_digest(self) -> str:
         """Return the digest of the whole question and of who asks it."""
-        return hashlib.sha256(f"{self.by}\n{self.agent_id}\n{self.subject.key}".encode()).hexdigest()
+        return hashlib.sha256(
+            f"{self.by}\n{self.agent_id}\n{self.approval_subject.subject_digest}".encode()
+        ).hexdigest()
 
 
-def name_of(server_id: str, tool: str) -> str:
+def build_tool_name(server_id: str, tool: str) -> str:
     """Return the name by which rules and timelines know a tool."""
     return f"{PREFIX}{name_in_calls(server_id)}__{name_in_calls(tool)}"
 
 
-def name_of_method(server_id: str, method: str) -> str:
+def build_method_name(server_id: str, method: str) -> str:
     """Return the name by which rules and timelines know a request other than a call: no tool's name has its slash."""
     return f"{PREFIX}{name_in_calls(server_id)}__{method}"
 
 
-def digest_of(raw: bytes) -> str:
+def hash_arguments(raw: bytes) -> str:
     """Return the SHA-256 of the bytes of a call's arguments."""
     return hashlib.sha256(raw).hexdigest()
 
 
-def policy_version(ruling: Ruling) -> str:
+def hash_policy_version(ruling: Ruling) -> str:
     """Return a short text that is the same as long as the same rule or grant says the same.
 
     A rule's place in the list does not count: another rule above it that fits would decide instead.
     """
-    ground: Any = in_force.that_decided(ruling)
-    if isinstance(ruling.ground, Rule):
+    ground: Any = in_force.ruling_ground_as_json(ruling)
+    if isinstance(ruling.ground, DecisionRule):
         ground = {name: value for name, value in asdict(ruling.ground).items() if name != "number"}
     packed = json.dumps([ruling.decision, ground], sort_keys=True, default=str)
     return hashlib.sha256(packed.encode()).hexdigest()[:16]
 
 
-def about(arguments: Any) -> str:
+def describe_arguments(arguments: Any) -> str:
     """Return what a call is about in one text, as rules look at it: its arguments as JSON."""
-    return text_of(arguments or {}, None)
+    return build_call_text(arguments or {}, None)

@@ -40,21 +40,21 @@ SHOWN = timedelta(days=7)
 
 
 @dataclass(slots=True)
-class Tally:
+class CallCounter:
     """Calls of one tool with one outcome: how many, and how many took how long at the server and with us."""
 
     calls: int = 0
     upstream: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     own: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
 
-    def count(self, upstream_ms: float | None, own_ms: float) -> None:
+    def count_timed_call(self, upstream_ms: float | None, own_ms: float) -> None:
         """Count a call; one that did not reach its server has no time there."""
         self.calls += 1
         self.own[bisect_left(BOUNDS, own_ms)] += 1
         if upstream_ms is not None:
             self.upstream[bisect_left(BOUNDS, upstream_ms)] += 1
 
-    def add(self, calls: int, upstream: Any, own: Any) -> None:
+    def add_stored_counts(self, calls: int, upstream: Any, own: Any) -> None:
         """Add what is stored; counts that cannot be read are left out."""
         self.calls += calls
         for mine, others in ((self.upstream, upstream), (self.own, own)):
@@ -75,15 +75,15 @@ class ToolFigures:
     own_p99: float | None
 
 
-def of_server(server_id: str, now: datetime, span: timedelta = SHOWN) -> list[ToolFigures]:
+def find_server_figures(server_id: str, now: datetime, span: timedelta = SHOWN) -> list[ToolFigures]:
     """Return the figures of a server's tools within `span`, the tool that is called most first."""
     rows = GatewayFigures.objects.filter(server_id=server_id, hour__gt=now - span)
-    tallies: dict[str, Tally] = {}
+    tallies: dict[str, CallCounter] = {}
     outcomes: dict[str, dict[str, int]] = {}
     for tool, outcome, calls, upstream, own in rows.values_list(
         "tool_name", "outcome", "calls", "upstream", "own"
     ):
-        tallies.setdefault(tool, Tally()).add(calls, upstream, own)
+        tallies.setdefault(tool, CallCounter()).add_stored_counts(calls, upstream, own)
         counted = outcomes.setdefault(tool, dict.fromkeys(OUTCOMES, 0))
         counted[outcome] = counted.get(outcome, 0) + calls
     found = [
@@ -91,17 +91,17 @@ def of_server(server_id: str, now: datetime, span: timedelta = SHOWN) -> list[To
             tool,
             tally.calls,
             outcomes[tool],
-            quantile(tally.upstream, 0.5),
-            quantile(tally.upstream, 0.99),
-            quantile(tally.own, 0.5),
-            quantile(tally.own, 0.99),
+            find_quantile_bound(tally.upstream, 0.5),
+            find_quantile_bound(tally.upstream, 0.99),
+            find_quantile_bound(tally.own, 0.5),
+            find_quantile_bound(tally.own, 0.99),
         )
         for tool, tally in tallies.items()
     ]
     return sorted(found, key=lambda one: (-one.calls, one.tool))
 
 
-def quantile(counts: Sequence[int], share: float) -> float | None:
+def find_quantile_bound(counts: Sequence[int], share: float) -> float | None:
     """Return the bound below which this share of the calls is; infinity beyond the last, None for no calls."""
     wanted, seen = share * sum(counts), 0
     if not wanted:

@@ -15,10 +15,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from coordinator.gateway.answer_shares import AnswerShare, AnswerShares, NoRoom
-from coordinator.lib.internal_addresses import find_internal, parse_address
-from coordinator.lib.network_words import in_words
-from coordinator.lib.sockets import has_unread
+from coordinator.gateway.answer_shares import AnswerByteLimits, AnswerLimitExceeded, AnswerReservation
+from coordinator.lib.internal_addresses import find_internal_target, parse_address
+from coordinator.lib.network_words import describe_network_error
+from coordinator.lib.sockets import has_unread_data
 
 Headers = Sequence[tuple[str, str]]
 Look = Callable[[], Awaitable[None]]  # raises where a request must not go out after all
@@ -42,12 +42,12 @@ class UpstreamFailed(Exception):
         self.may_have_run = may_have_run
 
 
-class BrokenOff(UpstreamFailed):
+class AnswerInterrupted(UpstreamFailed):
     """The connection ended in the middle of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class UpstreamAddress:
     """Where a server listens. `socket_path` is a Unix socket; `private` allows addresses of this network."""
 
     host: str
@@ -58,11 +58,11 @@ class Target:
     socket_path: str | None = None
 
     @property
-    def place(self) -> tuple[str, int, bool, str | None, bool]:
+    def connection_key(self) -> tuple[str, int, bool, str | None, bool]:
         return self.host, self.port, self.tls, self.socket_path, self.private
 
 
-def target_of(url: str, *, private: bool) -> Target:
+def parse_upstream_url(url: str, *, private: bool) -> UpstreamAddress:
     """Return where a URL points. Raises ValueError for what is no address of HTTP."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.password:
@@ -71,20 +71,20 @@ def target_of(url: str, *, private: bool) -> Target:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if any(ord(letter) <= 0x20 or ord(letter) > 0x7E for letter in path + parts.hostname):
         raise ValueError("The address contains characters that must be percent-encoded.")
-    return Target(parts.hostname, parts.port or (443 if tls else 80), path, tls, private)
+    return UpstreamAddress(parts.hostname, parts.port or (443 if tls else 80), path, tls, private)
 
 
 class HttpClient:
     """The connections of one process to all its upstream servers."""
 
     def __init__(self) -> None:
-        self._idle: dict[object, deque[_Connection]] = {}
+        self._idle: dict[object, deque[HttpConnection]] = {}
         # Made for the first address that wants it: reading the CAs takes its time.
         self._tls: ssl.SSLContext | None = None
 
-    async def request(
+    async def send_http_request(
         self,
-        target: Target,
+        target: UpstreamAddress,
         method: str,
         headers: Headers,
         body: bytes = b"",
@@ -97,39 +97,41 @@ class HttpClient:
         Where connecting took a moment nothing is sent before `look` has found that it still may be. Raises
         UpstreamFailed, and what `look` raises. Close the answer.
         """
-        head = _head(target, method, headers, body)
-        connection = self._kept(target) or await self._connected(target, look)
+        head = build_request_head(target, method, headers, body)
+        connection = self.take_idle_connection(target) or await self.connect_and_recheck(target, look)
         try:
             async with asyncio.timeout(within):
                 connection.writer.write(head + body)
                 await connection.writer.drain()
-                return await _answer(self, target, connection, method)
+                return await read_answer_head(self, target, connection, method)
         except TimeoutError:
             connection.close()
             words = f"did not answer within {within:.0f} seconds"
             raise UpstreamFailed(words, may_have_run=True) from None
         except (OSError, asyncio.IncompleteReadError) as problem:
             connection.close()
-            words = "closed the connection" if isinstance(problem, EOFError) else in_words(problem)
+            words = (
+                "closed the connection" if isinstance(problem, EOFError) else describe_network_error(problem)
+            )
             raise UpstreamFailed(f"{words} before it answered", may_have_run=True) from None
         except BaseException:
             connection.close()
             raise
 
-    def _kept(self, target: Target) -> _Connection | None:
-        idle = self._idle.get(target.place)
+    def take_idle_connection(self, target: UpstreamAddress) -> HttpConnection | None:
+        idle = self._idle.get(target.connection_key)
         while idle:
             connection = idle.pop()
-            if connection.is_fresh():
+            if connection.is_reusable():
                 return connection
             connection.close()
         return None
 
-    def keep(self, target: Target, connection: _Connection) -> None:
+    def keep_connection(self, target: UpstreamAddress, connection: HttpConnection) -> None:
         """Keep a connection whose answer was read to its end."""
-        idle = self._idle.setdefault(target.place, deque())
+        idle = self._idle.setdefault(target.connection_key, deque())
         connection.idle_since = time.monotonic()
-        while idle and (len(idle) >= MOST_KEPT or not idle[0].is_fresh()):
+        while idle and (len(idle) >= MOST_KEPT or not idle[0].is_reusable()):
             idle.popleft().close()
         idle.append(connection)
 
@@ -140,9 +142,9 @@ class HttpClient:
                 connection.close()
         self._idle.clear()
 
-    async def _connected(self, target: Target, look: Look | None) -> _Connection:
+    async def connect_and_recheck(self, target: UpstreamAddress, look: Look | None) -> HttpConnection:
         began = time.monotonic()
-        connection = await self._connect(target)
+        connection = await self.connect_to_target(target)
         if look is not None and time.monotonic() - began > LOOK_HOLDS:
             try:
                 await look()
@@ -151,25 +153,27 @@ class HttpClient:
                 raise
         return connection
 
-    async def _connect(self, target: Target) -> _Connection:
+    async def connect_to_target(self, target: UpstreamAddress) -> HttpConnection:
         try:
             async with asyncio.timeout(CONNECT_WITHIN):
                 if target.socket_path is not None:
                     pair = await asyncio.open_unix_connection(target.socket_path, limit=MOST_HEAD)
                 else:
-                    pair = await self._connect_to_host(target)
+                    pair = await self.connect_to_host(target)
         except TimeoutError:
             raise UpstreamFailed(f"could not be reached within {CONNECT_WITHIN:.0f} seconds") from None
         except (OSError, UnicodeError) as problem:
-            raise UpstreamFailed(in_words(problem)) from None
-        return _Connection(*pair)
+            raise UpstreamFailed(describe_network_error(problem)) from None
+        return HttpConnection(*pair)
 
-    async def _connect_to_host(self, target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect_to_host(
+        self, target: UpstreamAddress
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to the first address that answers. The address that was looked at is the one connected to."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
-        if not target.private and any(find_internal(parse_address(address)) for address in addresses):
+        if not target.private and any(find_internal_target(parse_address(address)) for address in addresses):
             raise UpstreamFailed(
                 "has an address of a private network, which an admin must allow on the server's page"
             )
@@ -191,16 +195,16 @@ class HttpClient:
 
 
 @dataclass(slots=True)
-class _Connection:
+class HttpConnection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     idle_since: float = 0.0
 
-    def is_fresh(self) -> bool:
+    def is_reusable(self) -> bool:
         """Say whether it may be used again. What is sent over a closed one may have run, and is not sent again."""
         silent = not self.reader.at_eof() and not self.writer.is_closing() and not self.reader._buffer  # type: ignore[attr-defined]
         is_young = time.monotonic() - self.idle_since < CONNECTION_KEPT_FOR
-        return silent and is_young and not has_unread(self.writer)
+        return silent and is_young and not has_unread_data(self.writer)
 
     def close(self) -> None:
         self.writer.close()
@@ -216,21 +220,21 @@ class UpstreamAnswer:
     status: int
     headers: dict[str, str]
     _client: HttpClient
-    _target: Target
-    _connection: _Connection
+    _target: UpstreamAddress
+    _connection: HttpConnection
     _length: int | None  # None: chunked, or until the connection ends
     _chunked: bool
     _goes_on: bool
     _ended: bool = field(default=False)
     _whole: bytes | None = field(default=None)
-    share: AnswerShare = field(default_factory=lambda: AnswerShares().hold("", ""))
+    share: AnswerReservation = field(default_factory=lambda: AnswerByteLimits().reserve_answer("", ""))
 
     @property
-    def kind(self) -> str:
+    def media_type(self) -> str:
         """Return the media type, without parameters."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
-    async def pieces(self) -> AsyncIterator[bytes]:
+    async def iterate_body(self) -> AsyncIterator[bytes]:
         """Yield the body as it comes. Raises UpstreamFailed where it breaks off."""
         if self._whole is not None:
             yield self._whole
@@ -238,48 +242,50 @@ class UpstreamAnswer:
         reader = self._connection.reader
         try:
             if self._chunked:
-                async for piece in _chunks(reader):
+                async for piece in iterate_chunks(reader):
                     yield piece
             elif self._length is None:
                 while piece := await reader.read(CHUNK):
                     yield piece
             else:
-                async for piece in _exactly(reader, self._length):
+                async for piece in iterate_exact_bytes(reader, self._length):
                     yield piece
         except (OSError, EOFError, asyncio.LimitOverrunError) as problem:
-            words = in_words(problem) if isinstance(problem, OSError) else "closed the connection"
-            raise BrokenOff(f"{words} in the middle of its answer", may_have_run=True) from None
+            words = (
+                describe_network_error(problem) if isinstance(problem, OSError) else "closed the connection"
+            )
+            raise AnswerInterrupted(f"{words} in the middle of its answer", may_have_run=True) from None
         self._ended = True
 
-    async def body(self, most: int) -> bytes:
+    async def read_whole_body(self, most: int) -> bytes:
         """Return the whole body. Raises UpstreamFailed where it breaks off, or is longer than `most` bytes."""
         found = bytearray()
-        async for piece in self.pieces():
-            self.hold(len(piece))
+        async for piece in self.iterate_body():
+            self.reserve_answer_bytes(len(piece))
             found += piece
             if len(found) > most:
                 raise UpstreamFailed(f"answered with more than {most} bytes", may_have_run=True)
         self._whole = bytes(found)
         return self._whole
 
-    def hold(self, more: int) -> None:
+    def reserve_answer_bytes(self, more: int) -> None:
         """Count bytes of the answer that stay in hand. Raises UpstreamFailed where there is no room for them."""
         try:
-            self.share.grow(more)
-        except NoRoom as problem:
+            self.share.grow_answer_reservation(more)
+        except AnswerLimitExceeded as problem:
             words = f"sent an answer for which there is no room now: {problem}"
             raise UpstreamFailed(words, may_have_run=True) from None
 
     def close(self) -> None:
         """Give the connection back where the answer was read to its end, else end it."""
-        self.share.close()
+        self.share.release_answer_reservation()
         if self._ended and self._goes_on:
-            self._client.keep(self._target, self._connection)
+            self._client.keep_connection(self._target, self._connection)
         else:
             self._connection.close()
 
 
-def _head(target: Target, method: str, headers: Headers, body: bytes) -> bytes:
+def build_request_head(target: UpstreamAddress, method: str, headers: Headers, body: bytes) -> bytes:
     host = target.host if ":" not in target.host else f"[{target.host}]"
     port = "" if target.port == (443 if target.tls else 80) else f":{target.port}"
     lines = [f"{method} {target.path} HTTP/1.1", f"Host: {host}{port}", "Accept-Encoding: identity"]
@@ -291,7 +297,9 @@ def _head(target: Target, method: str, headers: Headers, body: bytes) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
 
 
-async def _answer(client: HttpClient, target: Target, connection: _Connection, method: str) -> UpstreamAnswer:
+async def read_answer_head(
+    client: HttpClient, target: UpstreamAddress, connection: HttpConnection, method: str
+) -> UpstreamAnswer:
     status, lines = 100, list[bytes]()
     while 100 <= status < 200:
         try:
@@ -299,27 +307,27 @@ async def _answer(client: HttpClient, target: Target, connection: _Connection, m
         except asyncio.LimitOverrunError:
             raise UpstreamFailed("sent more than 64 KiB of headers", may_have_run=True) from None
         lines = head[:-4].split(b"\r\n")
-        status = _status(lines[0])
-    headers = _headers(lines[1:])
+        status = parse_status_line(lines[0])
+    headers = parse_answer_headers(lines[1:])
     if headers.get("content-encoding", "identity").lower() not in {"identity", ""}:
         raise UpstreamFailed("compressed its answer, although it was asked not to", may_have_run=True)
     chunked = headers.get("transfer-encoding", "").lower() == "chunked"
     if not chunked and "transfer-encoding" in headers:
         raise UpstreamFailed("sent its answer in an unknown transfer encoding", may_have_run=True)
-    length = None if chunked else _length(headers, status, method)
+    length = None if chunked else parse_content_length(headers, status, method)
     goes_on = lines[0].startswith(b"HTTP/1.1") and "close" not in headers.get("connection", "").lower()
     goes_on = goes_on and (chunked or length is not None)
     return UpstreamAnswer(status, headers, client, target, connection, length, chunked, goes_on)
 
 
-def _status(line: bytes) -> int:
+def parse_status_line(line: bytes) -> int:
     parts = line.split(b" ", 2)
     if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not parts[1].isdigit() or len(parts[1]) != 3:
         raise UpstreamFailed("does not speak HTTP", may_have_run=True)
     return int(parts[1])
 
 
-def _headers(lines: Sequence[bytes]) -> dict[str, str]:
+def parse_answer_headers(lines: Sequence[bytes]) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(b":")
@@ -332,7 +340,7 @@ def _headers(lines: Sequence[bytes]) -> dict[str, str]:
     return found
 
 
-def _length(headers: dict[str, str], status: int, method: str) -> int | None:
+def parse_content_length(headers: dict[str, str], status: int, method: str) -> int | None:
     if status in NO_BODY or method == "HEAD":
         return 0
     told = headers.get("content-length")
@@ -343,7 +351,7 @@ def _length(headers: dict[str, str], status: int, method: str) -> int | None:
     return int(told)
 
 
-async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+async def iterate_chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
     while True:
         line = await reader.readuntil(b"\r\n")
         size_text = line.partition(b";")[0].strip()
@@ -354,13 +362,13 @@ async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
             while await reader.readuntil(b"\r\n") != b"\r\n":
                 pass
             return
-        async for piece in _exactly(reader, size):
+        async for piece in iterate_exact_bytes(reader, size):
             yield piece
         if await reader.readexactly(2) != b"\r\n":
             raise EOFError
 
 
-async def _exactly(reader: asyncio.StreamReader, left: int) -> AsyncIterator[bytes]:
+async def iterate_exact_bytes(reader: asyncio.StreamReader, left: int) -> AsyncIterator[bytes]:
     """Yield so many bytes, in pieces as they come. Raises EOFError where there are fewer."""
     while left:
         piece = await reader.read(min(CHUNK, left))

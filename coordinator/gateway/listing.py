@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from coordinator.errors import Invalid
-from coordinator.mcp.tools import Definition, ToolListing, listing_of
+from coordinator.errors import UnprocessableRequest
+from coordinator.mcp.tools import ToolDefinition, ToolListing, build_tool_listing
 
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -24,12 +24,12 @@ _LONE_SURROGATE = re.compile(
 )
 
 
-class NoListing(Exception):
+class UnreadableListing(Exception):
     """What should be an answer to tools/list cannot be understood, so none of it is passed on."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ToolListingPage:
     """One answer to tools/list. `raw` holds each tool's own bytes, in the order of `listing.tools`."""
 
     answer: dict[str, msgspec.Raw]
@@ -38,41 +38,49 @@ class Page:
     listing: ToolListing
 
     @property
-    def cursor(self) -> str | None:
+    def next_cursor(self) -> str | None:
         """Return where the next page begins; None after the last."""
-        return _cursor(self.result)
+        return read_next_cursor(self.result)
 
 
-def read(body: bytes) -> Page | None:
-    """Read an answer to tools/list; None for an error, which passes as it is. Raises NoListing."""
+def parse_listing_page(body: bytes) -> ToolListingPage | None:
+    """Read an answer to tools/list; None for an error, which passes as it is. Raises UnreadableListing."""
     try:
-        answer = _fields(_without_lone_surrogates(body))
-        _refuse_lookalikes(answer, "result")
+        answer = _fields(replace_lone_surrogates(body))
+        refuse_lookalike_keys(answer, "result")
         if "error" in answer and "result" not in answer:
             return None
         result = _fields(answer["result"])
-        _refuse_lookalikes(result, "tools")
+        refuse_lookalike_keys(result, "tools")
         items = [bytes(item) for item in _items(result["tools"])]
-        listing = listing_of({"tools": [_decoded(item) for item in items], "nextCursor": _cursor(result)})
+        listing = build_tool_listing(
+            {"tools": [decode_tool_or_none(item) for item in items], "nextCursor": read_next_cursor(result)}
+        )
         places = {tool.place for tool in listing.left_out}
         raw = [item for place, item in enumerate(items, 1) if place not in places]
-    except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, Invalid) as problem:
-        words = problem.detail if isinstance(problem, Invalid) else "it cannot be read as MCP"
-        raise NoListing(f"The server's list of tools was held back: {words}") from None
-    return Page(answer, result, raw, listing)
+    except (
+        KeyError,
+        msgspec.MsgspecError,
+        UnicodeDecodeError,
+        RecursionError,
+        UnprocessableRequest,
+    ) as problem:
+        words = problem.detail if isinstance(problem, UnprocessableRequest) else "it cannot be read as MCP"
+        raise UnreadableListing(f"The server's list of tools was held back: {words}") from None
+    return ToolListingPage(answer, result, raw, listing)
 
 
-def _without_lone_surrogates(body: bytes) -> bytes:
+def replace_lone_surrogates(body: bytes) -> bytes:
     """Return the body with NUL in place of lone surrogates: a tool with either is left out, and the others are not."""
     return _LONE_SURROGATE.sub(rb"\\u0000", body) if b"\\ud" in body.lower() else body
 
 
-def _cursor(result: dict[str, msgspec.Raw]) -> str | None:
+def read_next_cursor(result: dict[str, msgspec.Raw]) -> str | None:
     cursor = msgspec.json.decode(result["nextCursor"]) if "nextCursor" in result else None
     return cursor if isinstance(cursor, str) and cursor else None
 
 
-def _decoded(item: bytes) -> Any:
+def decode_tool_or_none(item: bytes) -> Any:
     """Return one tool; None where it cannot be decoded, so that it alone is left out."""
     try:
         return msgspec.json.decode(item)
@@ -80,13 +88,15 @@ def _decoded(item: bytes) -> Any:
         return None
 
 
-def _refuse_lookalikes(fields: dict[str, msgspec.Raw], name: str) -> None:
-    """Refuse keys that a client which reads them in any case takes for `name`. Raises NoListing."""
+def refuse_lookalike_keys(fields: dict[str, msgspec.Raw], name: str) -> None:
+    """Refuse keys that a client which reads them in any case takes for `name`. Raises UnreadableListing."""
     if any(key != name and key.casefold() == name for key in fields):
-        raise NoListing(f"The server's list of tools was held back: it spells {name} with other capitals")
+        raise UnreadableListing(
+            f"The server's list of tools was held back: it spells {name} with other capitals"
+        )
 
 
-def has_tools(data: bytes) -> bool:
+def has_tool_list(data: bytes) -> bool:
     """Say whether a message is a response with tools for somebody who reads it, or cannot be read."""
     try:
         fields = msgspec.json.decode(data).items()
@@ -96,24 +106,27 @@ def has_tools(data: bytes) -> bool:
     return any(name.casefold() == "tools" for result in results for name in result)
 
 
-def shown(
-    page: Page, may_see: Callable[[Definition], bool], *, rename: Callable[[str], str] | None = None
+def filter_visible_tools(
+    page: ToolListingPage,
+    may_see: Callable[[ToolDefinition], bool],
+    *,
+    rename: Callable[[str], str] | None = None,
 ) -> list[bytes]:
     """Return the bytes of the tools that may be seen, by name."""
     pairs = sorted(zip(page.listing.tools, page.raw, strict=True), key=lambda pair: pair[0].name)
     seen = [(tool, raw) for tool, raw in pairs if may_see(tool)]
     if rename is None:
         return [raw for _, raw in seen]
-    return [_renamed(raw, rename(tool.name)) for tool, raw in seen]
+    return [rename_tool(raw, rename(tool.name)) for tool, raw in seen]
 
 
-def _renamed(raw: bytes, name: str) -> bytes:
+def rename_tool(raw: bytes, name: str) -> bytes:
     fields = _fields(raw)
     fields["name"] = msgspec.Raw(_encode(name))
     return _encode(fields)
 
 
-def with_tools(page: Page, tools: list[bytes]) -> bytes:
+def replace_listed_tools(page: ToolListingPage, tools: list[bytes]) -> bytes:
     """Return the answer with these tools in place of its own; everything else stays as it came.
 
     It is one agent's now: a cache that others share must not keep it.
@@ -124,7 +137,7 @@ def with_tools(page: Page, tools: list[bytes]) -> bytes:
     return _encode(page.answer | {"result": msgspec.Raw(_encode(result))})
 
 
-def result_of(body: bytes) -> Any:
+def decode_response_result(body: bytes) -> Any:
     """Return the decoded result of a response; None for an error or what cannot be read."""
     try:
         return msgspec.json.decode(body).get("result")

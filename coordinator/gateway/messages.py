@@ -16,7 +16,7 @@ import msgspec
 
 from coordinator.client import mcp_methods
 from coordinator.client.mcp_methods import META_CAPABILITIES, META_CLIENT, META_VERSION
-from coordinator.gateway.claims import NO_CLAIM, CallClaim, find_claim
+from coordinator.gateway.claims import NO_CLAIM, CallClaim, find_call_claim
 from coordinator.lib import json_bounds
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL = (
@@ -45,7 +45,7 @@ META = (META_VERSION, META_CLIENT, META_CAPABILITIES, "progressToken")
 MOST_BYTES = 8 * 1024 * 1024
 
 
-class Unreadable(Exception):
+class UnreadableMessage(Exception):
     """A body that is no message, or one that could be read in two ways; `code` is JSON-RPC's."""
 
     def __init__(self, code: int, words: str) -> None:
@@ -53,22 +53,22 @@ class Unreadable(Exception):
         self.code = code
 
 
-class _Parts(msgspec.Struct):
+class RawParams(msgspec.Struct):
     params: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Arguments(msgspec.Struct):
+class RawArguments(msgspec.Struct):
     arguments: msgspec.Raw = msgspec.Raw(b"")
 
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
-_parts = msgspec.json.Decoder(_Parts).decode
-_arguments = msgspec.json.Decoder(_Arguments).decode
+_parts = msgspec.json.Decoder(RawParams).decode
+_arguments = msgspec.json.Decoder(RawArguments).decode
 
 
 @dataclass(frozen=True)
-class Message:
+class McpMessage:
     """A request, a notification or a response, as it goes on (`raw`) and as it was read (`value`).
 
     Members that its method does not have are in neither; of the others the bytes are those that came. `claim` is what
@@ -107,23 +107,23 @@ class Message:
         return found if isinstance(found, dict) else {}
 
     @property
-    def version(self) -> str | None:
+    def protocol_version(self) -> str | None:
         """Return the version that a message since 2026-07-28 says of itself; None for one of a session."""
         found = self.meta.get(META_VERSION)
         return found if isinstance(found, str) else None
 
     @property
     def is_stateless(self) -> bool:
-        return self.version is not None
+        return self.protocol_version is not None
 
     @property
-    def capabilities(self) -> dict[str, Any]:
+    def declared_capabilities(self) -> dict[str, Any]:
         """Return what the client of a stateless message says that it can do."""
         found = self.meta.get(META_CAPABILITIES)
         return found if isinstance(found, dict) else {}
 
     @property
-    def name(self) -> str | None:
+    def target_name(self) -> str | None:
         """Return what the method is about: a tool, a prompt, a resource, a task."""
         found = self.params.get(NAMED_BY.get(self.method, ""))
         return found if isinstance(found, str) else None
@@ -133,11 +133,11 @@ class Message:
         return self.meta.get("progressToken")
 
     @property
-    def sent_along(self) -> dict[str, Any]:
+    def sent_metadata(self) -> dict[str, Any]:
         """Return what a server gets beside a call's tool and arguments and a person may want to see, by its name."""
         found = {"id": self.id, "progressToken": self.progress_token, "task": self.params.get("task")}
-        if self.capabilities:
-            found["clientCapabilities"] = self.capabilities
+        if self.declared_capabilities:
+            found["clientCapabilities"] = self.declared_capabilities
         return {name: value for name, value in found.items() if value is not None}
 
     @cached_property
@@ -146,59 +146,63 @@ class Message:
         return bytes(_arguments(_parts(self.raw).params).arguments)
 
 
-def read(raw: bytes) -> Message:
-    """Read one message. Raises Unreadable."""
+def parse_mcp_message(raw: bytes) -> McpMessage:
+    """Read one message. Raises UnreadableMessage."""
     try:
         text = raw.decode()
-        json_bounds.check(raw)
-        value = json.loads(text, object_pairs_hook=_without_twins, parse_constant=_no_number)
+        json_bounds.require_json_bounds(raw)
+        value = json.loads(
+            text, object_pairs_hook=refuse_repeated_keys, parse_constant=reject_non_json_number
+        )
         if rb"\u" in raw:
             json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text in UTF-8
     except (UnicodeError, RecursionError):
-        raise Unreadable(PARSE_ERROR, "The body is not JSON in UTF-8.") from None
-    except _Twins as twins:
-        raise Unreadable(INVALID_REQUEST, str(twins)) from None
+        raise UnreadableMessage(PARSE_ERROR, "The body is not JSON in UTF-8.") from None
+    except DuplicateKey as twins:
+        raise UnreadableMessage(INVALID_REQUEST, str(twins)) from None
     except ValueError as problem:
-        raise Unreadable(PARSE_ERROR, f"The body is not JSON: {problem}.") from None
+        raise UnreadableMessage(PARSE_ERROR, f"The body is not JSON: {problem}.") from None
     if not isinstance(value, dict):
-        raise Unreadable(INVALID_REQUEST, "Send one JSON-RPC message, an object. Batches are not accepted.")
-    return _checked(raw, value)
+        raise UnreadableMessage(
+            INVALID_REQUEST, "Send one JSON-RPC message, an object. Batches are not accepted."
+        )
+    return validate_message(raw, value)
 
 
-def _checked(raw: bytes, value: dict[str, Any]) -> Message:
-    _refuse_lookalikes(value, ENVELOPE)
-    _refuse_lookalikes(value.get("params"), PARAMS)
-    _refuse_lookalikes(_inner(value, "_meta"), META)
+def validate_message(raw: bytes, value: dict[str, Any]) -> McpMessage:
+    refuse_misspelled_keys(value, ENVELOPE)
+    refuse_misspelled_keys(value.get("params"), PARAMS)
+    refuse_misspelled_keys(get_nested_param(value, "_meta"), META)
     if value.get("jsonrpc") != "2.0":
-        raise Unreadable(INVALID_REQUEST, 'The message has no `"jsonrpc": "2.0"`.')
+        raise UnreadableMessage(INVALID_REQUEST, 'The message has no `"jsonrpc": "2.0"`.')
     number = value.get("id")
     if isinstance(number, bool) or not isinstance(number, str | int | float | None):
-        raise Unreadable(INVALID_REQUEST, "A message's id must be a string or a number.")
+        raise UnreadableMessage(INVALID_REQUEST, "A message's id must be a string or a number.")
     if "method" in value:
         if not isinstance(value["method"], str) or (
             "params" in value and not isinstance(value["params"], dict)
         ):
-            raise Unreadable(INVALID_REQUEST, "The method must be a string and its params an object.")
-        _refuse_requests_without_id(value)
-        if (odd := mcp_methods.call_with_odd_ids(value)) is not None:
-            raise Unreadable(INVALID_REQUEST, odd)
+            raise UnreadableMessage(INVALID_REQUEST, "The method must be a string and its params an object.")
+        refuse_requests_without_id(value)
+        if (odd := mcp_methods.find_call_id_problem(value)) is not None:
+            raise UnreadableMessage(INVALID_REQUEST, odd)
     elif number is None or ("result" in value) == ("error" in value):
-        raise Unreadable(INVALID_REQUEST, "The message is not a request, notification or response.")
-    return _restricted(raw, value)
+        raise UnreadableMessage(INVALID_REQUEST, "The message is not a request, notification or response.")
+    return restrict_members(raw, value)
 
 
-def _restricted(raw: bytes, value: dict[str, Any]) -> Message:
-    """Return the message without the members that its method does not have. Raises Unreadable."""
-    known = mcp_methods.known_members(value)
+def restrict_members(raw: bytes, value: dict[str, Any]) -> McpMessage:
+    """Return the message without the members that its method does not have. Raises UnreadableMessage."""
+    known = mcp_methods.restrict_message_members(value)
     if known is value:
-        return Message(raw, value)
+        return McpMessage(raw, value)
     try:
-        return Message(_rebuilt(raw, value, known), known, find_claim(value))
+        return McpMessage(rebuild_json_object(raw, value, known), known, find_call_claim(value))
     except (msgspec.MsgspecError, UnicodeError):
-        raise Unreadable(PARSE_ERROR, "The body is not JSON in UTF-8.") from None
+        raise UnreadableMessage(PARSE_ERROR, "The body is not JSON in UTF-8.") from None
 
 
-def _rebuilt(raw: bytes, before: dict[str, Any], after: dict[str, Any]) -> bytes:
+def rebuild_json_object(raw: bytes, before: dict[str, Any], after: dict[str, Any]) -> bytes:
     """Return the JSON object `after`, which is part of `before`, with the bytes of `raw` for what has not changed."""
     fields = _fields(raw)
     rebuilt = {}
@@ -206,47 +210,51 @@ def _rebuilt(raw: bytes, before: dict[str, Any], after: dict[str, Any]) -> bytes
         if value is before[name]:
             rebuilt[name] = fields[name]
         elif isinstance(value, dict):
-            rebuilt[name] = msgspec.Raw(_rebuilt(bytes(fields[name]), before[name], value))
+            rebuilt[name] = msgspec.Raw(rebuild_json_object(bytes(fields[name]), before[name], value))
         else:
             rebuilt[name] = msgspec.Raw(_encode(value))
     return _encode(rebuilt)
 
 
-def _inner(value: dict[str, Any], name: str) -> Any:
+def get_nested_param(value: dict[str, Any], name: str) -> Any:
     params = value.get("params")
     return params.get(name) if isinstance(params, dict) else None
 
 
-def _refuse_requests_without_id(value: dict[str, Any]) -> None:
+def refuse_requests_without_id(value: dict[str, Any]) -> None:
     """Refuse a call that is written as a notification: servers run it, and nobody would have judged it."""
     if "id" in value and value["id"] is None:
-        raise Unreadable(INVALID_REQUEST, "A message's id must be a string or a number, or be left out.")
+        raise UnreadableMessage(
+            INVALID_REQUEST, "A message's id must be a string or a number, or be left out."
+        )
     if "id" not in value and not value["method"].startswith(NOTIFICATIONS):
-        raise Unreadable(INVALID_REQUEST, "A request needs an id. Only notifications have none.")
+        raise UnreadableMessage(INVALID_REQUEST, "A request needs an id. Only notifications have none.")
 
 
-def _refuse_lookalikes(level: Any, known: tuple[str, ...]) -> None:
+def refuse_misspelled_keys(level: Any, known: tuple[str, ...]) -> None:
     if not isinstance(level, dict):
         return
     folded = {key.casefold(): key for key in level}
     if len(folded) != len(level):
-        raise Unreadable(INVALID_REQUEST, "Two keys of the message differ only in case.")
+        raise UnreadableMessage(INVALID_REQUEST, "Two keys of the message differ only in case.")
     for name in known:
         found = folded.get(name.casefold(), name)
         if found != name:
-            raise Unreadable(INVALID_REQUEST, f"A key of the message must be spelled {name}, not {found}.")
+            raise UnreadableMessage(
+                INVALID_REQUEST, f"A key of the message must be spelled {name}, not {found}."
+            )
 
 
-class _Twins(Exception):
+class DuplicateKey(Exception):
     pass
 
 
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise _Twins("A key occurs twice in one object, so it is not clear what is meant.")
+        raise DuplicateKey("A key occurs twice in one object, so it is not clear what is meant.")
     return found
 
 
-def _no_number(word: str) -> Any:
+def reject_non_json_number(word: str) -> Any:
     raise ValueError(f"{word} is not a number in JSON")

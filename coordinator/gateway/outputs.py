@@ -10,7 +10,7 @@ BLOCKS = ("content", "contents", "messages")  # of a call, a resource, a prompt
 LONGEST_OUTPUT = 64 * 1024  # bytes of a result that a timeline keeps
 
 
-def kept_output(response: bytes | None) -> tuple[Any, str | None]:
+def build_stored_output(response: bytes | None) -> tuple[Any, str | None]:
     """Return a response's result as a timeline keeps it, and what it says went wrong."""
     if response is None:
         return None, None
@@ -25,9 +25,9 @@ def kept_output(response: bytes | None) -> tuple[Any, str | None]:
     if not isinstance(result, dict):
         return None, None
     blocks: list[Any] = next((result[name] for name in BLOCKS if isinstance(result.get(name), list)), [])
-    content = [_without_data(one) for one in blocks]
+    content = [strip_binary_data(one) for one in blocks]
     if len(response) > LONGEST_OUTPUT:
-        content = [_shortened(one) for one in content[:20]]
+        content = [shorten_text_block(one) for one in content[:20]]
     failed = "The tool reports a failure." if result.get("isError") is True else None
     return {"content": content} | {
         name: result[name]
@@ -36,7 +36,7 @@ def kept_output(response: bytes | None) -> tuple[Any, str | None]:
     }, failed
 
 
-def _without_data(block: Any) -> Any:
+def strip_binary_data(block: Any) -> Any:
     """Return a block of content without the bytes of an image or a sound."""
     if not isinstance(block, dict):
         return block
@@ -47,10 +47,10 @@ def _without_data(block: Any) -> Any:
         for name, value in block.items()
     }
     inner = {name: found[name] for name in ("resource", "content") if isinstance(found.get(name), dict)}
-    return found | {name: _without_data(value) for name, value in inner.items()}
+    return found | {name: strip_binary_data(value) for name, value in inner.items()}
 
 
-def _shortened(block: Any) -> Any:
+def shorten_text_block(block: Any) -> Any:
     if not isinstance(block, dict) or not isinstance(block.get("text"), str):
         return {"type": "text", "text": "(left out: the result is long)"}
     text = block["text"]

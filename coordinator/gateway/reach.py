@@ -7,33 +7,36 @@ import json
 from datetime import datetime
 
 from coordinator.gateway import deciding
-from coordinator.gateway.deciding import Caller
+from coordinator.gateway.deciding import GatewayCaller
 from coordinator.models import McpServer, McpTool, McpUpstream
 from coordinator.policy import access, tool_rules
 
 
-def is_open(agent_id: str, now: datetime) -> bool:
+def has_reachable_tool(agent_id: str, now: datetime) -> bool:
     """Say whether the agent may call, or ask for, a tool of some server that is switched on."""
-    policy = access.load([agent_id], None, now)
+    policy = access.load_policy_for_agents([agent_id], None, now)
     for server_id in McpServer.objects.filter(is_active=True).values_list("name", flat=True):
-        tools = {"", *policy.tools(agent_id, server_id)}
-        verdicts = policy.row_of_verdicts(agent_id, server_id, tools, now)
-        if any(not verdict.denied for verdict in verdicts.values()):
+        tools = {"", *policy.tools_with_grants(agent_id, server_id)}
+        verdicts = policy.decide_tools_of_server(agent_id, server_id, tools, now)
+        if any(not verdict.is_denied for verdict in verdicts.values()):
             return True
     return False
 
 
-def visible(caller: Caller, now: datetime) -> str:
+def hash_visible_tools(caller: GatewayCaller, now: datetime) -> str:
     """Return a digest of all tools that an agent may see, and of their definitions."""
-    rules, policy = tool_rules.saved(), access.load([caller.agent_id], None, now)
+    rules, policy = (
+        tool_rules.load_saved_tool_rules(),
+        access.load_policy_for_agents([caller.agent_id], None, now),
+    )
     servers = set(McpServer.objects.filter(is_active=True).values_list("name", flat=True))
     servers -= set(McpUpstream.objects.filter(enabled=False).values_list("pk", flat=True))
     tools = McpTool.objects.filter(gone_at=None, server_id__in=servers).order_by("server_id", "name")
     found = [
         (server_id, tool, definition)
         for server_id, tool, definition in tools.values_list("server_id", "name", "definition_hash")
-        if deciding.may_see(
-            rules, policy.verdict(caller.agent_id, server_id, tool, now), caller, server_id, tool
+        if deciding.can_agent_see_tool(
+            rules, policy.decide_tool_access(caller.agent_id, server_id, tool, now), caller, server_id, tool
         )
     ]
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()

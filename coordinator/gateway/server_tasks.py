@@ -11,25 +11,25 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-class _Task(msgspec.Struct):
+class TaskReference(msgspec.Struct):
     taskId: str
 
 
-class _Begun(msgspec.Struct):
+class TaskResult(msgspec.Struct):
     """A result that begins a task: 2025-11-25 has it one level deeper."""
 
-    task: _Task | None = None
+    task: TaskReference | None = None
     taskId: str | None = None
 
 
-class _Response(msgspec.Struct):
-    result: _Begun | None = None
+class TaskResponse(msgspec.Struct):
+    result: TaskResult | None = None
 
 
-_begun = msgspec.json.Decoder(_Response).decode
+_begun = msgspec.json.Decoder(TaskResponse).decode
 
 
-def task_id_in(response: bytes) -> str | None:
+def find_started_task_id(response: bytes) -> str | None:
     """Return the id of the task that a response to a call begins; None where it begins none."""
     if b"taskId" not in response:
         return None
@@ -42,31 +42,31 @@ def task_id_in(response: bytes) -> str | None:
     return result.task.taskId if result.task else result.taskId
 
 
-def ids_in_list(response: bytes) -> list[str]:
+def list_task_ids(response: bytes) -> list[str]:
     """Return the ids of the tasks that a response to tasks/list names."""
-    return [task_id for task_id, _ in _list_tasks(response) if task_id is not None]
+    return [task_id for task_id, _ in parse_task_list(response) if task_id is not None]
 
 
-def with_own_alone(response: bytes, own: Collection[str]) -> bytes:
+def keep_caller_tasks(response: bytes, own: Collection[str]) -> bytes:
     """Return a response to tasks/list without the tasks that are not among `own`; the others as the bytes that came."""
     fields = _fields(response)
     if "result" not in fields:
         return response
-    kept = [raw for task_id, raw in _list_tasks(response) if task_id in own]
+    kept = [raw for task_id, raw in parse_task_list(response) if task_id in own]
     result = _fields(fields["result"]) | {"tasks": msgspec.Raw(_encode(kept))}
     return _encode(fields | {"result": msgspec.Raw(_encode(result))})
 
 
-def _list_tasks(response: bytes) -> list[tuple[str | None, msgspec.Raw]]:
+def parse_task_list(response: bytes) -> list[tuple[str | None, msgspec.Raw]]:
     try:
         tasks = _items(_fields(_fields(response)["result"])["tasks"])
     except (msgspec.MsgspecError, KeyError):
         return []
-    return [(_id_of(raw), raw) for raw in tasks]
+    return [(parse_task_id(raw), raw) for raw in tasks]
 
 
-def _id_of(task: msgspec.Raw) -> str | None:
+def parse_task_id(task: msgspec.Raw) -> str | None:
     try:
-        return msgspec.json.decode(task, type=_Task).taskId
+        return msgspec.json.decode(task, type=TaskReference).taskId
     except msgspec.MsgspecError:
         return None

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 from coordinator.errors import SignalboxError
 from coordinator.gateway import param_headers
-from coordinator.gateway.http_client import Target, target_of
+from coordinator.gateway.http_client import UpstreamAddress, parse_upstream_url
 from coordinator.mcp import credentials, stdio_host
-from coordinator.mcp.names import name_in_calls, read_as, spellings
+from coordinator.mcp.names import find_shadowing_server, list_server_spellings, name_in_calls
 from coordinator.models import AcceptedOnlyServer, McpServer, McpTool, McpUpstream
 from coordinator.models.gateway import Sharing, Transport
 
@@ -38,14 +38,14 @@ class KnownTool:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class UpstreamServer:
     """One upstream server. Where it has no `target`, `fault` says why, as the end of "The server …".
 
     `namesakes` are the registered servers whose names in calls begin with this one's, or are the same.
     """
 
     name: str
-    target: Target | None
+    target: UpstreamAddress | None
     fault: str = ""
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     tools: dict[str, KnownTool] = field(default_factory=dict)
@@ -57,32 +57,32 @@ class Server:
     namesakes: tuple[str, ...] = ()
 
     @property
-    def is_beside(self) -> bool:
+    def is_local_server(self) -> bool:
         """Say whether it can only run beside its agent: nothing says how it would be reached from here."""
         return self.target is None and self.fault == NOWHERE
 
     @property
-    def twins(self) -> list[str]:
+    def indistinguishable_servers(self) -> list[str]:
         """Return the servers that no call can tell from this one: `my files` and `my_files`."""
-        return [one for one in self.namesakes if name_in_calls(self.name) in spellings(one)]
+        return [one for one in self.namesakes if name_in_calls(self.name) in list_server_spellings(one)]
 
-    def read_as(self, tool: str) -> str | None:
+    def find_tool_shadow(self, tool: str) -> str | None:
         """Return the server that rules, hooks and people take a call of this tool for, where it is another one."""
-        return read_as(self.name, tool, self.namesakes)
+        return find_shadowing_server(self.name, tool, self.namesakes)
 
 
-def load(name: str) -> Server | None:
+def load_upstream_server(name: str) -> UpstreamServer | None:
     """Read one server; None where none of this name is registered."""
     row = McpServer.objects.filter(pk=name).first()
     if row is None:
         return None
     upstream = McpUpstream.objects.filter(pk=name).first()
     if not row.is_active or (upstream is not None and not upstream.enabled):
-        return Server(name, None, "is switched off", is_off=True)
+        return UpstreamServer(name, None, "is switched off", is_off=True)
     known = McpTool.objects.filter(server_id=name)
     declaring = known.filter(input_schema__contains=param_headers.ANNOTATION)
     declared = {
-        tool: param_headers.declared_in(schema)
+        tool: param_headers.find_declared_headers(schema)
         for tool, schema in declaring.values_list("name", "input_schema")
     }
     tools = {
@@ -97,15 +97,17 @@ def load(name: str) -> Server | None:
             "name", "definition_hash", "accepted_hash", "gone_at", "changed_at"
         )
     }
-    namesakes = _namesakes(name)
+    namesakes = find_namesakes(name)
     try:
-        headers = tuple(credentials.request_headers(name))
-        target = _target(row, upstream)
+        headers = tuple(credentials.load_request_headers(name))
+        target = build_upstream_address(row, upstream)
     except SignalboxError as problem:
-        return Server(name, None, f"cannot be used: {problem.detail}", tools=tools, namesakes=namesakes)
+        return UpstreamServer(
+            name, None, f"cannot be used: {problem.detail}", tools=tools, namesakes=namesakes
+        )
     except ValueError as problem:
-        return Server(name, None, f"cannot be used: {problem}", tools=tools, namesakes=namesakes)
-    return Server(
+        return UpstreamServer(name, None, f"cannot be used: {problem}", tools=tools, namesakes=namesakes)
+    return UpstreamServer(
         name,
         target,
         "" if target else NOWHERE,
@@ -119,27 +121,29 @@ def load(name: str) -> Server | None:
     )
 
 
-def called(tool: str) -> str | None:
+def find_called_server(tool: str) -> str | None:
     """Return the registered server that a tool called `server__tool` would be of; None where it is no server's."""
     names = McpServer.objects.exclude(name=None).values_list("name", flat=True)
     meant = [name for name in names if tool.startswith(f"{name_in_calls(name)}__")]
     return max(meant, key=len, default=None)
 
 
-def _namesakes(name: str) -> tuple[str, ...]:
+def find_namesakes(name: str) -> tuple[str, ...]:
     own = name_in_calls(name)
     others = McpServer.objects.exclude(pk=name).order_by("pk").values_list("pk", flat=True)
-    return tuple(one for one in others if any(spelt.startswith(own) for spelt in spellings(one)))
+    return tuple(one for one in others if any(spelt.startswith(own) for spelt in list_server_spellings(one)))
 
 
-def _target(row: McpServer, upstream: McpUpstream | None) -> Target | None:
+def build_upstream_address(row: McpServer, upstream: McpUpstream | None) -> UpstreamAddress | None:
     if upstream is not None and upstream.transport == Transport.HTTP:
-        return target_of(upstream.url or "", private=upstream.private_network)
+        return parse_upstream_url(upstream.url or "", private=upstream.private_network)
     if not row.command:
         return None
-    return Target("localhost", 80, f"/servers/{quote(row.name, safe='')}/mcp", socket_path=str(socket_path()))
+    return UpstreamAddress(
+        "localhost", 80, f"/servers/{quote(row.name, safe='')}/mcp", socket_path=str(get_stdio_socket_path())
+    )
 
 
-def socket_path() -> Path:
+def get_stdio_socket_path() -> Path:
     """Return where the host of stdio servers listens."""
-    return stdio_host.socket_path()
+    return stdio_host.find_host_socket_path()

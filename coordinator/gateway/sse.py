@@ -13,11 +13,11 @@ LONGEST_ID = 4096  # bytes
 MAX_LINES = 10_000  # of one event: each becomes an object of Python, and JSON on one line needs one
 
 
-class TooLong(Exception):
+class EventTooLong(Exception):
     """An event is longer than anybody should hold. The text says how, after "sent"."""
 
 
-class Splitter:
+class EventSplitter:
     """Cuts a stream into events. An event is its bytes up to and with the empty line."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
@@ -26,23 +26,23 @@ class Splitter:
         self._most = most
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Return the events that end in `piece`. Raises TooLong."""
+        """Return the events that end in `piece`. Raises EventTooLong."""
         self._rest += piece
         found, begin = [], 0
         while (end := _END.search(self._rest, self._looked)) is not None:
             found.append(bytes(self._rest[begin : end.end()]))
-            _require_few_lines(found[-1])
+            require_few_lines(found[-1])
             begin = self._looked = end.end()
         del self._rest[:begin]
         self._looked = max(0, len(self._rest) - 3)
         if len(self._rest) > self._most:
-            raise TooLong(f"an event of more than {self._most} bytes")
+            raise EventTooLong(f"an event of more than {self._most} bytes")
         return found
 
 
-def _require_few_lines(event: bytes) -> None:
+def require_few_lines(event: bytes) -> None:
     if event.count(b"\n") + event.count(b"\r") - event.count(b"\r\n") > MAX_LINES:
-        raise TooLong(f"an event of more than {MAX_LINES} lines")
+        raise EventTooLong(f"an event of more than {MAX_LINES} lines")
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class StreamPosition:
     last_id: bytes = b""
     retry: float = 0.0
 
-    def note(self, event: bytes) -> None:
+    def update_position(self, event: bytes) -> None:
         """Take in what an event says of its place."""
         for name, value in _PLACED.findall(event):
             if name == b"id" and b"\0" not in value:
@@ -61,7 +61,7 @@ class StreamPosition:
                 self.retry = int(value) / 1000
 
 
-def data_of(event: bytes) -> bytes:
+def extract_event_data(event: bytes) -> bytes:
     """Return the event's data; nothing for a comment or an event without any."""
     lines = []
     for line in _LINES.split(event):
@@ -71,12 +71,12 @@ def data_of(event: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-def with_data(event: bytes, data: bytes) -> bytes:
+def replace_event_data(event: bytes, data: bytes) -> bytes:
     """Return the event with other data (JSON on one line) in place of its own; its id and name stay."""
     kept = [line for line in _LINES.split(event) if line and line.partition(b":")[0] != b"data"]
     return b"\n".join([*kept, b"data: " + data, b"", b""])
 
 
-def event(data: bytes) -> bytes:
+def build_sse_event(data: bytes) -> bytes:
     """Return one event of a message."""
     return b"event: message\ndata: " + data + b"\n\n"

@@ -6,7 +6,7 @@ import json
 import time
 from dataclasses import asdict, dataclass
 
-from coordinator.secrets.sealing import seal, unseal
+from coordinator.secrets.sealing import seal_for_purpose, unseal_for_purpose
 
 SEALED_AS = "mcp-gateway-state"
 PREFIX = "sbx1."
@@ -24,7 +24,7 @@ class WaitState:
 
 
 @dataclass(frozen=True, slots=True)
-class GoOnState:
+class ContinuationState:
     """An approved call whose server asked for more: `inner` is the server's own state, None where it gave none."""
 
     call_id: str
@@ -34,20 +34,20 @@ class GoOnState:
     inner: str | None
 
 
-def packed(state: WaitState | GoOnState) -> str:
+def seal_call_state(state: WaitState | ContinuationState) -> str:
     """Return the state as `requestState` carries it."""
     kind = "wait" if isinstance(state, WaitState) else "go on"
-    return PREFIX + seal(SEALED_AS, json.dumps({"kind": kind, **asdict(state)}).encode()).decode()
+    return PREFIX + seal_for_purpose(SEALED_AS, json.dumps({"kind": kind, **asdict(state)}).encode()).decode()
 
 
-def opened(text: object) -> WaitState | GoOnState | None:
+def open_call_state(text: object) -> WaitState | ContinuationState | None:
     """Return a state of ours that is not over; None for anything else."""
     if not isinstance(text, str) or not text.startswith(PREFIX):
         return None
     try:
-        value = json.loads(unseal(SEALED_AS, text.removeprefix(PREFIX).encode()))
+        value = json.loads(unseal_for_purpose(SEALED_AS, text.removeprefix(PREFIX).encode()))
     except ValueError:
         return None
     kind = value.pop("kind")
-    state = WaitState(**value) if kind == "wait" else GoOnState(**value)
+    state = WaitState(**value) if kind == "wait" else ContinuationState(**value)
     return state if state.until > time.time() else None

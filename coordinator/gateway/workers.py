@@ -8,28 +8,33 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def own() -> str:
+def get_own_worker_name() -> str:
     """Return this process's name: host, number, and when it was started (process ids are reused)."""
-    return f"{platform.node()}:{os.getpid()}:{_started(os.getpid())}"
+    return f"{platform.node()}:{os.getpid()}:{find_process_start(os.getpid())}"
 
 
-def is_gone(worker: str | None) -> bool:
+def is_worker_gone(worker: str | None) -> bool:
     """Say whether the process is known not to run any more. Of one on another machine nothing is known."""
     place, _, started = (worker or "").rpartition(":")
     host, _, number = place.rpartition(":")
     if host != platform.node() or not number.isdigit():
         return False
-    return _started(int(number)) != started
+    return find_process_start(int(number)) != started
 
 
-def is_alive(worker: str | None) -> bool:
+def is_worker_alive(worker: str | None) -> bool:
     """Say whether the process is known to run. Of one on another machine nothing is known."""
     place, _, started = (worker or "").rpartition(":")
     host, _, number = place.rpartition(":")
-    return host == platform.node() and bool(started) and number.isdigit() and _started(int(number)) == started
+    return (
+        host == platform.node()
+        and bool(started)
+        and number.isdigit()
+        and find_process_start(int(number)) == started
+    )
 
 
-def _started(number: int) -> str:
+def find_process_start(number: int) -> str:
     """Return when a process was started, in the system's own count; nothing where it does not run."""
     with suppress(OSError, IndexError):
         fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()

@@ -21,14 +21,14 @@ NOT_ACCEPTED = (
 )
 
 
-class NotOffered(SignalboxError):
+class ServerNotOffered(SignalboxError):
     """The server is registered and may not be run, or cannot be just now; the text says why."""
 
     status = 503
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class StdioConfiguration:
     """A server's command, variables, folder and isolation. `version` changes with any of them."""
 
     server_id: str
@@ -38,50 +38,50 @@ class Configuration:
     folder: Path
     isolation: Isolation
 
-    def command_line(self) -> list[str]:
+    def build_command_line(self) -> list[str]:
         """Return what is started. Raises NotIsolated, Invalid, OSError where there is no such program."""
-        return isolation.command_line(self.command, self.folder, self.isolation)
+        return isolation.build_isolated_command_line(self.command, self.folder, self.isolation)
 
     @property
-    def version(self) -> str:
+    def configuration_digest(self) -> str:
         told = [self.command, sorted(self.environment.items()), self.shared, asdict(self.isolation)]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
-def read(server_id: str) -> Configuration:
-    """Return how the server is run. Raises NotFound, NotOffered, NotIsolated, credentials.CredentialUnusable."""
+def load_stdio_configuration(server_id: str) -> StdioConfiguration:
+    """Return how the server is run. Raises NotFound, ServerNotOffered, NotIsolated, credentials.CredentialUnusable."""
     server = McpServer.objects.filter(pk=server_id).first()
     if server is None:
         raise NotFound(f"There is no MCP server {server_id}.")
     upstream = McpUpstream.objects.filter(pk=server_id).first()
     if upstream is None or upstream.transport != Transport.STDIO:
-        raise NotOffered(
+        raise ServerNotOffered(
             f"{server_id} is not started here: no admin has switched that on, on the server's page."
         )
     if not server.is_active or not upstream.enabled:
-        raise NotOffered(f"{server_id} is switched off.")
+        raise ServerNotOffered(f"{server_id} is switched off.")
     if server.command not in settings.DISCOVERY_COMMANDS:
-        raise NotOffered(
+        raise ServerNotOffered(
             f"{server.command} may not be started here. Allowed: {', '.join(settings.DISCOVERY_COMMANDS) or 'nothing'} "
             "(SIGNALBOX_DISCOVERY_COMMANDS)."
         )
-    if not commands.is_accepted(server, upstream):
-        raise NotOffered(NOT_ACCEPTED.format(server_id))
+    if not commands.is_command_accepted(server, upstream):
+        raise ServerNotOffered(NOT_ACCEPTED.format(server_id))
     if not isinstance(server.args, list):
-        raise NotOffered(f"The arguments of {server_id} are not a list. Edit them first.")
-    wanted = isolation.of_upstream(upstream)
-    isolation.require_startable(wanted)
-    return Configuration(
+        raise ServerNotOffered(f"The arguments of {server_id} are not a list. Edit them first.")
+    wanted = isolation.build_isolation(upstream)
+    isolation.require_isolation_available(wanted)
+    return StdioConfiguration(
         server_id,
         (server.command, *map(str, server.args)),
-        credentials.environment(server_id),
+        credentials.load_server_environment(server_id),
         upstream.sharing != Sharing.CALLER,
-        folder_of(server_id),
+        ensure_server_folder(server_id),
         wanted,
     )
 
 
-def folder_of(server_id: str) -> Path:
+def ensure_server_folder(server_id: str) -> Path:
     """Return the server's own folder, made where it is not there: its home, and where it starts."""
     name = hashlib.sha256(server_id.encode()).hexdigest()[:16]
     path = Path(settings.DATA_DIR) / FOLDER / name

@@ -17,7 +17,7 @@ _PROGRESS = "notifications/progress"
 LINE_ENDS = "\x85\u2028\u2029"  # that JSON has in texts as they are, and some readers of lines stop at
 
 
-class NoMessage(Exception):
+class InvalidEnvelope(Exception):
     """A line or body that is no JSON-RPC message."""
 
 
@@ -29,7 +29,7 @@ class Envelope:
 
     @property
     def method(self) -> str | None:
-        return self._text("method")
+        return self.get_text_field("method")
 
     @property
     def id(self) -> bytes | None:
@@ -48,44 +48,46 @@ class Envelope:
     @property
     def progress_token(self) -> bytes | None:
         """The token in a request's `_meta`, or in a progress notification, as it came."""
-        params = _inner(self.fields.get("params"))
-        holder = params if self.method == _PROGRESS else _inner(params.get("_meta"))
+        params = decode_inner_fields(self.fields.get("params"))
+        holder = params if self.method == _PROGRESS else decode_inner_fields(params.get("_meta"))
         found = holder.get("progressToken")
         return bytes(found) if found is not None else None
 
-    def with_id(self, number: bytes) -> Envelope:
+    def replace_message_id(self, number: bytes) -> Envelope:
         return Envelope({**self.fields, "id": Raw(number)})
 
-    def with_progress_token(self, token: bytes) -> Envelope:
+    def replace_progress_token(self, token: bytes) -> Envelope:
         """Return the message with another token where it has one."""
-        params = _inner(self.fields.get("params"))
+        params = decode_inner_fields(self.fields.get("params"))
         if self.method == _PROGRESS:
             params["progressToken"] = Raw(token)
         else:
-            params["_meta"] = Raw(_joined({**_inner(params.get("_meta")), "progressToken": Raw(token)}))
-        return Envelope({**self.fields, "params": Raw(_joined(params))})
+            params["_meta"] = Raw(
+                join_fields({**decode_inner_fields(params.get("_meta")), "progressToken": Raw(token)})
+            )
+        return Envelope({**self.fields, "params": Raw(join_fields(params))})
 
-    def param(self, name: str) -> bytes | None:
+    def get_message_param(self, name: str) -> bytes | None:
         """Return one of the params as it came."""
-        found = _inner(self.fields.get("params")).get(name)
+        found = decode_inner_fields(self.fields.get("params")).get(name)
         return bytes(found) if found is not None else None
 
-    def with_param(self, name: str, value: bytes) -> Envelope:
-        params = {**_inner(self.fields.get("params")), name: Raw(value)}
-        return Envelope({**self.fields, "params": Raw(_joined(params))})
+    def replace_message_param(self, name: str, value: bytes) -> Envelope:
+        params = {**decode_inner_fields(self.fields.get("params")), name: Raw(value)}
+        return Envelope({**self.fields, "params": Raw(join_fields(params))})
 
-    def line(self) -> bytes:
+    def encode_line(self) -> bytes:
         """Return the message on one line, whatever its server takes for a line's end.
 
         JSON's own line breaks are between its parts. The others are in texts, where their escapes mean the same:
         Node's readline ends a line at U+2028, Python's splitlines at U+0085, and what follows would be a message.
         """
-        line = _joined(self.fields).replace(b"\n", b" ").replace(b"\r", b" ")
+        line = join_fields(self.fields).replace(b"\n", b" ").replace(b"\r", b" ")
         for sign in LINE_ENDS:
             line = line.replace(sign.encode(), rf"\u{ord(sign):04x}".encode())
         return line
 
-    def _text(self, name: str) -> str | None:
+    def get_text_field(self, name: str) -> str | None:
         found = self.fields.get(name)
         if found is None:
             return None
@@ -95,36 +97,36 @@ class Envelope:
             return None
 
 
-def read(raw: bytes) -> Envelope:
-    """Read one message. Raises NoMessage."""
+def parse_envelope(raw: bytes) -> Envelope:
+    """Read one message. Raises InvalidEnvelope."""
     try:
         return Envelope(_fields(raw))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise NoMessage from None
+        raise InvalidEnvelope from None
 
 
-def request(number: bytes, method: str, params: bytes | None) -> bytes:
+def build_request_line(number: bytes, method: str, params: bytes | None) -> bytes:
     """Return a request of our own, on one line."""
     fields = {"jsonrpc": Raw(b'"2.0"'), "id": Raw(number), "method": Raw(msgspec.json.encode(method))}
-    return Envelope(fields | ({"params": Raw(params)} if params is not None else {})).line()
+    return Envelope(fields | ({"params": Raw(params)} if params is not None else {})).encode_line()
 
 
-def notification(method: str, params: dict[str, Any] | None = None) -> bytes:
+def build_notification_line(method: str, params: dict[str, Any] | None = None) -> bytes:
     body: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     return msgspec.json.encode(body | ({"params": params} if params is not None else {}))
 
 
-def error(number: bytes, code: int, words: str) -> bytes:
+def build_error_line(number: bytes, code: int, words: str) -> bytes:
     """Return the answer to a request that fails."""
     told = msgspec.json.encode({"code": code, "message": words})
     return b'{"jsonrpc":"2.0","id":' + number + b',"error":' + told + b"}"
 
 
-def result(number: bytes, raw: bytes) -> bytes:
+def build_result_line(number: bytes, raw: bytes) -> bytes:
     return b'{"jsonrpc":"2.0","id":' + number + b',"result":' + raw + b"}"
 
 
-def _inner(raw: Raw | None) -> dict[str, Raw]:
+def decode_inner_fields(raw: Raw | None) -> dict[str, Raw]:
     if raw is None:
         return {}
     try:
@@ -133,6 +135,6 @@ def _inner(raw: Raw | None) -> dict[str, Raw]:
         return {}
 
 
-def _joined(fields: dict[str, Raw]) -> bytes:
+def join_fields(fields: dict[str, Raw]) -> bytes:
     parts = (msgspec.json.encode(name) + b":" + bytes(value) for name, value in fields.items())
     return b"{" + b",".join(parts) + b"}"

@@ -27,23 +27,23 @@ LETS_GO_WITHIN = 12.0
 def main() -> int:
     """Keep the host: `keeper.py SOCKET PARENT COMMAND…`."""
     path, parent, command = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-    _look_after_orphans()
+    adopt_orphans()
     if os.getppid() != parent:  # it ended before we asked to be told
         return 0
-    stopped = _Stop()
-    listener = bound(path)
+    stopped = StopSignal()
+    listener = bind_listening_socket(path)
     place = os.stat(path).st_ino
     pause = FIRST_PAUSE
-    while not stopped.wait_for(listener, None):
+    while not stopped.wait_for_stop(listener, None):
         began = time.monotonic()
-        failed = _run(command, listener, stopped)
+        failed = run_host(command, listener, stopped)
         end_orphans()
         pause = (
             min(LONGEST_PAUSE, pause * 2)
             if failed and time.monotonic() - began < LONGEST_PAUSE
             else FIRST_PAUSE
         )
-        if failed and stopped.wait_for(None, pause):
+        if failed and stopped.wait_for_stop(None, pause):
             break
     with contextlib.suppress(OSError):
         if os.stat(path).st_ino == place:  # a younger keeper may have put its own there
@@ -51,10 +51,10 @@ def main() -> int:
     return 0
 
 
-def _run(command: list[str], listener: socket.socket, stopped: _Stop) -> bool:
+def run_host(command: list[str], listener: socket.socket, stopped: StopSignal) -> bool:
     """Run the host until it ends; say whether it failed."""
     host = subprocess.Popen([*command, str(listener.fileno())], pass_fds=[listener.fileno()])  # noqa: S603 - ours
-    while host.poll() is None and not stopped.wait_for(None, None, host):
+    while host.poll() is None and not stopped.wait_for_stop(None, None, host):
         pass
     if host.poll() is None:
         host.terminate()
@@ -67,7 +67,7 @@ def _run(command: list[str], listener: socket.socket, stopped: _Stop) -> bool:
     return host.returncode != 0
 
 
-class _Stop:
+class StopSignal:
     """Whether we were told to stop, and waiting for that or for something else."""
 
     def __init__(self) -> None:
@@ -76,15 +76,15 @@ class _Stop:
         os.set_blocking(reading, False)
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
-            signal.signal(number, self._note)
+            signal.signal(number, self.record_stop_signal)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._pipe = reading
         self._told = False
 
-    def _note(self, *_: object) -> None:
+    def record_stop_signal(self, *_: object) -> None:
         self._told = True
 
-    def wait_for(
+    def wait_for_stop(
         self,
         listener: socket.socket | None,
         seconds: float | None,
@@ -104,7 +104,7 @@ class _Stop:
         return self._told
 
 
-def bound(path: str) -> socket.socket:
+def bind_listening_socket(path: str) -> socket.socket:
     """Return a listening socket at `path`, put there in one step over whatever an older keeper left."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     made = f"{path}.{os.getpid()}"
@@ -118,7 +118,7 @@ def bound(path: str) -> socket.socket:
     return listener
 
 
-def _look_after_orphans() -> None:
+def adopt_orphans() -> None:
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         libc.prctl(DIES_WITH_PARENT, signal.SIGTERM)
@@ -128,7 +128,7 @@ def _look_after_orphans() -> None:
 def end_orphans() -> None:
     """End whatever a host that has ended left behind, and take note of its end."""
     for _ in range(20):
-        children = _children()
+        children = list_child_processes()
         for child in children:
             with contextlib.suppress(OSError):
                 os.kill(child, signal.SIGKILL)
@@ -140,7 +140,7 @@ def end_orphans() -> None:
         time.sleep(0.05)
 
 
-def _children() -> list[int]:
+def list_child_processes() -> list[int]:
     found: list[int] = []
     with contextlib.suppress(OSError):
         for task in os.listdir("/proc/self/task"):

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 
 from django.db import Error as DatabaseError
 
-from coordinator.hosting.backend import Backend, ProcessState
-from coordinator.hosting.configured import Configuration, NotOffered
+from coordinator.hosting.backend import ProcessState, StdioBackend
+from coordinator.hosting.configured import ServerNotOffered, StdioConfiguration
 
 log = logging.getLogger(__name__)
 
@@ -21,16 +21,16 @@ MOST_PROCESSES = 64
 PoolKey = tuple[str, str]  # a server, and the caller whose own it is ("" where all share it)
 
 
-class NotKnown(NotOffered):
+class SettingsUnavailable(ServerNotOffered):
     """The server's settings cannot be read just now. Processes that run go on."""
 
 
-class Pool:
+class BackendPool:
     """The servers by place. `configure` reads a server's rows, `tell` saves the state of a process; both may wait."""
 
     def __init__(
         self,
-        configure: Callable[[str], Awaitable[Configuration]],
+        configure: Callable[[str], Awaitable[StdioConfiguration]],
         tell: Callable[[str, str, ProcessState], Awaitable[None]],
         *,
         idle: float,
@@ -38,26 +38,28 @@ class Pool:
         self._configure = configure
         self._tell = tell
         self._idle = idle
-        self._read: dict[str, tuple[float, Configuration]] = {}
-        self._backends: dict[PoolKey, Backend] = {}
+        self._read: dict[str, tuple[float, StdioConfiguration]] = {}
+        self._backends: dict[PoolKey, StdioBackend] = {}
         self.used_at = time.monotonic()
 
-    async def find(self, server_id: str, caller: str) -> Backend:
-        """Return the server as this caller has it. Raises NotFound, NotOffered, CredentialUnusable."""
+    async def find_backend(self, server_id: str, caller: str) -> StdioBackend:
+        """Return the server as this caller has it. Raises NotFound, ServerNotOffered, CredentialUnusable."""
         self.used_at = time.monotonic()
-        configuration = await self._configuration(server_id)
+        configuration = await self.load_configuration(server_id)
         whose = "" if configuration.shared else hashlib.sha256(caller.encode()).hexdigest()[:16]
         backend = self._backends.get((server_id, whose))
         if backend is None:
-            tell = functools.partial(self._report, server_id, whose)
-            backend = self._backends[server_id, whose] = Backend(configuration, tell, self._require_room)
-        elif backend.configuration.version != configuration.version:
+            tell = functools.partial(self.save_process_state, server_id, whose)
+            backend = self._backends[server_id, whose] = StdioBackend(
+                configuration, tell, self.require_process_room
+            )
+        elif backend.configuration.configuration_digest != configuration.configuration_digest:
             backend.configuration = configuration
-            await backend.stop("The server's settings were changed.")
+            await backend.stop_stdio_process("The server's settings were changed.")
         backend.used_at = time.monotonic()  # it is not to be forgotten while its caller still sends
         return backend
 
-    async def _configuration(self, server_id: str) -> Configuration:
+    async def load_configuration(self, server_id: str) -> StdioConfiguration:
         known = self._read.get(server_id)
         if known is not None and known[0] > time.monotonic():
             return known[1]
@@ -65,54 +67,56 @@ class Pool:
             configuration = await self._configure(server_id)
         except DatabaseError as problem:
             log.warning("The settings of MCP server %s cannot be read: %s", server_id, str(problem).strip())
-            raise NotKnown("The database cannot be reached just now. Try again.", retry_after=2) from None
+            raise SettingsUnavailable(
+                "The database cannot be reached just now. Try again.", retry_after=2
+            ) from None
         except Exception:
-            await self._stop_all_of(server_id)
+            await self.stop_server_backends(server_id)
             raise
         self._read[server_id] = (time.monotonic() + LOOKS_EVERY, configuration)
         return configuration
 
-    async def _stop_all_of(self, server_id: str) -> None:
+    async def stop_server_backends(self, server_id: str) -> None:
         self._read.pop(server_id, None)
         dropped = [self._backends.pop(place) for place in list(self._backends) if place[0] == server_id]
         for backend in dropped:
-            await backend.stop("The server is no longer offered.")
+            await backend.stop_stdio_process("The server is no longer offered.")
 
-    def _require_room(self) -> None:
+    def require_process_room(self) -> None:
         if sum(one.has_process for one in self._backends.values()) >= MOST_PROCESSES:
-            raise NotOffered(
+            raise ServerNotOffered(
                 f"{MOST_PROCESSES} server processes are already running. Try again in a while.",
                 retry_after=30,
             )
 
-    async def _report(self, server_id: str, whose: str, state: ProcessState) -> None:
+    async def save_process_state(self, server_id: str, whose: str, state: ProcessState) -> None:
         try:
             await self._tell(server_id, whose, state)
         except Exception:
             log.exception("The state of the process of %s could not be saved", server_id)
 
-    async def look_after(self, pace: float) -> None:
+    async def stop_idle_periodically(self, pace: float) -> None:
         """Stop what nobody has used for a while, again and again."""
         while True:
             await asyncio.sleep(pace)
-            await self.stop_idle()
+            await self.stop_idle_backends()
 
-    async def stop_idle(self) -> None:
+    async def stop_idle_backends(self) -> None:
         """Stop what nobody has used for so long, and what may not run any more."""
         old = time.monotonic() - self._idle
         for (server_id, whose), backend in list(self._backends.items()):
             if self._backends.get((server_id, whose)) is not backend:
                 continue  # dropped while another one was stopped
             if not backend.is_running:
-                if backend.is_forgettable(old):
+                if backend.check_forgettable(old):
                     del self._backends[server_id, whose]
                 continue
             if backend.is_idle and backend.used_at < old:
-                await backend.stop("The server was stopped because nobody used it.")
+                await backend.stop_stdio_process("The server was stopped because nobody used it.")
             else:
                 try:
-                    await self._configuration(server_id)
-                except NotKnown:
+                    await self.load_configuration(server_id)
+                except SettingsUnavailable:
                     continue
                 except Exception as problem:
                     log.warning("%s is stopped: %s", server_id, problem)
@@ -125,4 +129,6 @@ class Pool:
 
     async def close(self) -> None:
         """Stop everything."""
-        await asyncio.gather(*(one.stop("Signalbox is stopping.") for one in self._backends.values()))
+        await asyncio.gather(
+            *(one.stop_stdio_process("Signalbox is stopping.") for one in self._backends.values())
+        )

@@ -13,8 +13,8 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from coordinator.hosting.redacting import redacted
-from coordinator.mcp.isolation import variables
+from coordinator.hosting.redacting import redact_server_output
+from coordinator.mcp.isolation import build_process_environment
 
 LONGEST_LINE = 16 * 1024 * 1024  # bytes of one message
 KEPT_WORDS = 4_000  # bytes of what it says on stderr
@@ -44,23 +44,26 @@ class ServerProcess:
         self._words = b""
         self._writing = asyncio.Lock()
         self._fault = ""
-        self._tasks = [asyncio.ensure_future(self._listen()), asyncio.ensure_future(self._note_words())]
-        self.over = asyncio.ensure_future(self._wait())
+        self._tasks = [
+            asyncio.ensure_future(self.read_stdout_lines()),
+            asyncio.ensure_future(self.read_stderr()),
+        ]
+        self.over = asyncio.ensure_future(self.wait_for_exit())
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     @property
-    def words(self) -> str:
+    def stderr_tail(self) -> str:
         """The end of what it said on stderr, without secrets."""
-        return self.without_secrets(self._words)
+        return self.redact_output(self._words)
 
-    def without_secrets(self, said: bytes) -> str:
+    def redact_output(self, said: bytes) -> str:
         """Return what it said without the values of its variables, and without what else looks like a secret."""
-        return redacted(said.decode(errors="replace").strip(), self._environment)
+        return redact_server_output(said.decode(errors="replace").strip(), self._environment)
 
-    async def send(self, line: bytes) -> None:
+    async def send_server_line(self, line: bytes) -> None:
         """Give it a message. Raises OSError where it has ended."""
         stdin = self._process.stdin
         assert stdin is not None
@@ -68,52 +71,52 @@ class ServerProcess:
             stdin.write(line + b"\n")
             await stdin.drain()
 
-    async def stop(self) -> None:
+    async def stop_gracefully(self) -> None:
         """End it and whatever it started: by the end of its input, then by signals."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         for number in (None, signal.SIGTERM, signal.SIGKILL):
             if number is not None:
-                self._signal(number)
+                self.signal_process_group(number)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self.over), LETS_GO_WITHIN)
                 break
-        self._signal(signal.SIGKILL)  # children that outlived it
+        self.signal_process_group(signal.SIGKILL)  # children that outlived it
 
-    def kill(self, words: str) -> None:
+    def kill_with_reason(self, words: str) -> None:
         """Kill it, and say why when its end is reported."""
         if not self._fault:
             self._fault = words
-            self._signal(signal.SIGKILL)
+            self.signal_process_group(signal.SIGKILL)
 
-    def _signal(self, number: int) -> None:
+    def signal_process_group(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
-    async def _listen(self) -> None:
+    async def read_stdout_lines(self) -> None:
         stdout = self._process.stdout
         assert stdout is not None
         while True:
             try:
                 line = await stdout.readline()
             except ValueError:
-                self.kill(f"It wrote a message of more than {LONGEST_LINE // 1024 // 1024} MB.")
+                self.kill_with_reason(f"It wrote a message of more than {LONGEST_LINE // 1024 // 1024} MB.")
                 return
             if not line:
                 return
             if line.strip():
                 self._heard(line)
 
-    async def _note_words(self) -> None:
+    async def read_stderr(self) -> None:
         stderr = self._process.stderr
         assert stderr is not None
         while chunk := await stderr.read(65_536):
-            self._words = _end_of(self._words + chunk)
+            self._words = keep_output_tail(self._words + chunk)
 
-    async def _wait(self) -> int:
+    async def wait_for_exit(self) -> int:
         status = await self._process.wait()
-        self._signal(signal.SIGKILL)  # what it left behind would hold its pipes open
+        self.signal_process_group(signal.SIGKILL)  # what it left behind would hold its pipes open
         await asyncio.wait(self._tasks, timeout=LETS_GO_WITHIN)
         for task in self._tasks:
             task.cancel()
@@ -121,7 +124,7 @@ class ServerProcess:
         return status
 
 
-async def start(
+async def start_server_process(
     command: Sequence[str],
     environment: Mapping[str, str],
     folder: Path,
@@ -135,15 +138,15 @@ async def start(
         stdout=PIPE,
         stderr=PIPE,
         cwd=folder,
-        env=variables(folder) | dict(environment),
+        env=build_process_environment(folder) | dict(environment),
         start_new_session=True,
-        preexec_fn=_confine,
+        preexec_fn=confine_server_process,
         limit=LONGEST_LINE,
     )
     return ServerProcess(process, heard, ended, environment)
 
 
-def _end_of(words: bytes) -> bytes:
+def keep_output_tail(words: bytes) -> bytes:
     """Return the last of what was said, from a new word on: half a secret would not be known as one."""
     if len(words) <= KEPT_WORDS:
         return words
@@ -151,7 +154,7 @@ def _end_of(words: bytes) -> bytes:
     return last.split(None if b"\n" not in last else b"\n", 1)[-1]
 
 
-def _confine() -> None:
+def confine_server_process() -> None:
     """Runs in the child before the server: it ends with its host, dumps no memory and opens no end of files."""
     if _LIBC is not None:
         _LIBC.prctl(_DIES_WITH_PARENT, signal.SIGKILL)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from coordinator.secrets.masking import without_secrets
+from coordinator.secrets.masking import mask_secrets
 
 SHORTEST = 4  # characters of a variable's value that is looked for: a shorter one stands in every other word
 
 
-def redacted(text: str, environment: Mapping[str, str]) -> str:
+def redact_server_output(text: str, environment: Mapping[str, str]) -> str:
     """Return a text with the values of a server's own variables, and what looks like a secret, masked.
 
     The values are credentials whatever they look like, so they go also where masking is switched off.
     """
-    spelt = {one: name for name, value in environment.items() for one in _spellings(value)}
+    spelt = {one: name for name, value in environment.items() for one in list_value_spellings(value)}
     for one in sorted(spelt, key=len, reverse=True):
         text = text.replace(one, f"[masked: {spelt[one]}]")
-    return str(without_secrets(text))
+    return str(mask_secrets(text))
 
 
-def _spellings(value: str) -> list[str]:
+def list_value_spellings(value: str) -> list[str]:
     """Return the forms of a value in a text: whole, as in JSON, and each of its lines."""
     found = [value, json.dumps(value)[1:-1], *value.splitlines()]
     return [one.strip() for one in found if len(one.strip()) >= SHORTEST]

@@ -17,39 +17,43 @@ from django.utils import timezone
 
 from coordinator.actions import mcp_processes
 from coordinator.hosting import configured
-from coordinator.hosting.app import Host
+from coordinator.hosting.app import StdioHost
 from coordinator.hosting.backend import ProcessState
-from coordinator.hosting.configured import Configuration
-from coordinator.hosting.pool import Pool
+from coordinator.hosting.configured import StdioConfiguration
+from coordinator.hosting.pool import BackendPool
 from coordinator.lib.threads import refresh_connections
 
 ENDS_AFTER = 60.0  # seconds without anything to do, or to keep
 LOOKS_EVERY = 5.0
 
 
-def serve(file: int) -> None:
+def serve_stdio_host(file: int) -> None:
     """Serve the listening socket until SIGTERM, or until nobody has needed a server for a while."""
-    _end_with_keeper()
-    asyncio.run(_serve(socket.socket(fileno=file)))
+    end_with_keeper()
+    asyncio.run(run_stdio_host(socket.socket(fileno=file)))
 
 
-def _end_with_keeper() -> None:
+def end_with_keeper() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-async def _serve(listener: socket.socket) -> None:
+async def run_stdio_host(listener: socket.socket) -> None:
     with ThreadPoolExecutor(2, "host") as threads:
-        pool = Pool(_Reader(threads).read, _Writer(threads).tell, idle=settings.MCP_IDLE)
+        pool = BackendPool(
+            ConfigurationReader(threads).read_configuration,
+            ProcessStateWriter(threads).write_process_state,
+            idle=settings.MCP_IDLE,
+        )
         config = uvicorn.Config(
-            Host(pool), lifespan="off", log_config=None, access_log=False, timeout_keep_alive=75,
+            StdioHost(pool), lifespan="off", log_config=None, access_log=False, timeout_keep_alive=75,
             timeout_graceful_shutdown=1, ws="none",
         )  # fmt: skip
         server = uvicorn.Server(config)
-        looking = asyncio.ensure_future(pool.look_after(min(LOOKS_EVERY, settings.MCP_IDLE)))
-        watching = asyncio.ensure_future(_end_when_unneeded(server, pool))
+        looking = asyncio.ensure_future(pool.stop_idle_periodically(min(LOOKS_EVERY, settings.MCP_IDLE)))
+        watching = asyncio.ensure_future(end_when_unneeded(server, pool))
         try:
-            await threads_run(threads, mcp_processes.forget_all)
+            await run_in_database_thread(threads, mcp_processes.reset_process_reports)
             await server.serve(sockets=[listener])
         finally:
             looking.cancel()
@@ -58,38 +62,38 @@ async def _serve(listener: socket.socket) -> None:
                 await pool.close()
 
 
-async def _end_when_unneeded(server: uvicorn.Server, pool: Pool) -> None:
+async def end_when_unneeded(server: uvicorn.Server, pool: BackendPool) -> None:
     while pool.is_needed or time.monotonic() - pool.used_at < ENDS_AFTER:
         await asyncio.sleep(LOOKS_EVERY)
     server.should_exit = True
 
 
-async def threads_run(threads: ThreadPoolExecutor, work: object, *args: object) -> object:
+async def run_in_database_thread(threads: ThreadPoolExecutor, work: object, *args: object) -> object:
     """Call `work`, which reads or writes the database, in a thread."""
 
-    def call() -> object:
+    def call_with_connection() -> object:
         refresh_connections()
         return work(*args)  # type: ignore[operator]
 
-    return await asyncio.get_running_loop().run_in_executor(threads, call)
+    return await asyncio.get_running_loop().run_in_executor(threads, call_with_connection)
 
 
-class _Reader:
+class ConfigurationReader:
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self._threads = threads
 
-    async def read(self, server_id: str) -> Configuration:
-        found = await threads_run(self._threads, configured.read, server_id)
-        assert isinstance(found, Configuration)
+    async def read_configuration(self, server_id: str) -> StdioConfiguration:
+        found = await run_in_database_thread(self._threads, configured.load_stdio_configuration, server_id)
+        assert isinstance(found, StdioConfiguration)
         return found
 
 
-class _Writer:
+class ProcessStateWriter:
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self._threads = threads
 
-    async def tell(self, server_id: str, whose: str, state: ProcessState) -> None:
-        report = mcp_processes.Report(
+    async def write_process_state(self, server_id: str, whose: str, state: ProcessState) -> None:
+        report = mcp_processes.ProcessReport(
             server_id, whose, state.state, state.pid, state.words, state.starts, state.failures
         )
-        await threads_run(self._threads, mcp_processes.note, report, timezone.now())
+        await run_in_database_thread(self._threads, mcp_processes.save_process_report, report, timezone.now())

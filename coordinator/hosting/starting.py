@@ -42,7 +42,7 @@ class KeeperProcess:
 def start_keeper() -> subprocess.Popen[bytes]:
     """Start the keeper beside this process, with which it ends."""
     command = [sys.executable, str(MANAGE), "mcp_host"]
-    path = str(stdio_host.socket_path())
+    path = str(stdio_host.find_host_socket_path())
     return subprocess.Popen(  # noqa: S603 - ours
         [sys.executable, "-I", keeper.__file__, path, str(os.getpid()), *command]
     )

@@ -8,11 +8,11 @@ from collections import deque
 MOST_BYTES = 32 * 1024 * 1024  # that wait for a slow reader
 
 
-class TooSlow(Exception):
+class ReaderTooSlow(Exception):
     """The reader did not keep up, and its stream was cut."""
 
 
-class Stream:
+class MessageStream:
     """Messages on their way to one reader. The last one ends it."""
 
     def __init__(self) -> None:
@@ -30,10 +30,10 @@ class Stream:
         self._news.set()
 
     async def get(self) -> tuple[bytes, bool]:
-        """Return the next message, and whether it is the last. Raises TooSlow."""
+        """Return the next message, and whether it is the last. Raises ReaderTooSlow."""
         while not self._waiting:
             if self._cut:
-                raise TooSlow
+                raise ReaderTooSlow
             self._news.clear()
             await self._news.wait()
         message, last = self._waiting.popleft()

@@ -19,16 +19,16 @@ class Actor:
         return f"{self.kind}:{self.name}"
 
 
-def person(user: AbstractBaseUser | AnonymousUser) -> Actor:
+def person_actor(user: AbstractBaseUser | AnonymousUser) -> Actor:
     """Return the actor for a signed-in person."""
     return Actor("user", user.get_username())
 
 
-def key(name: str) -> Actor:
+def key_actor_by_name(name: str) -> Actor:
     """Return the actor for an API key, by the key's name."""
     return Actor("key", name)
 
 
-def system(part: str) -> Actor:
+def system_actor(part: str) -> Actor:
     """Return the actor for a part of Signalbox that acts on its own, such as `housekeeping`."""
     return Actor("system", part)

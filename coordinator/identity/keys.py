@@ -8,7 +8,7 @@ from datetime import datetime
 
 from coordinator.errors import Forbidden, Unauthorized
 from coordinator.identity.actors import Actor
-from coordinator.identity.actors import key as key_actor
+from coordinator.identity.actors import key_actor_by_name as key_actor
 from coordinator.identity.scopes import SCOPES, SPEAK_AS_AGENTS
 from coordinator.models import ApiKey, InstallationSetting, RevokedKey, UnreadableText
 
@@ -50,7 +50,7 @@ class KeyIdentity:
         return frozenset({self.agent_id}) if self.agent_id is not None else self.agents or frozenset()
 
     @property
-    def bound_to(self) -> str:
+    def bound_agents_label(self) -> str:
         """The agents that the key is bound to, as a message lists them."""
         return ", ".join(sorted(self.bound_agents)) or "no agent that can be read"
 
@@ -58,23 +58,25 @@ class KeyIdentity:
         """Say whether the key may speak for this agent."""
         return not self.is_bound or agent_id in self.bound_agents
 
-    def name_of_agent(self, reported: str | None) -> str | None:
+    def agent_name_for_report(self, reported: str | None) -> str | None:
         """Return whose a session is that the key reports: the reported agent's, unless the key is bound to others."""
         return reported if self.can_speak_for(reported) else min(self.bound_agents, default=None)
 
-    def speaking_as(self, agent_id: str) -> KeyIdentity:
+    def restrict_to_agent(self, agent_id: str) -> KeyIdentity:
         """Return the caller as one agent: of several the named one, else whom it is bound to. Raises Forbidden."""
         if self.agents is None:
             return self
         if agent_id not in self.agents:
-            raise Forbidden(f"This key is bound to {self.bound_to} and may not speak for {agent_id}.")
+            raise Forbidden(
+                f"This key is bound to {self.bound_agents_label} and may not speak for {agent_id}."
+            )
         return replace(self, agent_id=agent_id, agents=None)
 
     @property
-    def actor(self) -> Actor:
+    def caller_actor(self) -> Actor:
         return key_actor(self.name)
 
-    def require(self, scopes: Iterable[str]) -> None:
+    def require_any_scope(self, scopes: Iterable[str]) -> None:
         """Raise Forbidden unless the key has one of `scopes`."""
         wanted = frozenset(scopes)
         if not self.scopes & wanted:
@@ -97,16 +99,16 @@ def accepts_unbound_keys() -> bool:
     return InstallationSetting.objects.filter(pk=UNBOUND_KEYS, value=ALLOW).exists()
 
 
-def speaks_for_any(key: ApiKey) -> bool:
+def is_unbound_agent_key(key: ApiKey) -> bool:
     """Say whether a key has the scope `agent` and is bound to no agent."""
     return key.bound_agents is None and bool(SPEAK_AS_AGENTS & set(key.scope_names))
 
 
-def problem_of(key: ApiKey, now: datetime) -> str:
+def find_key_problem(key: ApiKey, now: datetime) -> str:
     """Return why a key is refused by now, as its caller is told; nothing where it is good."""
     if key.revoked_at is not None or RevokedKey.objects.filter(pk=key.key_hash).exists():
         return UNKNOWN
     ends = key.expires_at
     if isinstance(ends, UnreadableText) or (ends is not None and ends <= now):
         return EXPIRED
-    return UNBOUND if speaks_for_any(key) and not accepts_unbound_keys() else ""
+    return UNBOUND if is_unbound_agent_key(key) and not accepts_unbound_keys() else ""

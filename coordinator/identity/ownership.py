@@ -23,45 +23,47 @@ from coordinator.identity.scopes import READ_ALL, SPEAK_AS_AGENTS, TAKE_RUNS, WR
 from coordinator.models import Session, SessionWriter
 
 
-def writes_everywhere(caller: KeyIdentity) -> bool:
+def can_write_everywhere(caller: KeyIdentity) -> bool:
     """Say whether no session is closed to this key."""
     writes = WRITE_ALL if caller.is_bound else WRITE_ALL | SPEAK_AS_AGENTS
     return bool(caller.scopes & writes)
 
 
-def reads_everything(caller: KeyIdentity) -> bool:
+def can_read_everything(caller: KeyIdentity) -> bool:
     """Say whether the key may look at every session."""
     return not caller.is_bound or bool(caller.scopes & READ_ALL)
 
 
-def readable(caller: KeyIdentity) -> QuerySet[Session]:
+def readable_sessions(caller: KeyIdentity) -> QuerySet[Session]:
     """Return the sessions that the key may look at."""
     everything = Session.objects.all()
-    return everything if reads_everything(caller) else everything.filter(_own(caller))
+    return everything if can_read_everything(caller) else everything.filter(own_sessions_condition(caller))
 
 
-def require_readable(caller: KeyIdentity, session_id: str | None) -> None:
+def require_readable_session(caller: KeyIdentity, session_id: str | None) -> None:
     """Raise NotFound, as for one that does not exist, for a session that the key may not look at."""
-    if not reads_everything(caller) and not readable(caller).filter(pk=session_id).exists():
+    if not can_read_everything(caller) and not readable_sessions(caller).filter(pk=session_id).exists():
         raise NotFound("Session not found")
 
 
-def require_writer(caller: KeyIdentity, *session_ids: str) -> None:
-    """Raise what `refusals` says of the first session that the key may not write into."""
-    for refusal in refusals(caller, session_ids).values():
+def require_session_writer(caller: KeyIdentity, *session_ids: str) -> None:
+    """Raise what `find_session_write_refusals` says of the first session that the key may not write into."""
+    for refusal in find_session_write_refusals(caller, session_ids).values():
         raise refusal
 
 
-def refusals(caller: KeyIdentity, session_ids: Iterable[str]) -> dict[str, SignalboxError]:
+def find_session_write_refusals(caller: KeyIdentity, session_ids: Iterable[str]) -> dict[str, SignalboxError]:
     """Return, by session, why the key may not write into it; sessions it may write into are left out.
 
     A session that does not exist is refused to an agent's key just as another agent's, and left to whoever
     writes where there is nothing to hide.
     """
     wanted = {session_id for session_id in session_ids if "\x00" not in session_id}
-    if not wanted or writes_everywhere(caller):
+    if not wanted or can_write_everywhere(caller):
         return {}
-    closed = wanted - set(Session.objects.filter(_own(caller), pk__in=wanted).values_list("pk", flat=True))
+    closed = wanted - set(
+        Session.objects.filter(own_sessions_condition(caller), pk__in=wanted).values_list("pk", flat=True)
+    )
     if caller.scopes & TAKE_RUNS:
         taken = SessionWriter.objects.filter(session_id__in=closed, is_runner=True)
         closed &= set(taken.values_list("session_id", flat=True))
@@ -69,12 +71,12 @@ def refusals(caller: KeyIdentity, session_ids: Iterable[str]) -> dict[str, Signa
     return {session_id: NotFound("Session not found") for session_id in closed}
 
 
-def require_free_executor_id(caller: KeyIdentity, session_id: str, executor_session_id: str | None) -> None:
+def require_unused_executor_id(caller: KeyIdentity, session_id: str, executor_session_id: str | None) -> None:
     """Raise Conflict where an agent's key would name a session by the executor's id of another.
 
     Hooks and telemetry are told to sessions by that id: those of the other would go astray.
     """
-    if executor_session_id is None or not caller.is_bound or writes_everywhere(caller):
+    if executor_session_id is None or not caller.is_bound or can_write_everywhere(caller):
         return
     namesakes = Session.objects.filter(executor_session_id=executor_session_id).exclude(pk=session_id)
     if namesakes.exists():
@@ -86,7 +88,7 @@ OF_ANOTHER_RUNNER = (
 )
 
 
-def _own(caller: KeyIdentity) -> Q:
+def own_sessions_condition(caller: KeyIdentity) -> Q:
     """Return the test for sessions that are the key's own, or its agent's."""
     by_key = Q(pk__in=SessionWriter.objects.filter(writer=caller.name).values("session_id"))
     return by_key | Q(agent_name__in=caller.bound_agents) if caller.is_bound else by_key

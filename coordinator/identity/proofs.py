@@ -23,34 +23,34 @@ SHAPE = re.compile(r"[0-9a-f]{64}")
 Lack = Literal["missing", "wrong", "old"]
 
 
-def bind(session: SessionBase, secret: str, now: datetime) -> None:
+def bind_session_to_browser(session: SessionBase, secret: str, now: datetime) -> None:
     """Tie the session to the browser that holds `secret`; text of another shape leaves it tied to none.
 
     Only for who has just given the password (or redeemed the set-up link, or come back from the sign-in service).
     """
     if SHAPE.fullmatch(secret):
-        session[HELD] = {"hash": hash_of(secret), "at": int(now.timestamp())}
+        session[HELD] = {"hash": hash_browser_secret(secret), "at": int(now.timestamp())}
     else:
         session.pop(HELD, None)
 
 
-def lack_of(session: SessionBase, secret: str, now: datetime) -> Lack | None:
+def find_proof_problem(session: SessionBase, secret: str, now: datetime) -> Lack | None:
     """Return what is wrong with what a browser offers as its secret, or None where it proves the sign-in."""
     held = session.get(HELD)
     if not isinstance(held, dict) or not secret:
         return "missing"
-    if not hmac.compare_digest(str(held.get("hash", "")), hash_of(secret)):
+    if not hmac.compare_digest(str(held.get("hash", "")), hash_browser_secret(secret)):
         return "wrong"
     given = datetime.fromtimestamp(int(held.get("at", 0)), UTC)
     return "old" if now - given > timedelta(seconds=settings.SIGN_IN_GOOD_FOR) else None
 
 
-def held(session: SessionBase) -> str:
+def bound_secret_hash(session: SessionBase) -> str:
     """Return the hash of the secret that the session is tied to; empty where it is tied to none."""
     found = session.get(HELD)
     return str(found.get("hash", "")) if isinstance(found, dict) else ""
 
 
-def hash_of(secret: str) -> str:
+def hash_browser_secret(secret: str) -> str:
     """Return what a session keeps of a browser's secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

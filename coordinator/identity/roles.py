@@ -12,7 +12,7 @@ from django.db.models import Q, QuerySet
 VIEWER, APPROVER, ADMIN = ROLES = ("viewer", "approver", "admin")
 
 
-def role_of(user: AbstractBaseUser | AnonymousUser) -> str | None:
+def highest_role(user: AbstractBaseUser | AnonymousUser) -> str | None:
     """Return the highest role of `user`, or None. Cached on the instance: one query a request."""
     if not isinstance(user, User) or not user.is_active:
         return None
@@ -28,11 +28,11 @@ def role_of(user: AbstractBaseUser | AnonymousUser) -> str | None:
 
 def has_role(user: AbstractBaseUser | AnonymousUser, least: str) -> bool:
     """Say whether `user` has the role `least` or a higher one."""
-    role = role_of(user)
+    role = highest_role(user)
     return role is not None and ROLES.index(role) >= ROLES.index(least)
 
 
-def people_with(least: str) -> QuerySet[User]:
+def people_with_role(least: str) -> QuerySet[User]:
     """Return the active people who have the role `least` or a higher one, each once."""
     # By a subquery: rows of a join would come twice, and PostgreSQL does not lock what is made distinct.
     members = Group.objects.filter(name__in=ROLES[ROLES.index(least) :]).values("user")

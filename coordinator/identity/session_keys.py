@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from coordinator.identity.keys import KeyIdentity, problem_of
+from coordinator.identity.keys import KeyIdentity, find_key_problem
 from coordinator.identity.scopes import GATEWAY
 from coordinator.models import ApiKey, Runner, SessionKey
 
 
-def find(key_hash: str, now: datetime) -> KeyIdentity | None:
+def find_session_key_identity(key_hash: str, now: datetime) -> KeyIdentity | None:
     """Return who a key is; None for one that is none of a session's, that has ended, or whose runner lost its key."""
     row = SessionKey.objects.filter(key_hash=key_hash).first()
     if (
@@ -17,27 +17,27 @@ def find(key_hash: str, now: datetime) -> KeyIdentity | None:
         or row.key_hash != key_hash
         or not isinstance(row.expires_at, datetime)
         or row.expires_at <= now
-        or not has_good_key(row.runner_id, now)
+        or not has_valid_runner_key(row.runner_id, now)
     ):
         return None
     name = f"agent of {row.session_id}"
     return KeyIdentity(-row.pk, name, frozenset({GATEWAY}), row.agent_id, row.expires_at, row.session_id)
 
 
-def has_good_key(runner_id: str, now: datetime) -> bool:
+def has_valid_runner_key(runner_id: str, now: datetime) -> bool:
     """Say whether the key by which a runner registered still counts: what was handed to the runner ends with it."""
     name = Runner.objects.filter(pk=runner_id).values_list("registered_by", flat=True).first()
     key = ApiKey.objects.filter(name=name).first() if name else None
-    return key is not None and not problem_of(key, now)
+    return key is not None and not find_key_problem(key, now)
 
 
-def id_of(key_hash: str) -> int | None:
+def find_session_key_id(key_hash: str) -> int | None:
     """Return the id of a session's key, to tell callers apart with."""
     found = SessionKey.objects.filter(key_hash=key_hash).values_list("id", flat=True).first()
     return None if found is None else -found
 
 
-def of_session(session_id: str) -> tuple[int, str] | None:
+def find_key_of_session(session_id: str) -> tuple[int, str] | None:
     """Return the id of the key that the session's agent has, and as which agent it calls; None where it has none."""
     found = SessionKey.objects.filter(session_id=session_id).values_list("id", "agent_id").first()
     return None if found is None else (-found[0], found[1])

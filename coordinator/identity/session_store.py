@@ -25,7 +25,7 @@ from django.utils import timezone
 BY_PROVIDER = "signed_in_at_provider"
 
 
-def stored_under(session_key: str) -> str:
+def hash_session_key(session_key: str) -> str:
     """Return what the table holds for the key in a cookie: 40 hex digits, as long as its column allows."""
     return hashlib.blake2b(
         session_key.encode("utf-8", "surrogatepass"), digest_size=20, person=b"sbx.session"
@@ -33,15 +33,15 @@ def stored_under(session_key: str) -> str:
 
 
 class SessionStore(db.SessionStore):
-    """Django's own store; `session_key` is what the cookie holds, the row's primary key is `stored_under` it."""
+    """Django's own store; `session_key` is what the cookie holds, the row's primary key is `hash_session_key` it."""
 
     def exists(self, session_key: str) -> bool:
         """Say whether there is such a session."""
-        return Session.objects.filter(session_key=stored_under(session_key)).exists()
+        return Session.objects.filter(session_key=hash_session_key(session_key)).exists()
 
     def create_model_instance(self, data: dict[str, Any]) -> AbstractBaseSession:
         row = super().create_model_instance(data)
-        row.session_key = stored_under(row.session_key)
+        row.session_key = hash_session_key(row.session_key)
         return row
 
     def save(self, must_create: bool = False) -> None:
@@ -54,17 +54,17 @@ class SessionStore(db.SessionStore):
             raise
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def locked_session_data(self) -> Iterator[None]:
         """Work on what the table holds now, while nobody else does, and save it at the end of the block."""
         with transaction.atomic():
-            Session.objects.select_for_update().filter(pk=stored_under(self.session_key or "")).first()
-            is_there = self.read_again()
+            Session.objects.select_for_update().filter(pk=hash_session_key(self.session_key or "")).first()
+            is_there = self.reload_session_data()
             yield
             if is_there:
                 self.save()
         self.modified = False
 
-    def read_again(self) -> bool:
+    def reload_session_data(self) -> bool:
         """Forget what was read at first, which others may have changed; say whether the session is still there."""
         key, row = self.session_key, self._get_session_from_db()
         # Without the key, Django would take the cookie from the browser, which may be of a session that followed.
@@ -75,17 +75,17 @@ class SessionStore(db.SessionStore):
     def delete(self, session_key: str | None = None) -> None:
         """Delete a session, this one unless told otherwise."""
         if key := session_key or self.session_key:
-            Session.objects.filter(session_key=stored_under(key)).delete()
+            Session.objects.filter(session_key=hash_session_key(key)).delete()
 
     def _get_session_from_db(self) -> Session | None:
         rows = Session.objects.filter(expire_date__gt=timezone.now())
-        row = rows.filter(session_key=stored_under(self.session_key or "")).first()
-        if row is None or self._is_without_password(row):
+        row = rows.filter(session_key=hash_session_key(self.session_key or "")).first()
+        if row is None or self.is_ended_password_session(row):
             self._session_key = None
             return None
         return row
 
-    def _is_without_password(self, row: Session) -> bool:
+    def is_ended_password_session(self, row: Session) -> bool:
         """Say whether a password vouches for somebody in this session, while passwords are off."""
         if settings.PASSWORD_SIGN_IN:
             return False

@@ -48,50 +48,54 @@ class CopiedTable:
     rows: int = 0
     damage: list[str] = field(default_factory=list)  # what could not be read, in words
 
-    def place_of(self, column: str) -> str:
+    def copied_column_name(self, column: str) -> str:
         return f"c{self.columns.index(column)}"
 
 
-def copy(source: Path, folder: Path) -> dict[str, CopiedTable]:
+def copy_sqlite_tables(source: Path, folder: Path) -> dict[str, CopiedTable]:
     """Copy every table of `source` into `folder`/copy.db and return them by name.
 
     Raises BadRequest, in one line, for a file that is not an SQLite database, or cannot be read at all.
     """
-    _require_database(source)
+    require_sqlite_file(source)
     try:
-        return _copied(source, folder)
+        return copy_tables_with_retries(source, folder)
     except sqlite3.Error as problem:
         raise BadRequest(f"{source} cannot be read as an SQLite database: {problem}.") from None
     except OSError as problem:
         raise BadRequest(f"{source} cannot be copied: {problem.strerror or problem}.") from None
 
 
-def place_to_read(source: Path, folder: Path) -> Path:
+def prepare_readable_database(source: Path, folder: Path) -> Path:
     """Return where the database can be read without making a file beside it: where it is, else a copy in `folder`.
 
-    Raises BadRequest as `copy` does.
+    Raises BadRequest as `copy_sqlite_tables` does.
     """
-    _require_database(source)
+    require_sqlite_file(source)
     try:
-        return source if _can_be_opened_where_it_is(source) else _with_its_journal(source, folder)
+        return source if can_open_in_place(source) else copy_database_files(source, folder)
     except OSError as problem:
         raise BadRequest(f"{source} cannot be copied: {problem.strerror or problem}.") from None
 
 
-def _copied(source: Path, folder: Path) -> dict[str, CopiedTable]:
-    if not _can_be_opened_where_it_is(source):
-        return _Copy(_with_its_journal(source, folder), folder, writable=True).run()
+def copy_tables_with_retries(source: Path, folder: Path) -> dict[str, CopiedTable]:
+    if not can_open_in_place(source):
+        return SqliteTableCopier(
+            copy_database_files(source, folder), folder, writable=True
+        ).copy_source_database()
     for _ in range(TRIES):
         try:
-            return _Copy(source, folder, writable=False).run()
+            return SqliteTableCopier(source, folder, writable=False).copy_source_database()
         except sqlite3.OperationalError as problem:
             if problem.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
                 raise
             time.sleep(SHORT)  # a journal that a writer had just left is gone by now, or a crash left it
-    return _Copy(_with_its_journal(source, folder), folder, writable=True).run()
+    return SqliteTableCopier(
+        copy_database_files(source, folder), folder, writable=True
+    ).copy_source_database()
 
 
-def _require_database(source: Path) -> None:
+def require_sqlite_file(source: Path) -> None:
     if not source.is_file():
         raise BadRequest(f"There is no file {source}.")
     try:
@@ -105,46 +109,49 @@ def _require_database(source: Path) -> None:
         )
 
 
-def _beside(source: Path, ending: str) -> Path:
+def sibling_database_file(source: Path, ending: str) -> Path:
     return source.with_name(source.name + ending)
 
 
-def _can_be_opened_where_it_is(source: Path) -> bool:
+def can_open_in_place(source: Path) -> bool:
     """Say whether SQLite can read the file without making another beside it: WAL needs two, and both to be there."""
     with source.open("rb") as file:
         versions = file.read(20)[18:20]
     if 2 not in versions:
         return True
     try:
-        with _beside(source, "-wal").open("rb"), _beside(source, "-shm").open("r+b"):
+        with (
+            sibling_database_file(source, "-wal").open("rb"),
+            sibling_database_file(source, "-shm").open("r+b"),
+        ):
             return True
     except OSError:
         return False
 
 
-def _with_its_journal(source: Path, folder: Path) -> Path:
+def copy_database_files(source: Path, folder: Path) -> Path:
     """Copy the files as they are, with what a crash or a read-only disk left beside them; return the copy.
 
     Raises BadRequest where somebody writes to them all the time.
     """
     for _ in range(TRIES):
-        before = _looks(source)
+        before = database_file_stats(source)
         target = folder / "files.db"
         for ending in ("", "-wal", "-journal"):
-            _beside(target, ending).unlink(missing_ok=True)
+            sibling_database_file(target, ending).unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError):
-                shutil.copyfile(_beside(source, ending), _beside(target, ending))
-        if _looks(source) == before:
+                shutil.copyfile(sibling_database_file(source, ending), sibling_database_file(target, ending))
+        if database_file_stats(source) == before:
             return target
         time.sleep(SHORT)
     raise BadRequest(f"{source} changes while it is copied. Try again when its program writes less.")
 
 
-def _looks(source: Path) -> list[tuple[int, int] | None]:
+def database_file_stats(source: Path) -> list[tuple[int, int] | None]:
     found: list[tuple[int, int] | None] = []
     for ending in ("", "-wal", "-journal"):
         try:
-            about = _beside(source, ending).stat()
+            about = sibling_database_file(source, ending).stat()
         except FileNotFoundError:
             found.append(None)
         else:
@@ -152,16 +159,16 @@ def _looks(source: Path) -> list[tuple[int, int] | None]:
     return found
 
 
-def quoted(name: str) -> str:
+def quote_sql_identifier(name: str) -> str:
     """Return a name quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
-class _Copy:
+class SqliteTableCopier:
     def __init__(self, source: Path, folder: Path, *, writable: bool) -> None:
         self.path, self.folder, self.writable = source, folder, writable
 
-    def run(self) -> dict[str, CopiedTable]:
+    def copy_source_database(self) -> dict[str, CopiedTable]:
         target = self.folder / "copy.db"
         target.unlink(missing_ok=True)
         self.db = sqlite3.connect(target, timeout=0, isolation_level=None, uri=True)
@@ -174,24 +181,26 @@ class _Copy:
             ):
                 self.db.execute(f"PRAGMA {setting}")
             mode = "rw" if self.writable else "ro"
-            self._execute("ATTACH ? AS src", (f"file:{quote(str(self.path.absolute()))}?mode={mode}",))
-            names = self._names()
-            wal = self._execute("PRAGMA src.journal_mode").fetchone()[0] == "wal"
+            self.execute_with_retries(
+                "ATTACH ? AS src", (f"file:{quote(str(self.path.absolute()))}?mode={mode}",)
+            )
+            names = self.list_source_tables()
+            wal = self.execute_with_retries("PRAGMA src.journal_mode").fetchone()[0] == "wal"
             if wal:
                 self.db.execute("BEGIN")  # readers and writers of a WAL do not meet: one moment of it all
-            found = {name: CopiedTable(name, self._columns(name)) for name in names}
-            ends = {name: self._end(name) for name in names}
+            found = {name: CopiedTable(name, self.list_source_columns(name)) for name in names}
+            ends = {name: self.last_row_number(name) for name in names}
             for name, table in found.items():
-                self._table(table, ends[name])
+                self.copy_source_table(table, ends[name])
             if wal:
                 self.db.execute("COMMIT")
             return found
         finally:
             self.db.close()
             for ending in ("", "-wal", "-shm", "-journal"):
-                _beside(self.folder / "files.db", ending).unlink(missing_ok=True)
+                sibling_database_file(self.folder / "files.db", ending).unlink(missing_ok=True)
 
-    def _execute(self, sql: str, parameters: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+    def execute_with_retries(self, sql: str, parameters: tuple[Any, ...] = ()) -> sqlite3.Cursor:
         """Run a statement; wait for the source's writer in steps so short that one who writes all the time is met."""
         until = time.monotonic() + WRITER_WAIT_SECONDS
         while True:
@@ -202,9 +211,11 @@ class _Copy:
                     raise
             time.sleep(BETWEEN_TRIES)
 
-    def _names(self) -> list[str]:
+    def list_source_tables(self) -> list[str]:
         """Return the tables' names: not SQLite's own, nor those of a search index, which is made of others."""
-        rows = self._execute("SELECT name, sql FROM src.sqlite_master WHERE type = 'table'").fetchall()
+        rows = self.execute_with_retries(
+            "SELECT name, sql FROM src.sqlite_master WHERE type = 'table'"
+        ).fetchall()
         indexes = [name for name, sql in rows if (sql or "").upper().startswith("CREATE VIRTUAL")]
         return [
             name
@@ -213,63 +224,73 @@ class _Copy:
             and not any(name == one or name.startswith(f"{one}_") for one in indexes)
         ]
 
-    def _columns(self, name: str) -> list[str]:
-        rows = self._execute("SELECT name, hidden FROM pragma_table_xinfo(?, 'src')", (name,)).fetchall()
+    def list_source_columns(self, name: str) -> list[str]:
+        rows = self.execute_with_retries(
+            "SELECT name, hidden FROM pragma_table_xinfo(?, 'src')", (name,)
+        ).fetchall()
         return [column for column, hidden in rows if not hidden]  # what is generated is not data
 
-    def _rowid(self, table: CopiedTable) -> str | None:
+    def find_rowid_name(self, table: CopiedTable) -> str | None:
         """Return the name of the table's rowid; None if it has none."""
         taken = {column.lower() for column in table.columns}
         for name in ROWIDS:
             if name not in taken:
                 try:
-                    self._execute(f"SELECT {name} FROM src.{quoted(table.name)} LIMIT 0")  # noqa: S608 # ours
+                    self.execute_with_retries(
+                        f"SELECT {name} FROM src.{quote_sql_identifier(table.name)} LIMIT 0"
+                    )  # noqa: S608 # ours
                 except sqlite3.OperationalError:
                     return None
                 return name
         return None
 
-    def _end(self, name: str) -> int:
+    def last_row_number(self, name: str) -> int:
         """Return the last row number there is now: what comes later belongs to a later moment."""
-        rowid = self._rowid(CopiedTable(name, self._columns(name)))
+        rowid = self.find_rowid_name(CopiedTable(name, self.list_source_columns(name)))
         if rowid is None:
             return FURTHEST
         try:
-            found = self._execute(f"SELECT max({rowid}) FROM src.{quoted(name)}").fetchone()[0]  # noqa: S608
+            found = self.execute_with_retries(
+                f"SELECT max({rowid}) FROM src.{quote_sql_identifier(name)}"
+            ).fetchone()[0]  # noqa: S608
         except sqlite3.DatabaseError:  # damaged just there
             return FURTHEST
         return FURTHEST if found is None else int(found)
 
-    def _table(self, table: CopiedTable, end: int) -> None:
+    def copy_source_table(self, table: CopiedTable, end: int) -> None:
         places = "".join(f", c{number}" for number in range(len(table.columns)))
-        self.db.execute(f"CREATE TABLE main.{quoted(table.name)} (place INTEGER PRIMARY KEY{places})")
-        rowid = self._rowid(table)
+        self.db.execute(
+            f"CREATE TABLE main.{quote_sql_identifier(table.name)} (place INTEGER PRIMARY KEY{places})"
+        )
+        rowid = self.find_rowid_name(table)
         if rowid is None:
-            self._without_row_numbers(table)
+            self.copy_rows_by_key(table)
         else:
-            self._by_row_number(table, rowid, end)
-        table.rows = self.db.execute(f"SELECT count(*) FROM main.{quoted(table.name)}").fetchone()[0]  # noqa: S608
+            self.copy_rows_by_number(table, rowid, end)
+        table.rows = self.db.execute(
+            f"SELECT count(*) FROM main.{quote_sql_identifier(table.name)}"
+        ).fetchone()[0]  # noqa: S608
 
-    def _by_row_number(self, table: CopiedTable, rowid: str, end: int) -> None:
-        names = ", ".join([rowid, *map(quoted, table.columns)])
+    def copy_rows_by_number(self, table: CopiedTable, rowid: str, end: int) -> None:
+        names = ", ".join([rowid, *map(quote_sql_identifier, table.columns)])
         rows = (
-            f"SELECT {names} FROM src.{quoted(table.name)}"  # noqa: S608 # ours
+            f"SELECT {names} FROM src.{quote_sql_identifier(table.name)}"  # noqa: S608 # ours
             f" WHERE {rowid} >= ? AND {rowid} <= {end} ORDER BY {rowid} LIMIT ?"
         )
-        insert = f"INSERT INTO main.{quoted(table.name)} {rows}"
-        last = f"SELECT max(place) FROM main.{quoted(table.name)}"  # noqa: S608 # ours
+        insert = f"INSERT INTO main.{quote_sql_identifier(table.name)} {rows}"
+        last = f"SELECT max(place) FROM main.{quote_sql_identifier(table.name)}"  # noqa: S608 # ours
         size, start = FEW_ROWS, FIRST
         while start <= end:
             began = time.monotonic()
             try:
-                number = self._execute(insert, (start, size)).rowcount
+                number = self.execute_with_retries(insert, (start, size)).rowcount
             except sqlite3.DatabaseError as problem:
-                if not _is_damage(problem):
+                if not is_damage_error(problem):
                     raise
                 if size > 1:
                     size = max(size // 8, 1)
                     continue
-                onward = self._step_over(table, rows, start, end)
+                onward = self.skip_damaged_rows(table, rows, start, end)
                 if onward is None:
                     return
                 start, size = onward, FEW_ROWS
@@ -277,23 +298,23 @@ class _Copy:
             if number < size:
                 return
             start = self.db.execute(last).fetchone()[0] + 1
-            size = _next_size(size, time.monotonic() - began)
+            size = next_chunk_size(size, time.monotonic() - began)
 
-    def _step_over(self, table: CopiedTable, rows: str, start: int, end: int) -> int | None:
+    def skip_damaged_rows(self, table: CopiedTable, rows: str, start: int, end: int) -> int | None:
         """Note what cannot be read from `start` on; return the number of the next row that can, None for none."""
         if len(table.damage) >= MOST_GAPS:
             table.damage.append(f"everything from row {start} on: there are too many damaged places")
             return None
         base = max(start, -1)  # few rows have negative numbers
         low, high = start, base + 1
-        while (found := self._look(rows, high)) is DAMAGED:
+        while (found := self.probe_next_row(rows, high)) is DAMAGED:
             low, high = high, base + 2 * (high - base)
             if high > end:
                 found = None
                 break
         while found is not None and low + 1 < high:
             middle = (low + high) // 2
-            nearer = self._look(rows, middle)
+            nearer = self.probe_next_row(rows, middle)
             if nearer is DAMAGED:
                 low = middle
             else:
@@ -304,35 +325,38 @@ class _Copy:
         table.damage.append(f"rows before {found}" if start == FIRST else f"rows {start} to {int(found) - 1}")
         return int(found)
 
-    def _look(self, rows: str, start: int) -> Any:
+    def probe_next_row(self, rows: str, start: int) -> Any:
         """Return the number of the first row from `start` on, None if there is none, or DAMAGED."""
         try:
-            row = self._execute(rows, (start, 1)).fetchone()
+            row = self.execute_with_retries(rows, (start, 1)).fetchone()
         except sqlite3.DatabaseError as problem:
-            if not _is_damage(problem):
+            if not is_damage_error(problem):
                 raise
             return DAMAGED
         return None if row is None else row[0]
 
-    def _without_row_numbers(self, table: CopiedTable) -> None:
+    def copy_rows_by_key(self, table: CopiedTable) -> None:
         """Copy a table in the order of its key; in one read if it has none, or only its own program knows its order."""
-        found = self._execute(
+        found = self.execute_with_retries(
             "SELECT name FROM pragma_table_xinfo(?, 'src') WHERE pk ORDER BY pk", (table.name,)
         ).fetchall()
-        key = ", ".join(quoted(name) for (name,) in found)
-        last = ", ".join(table.place_of(name) for (name,) in found)
-        names, target = ", ".join(map(quoted, table.columns)), f"main.{quoted(table.name)}"
+        key = ", ".join(quote_sql_identifier(name) for (name,) in found)
+        last = ", ".join(table.copied_column_name(name) for (name,) in found)
+        names, target = (
+            ", ".join(map(quote_sql_identifier, table.columns)),
+            f"main.{quote_sql_identifier(table.name)}",
+        )
         into = f"INSERT INTO {target} ({', '.join(f'c{n}' for n in range(len(table.columns)))})"
         behind = f"WHERE ({key}) > (SELECT {last} FROM {target} ORDER BY place DESC LIMIT 1)"  # noqa: S608 # ours
-        all_rows = f"{into} SELECT {names} FROM src.{quoted(table.name)}"  # noqa: S608 # ours
+        all_rows = f"{into} SELECT {names} FROM src.{quote_sql_identifier(table.name)}"  # noqa: S608 # ours
         if not key:  # each name of its row numbers is that of a column
-            self._execute(all_rows)
+            self.execute_with_retries(all_rows)
             return
         where, size = "", FEW_ROWS
         while True:
             began = time.monotonic()
             try:
-                number = self._execute(
+                number = self.execute_with_retries(
                     f"{all_rows} {where} ORDER BY {key} LIMIT ?",
                     (size,),
                 ).rowcount
@@ -340,9 +364,9 @@ class _Copy:
                 if unknown := NO_COLLATION.search(str(problem)):
                     # Any order will do where all rows are read in the one that they lie in.
                     self.db.create_collation(unknown[1], lambda one, other: (one > other) - (one < other))
-                    self._execute(all_rows)
+                    self.execute_with_retries(all_rows)
                     return
-                if not _is_damage(problem):
+                if not is_damage_error(problem):
                     raise
                 if size == 1:
                     table.damage.append("all rows" if not where else "all rows behind the last that came")
@@ -351,16 +375,16 @@ class _Copy:
                 continue
             if number < size:
                 return
-            where, size = behind, _next_size(size, time.monotonic() - began)
+            where, size = behind, next_chunk_size(size, time.monotonic() - began)
 
 
-def _next_size(size: int, seconds: float) -> int:
+def next_chunk_size(size: int, seconds: float) -> int:
     if seconds > SHORT:
         return max(size // 2, 1)
     return min(size * 2, MOST_ROWS) if seconds < SHORT / 2 else size
 
 
-def _is_damage(problem: sqlite3.DatabaseError) -> bool:
+def is_damage_error(problem: sqlite3.DatabaseError) -> bool:
     return problem.sqlite_errorcode & 0xFF in (
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,
@@ -368,7 +392,7 @@ def _is_damage(problem: sqlite3.DatabaseError) -> bool:
     )
 
 
-def lines(tables: dict[str, CopiedTable]) -> Iterator[str]:
+def describe_damaged_rows(tables: dict[str, CopiedTable]) -> Iterator[str]:
     """Yield, in words, what of the source could not be read."""
     for table in tables.values():
         for damage in table.damage:

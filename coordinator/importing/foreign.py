@@ -18,7 +18,7 @@ from typing import Any
 
 from coordinator.errors import BadRequest
 from coordinator.importing import copying
-from coordinator.importing.values import Mended
+from coordinator.importing.values import RepairedText
 
 CHUNK = 500
 WORK = ".import-"  # how the folder of a copy begins
@@ -27,7 +27,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ImportableTable:
     """One table that can be imported.
 
     `key` names the columns that tell its rows apart; without one (`own_id` is then numbered anew) rows are told
@@ -45,31 +45,31 @@ class Table:
 
 # In the order in which they are brought over: what others name comes first.
 TABLES = (
-    Table("agents", key=("id",)),
-    Table("plugin_settings", key=("plugin_id",)),
-    Table("plugin_configs", key=("plugin_id", "config_key")),
-    Table("plugin_data", key=("plugin_id", "key")),
-    Table("agent_plugins", key=("agent_id", "plugin_id"), parents={"agent_id": "agents"}),
-    Table("runtime_plugins", key=("plugin_id",)),
-    Table("mcp_servers", key=("name",)),
-    Table("mcp_access_control", own_id="id"),
-    Table("permission_requests", key=("request_id",), own_id="id"),
-    Table("revoked_keys", key=("key_hash",)),
-    Table("chat_messages", key=("id",), parents={"agent_id": "agents"}),
-    Table("chat_attachments", key=("id",), parents={"message_id": "chat_messages"}),
-    Table("audit_logs", own_id="id"),
-    Table(
+    ImportableTable("agents", key=("id",)),
+    ImportableTable("plugin_settings", key=("plugin_id",)),
+    ImportableTable("plugin_configs", key=("plugin_id", "config_key")),
+    ImportableTable("plugin_data", key=("plugin_id", "key")),
+    ImportableTable("agent_plugins", key=("agent_id", "plugin_id"), parents={"agent_id": "agents"}),
+    ImportableTable("runtime_plugins", key=("plugin_id",)),
+    ImportableTable("mcp_servers", key=("name",)),
+    ImportableTable("mcp_access_control", own_id="id"),
+    ImportableTable("permission_requests", key=("request_id",), own_id="id"),
+    ImportableTable("revoked_keys", key=("key_hash",)),
+    ImportableTable("chat_messages", key=("id",), parents={"agent_id": "agents"}),
+    ImportableTable("chat_attachments", key=("id",), parents={"message_id": "chat_messages"}),
+    ImportableTable("audit_logs", own_id="id"),
+    ImportableTable(
         "sessions",
         key=("session_id",),
         loose={"parent_session_id": "sessions"},
         renamed={"executor_type": "executor_profile"},
     ),
-    Table("runs", key=("run_id",), parents={"session_id": "sessions"}),
-    Table("events", own_id="id", group="session_id", parents={"session_id": "sessions"}),
+    ImportableTable("runs", key=("run_id",), parents={"session_id": "sessions"}),
+    ImportableTable("events", own_id="id", group="session_id", parents={"session_id": "sessions"}),
 )
 
 
-class Foreign:
+class SourceDatabase:
     """A source, copied to be read. Nothing is ever written to it, not even a journal beside it.
 
     The copy lies in a folder of its own below `work`, or among the system's temporary files, until `close`.
@@ -78,61 +78,61 @@ class Foreign:
     def __init__(self, path: Path, work: Path | None = None) -> None:
         self.path = path
         self.replaced = 0  # texts that were not UTF-8
-        self.folder = _private_folder(work)
+        self.folder = make_copy_folder(work)
         try:
-            self.copied = copying.copy(path, self.folder)
+            self.copied = copying.copy_sqlite_tables(path, self.folder)
             if not self.copied.keys() & {table.name for table in TABLES}:
                 raise BadRequest(f"{path} has no table of ClotoCore or the Agent Coordinator.")
             self._file = sqlite3.connect(self.folder / "copy.db")
-            self._file.text_factory = self._text
+            self._file.text_factory = self.decode_source_text
             if "events" in self.copied and "session_id" in self.copied["events"].columns:
-                place = self.copied["events"].place_of("session_id")
+                place = self.copied["events"].copied_column_name("session_id")
                 self._file.execute(f"CREATE INDEX by_session ON events ({place})")  # ours
         except BaseException:
-            self.close()
+            self.remove_copy()
             raise
 
     @property
-    def tables(self) -> set[str]:
+    def source_table_names(self) -> set[str]:
         return set(self.copied)
 
     @property
-    def unknown_tables(self) -> list[str]:
+    def unknown_source_tables(self) -> list[str]:
         """The tables that have no counterpart here."""
-        return sorted(self.tables - {table.name for table in TABLES})
+        return sorted(self.source_table_names - {table.name for table in TABLES})
 
-    def _text(self, raw: bytes) -> str:
+    def decode_source_text(self, raw: bytes) -> str:
         try:
             return raw.decode()
         except UnicodeDecodeError:
             self.replaced += 1
-            text = Mended(raw.decode(errors="replace"))
+            text = RepairedText(raw.decode(errors="replace"))
             text.raw = raw
             return text
 
-    def columns(self, table: str) -> list[str]:
+    def source_columns(self, table: str) -> list[str]:
         return list(self.copied[table].columns)
 
-    def count(self, table: str) -> int:
+    def source_row_count(self, table: str) -> int:
         """Return how many rows could be read."""
         return self.copied[table].rows
 
-    def damage(self, table: str) -> list[str]:
+    def damage_reports(self, table: str) -> list[str]:
         """Return, a sentence each, what could not be read."""
         return self.copied[table].damage
 
-    def rows(self, table: str, group: str = "") -> Iterator[list[Row]]:
+    def iterate_row_chunks(self, table: str, group: str = "") -> Iterator[list[Row]]:
         """Yield lists of some hundred rows, in the order in which they were written within `group`."""
         copied = self.copied[table]
         names = ", ".join(f"c{number}" for number in range(len(copied.columns)))
-        order = f"{copied.place_of(group)}, place" if group in copied.columns else "place"
+        order = f"{copied.copied_column_name(group)}, place" if group in copied.columns else "place"
         cursor = self._file.execute(
-            f"SELECT {names} FROM {copying.quoted(table)} ORDER BY {order}"  # noqa: S608 # ours
+            f"SELECT {names} FROM {copying.quote_sql_identifier(table)} ORDER BY {order}"  # noqa: S608 # ours
         )
         while chunk := cursor.fetchmany(CHUNK):
             yield [dict(zip(copied.columns, row, strict=True)) for row in chunk]
 
-    def file_of(self, disk_path: str) -> Path | None:
+    def find_attachment_file(self, disk_path: str) -> Path | None:
         """Return the file of an attachment, or None.
 
         Only files beside the database count. A folder that is a link may lead anywhere, so it does not.
@@ -146,24 +146,24 @@ class Foreign:
                     return path
         return None
 
-    def close(self) -> None:
+    def remove_copy(self) -> None:
         """Remove the copy."""
         with contextlib.suppress(sqlite3.Error, AttributeError):
             self._file.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _private_folder(work: Path | None) -> Path:
+def make_copy_folder(work: Path | None) -> Path:
     try:
         if work is not None:
             work.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _clear_abandoned(work)
+            remove_abandoned_copies(work)
         return Path(tempfile.mkdtemp(prefix=WORK, dir=work))
     except OSError as problem:
         raise BadRequest(f"The copy cannot be written to {work}: {problem.strerror}.") from None
 
 
-def _clear_abandoned(work: Path) -> None:
+def remove_abandoned_copies(work: Path) -> None:
     for folder in work.glob(f"{WORK}*"):
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime > ABANDONED:

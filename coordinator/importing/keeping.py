@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.errors import BadRequest
-from coordinator.importing.values import Mended
+from coordinator.importing.values import RepairedText
 
 FOLDER = "imports"
 ROWS, REPORT = "kept.jsonl", "report.json"
@@ -40,32 +40,34 @@ class RejectedRows:
         self.kept_at: Path | None = None
 
     @property
-    def path(self) -> Path:
+    def rejected_rows_path(self) -> Path:
         return self.folder / ROWS
 
-    def add(self, table: str, why: str, **told: Any) -> None:
+    def add_rejected_row(self, table: str, why: str, **told: Any) -> None:
         """Keep a row (`row=`), or one value of a row (`key=`, `column=`, `was=`), with the reason."""
         line = (
-            json.dumps({"table": table, "why": why, **told}, ensure_ascii=True, default=_as_json).encode()
+            json.dumps(
+                {"table": table, "why": why, **told}, ensure_ascii=True, default=bytes_to_json
+            ).encode()
             + b"\n"
         )
         if self.bytes + len(line) > self.most_bytes:
             self.left_out += 1
             return
         if self._file is None:
-            self._file = _private(self.path)
-        self._written(line)
+            self._file = create_private_file(self.rejected_rows_path)
+        self._write_rejected_line(line)
 
-    def _written(self, line: bytes) -> None:
+    def _write_rejected_line(self, line: bytes) -> None:
         try:
             self._file.write(line)
         except OSError as problem:
-            raise BadRequest(f"{self.path} cannot be written: {problem.strerror}.") from None
+            raise BadRequest(f"{self.rejected_rows_path} cannot be written: {problem.strerror}.") from None
         self._digest.update(line)
         self.rows += 1
         self.bytes += len(line)
 
-    def close(self, report: dict[str, Any]) -> Path:
+    def close_with_report(self, report: dict[str, Any]) -> Path:
         """Write the report beside the rows and return its path.
 
         Rows that an earlier import kept just so are not kept twice.
@@ -79,20 +81,22 @@ class RejectedRows:
             "bound": self.most_bytes,
         }
         digest = self._digest.hexdigest() if self.rows else None
-        path = self.path if self.rows else None
-        if digest and (earlier := self._earlier(digest)):
-            self.path.unlink()
+        path = self.rejected_rows_path if self.rows else None
+        if digest and (earlier := self.find_identical_rejects(digest)):
+            self.rejected_rows_path.unlink()
             path = earlier
         report = {**report, "kept": {**kept, "sha256": digest, "file": str(path) if path else None}}
         self.kept_at = path
         try:
-            with _private(self.folder / REPORT) as file:
-                file.write(json.dumps(report, indent=2, ensure_ascii=True, default=_as_json).encode() + b"\n")
+            with create_private_file(self.folder / REPORT) as file:
+                file.write(
+                    json.dumps(report, indent=2, ensure_ascii=True, default=bytes_to_json).encode() + b"\n"
+                )
         except OSError as problem:
             raise BadRequest(f"{self.folder / REPORT} cannot be written: {problem.strerror}.") from None
         return self.folder / REPORT
 
-    def _earlier(self, digest: str) -> Path | None:
+    def find_identical_rejects(self, digest: str) -> Path | None:
         """Return the file of an earlier import that kept the very same rows."""
         for report in sorted(self.below.glob(f"*/{REPORT}"), reverse=True):
             try:
@@ -103,30 +107,30 @@ class RejectedRows:
                 continue
         return None
 
-    def discard(self) -> None:
+    def discard_rejected_rows(self) -> None:
         """Remove the file: the import was only tried."""
         if self._file is not None:
             self._file.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _private(path: Path) -> Any:
+def create_private_file(path: Path) -> Any:
     for folder in (path.parent.parent, path.parent):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
-def _as_json(value: Any) -> Any:
+def bytes_to_json(value: Any) -> Any:
     return {"base64": base64.b64encode(bytes(value)).decode()}
 
 
-def as_kept(row: dict[str, Any]) -> dict[str, Any]:
+def to_rejected_row(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with bytes in place of texts that were not UTF-8."""
-    return {name: kept_value(value) for name, value in row.items()}
+    return {name: to_rejected_value(value) for name, value in row.items()}
 
 
-def kept_value(value: Any) -> Any:
+def to_rejected_value(value: Any) -> Any:
     """Return a value that JSON has a form for, or bytes."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    return value.raw if isinstance(value, Mended) else value
+    return value.raw if isinstance(value, RepairedText) else value

@@ -13,7 +13,7 @@ SOURCE = "transcript"
 BROKEN, TOO_LONG, UNFINISHED = "no JSON", "too long", "unfinished last line"
 
 
-class NotUnderstood(Exception):
+class UnknownLineKind(Exception):
     """A line of a kind that is not known; the argument names the kind."""
 
 
@@ -51,10 +51,10 @@ class ImportedLine:
 class LineReader(Protocol):
     """Reads one file's lines in order."""
 
-    def read(self, body: bytes) -> list[ImportedLine]:
-        """Return a line's events, [] for what the agent keeps for itself. Raises NotUnderstood."""
+    def read_line(self, body: bytes) -> list[ImportedLine]:
+        """Return a line's events, [] for what the agent keeps for itself. Raises UnknownLineKind."""
         ...
 
-    def rest(self, now: datetime) -> list[ImportedLine]:
+    def collect_remaining_lines(self, now: datetime) -> list[ImportedLine]:
         """Return what remains at the file's end."""
         ...

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from coordinator.errors import SignalboxError
 from coordinator.importing import copying
-from coordinator.importing.transcripts import LONGEST_LINE, Line, Transcript
+from coordinator.importing.transcripts import LONGEST_LINE, TranscriptFile, TranscriptLine
 
 WRITER_WAIT_SECONDS = 30.0  # seconds to wait for a writer
 MOST_PARTS = 20_000  # of one message
@@ -25,21 +25,21 @@ _SIZE = """SELECT coalesce(length(m.data), 0) + coalesce(sum(length(p.data)), 0)
 FROM message m LEFT JOIN part p ON p.message_id = m.id WHERE m.id = ?"""
 
 
-def lines_of(transcript: Transcript) -> Iterator[Line]:
+def iterate_opencode_lines(transcript: TranscriptFile) -> Iterator[TranscriptLine]:
     """Yield each session as a line `{"session": …}` and after it its messages, `{"id", "data", "parts": …}`.
 
     Columns and files of JSON are handed on as texts. Raises OSError.
     """
     is_file = transcript.path.suffix == ".json"
-    found = _of_files(transcript.path) if is_file else _of_database(transcript.path)
+    found = iterate_storage_files(transcript.path) if is_file else iterate_database_lines(transcript.path)
     for number, (body, size) in enumerate(found, 1):
-        yield Line(number, body, size, whole=True)
+        yield TranscriptLine(number, body, size, whole=True)
 
 
 Body = tuple[bytes | None, int]
 
 
-def _line(value: dict[str, Any]) -> Body:
+def encode_opencode_line(value: dict[str, Any]) -> Body:
     body = json.dumps(value).encode()
     return body, len(body)
 
@@ -47,17 +47,17 @@ def _line(value: dict[str, Any]) -> Body:
 # --- the database ---------------------------------------------------------------------------------------------
 
 
-def _of_database(path: Path) -> Iterator[Body]:
+def iterate_database_lines(path: Path) -> Iterator[Body]:
     with tempfile.TemporaryDirectory(prefix="signalbox-") as folder:
         try:
-            place = copying.place_to_read(path, Path(folder))
+            place = copying.prepare_readable_database(path, Path(folder))
             mode = "ro" if place == path else "rw"
             with sqlite3.connect(
                 f"file:{quote(str(place.absolute()))}?mode={mode}", uri=True, timeout=WRITER_WAIT_SECONDS
             ) as db:
                 db.row_factory = sqlite3.Row
                 db.text_factory = lambda raw: raw.decode("utf-8", "replace")
-                yield from _sessions(db)
+                yield from iterate_session_lines(db)
             db.close()
         except SignalboxError as problem:
             raise OSError(errno.EIO, str(problem.detail)) from None
@@ -65,20 +65,20 @@ def _of_database(path: Path) -> Iterator[Body]:
             raise OSError(errno.EIO, str(problem)) from None
 
 
-def _sessions(db: sqlite3.Connection) -> Iterator[Body]:
+def iterate_session_lines(db: sqlite3.Connection) -> Iterator[Body]:
     ids = [row[0] for row in db.execute("SELECT id FROM session ORDER BY time_created, id")]
     for session in ids:
         row = db.execute("SELECT * FROM session WHERE id = ?", [session]).fetchone()
         if row is None:
             continue
         names = {"id", "parent_id", "directory", "title", "version"} & set(row.keys())
-        yield _line({"session": {name: row[name] for name in names}})
+        yield encode_opencode_line({"session": {name: row[name] for name in names}})
         asked = "SELECT id FROM message WHERE session_id = ? ORDER BY time_created, id"
         for (message,) in db.execute(asked, [session]).fetchall():
-            yield from _message(db, session, message)
+            yield from iterate_message_lines(db, session, message)
 
 
-def _message(db: sqlite3.Connection, session: str, message: str) -> Iterator[Body]:
+def iterate_message_lines(db: sqlite3.Connection, session: str, message: str) -> Iterator[Body]:
     size, parts = db.execute(_SIZE, [message]).fetchone()
     if size > LONGEST_LINE or parts > MOST_PARTS:
         yield None, size
@@ -87,45 +87,47 @@ def _message(db: sqlite3.Connection, session: str, message: str) -> Iterator[Bod
     if row is None:
         return
     asked = "SELECT id, time_created, data FROM part WHERE message_id = ? ORDER BY id"
-    yield _line(
+    yield encode_opencode_line(
         {
             "id": message,
             "session": session,
             "at": row["time_created"],
-            "data": _text(row["data"]),
+            "data": decode_message_text(row["data"]),
             "parts": [
-                {"id": part["id"], "at": part["time_created"], "data": _text(part["data"])}
+                {"id": part["id"], "at": part["time_created"], "data": decode_message_text(part["data"])}
                 for part in db.execute(asked, [message])
             ],
         }
     )
 
 
-def _text(value: Any) -> str:
+def decode_message_text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 # --- files, as older versions keep them -----------------------------------------------------------------------
 
 
-def _of_files(path: Path) -> Iterator[Body]:
+def iterate_storage_files(path: Path) -> Iterator[Body]:
     """Yield what belongs to `storage/session/PROJECT/SESSION.json`."""
     storage, session = path.parents[2], path.stem
     try:
-        about = json.loads(_read(path, LONGEST_LINE) or "null")
+        about = json.loads(read_bounded_text(path, LONGEST_LINE) or "null")
     except ValueError:
         yield b"{", path.stat().st_size
         return
     told = about if isinstance(about, dict) else {}
     names = {"parent_id": "parentID"}
     keys = ("id", "parent_id", "directory", "title", "version")
-    yield _line({"session": {"id": session} | {key: told.get(names.get(key, key)) for key in keys[1:]}})
-    for message in _files(storage / "message" / session):
+    yield encode_opencode_line(
+        {"session": {"id": session} | {key: told.get(names.get(key, key)) for key in keys[1:]}}
+    )
+    for message in list_json_files(storage / "message" / session):
         room = LONGEST_LINE
         parts: list[dict[str, Any]] = []
-        data = _read(message, room)
-        for part in _files(storage / "part" / message.stem):
-            text = None if data is None or len(parts) >= MOST_PARTS else _read(part, room)
+        data = read_bounded_text(message, room)
+        for part in list_json_files(storage / "part" / message.stem):
+            text = None if data is None or len(parts) >= MOST_PARTS else read_bounded_text(part, room)
             if text is None:
                 data = None
                 break
@@ -134,14 +136,16 @@ def _of_files(path: Path) -> Iterator[Body]:
         if data is None:
             yield None, message.stat().st_size
         else:
-            yield _line({"id": message.stem, "session": session, "at": None, "data": data, "parts": parts})
+            yield encode_opencode_line(
+                {"id": message.stem, "session": session, "at": None, "data": data, "parts": parts}
+            )
 
 
-def _files(folder: Path) -> Iterable[Path]:
+def list_json_files(folder: Path) -> Iterable[Path]:
     return sorted(folder.glob("*.json")) if folder.is_dir() else []
 
 
-def _read(path: Path, most: int) -> str | None:
+def read_bounded_text(path: Path, most: int) -> str | None:
     with path.open("rb") as file:
         body = file.read(most + 1)
     return body.decode("utf-8", "replace") if len(body) <= most else None

@@ -18,7 +18,7 @@ MOST_BYTES_OF_ABOUT = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Transcript:
+class TranscriptFile:
     """One file: of a session, or of one of its sub-agents (`agent`), which lies beside it or in a folder of its own."""
 
     path: Path
@@ -27,13 +27,13 @@ class Transcript:
     agent: str | None = None
 
     @property
-    def session(self) -> str:
+    def transcript_session_id(self) -> str:
         """The agent's id of the session, from the file's path; its lines may say otherwise."""
         if self.agent is None:
             return self.path.stem
         return self.path.parent.parent.name if self.path.parent.name == "subagents" else self.path.stem
 
-    def beside(self, name: str) -> str | None:
+    def read_sibling_file(self, name: str) -> str | None:
         """Return the text of a small file in the folder above this one's, where there is one."""
         try:
             with (self.path.parent.parent / name).open("rb") as file:
@@ -41,7 +41,7 @@ class Transcript:
         except OSError:
             return None
 
-    def agent_kind(self) -> str | None:
+    def read_agent_kind(self) -> str | None:
         """Return the kind of the sub-agent where a file beside this one names it."""
         try:
             with self.path.with_suffix(".meta.json").open("rb") as file:
@@ -51,7 +51,7 @@ class Transcript:
         return kind if isinstance(kind, str) and kind.strip() else None
 
 
-def find(place: Path, is_one: Callable[[Path], bool]) -> list[Transcript]:
+def find_transcripts(place: Path, is_one: Callable[[Path], bool]) -> list[TranscriptFile]:
     """Return the transcripts in a folder (`is_one`), or the one file: sessions before sub-agents, by their last change.
 
     So what a resumed session copied from an earlier one is met in the earlier one first. Raises NotFound.
@@ -59,11 +59,11 @@ def find(place: Path, is_one: Callable[[Path], bool]) -> list[Transcript]:
     if not place.exists():
         raise NotFound(f"{place} does not exist.")
     paths = sorted(path for path in place.rglob("*") if is_one(path)) if place.is_dir() else [place]
-    found = [one for path in paths if (one := _transcript(path)) is not None]
+    found = [one for path in paths if (one := stat_transcript(path)) is not None]
     return sorted(found, key=lambda one: (one.agent is not None, one.changed, str(one.path)))
 
 
-def _transcript(path: Path) -> Transcript | None:
+def stat_transcript(path: Path) -> TranscriptFile | None:
     try:
         about = path.stat()
     except OSError:
@@ -71,11 +71,11 @@ def _transcript(path: Path) -> Transcript | None:
     if not path.is_file():
         return None
     agent = path.stem.removeprefix("agent-") if path.stem.startswith("agent-") else None
-    return Transcript(path, about.st_size, datetime.fromtimestamp(about.st_mtime, UTC), agent)
+    return TranscriptFile(path, about.st_size, datetime.fromtimestamp(about.st_mtime, UTC), agent)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TranscriptLine:
     """A line by its number, from 1: its bytes, None where it is longer than LONGEST_LINE; `whole` if it has an end."""
 
     number: int
@@ -84,7 +84,7 @@ class Line:
     whole: bool
 
 
-def lines_of(transcript: Transcript) -> Iterator[Line]:
+def iterate_transcript_lines(transcript: TranscriptFile) -> Iterator[TranscriptLine]:
     """Yield the file's lines that are not empty. Holds one of them at a time. Raises OSError."""
     with transcript.path.open("rb") as file:
         number = 0
@@ -94,14 +94,14 @@ def lines_of(transcript: Transcript) -> Iterator[Line]:
             while not whole and (more := file.readline(LONGEST_LINE)):
                 size, whole, fits = size + len(more), more.endswith(b"\n"), False
             if not fits:
-                yield Line(number, None, size, whole)
+                yield TranscriptLine(number, None, size, whole)
             elif body.strip():
-                yield Line(number, body, size, whole)
+                yield TranscriptLine(number, body, size, whole)
 
 
-def whole_of(transcript: Transcript) -> Iterator[Line]:
+def iterate_whole_document(transcript: TranscriptFile) -> Iterator[TranscriptLine]:
     """Yield the file as one line, for a format that is one JSON document a session. Raises OSError."""
     with transcript.path.open("rb") as file:
         body = file.read(LONGEST_LINE + 1)
     fits = len(body) <= LONGEST_LINE
-    yield Line(1, body if fits else None, len(body) if fits else transcript.size, whole=True)
+    yield TranscriptLine(1, body if fits else None, len(body) if fits else transcript.size, whole=True)

@@ -27,19 +27,19 @@ TRUE, FALSE = (
 INSTANTS = frozenset({("events", "timestamp")})
 
 
-class Mended(str):
+class RepairedText(str):
     """A text that was not UTF-8, with marks in place of what could not be read; `raw` is what stood there."""
 
     __slots__ = ("raw",)
     raw: bytes
 
 
-class Unfit(Exception):
+class UnfitValue(Exception):
     """A value that cannot become one of the column's; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ModelColumn:
     """A column of ours: its type and its default."""
 
     name: str
@@ -51,26 +51,30 @@ class Column:
 
 
 @lru_cache(maxsize=64)
-def columns_of(table: str) -> Mapping[str, Column]:
+def load_model_columns(table: str) -> Mapping[str, ModelColumn]:
     (model,) = (one for one in apps.get_app_config("coordinator").get_models() if one._meta.db_table == table)
-    return {field.column: _column(table, field) for field in model._meta.concrete_fields if field.column}
+    return {
+        field.column: build_model_column(table, field)
+        for field in model._meta.concrete_fields
+        if field.column
+    }
 
 
-def model_name(table: str) -> str:
+def find_model_name(table: str) -> str:
     (model,) = (one for one in apps.get_app_config("coordinator").get_models() if one._meta.db_table == table)
     return model.__name__
 
 
-def _column(table: str, field: Any) -> Column:
+def build_model_column(table: str, field: Any) -> ModelColumn:
     default = field.get_default() if field.has_default() else None
     if isinstance(field, TimeField | JsonTextField) and default is not None:
         default = field.get_prep_value(default)
     instant = isinstance(field, IsoTextField | SqlDateTimeField) or (table, field.column) in INSTANTS
     units = field.unit_us if isinstance(field, MsField) else 0
-    return Column(field.column, _kind(field), field.null, default, instant, units)
+    return ModelColumn(field.column, classify_model_field(field), field.null, default, instant, units)
 
 
-def _kind(field: Any) -> str:
+def classify_model_field(field: Any) -> str:
     if isinstance(field, SqlDateTimeField):
         return "moment"
     if isinstance(field, models.BinaryField):
@@ -80,20 +84,20 @@ def _kind(field: Any) -> str:
     if isinstance(field, models.FloatField):
         return "number"
     if isinstance(field, models.ForeignKey):
-        return _kind(field.target_field)
+        return classify_model_field(field.target_field)
     return "integer" if isinstance(field, models.IntegerField | MsField) else "text"
 
 
-def fitted(value: Any, column: Column) -> tuple[Any, str]:
-    """Return the value as the column takes it, and in words what was changed ("" for nothing). Raises Unfit."""
+def fit_value(value: Any, column: ModelColumn) -> tuple[Any, str]:
+    """Return the value as the column takes it, and in words what was changed ("" for nothing). Raises UnfitValue."""
     if value is None:
         return None, ""
     return _FITTED[column.kind](value, column)
 
 
-def _text(value: Any, column: Column) -> tuple[Any, str]:  # noqa: ARG001 # one shape for all
+def fit_text(value: Any, column: ModelColumn) -> tuple[Any, str]:  # noqa: ARG001 # one shape for all
     told = ""
-    if isinstance(value, Mended):
+    if isinstance(value, RepairedText):
         told = "was not UTF-8; its unreadable characters are marked"
     elif isinstance(value, bytes):
         value, told = value.decode(errors="replace"), "was a BLOB and became text"
@@ -104,40 +108,40 @@ def _text(value: Any, column: Column) -> tuple[Any, str]:  # noqa: ARG001 # one 
     return str(value), told
 
 
-def _integer(value: Any, column: Column) -> tuple[Any, str]:
+def fit_integer(value: Any, column: ModelColumn) -> tuple[Any, str]:
     if isinstance(value, int):
         return value, ""
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
-    if isinstance(value, str) and column.units and (at := instants.parse(value.strip())):
-        return instants.to_us(at) // column.units, "was a date and became a count"
-    number = value if isinstance(value, float) else _number(value)
+    if isinstance(value, str) and column.units and (at := instants.parse_instant(value.strip())):
+        return instants.to_microseconds(at) // column.units, "was a date and became a count"
+    number = value if isinstance(value, float) else parse_number(value)
     if number is None or not math.isfinite(number) or abs(number) > LARGEST:
-        return _without_number(column)
+        return replace_missing_number(column)
     whole = number if isinstance(number, int) else round(number)
     return whole, "" if whole == number else "was rounded to a whole number"
 
 
-def _without_number(column: Column) -> tuple[Any, str]:
+def replace_missing_number(column: ModelColumn) -> tuple[Any, str]:
     if column.default is not None:
         return column.default, "was not a number and became the column's default"
     if column.null:
         return None, "was not a number and is empty now"
     if column.units:
         return 0, "was not a time and became 1970"
-    raise Unfit(f"{column.name} is not a number")
+    raise UnfitValue(f"{column.name} is not a number")
 
 
-def _float(value: Any, column: Column) -> tuple[Any, str]:
+def fit_float(value: Any, column: ModelColumn) -> tuple[Any, str]:
     if isinstance(value, int | float):
         return float(value), "" if float(value) == value else "was rounded"
-    number = _number(value.decode(errors="replace") if isinstance(value, bytes) else value)
+    number = parse_number(value.decode(errors="replace") if isinstance(value, bytes) else value)
     if number is None:
-        return _without_number(column)
+        return replace_missing_number(column)
     return float(number), "was text and became a number"
 
 
-def _number(text: str) -> float | int | None:
+def parse_number(text: str) -> float | int | None:
     text = text.strip()
     try:
         number = int(text) if len(text) < 20 else float(text)
@@ -149,7 +153,7 @@ def _number(text: str) -> float | int | None:
     return number
 
 
-def _boolean(value: Any, column: Column) -> tuple[Any, str]:
+def fit_boolean(value: Any, column: ModelColumn) -> tuple[Any, str]:
     if isinstance(value, int | float) and value in {0, 1}:
         return bool(value), ""
     if isinstance(value, int | float):
@@ -160,15 +164,15 @@ def _boolean(value: Any, column: Column) -> tuple[Any, str]:
     return False, f"was neither true nor false and became false ({column.name})"
 
 
-def _bytes(value: Any, column: Column) -> tuple[Any, str]:  # noqa: ARG001 # one shape for all
+def fit_bytes(value: Any, column: ModelColumn) -> tuple[Any, str]:  # noqa: ARG001 # one shape for all
     if isinstance(value, bytes):
         return value, ""
-    raw = value.raw if isinstance(value, Mended) else str(value).encode()
+    raw = value.raw if isinstance(value, RepairedText) else str(value).encode()
     return raw, "was not a BLOB and became one"
 
 
-def _moment(value: Any, column: Column) -> tuple[Any, str]:  # noqa: ARG001 # one shape for all
-    at = instants.parse(value.strip()) if isinstance(value, str) else None
+def fit_datetime(value: Any, column: ModelColumn) -> tuple[Any, str]:  # noqa: ARG001 # one shape for all
+    at = instants.parse_instant(value.strip()) if isinstance(value, str) else None
     if at is None:
         return None, "was not a date and time and is empty now"
     text = at.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ")
@@ -176,24 +180,24 @@ def _moment(value: Any, column: Column) -> tuple[Any, str]:  # noqa: ARG001 # on
 
 
 _FITTED = {
-    "text": _text,
-    "integer": _integer,
-    "number": _float,
-    "boolean": _boolean,
-    "bytes": _bytes,
-    "moment": _moment,
+    "text": fit_text,
+    "integer": fit_integer,
+    "number": fit_float,
+    "boolean": fit_boolean,
+    "bytes": fit_bytes,
+    "moment": fit_datetime,
 }
 
 
-def to_compare(value: Any, column: Column) -> Any:
+def to_comparable_value(value: Any, column: ModelColumn) -> Any:
     """Return a form of the value that is equal for the same instant or number, whichever engine stored it."""
     if value is None:
         return None
     if column.instant:
         if isinstance(value, datetime):
-            return instants.to_us(value if value.tzinfo else value.replace(tzinfo=UTC))
-        at = instants.parse(value) if isinstance(value, str) else None
-        return value if at is None else instants.to_us(at)
+            return instants.to_microseconds(value if value.tzinfo else value.replace(tzinfo=UTC))
+        at = instants.parse_instant(value) if isinstance(value, str) else None
+        return value if at is None else instants.to_microseconds(at)
     if isinstance(value, bool):
         return int(value)
     return bytes(value) if isinstance(value, memoryview) else value

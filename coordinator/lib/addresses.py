@@ -24,21 +24,21 @@ class BindRefused(Exception):
     """An address cannot be bound. The text says which and why."""
 
 
-def from_environment(held: list[socket.socket] | None = None) -> list[socket.socket]:
+def open_bind_sockets(held: list[socket.socket] | None = None) -> list[socket.socket]:
     """Return sockets that listen at SIGNALBOX_BIND: of those that are `held` already, else new ones.
 
     What is held and not wanted is closed. Raises BindRefused, and ValueError where SIGNALBOX_BIND is no address.
     """
-    host, port = split(os.environ.get("SIGNALBOX_BIND", "").strip() or USUAL)
+    host, port = split_bind_address(os.environ.get("SIGNALBOX_BIND", "").strip() or USUAL)
     held_at: dict[tuple[str, int], socket.socket] = {one.getsockname()[:2]: one for one in held or []}
-    places = [(address, port) for address in own(host)]
-    found = [held_at.pop(place) if place in held_at else listening(*place) for place in places]
+    places = [(address, port) for address in list_serving_addresses(host)]
+    found = [held_at.pop(place) if place in held_at else open_listening_socket(*place) for place in places]
     for unwanted in held_at.values():
         unwanted.close()
     return found
 
 
-def from_service_manager() -> list[socket.socket]:
+def inherit_systemd_sockets() -> list[socket.socket]:
     """Return the listening sockets that systemd opened for us, if it did."""
     count, pid = os.environ.pop("LISTEN_FDS", ""), os.environ.pop("LISTEN_PID", "")
     os.environ.pop("LISTEN_FDNAMES", None)
@@ -47,12 +47,12 @@ def from_service_manager() -> list[socket.socket]:
     return [socket.socket(fileno=FIRST_GIVEN + n) for n in range(int(count))]
 
 
-def is_service() -> bool:
+def is_systemd_service() -> bool:
     """Say whether systemd started this very process, as it tells from its version 248 on."""
     return os.environ.get("SYSTEMD_EXEC_PID") == str(os.getpid())
 
 
-def split(bind: str) -> tuple[str, int]:
+def split_bind_address(bind: str) -> tuple[str, int]:
     """Split `host:port` (IPv6 hosts in brackets) into its two parts. Raises ValueError."""
     host, _, port = bind.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65_536:
@@ -60,7 +60,7 @@ def split(bind: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def joined(host: str, port: int) -> str:
+def join_host_port(host: str, port: int) -> str:
     """Return `host:port`, with brackets around IPv6."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -75,7 +75,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def own(host: str) -> list[str]:
+def list_serving_addresses(host: str) -> list[str]:
     """Return the addresses to serve on: `host`, and where that is loopback the machine's other loopback address.
 
     Browsers ask ::1 before 127.0.0.1 for a name under `.localhost`. A program that listened there would be our
@@ -83,40 +83,40 @@ def own(host: str) -> list[str]:
     """
     if not is_loopback(host):
         return [host]
-    return list(dict.fromkeys([host, *(one for one in LOOPBACK if _has(one))]))
+    return list(dict.fromkeys([host, *(one for one in LOOPBACK if has_local_address(one))]))
 
 
-def _has(address: str) -> bool:
+def has_local_address(address: str) -> bool:
     """Say whether this machine has the address: some have no IPv6."""
     try:
-        with socket.socket(_family(address), socket.SOCK_STREAM) as probe:
+        with socket.socket(address_family(address), socket.SOCK_STREAM) as probe:
             probe.bind((address, 0))
     except OSError:
         return False
     return True
 
 
-def _family(host: str) -> socket.AddressFamily:
+def address_family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def listening(host: str, port: int) -> socket.socket:
+def open_listening_socket(host: str, port: int) -> socket.socket:
     """Return a socket that listens at an address, for us alone. Raises BindRefused."""
     deadline = time.monotonic() + LET_GO_WITHIN
     while True:
         try:
-            return _bound(host, port)
+            return bind_and_listen(host, port)
         except OSError as problem:
             if problem.errno != errno.EADDRINUSE or time.monotonic() > deadline:
                 why = problem.strerror or str(problem)
                 raise BindRefused(
-                    f"{joined(host, port)} cannot be used: {why}. Choose another with SIGNALBOX_BIND."
+                    f"{join_host_port(host, port)} cannot be used: {why}. Choose another with SIGNALBOX_BIND."
                 ) from None
         time.sleep(0.05)
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    held = socket.socket(_family(host), socket.SOCK_STREAM)
+def bind_and_listen(host: str, port: int) -> socket.socket:
+    held = socket.socket(address_family(host), socket.SOCK_STREAM)
     try:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind((host, port))

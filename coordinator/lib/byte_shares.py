@@ -7,14 +7,14 @@ from collections import Counter
 SMALL = 64 * 1024  # bytes that still find room where a large body or answer is refused
 
 
-class ByteShares:
+class ByteBudget:
     """How many bytes each sender holds in this process, and all together. Used on the event loop."""
 
     def __init__(self) -> None:
         self._held: Counter[str] = Counter()
         self._all = 0
 
-    def take(self, sender: str, more: int, *, size: int, total: int) -> bool:
+    def reserve_share(self, sender: str, more: int, *, size: int, total: int) -> bool:
         """Count `more` bytes of what has `size` by now; False where the sender, or all together, would hold too much.
 
         `total` is how many bytes there are for all.
@@ -22,13 +22,13 @@ class ByteShares:
         count = self._held[sender] + more
         room = total - self._all + self._held[sender]
         if count > (room * 3 // 4 if size + more <= SMALL else room // 2):
-            self.give_back(sender, 0)
+            self.release_share(sender, 0)
             return False
         self._held[sender] = count
         self._all += more
         return True
 
-    def give_back(self, sender: str, count: int) -> None:
+    def release_share(self, sender: str, count: int) -> None:
         """Count `count` bytes of the sender's as held no more."""
         self._all -= count
         self._held[sender] -= count

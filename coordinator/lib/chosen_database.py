@@ -15,22 +15,22 @@ NAME = "database.url"
 MOVED = "This database has moved to PostgreSQL. Nothing was written. Restart the server (manage.py restart) to use it."
 
 
-def told(problem: BaseException | None, otherwise: str) -> str:
+def database_problem_message(problem: BaseException | None, otherwise: str) -> str:
     """Return the message for a request that the database refused: that it has moved, or `otherwise`."""
     return MOVED if str(problem) == MOVED else otherwise
 
 
-def read(folder: Path) -> str:
+def read_database_url(folder: Path) -> str:
     """Return the URL that the data folder names, or nothing. Raises NotPrivate, OSError."""
     path = folder / NAME
-    private_files.file(path)
+    private_files.make_file_private(path)
     try:
         return path.read_text().strip()
     except FileNotFoundError:
         return ""
 
 
-def write(folder: Path, url: str) -> None:
+def save_database_url(folder: Path, url: str) -> None:
     """Have the data folder name this URL, at once and for good."""
     path = folder / NAME
     fresh = path.with_suffix(".url.new")
@@ -40,10 +40,10 @@ def write(folder: Path, url: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
-    folders.sync(folder)
+    folders.sync_folder(folder)
 
 
-def forget(folder: Path) -> None:
+def forget_database_url(folder: Path) -> None:
     """Have the data folder name no database, for good."""
     (folder / NAME).unlink(missing_ok=True)
-    folders.sync(folder)
+    folders.sync_folder(folder)

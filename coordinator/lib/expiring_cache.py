@@ -31,11 +31,11 @@ class ExpiringCache(Generic[K, V]):
         """Keep a value from now on, and let those go whose time is over."""
         self._values.pop(key, None)
         self._values[key] = now + self._seconds, value
-        while (oldest := next(iter(self._values))) != key and self._is_over(oldest, now):
+        while (oldest := next(iter(self._values))) != key and self._is_expired_or_excess(oldest, now):
             del self._values[oldest]
 
-    def _is_over(self, key: K, now: float) -> bool:
+    def _is_expired_or_excess(self, key: K, now: float) -> bool:
         return len(self._values) > self._most or self._values[key][0] <= now
 
-    def forget(self, key: K) -> None:
+    def remove_key(self, key: K) -> None:
         self._values.pop(key, None)

@@ -18,48 +18,48 @@ from coordinator.lib import meters
 Figures = dict[str, Any]
 
 
-def folder() -> Path:
+def metrics_folder() -> Path:
     return Path(settings.DATA_DIR) / "metrics"
 
 
-def forget_earlier_workers() -> None:
+def remove_stale_worker_metrics() -> None:
     """Remove the files of an earlier server; call it before the first worker starts."""
-    for path in folder().glob("*"):
+    for path in metrics_folder().glob("*"):
         path.unlink(missing_ok=True)
 
 
-def own_file() -> Path:
+def new_worker_metrics_file() -> Path:
     """Return a file for this worker. A process id may come again: its first owner's counts are not overwritten."""
-    return folder() / f"{os.getpid()}-{uuid.uuid4().hex[:8]}.json"
+    return metrics_folder() / f"{os.getpid()}-{uuid.uuid4().hex[:8]}.json"
 
 
-def write(path: Path, gauges: dict[str, float]) -> None:
+def write_metrics_file(path: Path, gauges: dict[str, float]) -> None:
     """Write what this process counted and holds; readers see the old figures or the new, never half. Raises OSError."""
-    text = json.dumps(meters.snapshot() | {"pid": os.getpid(), "gauges": gauges})
+    text = json.dumps(meters.snapshot_metrics() | {"pid": os.getpid(), "gauges": gauges})
     fresh = path.with_suffix(f".{threading.get_ident()}.new")
     path.parent.mkdir(mode=0o700, exist_ok=True)
     fresh.write_text(text)
     fresh.replace(path)
 
 
-def read() -> list[Figures]:
-    """Return every worker's figures; of workers that have ended without the gauges (`held`)."""
+def read_all_metrics_files() -> list[Figures]:
+    """Return every worker's figures; of workers that have ended without the gauges (`sum_worker_gauge`)."""
     found = []
-    for path in sorted(folder().glob("*.json")):
+    for path in sorted(metrics_folder().glob("*.json")):
         with suppress(OSError, ValueError):  # removed while we look
             one = json.loads(path.read_text())
-            if not _is_alive(one["pid"]):
+            if not is_process_alive(one["pid"]):
                 one["gauges"] = {}
             found.append(one)
     return found
 
 
-def held(found: list[Figures], gauge: str) -> float:
+def sum_worker_gauge(found: list[Figures], gauge: str) -> float:
     """Return the sum of what the workers hold."""
     return float(sum(one["gauges"].get(gauge, 0) for one in found))
 
 
-def _is_alive(pid: int) -> bool:
+def is_process_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -70,197 +70,212 @@ class ForeignParser:
     modules: tuple[str, ...] = ()
 
 
-def _parser(name: str, entry: str, budget: str, modules: str = "") -> ForeignParser:
+def build_foreign_parser(name: str, entry: str, budget: str, modules: str = "") -> ForeignParser:
     return ForeignParser(name, entry, budget, tuple(modules.split()))
 
 
 FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     # Bodies, before anything reads them
-    _parser(
+    build_foreign_parser(
         "request body",
-        "coordinator.edge.bodies:BodyShare.read",
+        "coordinator.edge.bodies:BodyReservation.read_body",
         "bytes and seconds by URL and sender (edge.limits)",
     ),
-    _parser("gzip", "coordinator.edge.bodies:gunzip", "BodyLimit.unpacked bytes", "coordinator.edge.bodies"),
-    _parser(
+    build_foreign_parser(
+        "gzip",
+        "coordinator.edge.bodies:decompress_gzip",
+        "BodyLimit.unpacked bytes",
+        "coordinator.edge.bodies",
+    ),
+    build_foreign_parser(
         "JSON's depth and weight",
-        "coordinator.lib.json_bounds:check",
+        "coordinator.lib.json_bounds:require_json_bounds",
         "100 levels, BodyLimit.becomes bytes once decoded",
         "coordinator.lib.json_bounds",
     ),
     # Programs' requests
-    _parser(
+    build_foreign_parser(
         "JSON body of the API",
         "coordinator.api.application:JsonParser.parse_body",
         "as JSON's depth and weight",
         "coordinator.api.application",
     ),
-    _parser("fields of a chat message", "coordinator.api.chat:_json", "as JSON's depth and weight"),
-    _parser(
+    build_foreign_parser(
+        "fields of a chat message", "coordinator.api.chat:parse_body_json", "as JSON's depth and weight"
+    ),
+    build_foreign_parser(
         "one event",
-        "coordinator.edge.faults:event_of",
+        "coordinator.edge.faults:parse_new_event",
         "the body's; 100 levels",
         "coordinator.edge.faults",
     ),
-    _parser(
+    build_foreign_parser(
         "batch of events",
-        "coordinator.edge.ingest:parse_batch",
+        "coordinator.edge.ingest:parse_event_batch",
         "the body's; 10,000 events, 20,000 lines",
         "coordinator.edge.ingest",
     ),
-    _parser(
+    build_foreign_parser(
         "question about access",
-        "coordinator.edge.access:body_of",
+        "coordinator.edge.access:parse_access_body",
         "the body's (2 MiB)",
         "coordinator.edge.access",
     ),
-    _parser(
+    build_foreign_parser(
         "hook of an agent",
-        "coordinator.dialects.hooks:decoded_hook",
+        "coordinator.dialects.hooks:decode_hook_body",
         "the body's; 100 levels",
         "coordinator.dialects.hooks",
     ),
-    _parser(
+    build_foreign_parser(
         "a runner's updates",
-        "coordinator.edge.driving:_body",
+        "coordinator.edge.driving:decode_runner_body",
         "the body's; 100 levels",
         "coordinator.edge.driving",
     ),
-    _parser(
+    build_foreign_parser(
         "OTLP in protobuf",
-        "coordinator.dialects.otlp_wire:weight",
+        "coordinator.dialects.otlp_wire:estimate_decoded_bytes",
         "BodyLimit.becomes bytes once decoded, counted on the wire",
         "coordinator.dialects.otlp_wire coordinator.actions.decision_events",
     ),
-    _parser("OTLP in JSON", "coordinator.edge.otlp:_read", "as JSON's depth and weight; 100 levels"),
-    _parser(
+    build_foreign_parser(
+        "OTLP in JSON", "coordinator.edge.otlp:parse_telemetry", "as JSON's depth and weight; 100 levels"
+    ),
+    build_foreign_parser(
         "parameters' JSON Schema",
-        "coordinator.runs.parameters:require_fit",
+        "coordinator.runs.parameters:require_valid_parameters",
         "64 KiB of schema; 5,000 steps here, else a child process with 0.25 s",
         "coordinator.runs.parameters coordinator.runs.schemas coordinator.runs.schema_jobs",
     ),
     # MCP
-    _parser(
+    build_foreign_parser(
         "message of an MCP client",
-        "coordinator.gateway.messages:read",
+        "coordinator.gateway.messages:parse_mcp_message",
         "the body's (8 MiB); 100 levels",
         "coordinator.gateway.messages coordinator.edge.gateway.all_servers coordinator.edge.gateway.beside"
         " coordinator.edge.gateway.running coordinator.edge.gateway.sending coordinator.edge.gateway.tasks",
     ),
-    _parser(
+    build_foreign_parser(
         "answer of an MCP server",
-        "coordinator.edge.gateway.upstreams:answers_to",
+        "coordinator.edge.gateway.upstreams:is_response_to",
         "16 MiB each, 192 MiB in all by caller and by server; 100 levels, 64 MiB once decoded",
         "coordinator.edge.gateway.upstreams coordinator.edge.gateway.links coordinator.edge.gateway.relaying"
         " coordinator.gateway.outputs coordinator.gateway.server_tasks coordinator.edge.notes",
     ),
-    _parser(
+    build_foreign_parser(
         "events of an MCP server",
-        "coordinator.gateway.sse:Splitter.feed",
+        "coordinator.gateway.sse:EventSplitter.feed",
         "16 MiB and 10,000 lines an event",
     ),
-    _parser(
+    build_foreign_parser(
         "tools of an MCP server",
-        "coordinator.gateway.listing:read",
+        "coordinator.gateway.listing:parse_listing_page",
         "the answer's; 2,000 tools, 128 KiB each, 8 MiB stored of one server",
         "coordinator.gateway.listing coordinator.edge.gateway.listings",
     ),
-    _parser(
+    build_foreign_parser(
         "pasted list of tools",
         "coordinator.mcp.tools:parse_listing",
         "2,000,000 characters; as JSON's depth and weight",
     ),
-    _parser(
+    build_foreign_parser(
         "tools of a program that is started",
-        "coordinator.mcp.discovery:ask",
+        "coordinator.mcp.discovery:discover_server_tools",
         "4 MB, 20 pages and 20 seconds, one at a time",
         "coordinator.mcp.stdio",
     ),
     # Addresses and headers
-    _parser(
-        "query of an address", "coordinator.edge.http:query_of", "the server's 8 KiB of a request's line"
+    build_foreign_parser(
+        "query of an address",
+        "coordinator.edge.http:parse_query_string",
+        "the server's 8 KiB of a request's line",
     ),
-    _parser("cookies", "django.http.cookie:parse_cookie", "the server's 64 KiB of headers"),
-    _parser("Last-Event-ID", "coordinator.live.streams:last_seen", "18 digits"),
-    _parser(
+    build_foreign_parser("cookies", "django.http.cookie:parse_cookie", "the server's 64 KiB of headers"),
+    build_foreign_parser("Last-Event-ID", "coordinator.live.streams:parse_last_event_id", "18 digits"),
+    build_foreign_parser(
         "words to search for",
-        "coordinator.search.text:terms_of",
+        "coordinator.search.text:parse_search_terms",
         "12 terms, each a quoted phrase of the index",
     ),
     # Patterns and masks
-    _parser(
+    build_foreign_parser(
         "pattern of a rule",
-        "coordinator.policy.tool_rules:compiled",
+        "coordinator.policy.tool_rules:compile_rule_pattern",
         "RE2: time in proportion to the text; 4 MiB of program",
         "coordinator.policy.tool_rules coordinator.policy.marks coordinator.actions.marks",
     ),
-    _parser(
+    build_foreign_parser(
         "secrets in a text",
-        "coordinator.secrets.masking:without_secrets",
+        "coordinator.secrets.masking:mask_secrets",
         "RE2: time in proportion to the text, which arrived within its body's budget",
         "coordinator.secrets.masking coordinator.secrets.shapes coordinator.secrets.running",
     ),
     # What pages show, in a child process
-    _parser(
+    build_foreign_parser(
         "Markdown and HTML",
-        "dashboard.text.markdown:render",
+        "dashboard.text.markdown:render_markdown",
         "a child process with 1 s each",
         "dashboard.rendering.jobs",
     ),
-    _parser("code to colour", "dashboard.text.markdown:colour", "a child process with 0.2 s each"),
-    _parser(
+    build_foreign_parser(
+        "code to colour", "dashboard.text.markdown:highlight_code", "a child process with 0.2 s each"
+    ),
+    build_foreign_parser(
         "two texts to compare",
-        "dashboard.text.diffs:opcodes",
+        "dashboard.text.diffs:compare_lines",
         "2,000 lines; 400 pairs here, else a child process with 0.2 s",
         "dashboard.text.diffs",
     ),
-    _parser(
+    build_foreign_parser(
         "size of a picture",
-        "coordinator.chat.picture_sizes:size_of",
+        "coordinator.chat.picture_sizes:read_image_size",
         "its first bytes; of a JPEG so many segments",
     ),
-    _parser(
+    build_foreign_parser(
         "picture",
-        "coordinator.chat.thumbnails:thumbnail",
+        "coordinator.chat.thumbnails:find_or_make_thumbnail",
         "60 million pixels, 60 MiB; a child process with 5 s",
         "coordinator.chat.picture_jobs",
     ),
     # Forms
-    _parser(
+    build_foreign_parser(
         "JSON in a form",
-        "dashboard.mcp.access_sheet:unpacked",
+        "dashboard.mcp.access_sheet:unpack_grant_edits",
         "the form's 2 MiB; the decoder's own depth",
         "dashboard.admin.forms dashboard.admin.rows dashboard.approvals.verdicts dashboard.mcp.access_sheet"
         " dashboard.rules.question",
     ),
-    _parser("edited input", "coordinator.actions.tool_calls:_edited_input", "the form's 2 MiB; 100 levels"),
+    build_foreign_parser(
+        "edited input", "coordinator.actions.tool_calls:parse_edited_input", "the form's 2 MiB; 100 levels"
+    ),
     # Single sign-on
-    _parser(
+    build_foreign_parser(
         "answer and token of the provider",
-        "coordinator.identity.openid.tokens:_signed",
+        "coordinator.identity.openid.tokens:decode_signed_token",
         "MOST_BYTES of an answer and 8 seconds, one at a time",
         "coordinator.identity.openid.fetching coordinator.identity.openid.tokens"
         " coordinator.identity.openid.provider coordinator.identity.openid.flow",
     ),
     # What was read within one of the budgets above when it was stored, sealed or sent by a program of ours
-    _parser(
+    build_foreign_parser(
         "stored JSON",
-        "coordinator.models.fields:decoded",
+        "coordinator.models.fields:decode_stored_json",
         "what its row holds: its writer's budget; the decoder's own depth",
         "coordinator.models.fields coordinator.search.paths coordinator.sessions.recent coordinator.sessions.titles"
         " coordinator.sessions.timeline.reading coordinator.transparency.entries coordinator.live.recorded_stream"
         " coordinator.lib.figures coordinator.notifications.push dashboard.views.files"
         " coordinator.dialects.codex_transcripts coordinator.gateway.states",
     ),
-    _parser(
+    build_foreign_parser(
         "frames of a child process",
-        "coordinator.sandbox.frames:read",
+        "coordinator.sandbox.frames:read_frame",
         "1 MB of facts, 16 MiB of answer",
         "coordinator.sandbox.frames",
     ),
-    _parser(
+    build_foreign_parser(
         "report of the program that sends notifications",
-        "coordinator.notifications.apprise_channel:_child",
+        "coordinator.notifications.apprise_channel:run_apprise_child",
         "the output of a program of ours, in its time",
         "coordinator.notifications.apprise_channel coordinator.notifications.apprise_child",
     ),

@@ -41,18 +41,18 @@ class Takeover:
         self.sockets = [socket.socket(fileno=file) for file in files[1:]]
 
 
-def data_folder() -> str:
+def locate_data_folder() -> str:
     """Return the data folder, as the settings find it: they are not loaded yet."""
     beside = os.path.join(os.path.dirname(__file__), "..", "..", "data")
     named = os.environ.get("SIGNALBOX_DATA_DIR", "").strip() or beside
     return os.path.abspath(os.path.expanduser(named))
 
 
-def open_door(folder: str) -> socket.socket | None:
+def open_handover_socket(folder: str) -> socket.socket | None:
     """Return the listening socket of whoever holds the folder's lock; None where its path would be too long."""
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _place(folder) as place:
+        with short_socket_path(folder) as place:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(place)
             mask = os.umask(0o177)
@@ -68,21 +68,21 @@ def open_door(folder: str) -> socket.socket | None:
     return door
 
 
-def close_door(folder: str) -> None:
+def remove_handover_socket(folder: str) -> None:
     """Remove the socket."""
-    with contextlib.suppress(OSError), _place(folder) as place:
+    with contextlib.suppress(OSError), short_socket_path(folder) as place:
         os.unlink(place)
 
 
-def ask(word: bytes, folder: str) -> socket.socket | None:
+def connect_to_supervisor(word: bytes, folder: str) -> socket.socket | None:
     """Connect and send `word`; return the connection, or None where no server of this user listens."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        if not _is_safe(folder):
+        if not is_folder_protected(folder):
             raise PermissionError(folder)
-        with _place(folder) as place:
+        with short_socket_path(folder) as place:
             connection.connect(place)
-        if not is_same_user(connection):
+        if not is_same_user_process(connection):
             raise PermissionError(folder)
         connection.sendall(word)
     except OSError:
@@ -91,9 +91,9 @@ def ask(word: bytes, folder: str) -> socket.socket | None:
     return connection
 
 
-def take(word: bytes, folder: str) -> Takeover | None:
+def request_takeover(word: bytes, folder: str) -> Takeover | None:
     """Ask for the addresses of the `serve` that runs; None where none runs or it keeps them. Raises HandoverRefused."""
-    connection = ask(word, folder)
+    connection = connect_to_supervisor(word, folder)
     if connection is None:
         return None
     said: bytes = b""
@@ -110,7 +110,7 @@ def take(word: bytes, folder: str) -> Takeover | None:
     return None
 
 
-def is_same_user(connection: socket.socket) -> bool:
+def is_same_user_process(connection: socket.socket) -> bool:
     """Say whether the other side is a process of this user, or of root."""
     if sys.platform != "linux":
         return True  # the folder's mode must do
@@ -118,14 +118,14 @@ def is_same_user(connection: socket.socket) -> bool:
     return user in (0, os.geteuid())
 
 
-def _is_safe(folder: str) -> bool:
+def is_folder_protected(folder: str) -> bool:
     """Say whether nobody else can have put a socket here."""
     found = os.stat(folder)
     return found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o022
 
 
 @contextlib.contextmanager
-def _place(folder: str) -> Iterator[str]:
+def short_socket_path(folder: str) -> Iterator[str]:
     """The socket's path, in a form that is short enough."""
     path = os.path.join(folder, DOOR)
     if len(os.fsencode(path)) <= LONGEST_PATH:

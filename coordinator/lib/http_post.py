@@ -10,17 +10,17 @@ from typing import Any
 MOST_ANSWER = 64 * 1024  # bytes that are read of an answer
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
+class NoRedirects(urllib.request.HTTPRedirectHandler):
     """A redirect is an answer, not an order: headers with secrets would go along to another host."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
-_opener = urllib.request.build_opener(_Stay)
+_opener = urllib.request.build_opener(NoRedirects)
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str], *, seconds: float) -> tuple[int, str]:
+def post_bytes(url: str, body: bytes, headers: Mapping[str, str], *, seconds: float) -> tuple[int, str]:
     """Return the answer's status and text. Raises OSError where nobody answers, ValueError for what is no URL."""
     request = urllib.request.Request(url, body, dict(headers), method="POST")  # noqa: S310 - checked by the setting
     try:

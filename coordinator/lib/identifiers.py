@@ -16,7 +16,9 @@ def new_run_id() -> str:
     return f"run_{uuid.uuid4().hex[:12]}"
 
 
-def runner_id_of(hostname: str, project_dir: str, executor_profile: str, command: str | None = None) -> str:
+def derive_runner_id(
+    hostname: str, project_dir: str, executor_profile: str, command: str | None = None
+) -> str:
     """Return a runner's id, which follows from its identity, so that it is the same after a restart.
 
     The command counts only for the second runner at one place: its recorded clients know the id without it.

@@ -3,7 +3,7 @@
 Rows written by other programs hold `2026-02-23T12:00:00Z`, other offsets, nine digits of a second, or
 `2026-02-23 12:00:00` (UTC). Texts of unlike forms must never be compared as texts: `…T…` sorts after `… …`,
 and an offset moves the clock by hours. So every comparison goes through microseconds since 1970 (UTC), worked
-out by `to_us` here and by the same grammar in SQL on each engine; a text outside the grammar is no instant
+out by `to_microseconds` here and by the same grammar in SQL on each engine; a text outside the grammar is no instant
 (None, NULL) and never an error. tests/schema/test_instants.py holds the three readers to one another.
 
 The grammar: `YYYY-MM-DD`, `T` or a blank, `HH:MM:SS`, at most nine digits of a second (cut to six), and `Z`,
@@ -50,7 +50,7 @@ $body$
 
 
 @lru_cache(maxsize=4_096)  # an event's time is read several times on its way
-def parse(text: str) -> datetime | None:
+def parse_instant(text: str) -> datetime | None:
     """Return the instant that `text` names, in UTC, or None where it names none."""
     match = _READABLE.fullmatch(text)
     if match is None:
@@ -65,36 +65,36 @@ def parse(text: str) -> datetime | None:
     return instant.replace(microsecond=int((fraction or "")[:6].ljust(6, "0")))
 
 
-def canonical(instant: datetime) -> str:
+def format_canonical_instant(instant: datetime) -> str:
     """Return the one text we write, `2026-02-23T12:00:00.000000+00:00`: text order is time order."""
     if instant.tzinfo is None:
         raise ValueError(f"An instant needs a time zone: {instant!r}.")
     return instant.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def to_us(instant: datetime) -> int:
+def to_microseconds(instant: datetime) -> int:
     """Return whole microseconds since 1970."""
     return (instant - EPOCH) // MICROSECOND
 
 
-def to_ms(instant: datetime) -> int:
+def to_milliseconds(instant: datetime) -> int:
     """Return whole milliseconds since 1970."""
-    return to_us(instant) // 1000
+    return to_microseconds(instant) // 1000
 
 
-def from_us(microseconds: int) -> datetime:
+def from_microseconds(microseconds: int) -> datetime:
     """Return the instant so many microseconds after 1970; OverflowError outside the years 1 to 9999."""
     return EPOCH + timedelta(microseconds=microseconds)
 
 
-def day_of(milliseconds: int, zone: tzinfo) -> str:
+def local_day(milliseconds: int, zone: tzinfo) -> str:
     """Return the day of an instant (milliseconds since 1970) as the clocks of a zone have it, `2026-02-23`."""
-    return _day_of_quarter(milliseconds // QUARTER_MS, zone)
+    return local_day_of_quarter_hour(milliseconds // QUARTER_MS, zone)
 
 
 @lru_cache(maxsize=1_024)  # asked for each event
-def _day_of_quarter(quarter: int, zone: tzinfo) -> str:
-    return from_us(quarter * QUARTER_MS * 1000).astimezone(zone).date().isoformat()
+def local_day_of_quarter_hour(quarter: int, zone: tzinfo) -> str:
+    return from_microseconds(quarter * QUARTER_MS * 1000).astimezone(zone).date().isoformat()
 
 
 def end_of_day(instant: datetime, zone: tzinfo) -> datetime:
@@ -103,7 +103,7 @@ def end_of_day(instant: datetime, zone: tzinfo) -> datetime:
     return datetime.combine(tomorrow, time.min, zone).astimezone(UTC)
 
 
-def sqlite_us(column: str) -> str:
+def build_sqlite_microseconds(column: str) -> str:
     """Return SQL for the microseconds of a text column on SQLite: NULL where it names no instant.
 
     Plain SQL, because triggers run it for every program that writes to the file, not only for ours.

@@ -61,30 +61,30 @@ def parse_address(text: str) -> Address:
     return ipaddress.ip_address(text.partition("%")[0])
 
 
-def find_internal(address: Address, allowed: Sequence[str] = ()) -> Address | None:
+def find_internal_target(address: Address, allowed: Sequence[str] = ()) -> Address | None:
     """Return the internal address that a packet to `address` may end at, or None. It leaves out `allowed` networks."""
     networks = [ipaddress.ip_network(network, strict=False) for network in allowed]
-    for target in _targets(address):
-        if not _is_public(target) and not any(target in network for network in networks):
+    for target in packet_targets(address):
+        if not is_public_address(target) and not any(target in network for network in networks):
             return target
     return None
 
 
-def why_refused(address: Address, allowed: Sequence[str]) -> str:
+def find_address_problem(address: Address, allowed: Sequence[str]) -> str:
     """Return why nothing is sent to `address`, empty where it may be; `allowed` are addresses and networks."""
-    internal = find_internal(address, allowed)
+    internal = find_internal_target(address, allowed)
     if internal is None:
         return ""
     return f"{internal} is an internal address. An operator can allow it in SIGNALBOX_WEBHOOK_NETWORKS."
 
 
-def _is_public(address: Address) -> bool:
+def is_public_address(address: Address) -> bool:
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC_V4)
     return address in _PUBLIC_V6 and not any(address in network for network in _NOT_PUBLIC_V6)
 
 
-def _targets(address: Address) -> list[Address]:
+def packet_targets(address: Address) -> list[Address]:
     """Return the addresses that a packet to `address` may end at: itself, or an IPv4 address that it stands for."""
     if isinstance(address, ipaddress.IPv4Address):
         return [address]

@@ -23,28 +23,28 @@ _EMOJI_PARTS = frozenset("\ufe0f\u200d")
 UNUSUAL = re.compile(r"[^\n\t\x20-\x7e]")
 
 
-def is_invisible(char: str) -> bool:
+def is_invisible_character(char: str) -> bool:
     """Say whether a reader could miss the character; the ordinary space and line breaks are not asked about."""
     code = ord(char)
     return unicodedata.category(char) in _CATEGORIES or char.isspace() or code in _BLANK or code in _IGNORABLE
 
 
-def holds_invisible(text: str) -> bool:
+def has_invisible_character(text: str) -> bool:
     """Say whether a text has any character that a reader could miss."""
-    return any(map(is_invisible, set(UNUSUAL.findall(text))))
+    return any(map(is_invisible_character, set(UNUSUAL.findall(text))))
 
 
-def show_invisible(text: str) -> str:
+def reveal_invisible_characters(text: str) -> str:
     """Return a name or title in which what could deceive a reader stands as its code: `[U+202E]`.
 
     Odd spaces stay, and so does what joins the parts of one emoji.
     """
-    return UNUSUAL.sub(lambda match: _shown(text, match.start()), text)
+    return UNUSUAL.sub(lambda match: reveal_character_at(text, match.start()), text)
 
 
-def _shown(text: str, place: int) -> str:
+def reveal_character_at(text: str, place: int) -> str:
     char = text[place]
-    if not is_invisible(char) or unicodedata.category(char) == "Zs":
+    if not is_invisible_character(char) or unicodedata.category(char) == "Zs":
         return char
     before = text[place - 1] if place else ""
     if (

@@ -23,31 +23,31 @@ _STEP = [1 if byte in b"[{" else -1 for byte in range(256)]
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{},]', re.DOTALL)
 
 
-class TooDeep(ValueError):
+class JsonTooDeep(ValueError):
     """Nested deeper than the limit."""
 
 
-class TooHeavy(ValueError):
+class JsonTooHeavy(ValueError):
     """So many arrays, objects and values that they would take too much memory."""
 
 
-def weight(raw: bytes, most: int = MOST_WEIGHT) -> int:
+def estimate_decoded_size(raw: bytes, most: int = MOST_WEIGHT) -> int:
     """Return about how many bytes `raw` takes once decoded; exactly counted only where that passes `most`."""
-    rough = _weight(raw, len(raw))
+    rough = estimate_outline_size(raw, len(raw))
     if rough <= most:
         return rough
-    beginning = _weight(_TEXT.sub(b"", raw[:BEGINNING]), len(raw))
+    beginning = estimate_outline_size(_TEXT.sub(b"", raw[:BEGINNING]), len(raw))
     if beginning > most or len(raw) <= BEGINNING:
         return beginning
-    return _weight(_TEXT.sub(b"", raw), len(raw))
+    return estimate_outline_size(_TEXT.sub(b"", raw), len(raw))
 
 
-def _weight(outline: bytes, length: int) -> int:
+def estimate_outline_size(outline: bytes, length: int) -> int:
     containers = outline.count(b"[") + outline.count(b"{")
     return 2 * length + CONTAINER * containers + ITEM * outline.count(b",")
 
 
-def has_more_values(raw: bytes, most: int) -> bool:
+def has_too_many_values(raw: bytes, most: int) -> bool:
     """Say whether `raw` separates more than so many values by commas. A pause after each text lets others run."""
     if raw.count(b",") <= most:
         return False
@@ -60,7 +60,7 @@ def has_more_values(raw: bytes, most: int) -> bool:
     return count + raw.count(b",", at) > most
 
 
-def is_deeper(raw: bytes, most: int = DEEPEST) -> bool:
+def is_json_too_deep(raw: bytes, most: int = DEEPEST) -> bool:
     """Say whether arrays and objects in `raw` nest more than `most` levels."""
     if raw.count(b"[") + raw.count(b"{") <= most:
         return False
@@ -68,22 +68,22 @@ def is_deeper(raw: bytes, most: int = DEEPEST) -> bool:
     return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > most
 
 
-def check(raw: bytes, *, deepest: int = DEEPEST, most: int = MOST_WEIGHT) -> None:
-    """Raise TooDeep or TooHeavy, with a sentence that says the limit."""
-    if is_deeper(raw, deepest):
-        raise TooDeep(f"Nested deeper than {deepest} levels")
-    if weight(raw, most) > most:
-        raise TooHeavy(f"So many values that they would take more than {most // 1_048_576} MiB of memory")
+def require_json_bounds(raw: bytes, *, deepest: int = DEEPEST, most: int = MOST_WEIGHT) -> None:
+    """Raise JsonTooDeep or JsonTooHeavy, with a sentence that says the limit."""
+    if is_json_too_deep(raw, deepest):
+        raise JsonTooDeep(f"Nested deeper than {deepest} levels")
+    if estimate_decoded_size(raw, most) > most:
+        raise JsonTooHeavy(f"So many values that they would take more than {most // 1_048_576} MiB of memory")
 
 
-def loads(text: bytes | str, *, most: int = MOST_WEIGHT) -> Any:
-    """Decode JSON of any depth and size that `check` allows. Raises ValueError for everything else."""
+def load_bounded_json(text: bytes | str, *, most: int = MOST_WEIGHT) -> Any:
+    """Decode JSON of any depth and size that `require_json_bounds` allows. Raises ValueError for everything else."""
     raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-    check(raw, most=most)
+    require_json_bounds(raw, most=most)
     return json.loads(text if isinstance(text, str) else raw.decode())
 
 
-def items_of(raw: bytes) -> list[bytes]:
+def split_json_array(raw: bytes) -> list[bytes]:
     """Return the text of each item of a JSON array, however deep they nest. Raises ValueError for what is none."""
     text = raw.strip()
     found: list[bytes] = []

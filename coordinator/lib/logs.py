@@ -11,7 +11,7 @@ from typing import Any
 from coordinator.lib import trace
 
 
-def on_one_line(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Return `text` with every character that draws nothing or ends a line as an escape, such as `\\x1b`.
 
     A path or a name of somebody else's could otherwise forge a line, or speak to the terminal that shows the log.
@@ -21,15 +21,15 @@ def on_one_line(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
-def _indented(text: str) -> str:
+def indent_traceback(text: str) -> str:
     """Return a traceback whose lines can be taken for no record's first: its errors may quote anybody."""
-    return "\n".join(f"    {on_one_line(line)}" for line in text.split("\n"))
+    return "\n".join(f"    {escape_unprintable(line)}" for line in text.split("\n"))
 
 
 Mask = Callable[[str], str]
 
 
-class Readable(logging.Formatter):
+class ReadableFormatter(logging.Formatter):
     """A line for people; the request's id, where there is one, in brackets. A traceback follows indented.
 
     `mask` takes the secrets out of a text.
@@ -40,20 +40,20 @@ class Readable(logging.Formatter):
         self._mask = mask
 
     def format(self, record: logging.LogRecord) -> str:
-        record.request = f" [{found}]" if (found := trace.current()) else ""
+        record.request = f" [{found}]" if (found := trace.current_trace_id()) else ""
         return self._mask(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        return on_one_line(super().formatMessage(record))
+        return escape_unprintable(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:
-        return _indented(super().formatException(ei))
+        return indent_traceback(super().formatException(ei))
 
     def formatStack(self, stack_info: str) -> str:
-        return _indented(super().formatStack(stack_info))
+        return indent_traceback(super().formatStack(stack_info))
 
 
-class Json(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, logger, message, request_id, and what the record adds as `fields`.
 
     `mask` takes the secrets out of a text.
@@ -71,7 +71,7 @@ class Json(logging.Formatter):
             "message": self._mask(record.getMessage()),
             "process": record.process,
         }
-        if found := trace.current():
+        if found := trace.current_trace_id():
             line["request_id"] = found
         for name, value in getattr(record, "fields", {}).items():
             line[name] = self._mask(value) if isinstance(value, str) else value

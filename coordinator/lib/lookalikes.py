@@ -42,36 +42,39 @@ _OPTION = re.compile(rf"(?:^|[\s'\"(])[{_LIKE_DASHES}](?=\w|[{_LIKE_DASHES}])") 
 _WORD = re.compile(r"[^\W\d_]+")
 
 
-def lookalikes(text: str) -> list[int]:
+def find_lookalikes(text: str) -> list[int]:
     """Return where in the text characters stand that a reader takes for others, in order."""
     if text.isascii():
         return []
     words = [(match.start(), match[0]) for match in _WORD.finditer(text) if not match[0].isascii()]
     written = {
-        _script(char) for _, word in words for char in word if char not in _LIKE_LATIN and not char.isascii()
+        character_script(char)
+        for _, word in words
+        for char in word
+        if char not in _LIKE_LATIN and not char.isascii()
     }
-    places = [place for start, word in words for place in _places_in(start, word, written)]
-    if not any(_is_of_full_width_script(char) for _, word in words for char in word):
+    places = [place for start, word in words for place in find_word_lookalikes(start, word, written)]
+    if not any(is_full_width_script(char) for _, word in words for char in word):
         places += [place for place, char in enumerate(text) if char in _LIKE_SIGNS and not char.isascii()]
         places += [match.end() - 1 for match in _OPTION.finditer(text)]
     return sorted(places)
 
 
-def holds_lookalikes(text: str) -> bool:
+def has_lookalike_characters(text: str) -> bool:
     """Say whether a text has any character that a reader takes for another."""
-    return bool(lookalikes(text))
+    return bool(find_lookalikes(text))
 
 
-def name_of(char: str) -> str:
+def unicode_character_name(char: str) -> str:
     """Return the character's name in Unicode, for a reader who cannot see what it is."""
     return unicodedata.name(char, f"U+{ord(char):04X}").lower()
 
 
-def _places_in(start: int, word: str, written: set[str]) -> list[int]:
-    disguised = [start + place for place, char in enumerate(word) if _is_form_of_ascii(char)]
-    scripts = {_script(char) for char in word} - {""}
+def find_word_lookalikes(start: int, word: str, written: set[str]) -> list[int]:
+    disguised = [start + place for place, char in enumerate(word) if is_disguised_ascii(char)]
+    scripts = {character_script(char) for char in word} - {""}
     if len(scripts) > 1:
-        rest = [place for place, char in enumerate(word) if _script(char) not in {"LATIN", ""}]
+        rest = [place for place, char in enumerate(word) if character_script(char) not in {"LATIN", ""}]
         return [*disguised, *(start + place for place in rest)]
     (script,) = scripts or {""}
     if script not in {"", "LATIN"} and script not in written and all(char in _LIKE_LATIN for char in word):
@@ -80,13 +83,13 @@ def _places_in(start: int, word: str, written: set[str]) -> list[int]:
 
 
 @lru_cache(maxsize=4096)
-def _script(char: str) -> str:
+def character_script(char: str) -> str:
     name = unicodedata.name(char, "")
     return next((script for script in _SCRIPTS if name.startswith(f"{script} ")), "")
 
 
 @lru_cache(maxsize=4096)
-def _is_form_of_ascii(char: str) -> bool:
+def is_disguised_ascii(char: str) -> bool:
     """Say whether a letter is one of ASCII in another form: full width, mathematical, circled.
 
     Raised and lowered ones (m², ªº) deceive nobody.
@@ -98,6 +101,6 @@ def _is_form_of_ascii(char: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _is_of_full_width_script(char: str) -> bool:
+def is_full_width_script(char: str) -> bool:
     """Say whether a letter is of a script that is written with signs of full width."""
     return unicodedata.name(char, "").startswith(("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"))

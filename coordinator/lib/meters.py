@@ -94,7 +94,7 @@ DECIDING = Histogram(
 MESSAGES = Counter("signalbox_notifications", "Messages to people, by channel and outcome", ("kind", "state"))
 
 
-def snapshot() -> dict[str, Any]:
+def snapshot_metrics() -> dict[str, Any]:
     """Return what was counted so far, as JSON can hold it."""
     with _lock:
         return {

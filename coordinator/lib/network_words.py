@@ -9,10 +9,10 @@ import ssl
 import urllib.error
 
 
-def in_words(problem: BaseException) -> str:
+def describe_network_error(problem: BaseException) -> str:
     """Return a short phrase, such as "refused the connection"; what has none is named by its type."""
     if isinstance(problem, urllib.error.URLError) and isinstance(problem.reason, BaseException):
-        return in_words(problem.reason)
+        return describe_network_error(problem.reason)
     for kinds, words in _WORDS:
         if isinstance(problem, kinds):
             return words

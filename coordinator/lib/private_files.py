@@ -22,35 +22,35 @@ class NotPrivate(Exception):
     """Somebody else could read or replace it, and we cannot change that. The text says what to do."""
 
 
-def folder(path: Path) -> None:
+def make_folder_private(path: Path) -> None:
     """Make the folder, or take every right to it from others. Raises NotPrivate, OSError."""
     path.mkdir(mode=FOLDER, parents=True, exist_ok=True)
-    _require_own(path.resolve())
-    require_safe_way(path)
-    _close(path.resolve(), FOLDER)
+    require_own_path(path.resolve())
+    require_unreplaceable_path(path)
+    restrict_permissions(path.resolve(), FOLDER)
 
 
-def file(path: Path) -> None:
+def make_file_private(path: Path) -> None:
     """Take every right to a file from others; nothing where it is not there. Raises NotPrivate, OSError."""
     if path.is_symlink():
-        require_safe_way(path)
+        require_unreplaceable_path(path)
     if path.exists():
-        _close(path.resolve(), FILE)
+        restrict_permissions(path.resolve(), FILE)
 
 
-def tree(path: Path) -> None:
+def make_tree_private(path: Path) -> None:
     """Close everything below a folder, and the folder last: one that is closed already is skipped."""
     if not path.is_dir() or not stat.S_IMODE(path.stat().st_mode) & OTHERS:
         return
     for base, _folders, files in os.walk(path, topdown=False):
         for name in files:
-            file(Path(base, name))
-        _close(Path(base).resolve(), FOLDER)
+            make_file_private(Path(base, name))
+        restrict_permissions(Path(base).resolve(), FOLDER)
 
 
-def _close(path: Path, mode: int) -> None:
+def restrict_permissions(path: Path, mode: int) -> None:
     """Set `mode` on what others have a right to. Raises NotPrivate."""
-    _require_own(path)
+    require_own_path(path)
     if not path.stat().st_mode & OTHERS:
         return
     path.chmod(mode)
@@ -60,29 +60,31 @@ def _close(path: Path, mode: int) -> None:
         )
 
 
-def _require_own(path: Path) -> None:
+def require_own_path(path: Path) -> None:
     owner = path.stat().st_uid
     if owner != os.geteuid():
-        name = name_of(owner)
+        name = user_name(owner)
         raise NotPrivate(
-            f"{path} belongs to {name}, and this process runs as {name_of(os.geteuid())}. "
+            f"{path} belongs to {name}, and this process runs as {user_name(os.geteuid())}. "
             f"Run it as {name}, or give the whole folder to the user that runs Signalbox (chown -R)."
         )
 
 
-def require_safe_way(path: Path) -> None:
+def require_unreplaceable_path(path: Path) -> None:
     """Raise NotPrivate where somebody else could put another file or folder in the place of `path`."""
     absolute = path.absolute()
     ways = dict.fromkeys((*absolute.parents, *absolute.resolve().parents))
     for above in ways:
-        if not (CODE.is_relative_to(above) and not above.is_symlink()) and (why := changeable(above)):
-            raise NotPrivate(f"Others could replace {path}: {above} {why}. {_remedy(above)}")
+        if not (CODE.is_relative_to(above) and not above.is_symlink()) and (
+            why := find_folder_problem(above)
+        ):
+            raise NotPrivate(f"Others could replace {path}: {above} {why}. {folder_remedy(above)}")
     for place in (absolute, *absolute.parents):
-        if place.is_symlink() and place.lstat().st_uid not in _trusted():
-            raise NotPrivate(f"{place} is a link that {name_of(place.lstat().st_uid)} made. Remove it.")
+        if place.is_symlink() and place.lstat().st_uid not in list_trusted_users():
+            raise NotPrivate(f"{place} is a link that {user_name(place.lstat().st_uid)} made. Remove it.")
 
 
-def require_safe_place(path: Path) -> None:
+def require_safe_directory(path: Path) -> None:
     """Raise NotPrivate where somebody else could replace `path`, or put a file beside it: SQLite believes its own.
 
     A folder of ours that others may write to is closed.
@@ -93,30 +95,30 @@ def require_safe_place(path: Path) -> None:
         place.chmod(stat.S_IMODE(status.st_mode) & ~0o022)
     elif status.st_mode & stat.S_ISVTX and status.st_mode & 0o022:
         raise NotPrivate(f"Everybody can write to {place}. Choose a folder of your own.")
-    require_safe_way(path)
+    require_unreplaceable_path(path)
 
 
-def changeable(above: Path) -> str | None:
+def find_folder_problem(above: Path) -> str | None:
     """Return why others can replace files in a folder, as in `/srv is writable for everybody`, or None."""
     status = above.stat()
-    if status.st_uid not in _trusted():
-        return f"belongs to {name_of(status.st_uid)}"
+    if status.st_uid not in list_trusted_users():
+        return f"belongs to {user_name(status.st_uid)}"
     if status.st_mode & stat.S_ISVTX:  # as in /tmp, each may replace their own alone
         return None
     if status.st_mode & stat.S_IWOTH:
         return "is writable for everybody"
-    if status.st_mode & stat.S_IWGRP and (others := members(status.st_gid) - {os.geteuid(), 0}):
-        return f"is writable for {name_of(min(others))}, by its group"
+    if status.st_mode & stat.S_IWGRP and (others := list_group_user_ids(status.st_gid) - {os.geteuid(), 0}):
+        return f"is writable for {user_name(min(others))}, by its group"
     return None
 
 
-def _remedy(above: Path) -> str:
+def folder_remedy(above: Path) -> str:
     if above.stat().st_uid in {os.geteuid(), 0}:
         return f"Run `chmod go-w {above}`, or choose another folder."
     return "Choose a folder inside one that belongs to root or to you."
 
 
-def members(gid: int) -> set[int]:
+def list_group_user_ids(gid: int) -> set[int]:
     """Return the ids of the users in a group, as their own group or as one more."""
     found = {user.pw_uid for user in pwd.getpwall() if user.pw_gid == gid}
     try:
@@ -131,12 +133,12 @@ def members(gid: int) -> set[int]:
     return found
 
 
-def _trusted() -> set[int]:
+def list_trusted_users() -> set[int]:
     trusted = {0, os.geteuid(), CODE.stat().st_uid}
-    return trusted | {_unmapped_root()} - {-1}
+    return trusted | {unmapped_root_uid()} - {-1}
 
 
-def _unmapped_root() -> int:
+def unmapped_root_uid() -> int:
     """Return the user id that the host's root has in a rootless container; -1 outside of one."""
     try:
         whole = Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
@@ -145,7 +147,7 @@ def _unmapped_root() -> int:
         return -1
 
 
-def name_of(uid: int) -> str:
+def user_name(uid: int) -> str:
     """Return a user's name, or their number where they have none."""
     try:
         return pwd.getpwuid(uid).pw_name

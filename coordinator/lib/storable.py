@@ -5,12 +5,12 @@ from __future__ import annotations
 MOST_DIGITS = 18  # of an id that certainly fits into eight bytes
 
 
-def is_storable(text: str) -> bool:
+def is_storable_text(text: str) -> bool:
     """Say whether a database can hold the text: no NUL character and no lone surrogate is in it."""
-    return "\x00" not in text and (text.isascii() or _has_utf8(text))
+    return "\x00" not in text and (text.isascii() or is_utf8_encodable(text))
 
 
-def _has_utf8(text: str) -> bool:
+def is_utf8_encodable(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -18,7 +18,7 @@ def _has_utf8(text: str) -> bool:
     return True
 
 
-def row_id(text: str) -> int | None:
+def parse_database_id(text: str) -> int | None:
     """Return the id of a row that a text names in plain digits; None where it can be none."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
     return int(text) if is_number else None

@@ -7,14 +7,14 @@ connects while the server is still being prepared, or is just being replaced, wa
     SIGHUP                     restart: the code as it is now is started beside the old server, which goes when the
                                new one is ready. If the new one does not start, the old one goes on
 
-The server tells this process three things through a socket (`Link`), one byte each: that it holds the data folder's
+The server tells this process three things through a socket (`SupervisorLink`), one byte each: that it holds the data folder's
 lock (sent with its file, which a successor is given), that it wants to migrate the database (answered when no older
 server is at work), and that it is ready. After an upgrade an older supervisor speaks with a newer server: keep this,
-and the options `--inherited`, `--control` and `--lock` of `serve`.
+and the options `--inherited`, `--control` and `--lock` of `serve_supervised`.
 
 `serve --take-over` is a second supervisor, with its own settings and terminal, that stands in for the first: it is
 given the first one's sockets and lock (`handover.py`) and tells it the same, MIGRATES and READY, when its own server
-says so. The first one then ends. So does a plain `serve` that finds the first one stopping.
+says so. The first one then ends. So does a plain `serve_supervised` that finds the first one stopping.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}
 
 
 @dataclass
-class Server:
+class SupervisedServer:
     """One server process and our end of its link."""
 
     process: subprocess.Popen[bytes]
@@ -49,7 +49,7 @@ class Server:
 
 
 @dataclass
-class Taker:
+class TakingSupervisor:
     """Another supervisor that was given our sockets; it has not `taken` over before its server is ready."""
 
     link: socket.socket
@@ -57,7 +57,7 @@ class Taker:
     taken: bool = False
 
 
-class Supervisor:
+class ServerSupervisor:
     """Holds `sockets` and runs `command` behind them, with `problem` where they could not be had.
 
     `folder` is the data folder, `before` the older supervisor that stands until our server is ready. A server that
@@ -83,69 +83,69 @@ class Supervisor:
         self._of_systemd = of_systemd
         self._door: socket.socket | None = None
         self._askers: list[socket.socket] = []  # for our sockets, until no restart is under way
-        self._taker: Taker | None = None
+        self._taker: TakingSupervisor | None = None
         self._restarts_asked: list[socket.socket] = []
         self._restarts_begun: list[socket.socket] = []  # that shall be told how it ended
-        self._standing: Server | None = None
-        self._coming: Server | None = None
-        self._leaving: list[Server] = []
+        self._standing: SupervisedServer | None = None
+        self._coming: SupervisedServer | None = None
+        self._leaving: list[SupervisedServer] = []
         self._status: int | None = None  # set once all shall end
         self._signals: list[int] = []
         self._stops = False
         self._shall_restart = False
         self._selector = selectors.DefaultSelector()
 
-    def run(self) -> int:
+    def run_supervisor(self) -> int:
         """Serve until told to stop, or until the server ends by itself; return its exit status."""
-        self._listen_to_signals()
+        self._install_signal_handlers()
         if self._before:
-            self._watch(self._before, self._heed_before)
-        self._standing = self._start()
-        while self._servers():
+            self._register_reader(self._before, self._handle_previous_supervisor_end)
+        self._standing = self._start_server()
+        while self.list_running_servers():
             for key, _ in self._selector.select():
                 key.data()
-            self._note_ends()
+            self._reap_ended_servers()
             while self._signals:
-                self._obey(self._signals.pop(0))
-            if self._is_settled():
-                self._begin_what_was_asked()
-        self._leave()
+                self._handle_signal(self._signals.pop(0))
+            if self.has_single_stable_server():
+                self._start_pending_request()
+        self._close_handover_socket()
         return self._status or 0
 
-    def _is_settled(self) -> bool:
-        return self._servers() == [self._standing] and not self._taker and not self._before
+    def has_single_stable_server(self) -> bool:
+        return self.list_running_servers() == [self._standing] and not self._taker and not self._before
 
-    def _begin_what_was_asked(self) -> None:
+    def _start_pending_request(self) -> None:
         if self._askers:
-            self._give(self._askers.pop(0))
+            self._hand_over_sockets(self._askers.pop(0))
         elif self._shall_restart:
             self._shall_restart = False
             self._restarts_begun, self._restarts_asked = self._restarts_asked, []
-            self._coming = self._start()
+            self._coming = self._start_server()
 
-    def _leave(self) -> None:
+    def _close_handover_socket(self) -> None:
         """Remove the socket for requests, if it is still ours."""
         if self._taker and self._taker.taken:
-            self._say("Another `serve` has taken over.")
+            self.print_status_line("Another `serve` has taken over.")
         elif self._door:
-            handover.close_door(self._folder)
+            handover.remove_handover_socket(self._folder)
 
-    def _servers(self) -> list[Server]:
+    def list_running_servers(self) -> list[SupervisedServer]:
         return [one for one in (self._standing, self._coming, *self._leaving) if one]
 
-    def _listen_to_signals(self) -> None:
+    def _install_signal_handlers(self) -> None:
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         for number in (*STOP, signal.SIGHUP):
             signal.signal(number, lambda received, _frame: self._signals.append(received))
         signal.signal(signal.SIGCHLD, lambda *_: None)  # wakes the loop
-        self._watch(reading, lambda: os.read(reading, 4096))
+        self._register_reader(reading, lambda: os.read(reading, 4096))
 
-    def _watch(self, file: socket.socket | int, heed: Callable[[], object]) -> None:
+    def _register_reader(self, file: socket.socket | int, heed: Callable[[], object]) -> None:
         self._selector.register(file, selectors.EVENT_READ, heed)
 
-    def _start(self) -> Server:
+    def _start_server(self) -> SupervisedServer:
         ours, theirs = socket.socketpair()
         held = [one.fileno() for one in self._sockets]
         words = ["--control", str(theirs.fileno()), "--inherited", ",".join(map(str, held))]
@@ -158,11 +158,11 @@ class Supervisor:
             [*self._command, *words], pass_fds=[theirs.fileno(), *held], env={**ONE_HEAP, **os.environ}
         )
         theirs.close()
-        server = Server(process, ours)
-        self._watch(ours, lambda: self._heed(server))
+        server = SupervisedServer(process, ours)
+        self._register_reader(ours, lambda: self._handle_server_byte(server))
         return server
 
-    def _heed(self, server: Server) -> None:
+    def _handle_server_byte(self, server: SupervisedServer) -> None:
         word: bytes = b""
         files: list[int] = []
         with contextlib.suppress(OSError):
@@ -171,88 +171,88 @@ class Supervisor:
             if self._lock is not None:
                 os.close(self._lock)
             self._lock = files[0]
-            self._open_door()
+            self._listen_for_handover()
         elif word == MIGRATES:
             server.waits_to_migrate = True
-            self._tell_before(MIGRATES)
-            self._retire_older_than(server)
-            self._let_migrate()
+            self._notify_previous_supervisor(MIGRATES)
+            self._retire_previous_server(server)
+            self._allow_migration()
         elif word == READY:
-            self._tell_before(READY)
-            self._retire_older_than(server)
+            self._notify_previous_supervisor(READY)
+            self._retire_previous_server(server)
             if server is self._standing:
-                self._tell_restarted(handover.READY)
+                self._report_restart_result(handover.READY)
         elif not word:  # it ended, or closed its end
-            self._forget(server.control)
+            self._close_connection(server.control)
 
-    def _forget(self, connection: socket.socket) -> None:
+    def _close_connection(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)
         connection.close()
 
-    def _retire_older_than(self, server: Server) -> None:
+    def _retire_previous_server(self, server: SupervisedServer) -> None:
         if server is self._coming:
             old, self._standing, self._coming = self._standing, server, None
             if old is not None:
                 self._leaving.append(old)
                 old.process.send_signal(signal.SIGTERM)
 
-    def _let_migrate(self) -> None:
+    def _allow_migration(self) -> None:
         server = self._standing
         if server and server.waits_to_migrate and not self._leaving and not self._before:
             server.waits_to_migrate = False
             with contextlib.suppress(OSError):
                 server.control.sendall(GO)
 
-    def _note_ends(self) -> None:
+    def _reap_ended_servers(self) -> None:
         if self._coming and self._coming.process.poll() is not None:
             self._coming = None
-            self._tell_restarted(handover.FAILED)
-            self._say("The new server did not start, so the old one goes on.")
+            self._report_restart_result(handover.FAILED)
+            self.print_status_line("The new server did not start, so the old one goes on.")
         self._leaving = [one for one in self._leaving if one.process.poll() is None]
-        self._let_migrate()
+        self._allow_migration()
         if self._standing and (status := self._standing.process.poll()) is not None:
             self._standing = None
             if self._status is None:
                 self._status = status if status >= 0 else 128 - status
-            self._tell_all(signal.SIGTERM)
+            self._signal_all_servers(signal.SIGTERM)
 
-    def _say(self, line: str) -> None:
+    def print_status_line(self, line: str) -> None:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
-    def _obey(self, number: int) -> None:
+    def _handle_signal(self, number: int) -> None:
         if number in STOP:
             self._stops = True
-            self._tell_all(signal.Signals(number))
+            self._signal_all_servers(signal.Signals(number))
             if self._askers and not self._taker:
-                self._give(self._askers.pop(0))
+                self._hand_over_sockets(self._askers.pop(0))
         else:
             self._shall_restart = True  # as soon as the last restart is over
 
-    def _tell_all(self, number: signal.Signals) -> None:
-        for one in self._servers():
+    def _signal_all_servers(self, number: signal.Signals) -> None:
+        for one in self.list_running_servers():
             one.process.send_signal(number)
 
     # --- who knocks, and who stood here before ---
 
-    def _open_door(self) -> None:
+    def _listen_for_handover(self) -> None:
         """Listen for requests, as soon as no older supervisor is left."""
         if self._folder and not self._door and not self._before and self._lock is not None:
-            self._door = handover.open_door(self._folder)
+            self._door = handover.open_handover_socket(self._folder)
             if self._door:
-                self._watch(self._door, self._let_in)
+                self._register_reader(self._door, self._accept_handover_client)
 
-    def _let_in(self) -> None:
+    def _accept_handover_client(self) -> None:
         assert self._door
         with contextlib.suppress(OSError):
             asker, _ = self._door.accept()
             asker.setblocking(True)
-            if handover.is_same_user(asker):
-                self._watch(asker, lambda: self._answer(asker))
+            if handover.is_same_user_process(asker):
+                self._register_reader(asker, lambda: self._answer_handover_request(asker))
             else:
                 asker.close()
 
-    def _answer(self, asker: socket.socket) -> None:
+    def _answer_handover_request(self, asker: socket.socket) -> None:
         word = b""
         with contextlib.suppress(OSError):
             word = asker.recv(1)
@@ -265,13 +265,13 @@ class Supervisor:
                 asker.sendall(handover.SYSTEMD)
             asker.close()
         elif word in (handover.TAKE, handover.SUCCEED) and self._stops and not self._taker:
-            self._give(asker)
+            self._hand_over_sockets(asker)
         elif word == handover.TAKE and not self._stops:
             self._askers.append(asker)
         else:
             asker.close()
 
-    def _give(self, asker: socket.socket) -> None:
+    def _hand_over_sockets(self, asker: socket.socket) -> None:
         """Give our sockets to another supervisor. Until it says that it is ready, we go on."""
         assert self._lock is not None
         files = [self._lock, *(one.fileno() for one in self._sockets)]
@@ -280,10 +280,10 @@ class Supervisor:
         except OSError:
             asker.close()
             return
-        self._taker = taker = Taker(asker)
-        self._watch(asker, lambda: self._heed_taker(taker))
+        self._taker = taker = TakingSupervisor(asker)
+        self._register_reader(asker, lambda: self._handle_taker_byte(taker))
 
-    def _heed_taker(self, taker: Taker) -> None:
+    def _handle_taker_byte(self, taker: TakingSupervisor) -> None:
         word = b""
         with contextlib.suppress(OSError):
             word = taker.link.recv(1)
@@ -291,37 +291,39 @@ class Supervisor:
             taker.taken = True
             if self._status is None:
                 self._status = 0
-            self._tell_all(signal.SIGTERM)
+            self._signal_all_servers(signal.SIGTERM)
         elif not word:
-            self._forget(taker.link)
+            self._close_connection(taker.link)
             if not taker.taken:
                 self._taker = None
-                self._sign_lock()
-                self._say("The `serve` that was to take over did not start, so this one goes on.")
+                self._write_pid_to_lock()
+                self.print_status_line(
+                    "The `serve` that was to take over did not start, so this one goes on."
+                )
 
-    def _sign_lock(self) -> None:
+    def _write_pid_to_lock(self) -> None:
         """Write into the lock that it is ours: who wanted to take over has written there."""
         if self._lock is not None:
             os.ftruncate(self._lock, 0)
             os.write(self._lock, str(os.getpid()).encode())
 
-    def _tell_before(self, word: bytes) -> None:
+    def _notify_previous_supervisor(self, word: bytes) -> None:
         if self._before:
             with contextlib.suppress(OSError):
                 self._before.sendall(word)
 
-    def _heed_before(self) -> None:
+    def _handle_previous_supervisor_end(self) -> None:
         """Continue when the older supervisor has ended, with all its servers."""
         assert self._before
         with contextlib.suppress(OSError):
             if self._before.recv(1):
                 return
-        self._forget(self._before)
+        self._close_connection(self._before)
         self._before = None
-        self._open_door()
-        self._let_migrate()
+        self._listen_for_handover()
+        self._allow_migration()
 
-    def _tell_restarted(self, how: bytes) -> None:
+    def _report_restart_result(self, how: bytes) -> None:
         for asker in self._restarts_begun:
             with contextlib.suppress(OSError):
                 asker.sendall(how)
@@ -329,63 +331,63 @@ class Supervisor:
         self._restarts_begun = []
 
 
-class Link:
+class SupervisorLink:
     """The server's end of the link to its supervisor. Workers inherit it."""
 
     def __init__(self, file: int) -> None:
         self._socket = socket.socket(fileno=file)
 
-    def hold_lock(self, file: int) -> None:
+    def send_lock_file(self, file: int) -> None:
         """Hand the data folder's locked file over to the supervisor."""
         socket.send_fds(self._socket, [LOCKED], [file])
 
-    def wait_to_migrate(self) -> None:
+    def wait_for_migration_turn(self) -> None:
         """Return when no older server uses this data folder."""
         self._socket.sendall(MIGRATES)
         self._socket.recv(1)
 
-    def tell_ready(self) -> None:
+    def send_ready(self) -> None:
         """Say that requests are answered; said again, or to nobody, it does nothing."""
         with contextlib.suppress(OSError):
             self._socket.sendall(READY)
 
 
-_links: list[Link] = []
+_links: list[SupervisorLink] = []
 
 
-def linked(file: int) -> Link:
+def connect_supervisor_link(file: int) -> SupervisorLink:
     """Return the link of this process, which ends with its supervisor from now on."""
-    _end_with_parent()
-    _links[:] = [Link(file)]
+    die_with_supervisor()
+    _links[:] = [SupervisorLink(file)]
     return _links[0]
 
 
-def tell_ready() -> None:
+def report_worker_ready() -> None:
     """Tell the supervisor, where there is one, that this worker answers."""
     for link in _links:
-        link.tell_ready()
+        link.send_ready()
 
 
-def _end_with_parent() -> None:
+def die_with_supervisor() -> None:
     if sys.platform == "linux":
         import ctypes  # noqa: PLC0415 - only here, and not while the addresses are still unbound
 
         ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGKILL)
 
 
-def serve() -> int:
+def serve_supervised() -> int:
     """Listen, then run the server until it ends; return its exit status. This process has loaded nothing else."""
-    folder = handover.data_folder()
+    folder = handover.locate_data_folder()
     before, problem = None, ""
     sockets: list[socket.socket] = []
     of_systemd = False
     try:
-        sockets = addresses.from_service_manager()
-        of_systemd = bool(sockets) or addresses.is_service()
+        sockets = addresses.inherit_systemd_sockets()
+        of_systemd = bool(sockets) or addresses.is_systemd_service()
         if not sockets:
             word = handover.TAKE if "--take-over" in sys.argv else handover.SUCCEED
-            before = handover.take(word, folder)
-            sockets = addresses.from_environment(before.sockets if before else [])
+            before = handover.request_takeover(word, folder)
+            sockets = addresses.open_bind_sockets(before.sockets if before else [])
     except handover.HandoverRefused as refused:
         sys.stderr.write(f"{refused}\n")
         return 1
@@ -394,4 +396,6 @@ def serve() -> int:
     except ValueError:
         problem = "SIGNALBOX_BIND is no address."  # the settings say it better
     command = [sys.executable, *sys.orig_argv[1:]]
-    return Supervisor(command, sockets, problem, folder=folder, before=before, of_systemd=of_systemd).run()
+    return ServerSupervisor(
+        command, sockets, problem, folder=folder, before=before, of_systemd=of_systemd
+    ).run_supervisor()

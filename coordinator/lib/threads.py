@@ -10,7 +10,7 @@ from typing import Generic, ParamSpec, TypeVar
 
 from django.db import connections
 
-from coordinator.lib.turns import CALLER, FairThreads, for_all
+from coordinator.lib.turns import CALLER, FairThreadPool, clear_caller
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,16 +23,19 @@ class EdgeThreads:
     """
 
     def __init__(self, count: int) -> None:
-        self._pool = FairThreads(count, "edge")
+        self._pool = FairThreadPool(count, "edge")
 
-    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `work` in a thread, with the request's trace id, and return what it returns or raise what it raises."""
-        context, call = contextvars.copy_context(), functools.partial(_call, work, *args, **kwargs)
-        return await self._pool.run(functools.partial(context.run, call), CALLER.get())
+        context, call = (
+            contextvars.copy_context(),
+            functools.partial(call_with_fresh_connections, work, *args, **kwargs),
+        )
+        return await self._pool.run_in_pool(functools.partial(context.run, call), CALLER.get())
 
-    def close(self) -> None:
+    def shut_down_threads(self) -> None:
         """Let the threads end; what is queued is dropped."""
-        self._pool.close()
+        self._pool.shut_down_pool()
 
 
 class SharedRead(Generic[T]):
@@ -46,23 +49,23 @@ class SharedRead(Generic[T]):
         self._read = read
         self._queued: asyncio.Task[T] | None = None
 
-    async def get(self) -> T:
+    async def get_fresh_value(self) -> T:
         """Return what `read` returns, called from now on, or raise what it raises."""
         queued = self._queued  # read once: the thread takes it away as it begins
         if queued is None or queued.done():
-            queued = self._queued = asyncio.ensure_future(self._run())
+            queued = self._queued = asyncio.ensure_future(self._run_queued_read())
         return await asyncio.shield(queued)
 
-    async def _run(self) -> T:
-        for_all()
-        return await self._threads.run(self._begin)
+    async def _run_queued_read(self) -> T:
+        clear_caller()
+        return await self._threads.run_in_thread(self._begin_read)
 
-    def _begin(self) -> T:
+    def _begin_read(self) -> T:
         self._queued = None  # who asks from here on may not have what is read now
         return self._read()
 
 
-def _call(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+def call_with_fresh_connections(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     refresh_connections()
     return work(*args, **kwargs)
 

@@ -12,55 +12,55 @@ from datetime import UTC, datetime, timedelta
 NOW, MINUTE, HOUR, DAY, WEEK = 10, 60, 3600, 86_400, 7 * 86_400
 
 
-def exact(moment: datetime) -> str:
+def format_exact_time(moment: datetime) -> str:
     """Return `2026-02-23 12:00:05 UTC`."""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def relative(moment: datetime, now: datetime) -> str:
+def format_relative_time(moment: datetime, now: datetime) -> str:
     """Return `just now`, `5m ago`, `in 2h`; further away than a week, the date."""
     seconds = (now - moment).total_seconds()
     if abs(seconds) >= WEEK:
-        return _date(moment, now)
-    return f"in {rough(-seconds)}" if seconds <= -NOW else ago(moment, now)
+        return format_short_date(moment, now)
+    return f"in {format_rough_duration(-seconds)}" if seconds <= -NOW else format_time_ago(moment, now)
 
 
-def ago(moment: datetime, now: datetime) -> str:
+def format_time_ago(moment: datetime, now: datetime) -> str:
     """Return `just now`, `5m ago`, `40d ago`, for the middle of a sentence; the future is `just now`."""
     seconds = (now - moment).total_seconds()
-    return "just now" if seconds < NOW else f"{rough(seconds)} ago"
+    return "just now" if seconds < NOW else f"{format_rough_duration(seconds)} ago"
 
 
-def rough(span: timedelta | float) -> str:
+def format_rough_duration(span: timedelta | float) -> str:
     """Return `42s`, `5m`, `2h`, `3d` for a span or a number of seconds: its largest unit, rounded down."""
-    seconds = _seconds(span)
+    seconds = duration_seconds(span)
     for size, sign in ((DAY, "d"), (HOUR, "h"), (MINUTE, "m")):
         if seconds >= size:
             return f"{int(seconds // size)}{sign}"
     return f"{int(seconds)}s"
 
 
-def _date(moment: datetime, now: datetime) -> str:
+def format_short_date(moment: datetime, now: datetime) -> str:
     this_year = moment.astimezone(UTC).year == now.astimezone(UTC).year
     return f"{moment.astimezone(UTC):%-d %b}" if this_year else f"{moment.astimezone(UTC):%-d %b %Y}"
 
 
-def length(span: timedelta | float) -> str:
+def format_duration(span: timedelta | float) -> str:
     """Return `340 ms`, `2.4 s`, `4m 12s`, `2h 03m`, `3d 4h` for a span or a number of seconds.
 
     Two clocks may differ, so that something seems to end before it began: that took no time.
     """
-    seconds = max(_seconds(span), 0.0)
+    seconds = max(duration_seconds(span), 0.0)
     if seconds < 1:
         return f"{int(seconds * 1000 + 0.5)} ms"
     if seconds < 10:
         return f"{int(seconds * 10 + 0.5) / 10:.1f} s"
-    return clock(seconds)
+    return format_clock_duration(seconds)
 
 
-def clock(span: timedelta | float) -> str:
+def format_clock_duration(span: timedelta | float) -> str:
     """Return the same for what ticks: whole seconds, and none below 0."""
-    whole = max(0, int(_seconds(span)))
+    whole = max(0, int(duration_seconds(span)))
     if whole < MINUTE:
         return f"{whole} s"
     if whole < HOUR:
@@ -70,5 +70,5 @@ def clock(span: timedelta | float) -> str:
     return f"{whole // DAY}d {whole % DAY // HOUR}h"
 
 
-def _seconds(span: timedelta | float) -> float:
+def duration_seconds(span: timedelta | float) -> float:
     return span.total_seconds() if isinstance(span, timedelta) else float(span)

@@ -10,12 +10,12 @@ _current: ContextVar[str | None] = ContextVar("signalbox_trace_id", default=None
 _ACCEPTED = re.compile(r"[A-Za-z0-9._-]{8,64}")
 
 
-def current() -> str | None:
+def current_trace_id() -> str | None:
     """Return the trace id of the current request, or None outside one."""
     return _current.get()
 
 
-def begin(offered: str | None = None) -> str:
+def begin_trace(offered: str | None = None) -> str:
     """Start a trace for one request: the caller's own id where it is well formed, else a new one."""
     # It is no secret. Asking the system for each request's would hand the interpreter to another thread.
     made = f"{random.getrandbits(128):032x}"
@@ -24,6 +24,6 @@ def begin(offered: str | None = None) -> str:
     return trace_id
 
 
-def end() -> None:
+def end_trace() -> None:
     """Forget the trace, so that the next request on this thread starts without one."""
     _current.set(None)

@@ -1,7 +1,7 @@
 """Fair queues: callers take turns, so that one caller's flood makes others wait for one piece of work, not for all.
 
 Whoever asks for work on the event loop is in `CALLER`: `key:7`, `person:2`, an address, or nobody for what this
-process does for all. Tasks take over the caller of whoever starts them; those that work for many say `for_all`.
+process does for all. Tasks take over the caller of whoever starts them; those that work for many say `clear_caller`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ T = TypeVar("T")
 CALLER: ContextVar[str] = ContextVar("signalbox_caller", default="")
 
 
-def is_for_person() -> bool:
+def is_caller_person() -> bool:
     """Say whether this thread or task works for somebody who is signed in."""
     return CALLER.get().startswith("person:")
 
 
-def for_all() -> None:
+def clear_caller() -> None:
     """From here on, this task works for all callers, whoever started it."""
     CALLER.set("")
 
 
-class Turns(Generic[T]):
+class FairQueue(Generic[T]):
     """A fair queue: each caller's items in order, the callers in turn. Its user locks it."""
 
     def __init__(self) -> None:
@@ -47,12 +47,12 @@ class Turns(Generic[T]):
         line.append(item)
         self._count += 1
 
-    def take(self) -> T:
+    def take_next_item(self) -> T:
         """Take the first item of the caller whose turn it is. Raises KeyError where there is none."""
         caller, line = self._lines.popitem(last=False)
-        return self._taken(caller, line)
+        return self._pop_first_item(caller, line)
 
-    def take_together(self, most: int, size: Callable[[T], int]) -> list[T]:
+    def take_next_batch(self, most: int, size: Callable[[T], int]) -> list[T]:
         """Take items, one a turn, whose sizes come to `most` at most; always one, however large, where there is any.
 
         A caller whose item does not fit any more keeps its turn for the next time.
@@ -66,13 +66,13 @@ class Turns(Generic[T]):
                 passed.append((caller, line))
                 continue
             room -= size(line[0])
-            taken.append(self._taken(caller, line))
+            taken.append(self._pop_first_item(caller, line))
         for caller, line in reversed(passed):
             self._lines[caller] = line
             self._lines.move_to_end(caller, last=False)
         return taken
 
-    def _taken(self, caller: str, line: deque[T]) -> T:
+    def _pop_first_item(self, caller: str, line: deque[T]) -> T:
         item = line.popleft()
         if line:
             self._lines[caller] = line  # behind the others
@@ -80,37 +80,37 @@ class Turns(Generic[T]):
         return item
 
 
-class Closed(Exception):
+class ThreadsClosed(Exception):
     """The threads have been let go: this process is about to end, and takes no more work."""
 
 
-class FairThreads:
+class FairThreadPool:
     """A bounded pool of threads in which callers take turns."""
 
     def __init__(self, count: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
-        self._turns: Turns[tuple[str, Future[Any], Callable[[], Any]]] = Turns()
+        self._turns: FairQueue[tuple[str, Future[Any], Callable[[], Any]]] = FairQueue()
         self._lock = threading.Lock()
 
     def submit(self, work: Callable[[], T], caller: str) -> Future[T]:
-        """Queue `work` for when it is the caller's turn. Raises Closed."""
+        """Queue `work` for when it is the caller's turn. Raises ThreadsClosed."""
         future: Future[T] = Future()
         with self._lock:
             self._turns.put(caller, (caller, future, work))
         try:
-            self._pool.submit(self._next)
+            self._pool.submit(self._run_next_item)
         except RuntimeError:
-            raise Closed from None
+            raise ThreadsClosed from None
         return future
 
-    async def run(self, work: Callable[[], T], caller: str) -> T:
+    async def run_in_pool(self, work: Callable[[], T], caller: str) -> T:
         """Return what `work` returns in a thread, when it is the caller's turn; raise what it raises."""
         return await asyncio.wrap_future(self.submit(work, caller))
 
-    def _next(self) -> None:
+    def _run_next_item(self) -> None:
         """Do one piece of work. As many of these are queued as there are pieces; whose it is, the turns say."""
         with self._lock:
-            caller, future, work = self._turns.take()
+            caller, future, work = self._turns.take_next_item()
         CALLER.set(caller)
         if not future.set_running_or_notify_cancel():
             return
@@ -119,9 +119,9 @@ class FairThreads:
         except BaseException as problem:
             future.set_exception(problem)
 
-    def close(self) -> None:
+    def shut_down_pool(self) -> None:
         """Let the threads end; what is queued is dropped."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             while self._turns:
-                self._turns.take()[1].cancel()
+                self._turns.take_next_item()[1].cancel()

@@ -19,23 +19,23 @@ from coordinator.errors import Conflict
 SALT = "signalbox.version"
 
 
-def of_values(values: Iterable[Any]) -> str:
+def values_version(values: Iterable[Any]) -> str:
     """Return the version of plain column values (str, int, bool, None)."""
     return salted_hmac(SALT, json.dumps(list(values), default=str), algorithm="sha256").hexdigest()[:32]
 
 
-def of_row(row: Model, fields: Iterable[str]) -> str:
+def row_version(row: Model, fields: Iterable[str]) -> str:
     """Return the version of a row's `fields`, as its columns hold them."""
-    return of_values(as_stored(row, name, row.serializable_value(name)) for name in fields)
+    return values_version(to_stored_value(row, name, row.serializable_value(name)) for name in fields)
 
 
-def as_stored(row: Model, name: str, value: Any) -> Any:
+def to_stored_value(row: Model, name: str, value: Any) -> Any:
     """Return what the row's column `name` would hold for `value`; a boolean of another program is taken as one."""
     field = row._meta.get_field(name)
     return bool(value) if isinstance(field, BooleanField) else field.get_prep_value(value)  # type: ignore[union-attr]
 
 
-def require_unchanged(current: str, seen: str | None, what: str) -> None:
+def require_current_version(current: str, seen: str | None, what: str) -> None:
     """Raise Conflict unless `seen`, if given, is the current version. Call it with the row locked."""
     if seen is not None and not hmac.compare_digest(current, seen):
         raise Conflict(

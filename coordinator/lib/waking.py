@@ -23,7 +23,7 @@ class Pollable(Protocol):
         """Return its file descriptor."""
 
 
-class Alarm:
+class PollableEvent:
     """Like `threading.Event`, but it can be waited for together with something else."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Alarm:
         self._out.close()
 
 
-class WriteWatch:
+class FileWriteWatcher:
     """Is told by the kernel when a file is written to: Linux's inotify(7). The file may be made, or made anew, later.
 
     Each write costs its writer some microseconds more meanwhile, so it can be paused.
@@ -82,9 +82,9 @@ class WriteWatch:
         self._libc = ctypes.CDLL(None, use_errno=True)
         if not hasattr(self._libc, "inotify_init1"):
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-        self._fd = _checked(self._libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
+        self._fd = require_success(self._libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
         try:
-            self.resume()
+            self.resume_watching()
         except OSError:
             self.close()
             raise
@@ -93,28 +93,28 @@ class WriteWatch:
         """Return its file descriptor, which is readable once something in the folder was written to."""
         return self._fd
 
-    def pause(self) -> None:
+    def pause_watching(self) -> None:
         """Be told of nothing until it is resumed."""
         if not self.is_paused:
             self.is_paused = True
             self._libc.inotify_rm_watch(self._fd, self._watch)
 
-    def resume(self) -> None:
+    def resume_watching(self) -> None:
         """Be told of what is written from now on. Raises OSError where the folder is gone."""
         if self.is_paused:
-            self.read()  # that it was paused
-            self._watch = _checked(self._libc.inotify_add_watch(self._fd, self._folder, IN_MODIFY))
+            self.consume_write_events()  # that it was paused
+            self._watch = require_success(self._libc.inotify_add_watch(self._fd, self._folder, IN_MODIFY))
             self.is_paused = False
 
-    def read(self) -> bool:
+    def consume_write_events(self) -> bool:
         """Say whether the file was written to since this was last asked; at once."""
         found = False
         with contextlib.suppress(BlockingIOError):
             while True:
-                found |= self._tells_of_it(os.read(self._fd, _MOST_READ))
+                found |= self.contains_file_event(os.read(self._fd, _MOST_READ))
         return found
 
-    def _tells_of_it(self, told: bytes) -> bool:
+    def contains_file_event(self, told: bytes) -> bool:
         place = 0
         while place < len(told):
             _, what, _, length = _EVENT.unpack_from(told, place)
@@ -129,7 +129,7 @@ class WriteWatch:
         os.close(self._fd)
 
 
-def _checked(answer: int) -> int:
+def require_success(answer: int) -> int:
     if answer < 0:
         problem = ctypes.get_errno()
         raise OSError(problem, os.strerror(problem))

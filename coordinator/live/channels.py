@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from django.db import DatabaseError
 
-from coordinator.feed.reader import Change
+from coordinator.feed.reader import FeedChange
 from coordinator.lib.asgi import Send
-from coordinator.live.hub import Topics
+from coordinator.live.hub import WantedTopics
 
 log = logging.getLogger(__name__)
 
@@ -30,19 +30,19 @@ RETRIES = (0.05, 0.2, 0.5)  # seconds after which a rendering that failed is tri
 PENDING_MOST = 20_000  # changes waiting to be rendered; beyond, members must replay
 
 
-class Frame(NamedTuple):
+class EventFrame(NamedTuple):
     """One server-sent event, complete with its id line, for the change with that id."""
 
     id: int
     data: bytes
 
 
-class Blob:
+class FrameBlob:
     """Consecutive frames as the chunks that go out, shared by all members."""
 
     __slots__ = ("chunks", "first", "frames", "last", "size")
 
-    def __init__(self, frames: Sequence[Frame], *, upto: int) -> None:
+    def __init__(self, frames: Sequence[EventFrame], *, upto: int) -> None:
         self.frames = frames
         self.first = frames[0].id if frames else upto
         self.last = upto
@@ -50,17 +50,17 @@ class Blob:
         self.size = len(data)
         self.chunks = [data[at : at + CHUNK] for at in range(0, len(data), CHUNK)]
 
-    def after(self, change_id: int) -> Blob:
+    def blob_after_change(self, change_id: int) -> FrameBlob:
         """Return what of this comes after `change_id`."""
         if self.first > change_id:
             return self
-        return Blob([frame for frame in self.frames if frame.id > change_id], upto=self.last)
+        return FrameBlob([frame for frame in self.frames if frame.id > change_id], upto=self.last)
 
 
-HEARTBEAT = Blob([Frame(0, b": heartbeat\n\n")], upto=0)
+HEARTBEAT = FrameBlob([EventFrame(0, b": heartbeat\n\n")], upto=0)
 
 
-class Subscriber:
+class StreamSubscriber:
     """One open stream. `after` is the id up to which it has been served otherwise (init or replay)."""
 
     __slots__ = (
@@ -79,40 +79,40 @@ class Subscriber:
         self.closing = False
         self.last_sign_of_life = asyncio.get_running_loop().time()
         self.task: asyncio.Task[object] | None = asyncio.current_task()
-        self._queue: deque[Blob] = deque()
+        self._queue: deque[FrameBlob] = deque()
         self._bytes = 0
         self._waiter: asyncio.Future[None] | None = None
         self._sending_since: float | None = None
 
-    def push(self, blob: Blob) -> bool:
+    def enqueue_blob(self, blob: FrameBlob) -> bool:
         """Put a blob into the member's queue; False where the queue is full and the member must be cut off."""
         if (self._bytes + blob.size > MOST_BYTES and self._queue) or len(self._queue) >= MOST_BLOBS:
             return False
         self._queue.append(blob)
         self._bytes += blob.size
-        self._wake()
+        self._wake_waiter()
         return True
 
     def close(self) -> None:
         """End the stream in good order, after the chunk that is being sent."""
         self.closing = True
-        self._wake()
+        self._wake_waiter()
 
-    def cut(self) -> None:
+    def abort_stream(self) -> None:
         """End the stream at once, whatever it is doing."""
         self.closing = True
         if self.task is not None:
             self.task.cancel()
 
-    def is_stuck(self, now: float) -> bool:
+    def is_client_stuck(self, now: float) -> bool:
         """Say whether the client has not taken a chunk for too long."""
         return self._sending_since is not None and now - self._sending_since > STUCK_AFTER
 
-    def _wake(self) -> None:
+    def _wake_waiter(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def next(self) -> Blob | None:
+    async def wait_for_next_blob(self) -> FrameBlob | None:
         """Wait for the next blob; None when the stream is to end."""
         while not self._queue and not self.closing:
             self._waiter = asyncio.get_running_loop().create_future()
@@ -124,7 +124,7 @@ class Subscriber:
         self._bytes -= blob.size
         return blob
 
-    async def send(self, send: Send, blob: Blob) -> None:
+    async def send_blob(self, send: Send, blob: FrameBlob) -> None:
         """Send a blob, as fast as the client takes it."""
         loop = asyncio.get_running_loop()
         for chunk in blob.chunks:
@@ -134,10 +134,10 @@ class Subscriber:
         self.last_sign_of_life = loop.time()
 
 
-Render = Callable[[Sequence[Change]], Awaitable[list[Frame]]]
+Render = Callable[[Sequence[FeedChange]], Awaitable[list[EventFrame]]]
 
 
-class Channel:
+class LiveChannel:
     """Streams that get the same: the changes that it `wants`, rendered once by `render`.
 
     Renderings are at least `pause` seconds apart; what comes meanwhile goes together into the next. What `sum_up`
@@ -147,50 +147,50 @@ class Channel:
 
     def __init__(
         self,
-        wants: Topics,
+        wants: WantedTopics,
         render: Render,
         *,
         pause: float = 0.0,
         sum_up: Render | None = None,
         sum_up_pause: float = 0.0,
     ) -> None:
-        self.members: set[Subscriber] = set()
+        self.members: set[StreamSubscriber] = set()
         self.wants = wants
         self._render = render
         self._pause = pause
-        self._pending: list[Change] = []
+        self._pending: list[FeedChange] = []
         self._task: asyncio.Task[None] | None = None
         self._sum_up = sum_up
         self._sum_up_pause = sum_up_pause
-        self._unsummed: dict[tuple[str, str | None], Change] = {}
+        self._unsummed: dict[tuple[str, str | None], FeedChange] = {}
         self._summing: asyncio.Task[None] | None = None
 
-    def on_changes(self, changes: Sequence[Change]) -> None:
+    def queue_changes(self, changes: Sequence[FeedChange]) -> None:
         """Queue changes that this channel wants."""
         if not self.members:
             return
         self._pending.extend(changes)
         if len(self._pending) > PENDING_MOST:
             self._pending.clear()
-            self.cut_all()
+            self.abort_all_streams()
         elif self._task is None:
-            self._task = asyncio.ensure_future(self._publish())
+            self._task = asyncio.ensure_future(self._publish_pending_changes())
         if self._sum_up is not None:
             self._unsummed |= {(change.topic, change.parent or change.key): change for change in changes}
             if self._summing is None:
                 self._summing = asyncio.ensure_future(self._publish_summary(self._sum_up))
 
-    async def replay(self, changes: Sequence[Change]) -> list[Frame]:
+    async def render_missed_changes(self, changes: Sequence[FeedChange]) -> list[EventFrame]:
         """Return the frames of changes that a member missed, and what sums them up."""
         frames = await self._render(changes)
         return [*frames, *await self._sum_up(changes)] if self._sum_up is not None else frames
 
     async def _publish_summary(self, sum_up: Render) -> None:
         try:
-            await asyncio.sleep(self._until_the_next_summary())
+            await asyncio.sleep(self.seconds_until_next_summary())
             changes, self._unsummed = list(self._unsummed.values()), {}
-            if self.members and (frames := await self._rendered(sum_up, changes)):
-                self._spread(Blob(frames, upto=frames[-1].id))
+            if self.members and (frames := await self.render_with_retries(sum_up, changes)):
+                self._send_to_members(FrameBlob(frames, upto=frames[-1].id))
         except Exception:  # pages notice that it is missing, and ask for it
             log.exception("A channel's summary could not be rendered")
         finally:
@@ -198,27 +198,27 @@ class Channel:
             if self._unsummed:
                 self._summing = asyncio.ensure_future(self._publish_summary(sum_up))
 
-    def _until_the_next_summary(self) -> float:
+    def seconds_until_next_summary(self) -> float:
         pause = self._sum_up_pause
         return pause - asyncio.get_running_loop().time() % pause if pause else 0.0
 
-    async def _publish(self) -> None:
+    async def _publish_pending_changes(self) -> None:
         try:
             while self._pending:
                 changes, self._pending = self._pending, []
-                frames = await self._rendered(self._render, changes)
+                frames = await self.render_with_retries(self._render, changes)
                 if frames:
-                    self._spread(Blob(frames, upto=changes[-1].id))
+                    self._send_to_members(FrameBlob(frames, upto=changes[-1].id))
                 await asyncio.sleep(max(self._pause, PAUSE_PER_MEMBER * len(self.members)))
         except Exception:  # whoever is connected would wait for ever: let them come back and replay
             log.exception("A channel could not be rendered")
-            self.cut_all()
+            self.abort_all_streams()
         finally:
             self._task = None
             if self._pending:
-                self._task = asyncio.ensure_future(self._publish())
+                self._task = asyncio.ensure_future(self._publish_pending_changes())
 
-    async def _rendered(self, render: Render, changes: Sequence[Change]) -> list[Frame]:
+    async def render_with_retries(self, render: Render, changes: Sequence[FeedChange]) -> list[EventFrame]:
         for pause in RETRIES:
             try:
                 return await render(changes)
@@ -227,23 +227,23 @@ class Channel:
                 await asyncio.sleep(pause)
         return await render(changes)
 
-    def _spread(self, blob: Blob) -> None:
+    def _send_to_members(self, blob: FrameBlob) -> None:
         for member in list(self.members):
-            part = blob.after(member.after) if blob.first <= member.after else blob
-            if part.frames and not member.push(part):
+            part = blob.blob_after_change(member.after) if blob.first <= member.after else blob
+            if part.frames and not member.enqueue_blob(part):
                 log.info("a stream that reads too slowly is cut off")
                 self.members.discard(member)
-                member.cut()
+                member.abort_stream()
 
-    def cut_all(self) -> None:
+    def abort_all_streams(self) -> None:
         """End every stream at once."""
         for member in list(self.members):
-            member.cut()
+            member.abort_stream()
 
-    def tend(self, now: float) -> None:
+    def maintain_subscribers(self, now: float) -> None:
         """Send heartbeats to idle members and cut off stuck ones."""
         for member in list(self.members):
-            if member.is_stuck(now):
-                member.cut()
+            if member.is_client_stuck(now):
+                member.abort_stream()
             elif now - member.last_sign_of_life >= HEARTBEAT_EVERY:
-                member.push(HEARTBEAT)
+                member.enqueue_blob(HEARTBEAT)

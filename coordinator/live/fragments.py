@@ -16,7 +16,7 @@ from typing import Any
 
 from django.db import DatabaseError
 
-from coordinator.feed.reader import Change
+from coordinator.feed.reader import FeedChange
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ SUMMARIES_KEPT = 128  # views whose last summary is kept likewise
 
 
 @dataclass(frozen=True, slots=True)
-class Fragment:
+class PageFragment:
     """HTML for the element that the CSS selector `target` names; `swap` is an htmx swap style (`morph` too)."""
 
     target: str
@@ -34,19 +34,19 @@ class Fragment:
 
 
 # What a change of the topic does to pages; called in a thread, may query. Nothing to show: an empty list.
-Renderer = Callable[[Change], Sequence[Fragment]]
+Renderer = Callable[[FeedChange], Sequence[PageFragment]]
 _renderers: dict[str, list[Renderer]] = {}
 # How something looks that sums a topic up, such as a number beside a label, as it stands now; called in a thread.
-Summary = Callable[[], Sequence[Fragment]]
+Summary = Callable[[], Sequence[PageFragment]]
 _summaries: dict[str, list[Summary]] = {}
 
 
-def register(topic: str, render: Renderer) -> None:
+def register_fragment_renderer(topic: str, render: Renderer) -> None:
     """Have `render` called for the changes of `topic` that some open page listens to."""
     _renderers.setdefault(topic, []).append(render)
 
 
-def register_summary(topic: str, render: Summary) -> None:
+def register_topic_summary(topic: str, render: Summary) -> None:
     """Have `render` called once for all changes of `topic` that pages receive together."""
     _summaries.setdefault(topic, []).append(render)
 
@@ -55,7 +55,7 @@ Drawing = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class LiveView:
     """A part of a page that follows one thing, for all who look at it: a page asks for it as the topic `NAME:KEY`.
 
     It follows the changes of the topics in `about` whose key or parent is KEY, and all changes of those in `beside`.
@@ -66,39 +66,39 @@ class View:
     name: str
     about: frozenset[str]
     beside: frozenset[str]
-    news: Callable[[str, Sequence[Change]], Drawing | None]
+    news: Callable[[str, Sequence[FeedChange]], Drawing | None]
     summary: Callable[[str], Drawing | None]
     # As `about`, for what changes many times a second: it is drawn, and is no reason to sum up.
     along: frozenset[str] = frozenset()
 
-    def topics(self, key: str) -> Iterator[str]:
+    def followed_topics(self, key: str) -> Iterator[str]:
         """Yield the topics that the view of `key` follows."""
         yield from (f"{topic}:{key}" for topic in self.about | self.along)
         yield from self.beside
 
-    def is_about(self, key: str, change: Change) -> bool:
+    def concerns_key(self, key: str, change: FeedChange) -> bool:
         """Say whether a change concerns the thing itself."""
         return change.topic in self.about and key in (change.key, change.parent)
 
-    def follows(self, key: str, change: Change) -> bool:
+    def follows_change(self, key: str, change: FeedChange) -> bool:
         """Say whether a change may add something to the view."""
         own = change.topic in self.along and key in (change.key, change.parent)
-        return own or change.topic in self.beside or self.is_about(key, change)
+        return own or change.topic in self.beside or self.concerns_key(key, change)
 
 
-VIEWS: dict[str, View] = {}
+VIEWS: dict[str, LiveView] = {}
 
 
-def register_view(view: View) -> None:
+def register_live_view(view: LiveView) -> None:
     VIEWS[view.name] = view
 
 
-def topics() -> frozenset[str]:
+def registered_topics() -> frozenset[str]:
     return frozenset(_renderers) | frozenset(_summaries)
 
 
 @dataclass(slots=True)
-class _LastSummary:
+class LastViewSummary:
     """How a view was summed up last, and the change that it was drawn after."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -106,17 +106,17 @@ class _LastSummary:
     drawing: Drawing | None = None
 
 
-class Fragments:
+class FragmentCache:
     """The fragments of recent changes, each rendered once, however many channels show it. Used by threads."""
 
     def __init__(self) -> None:
-        self._made: OrderedDict[int, list[Fragment]] = OrderedDict()
-        self._summed: dict[str, tuple[int, list[Fragment]]] = {}
-        self._views: OrderedDict[tuple[str, str], _LastSummary] = OrderedDict()
+        self._made: OrderedDict[int, list[PageFragment]] = OrderedDict()
+        self._summed: dict[str, tuple[int, list[PageFragment]]] = {}
+        self._views: OrderedDict[tuple[str, str], LastViewSummary] = OrderedDict()
 
-    def summary_of(self, view: View, key: str, change_id: int) -> Drawing | None:
+    def view_summary_at_change(self, view: LiveView, key: str, change_id: int) -> Drawing | None:
         """Return a view's summary as it stood at that change of it or, which is as right, at a later one."""
-        last = self._views.setdefault((view.name, key), _LastSummary())
+        last = self._views.setdefault((view.name, key), LastViewSummary())
         if len(self._views) > SUMMARIES_KEPT:
             self._views.popitem(last=False)
         with last.lock:  # channels ask at the same moment: the others wait for the first one's drawing
@@ -125,37 +125,41 @@ class Fragments:
                 last.upto = change_id
             return last.drawing
 
-    def of(self, changes: Iterable[Change]) -> dict[int, list[Fragment]]:
+    def fragments_by_change(self, changes: Iterable[FeedChange]) -> dict[int, list[PageFragment]]:
         """Return the fragments of those changes that have any, by change id; summaries with their topic's last."""
         changes = list(changes)
-        made = {change.id: own for change in changes if (own := self._of(change))}
+        made = {change.id: own for change in changes if (own := self._render_change(change))}
         for topic, change_id in {change.topic: change.id for change in changes}.items():
             if topic in _summaries:
-                made[change_id] = [*made.get(change_id, ()), *self._sum_up(topic, change_id)]
+                made[change_id] = [*made.get(change_id, ()), *self._render_topic_summary(topic, change_id)]
         return made
 
-    def _sum_up(self, topic: str, change_id: int) -> list[Fragment]:
+    def _render_topic_summary(self, topic: str, change_id: int) -> list[PageFragment]:
         """Return the topic's summaries at that change, or at a later one, which is as good."""
         upto, made = self._summed.get(topic, (-1, []))
         if upto < change_id:
-            made = [fragment for render in _summaries[topic] for fragment in _rendered(render)]
+            made = [fragment for render in _summaries[topic] for fragment in render_or_log_failure(render)]
             self._summed[topic] = (change_id, made)
         return made
 
-    def _of(self, change: Change) -> list[Fragment]:
+    def _render_change(self, change: FeedChange) -> list[PageFragment]:
         renderers = _renderers.get(change.topic)
         if not renderers:
             return []
         made = self._made.get(change.id)
         if made is None:
-            made = [fragment for render in renderers for fragment in _rendered(partial(render, change))]
+            made = [
+                fragment
+                for render in renderers
+                for fragment in render_or_log_failure(partial(render, change))
+            ]
             self._made[change.id] = made
             while len(self._made) > REMEMBERED:
                 self._made.popitem(last=False)
         return made
 
 
-def _rendered(render: Summary) -> Sequence[Fragment]:
+def render_or_log_failure(render: Summary) -> Sequence[PageFragment]:
     try:
         return render()
     except DatabaseError:

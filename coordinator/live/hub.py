@@ -9,56 +9,56 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Generic, TypeVar
 
-from coordinator.feed.reader import Change, Feed
+from coordinator.feed.reader import ChangeFeed, FeedChange
 
 log = logging.getLogger(__name__)
 
 K = TypeVar("K")
 P = TypeVar("P")
-Listener = Callable[[Sequence[Change]], None]
+Listener = Callable[[Sequence[FeedChange]], None]
 
 # How long the feed waits for a busy event loop before it reads on; meanwhile changes gather into one batch.
 LOOP_PATIENCE = 5.0
 
 
-class Hub:
+class FeedHub:
     """Brings the feed's batches to the event loop and calls every listener there, in order.
 
     `position` is the id up to which listeners have been called. Listeners must not block.
     """
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: ChangeFeed) -> None:
         self.feed = feed
         self.position = 0
         self.listeners: list[Listener] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def start(self) -> None:
+    def start_following_feed(self) -> None:
         """Start listening; call on the event loop, after the feed knows its position."""
         self._loop = asyncio.get_running_loop()
         self.position = self.feed.position
-        self.feed.listeners.append(self._from_feed)
+        self.feed.listeners.append(self._receive_feed_batch)
 
-    def stop(self) -> None:
-        if self._from_feed in self.feed.listeners:
-            self.feed.listeners.remove(self._from_feed)
+    def stop_following_feed(self) -> None:
+        if self._receive_feed_batch in self.feed.listeners:
+            self.feed.listeners.remove(self._receive_feed_batch)
         self._loop = None
 
-    def _from_feed(self, batch: Sequence[Change]) -> None:
+    def _receive_feed_batch(self, batch: Sequence[FeedChange]) -> None:
         loop, done = self._loop, threading.Event()
         if loop is None:
             return
 
-        def call() -> None:
+        def call_listeners_and_release() -> None:
             try:
                 self._call_listeners(batch)
             finally:
                 done.set()
 
-        loop.call_soon_threadsafe(call)
+        loop.call_soon_threadsafe(call_listeners_and_release)
         done.wait(LOOP_PATIENCE)
 
-    def _call_listeners(self, batch: Sequence[Change]) -> None:
+    def _call_listeners(self, batch: Sequence[FeedChange]) -> None:
         for listener in list(self.listeners):
             try:
                 listener(batch)
@@ -67,7 +67,7 @@ class Hub:
         self.position = batch[-1].id
 
 
-class Topics:
+class WantedTopics:
     """A set of `topic` and `topic:key` that says which changes somebody wants. Each of thousands who wait has one."""
 
     __slots__ = ("keyed", "whole")
@@ -77,7 +77,7 @@ class Topics:
         self.whole = frozenset(part[0] for part in parts if len(part) == 1)
         self.keyed = frozenset((part[0], part[1]) for part in parts if len(part) == 2)
 
-    def want(self, change: Change) -> bool:
+    def wants_change(self, change: FeedChange) -> bool:
         """Say whether `change` is of one of the topics; a key matches the change's key or its parent."""
         if change.topic in self.whole:
             return True
@@ -86,18 +86,18 @@ class Topics:
         topic = change.topic
         return (topic, change.key) in self.keyed or (topic, change.parent) in self.keyed
 
-    __call__ = want
+    __call__ = wants_change
 
 
 class TopicIndex(Generic[K]):
     """Who wants changes of which topics, indexed by a change's topic, key and parent."""
 
     def __init__(self) -> None:
-        self._topics: dict[K, Topics] = {}
+        self._topics: dict[K, WantedTopics] = {}
         self._whole: dict[str, dict[K, None]] = {}
         self._keyed: dict[str, dict[str | None, dict[K, None]]] = {}
 
-    def __setitem__(self, who: K, topics: Topics) -> None:
+    def __setitem__(self, who: K, topics: WantedTopics) -> None:
         self._topics[who] = topics
         for topic in topics.whole:
             self._whole.setdefault(topic, {})[who] = None
@@ -108,10 +108,10 @@ class TopicIndex(Generic[K]):
     def __delitem__(self, who: K) -> None:
         topics = self._topics.pop(who)
         for topic in topics.whole:
-            _drop(self._whole, topic, who)
+            remove_from_topic_index(self._whole, topic, who)
         for topic, key in topics.keyed:
             if topic not in topics.whole:
-                _drop(self._keyed[topic], key, who)
+                remove_from_topic_index(self._keyed[topic], key, who)
 
     def __contains__(self, who: object) -> bool:
         return who in self._topics
@@ -122,10 +122,10 @@ class TopicIndex(Generic[K]):
     def __len__(self) -> int:
         return len(self._topics)
 
-    def wanted(self, batch: Sequence[Change]) -> dict[K, list[Change]]:
+    def wanted_changes_by_subscriber(self, batch: Sequence[FeedChange]) -> dict[K, list[FeedChange]]:
         """Return what each wants of a batch, in order; those who want nothing of it are left out."""
-        found: dict[K, dict[int, Change]] = {}
-        by_topic: dict[str, dict[int, Change]] = {}
+        found: dict[K, dict[int, FeedChange]] = {}
+        by_topic: dict[str, dict[int, FeedChange]] = {}
         for change in batch:
             by_topic.setdefault(change.topic, {})[change.id] = change
             keys = self._keyed.get(change.topic)
@@ -142,7 +142,7 @@ class TopicIndex(Generic[K]):
 _id = attrgetter("id")
 
 
-def _drop(places: dict[P, dict[K, None]], place: P, who: K) -> None:
+def remove_from_topic_index(places: dict[P, dict[K, None]], place: P, who: K) -> None:
     """Remove `who` from an index entry, and the entry where nobody is left."""
     del places[place][who]
     if not places[place]:

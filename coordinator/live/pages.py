@@ -12,14 +12,14 @@ import msgspec
 from django.db import DatabaseError
 
 from coordinator.errors import BadRequest, Forbidden
-from coordinator.feed.reader import Change
+from coordinator.feed.reader import FeedChange
 from coordinator.feed.triggers import FEED_TABLES
 from coordinator.identity.roles import ADMIN
 from coordinator.identity.viewers import Viewer
-from coordinator.live.channels import Frame
-from coordinator.live.fragments import VIEWS, Drawing, Fragments, View
-from coordinator.live.hub import Topics
-from coordinator.live.streams import frame
+from coordinator.live.channels import EventFrame
+from coordinator.live.fragments import VIEWS, Drawing, FragmentCache, LiveView
+from coordinator.live.hub import WantedTopics
+from coordinator.live.streams import build_sse_frame
 
 # Topics a page may listen to: all that the feed tells, some for people of a certain role alone.
 FOR_SOME = {"api_keys": ADMIN, "users": ADMIN}
@@ -37,55 +37,55 @@ SUMMARY_PAUSE = 2.0  # seconds between summaries of what goes on changing
 encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
-def topics_of(query_string: bytes) -> frozenset[str]:
+def parse_requested_topics(query_string: bytes) -> frozenset[str]:
     """Return the topics that the query asks for. Raises BadRequest for none, too many or unknown ones."""
     words = " ".join(parse_qs(query_string.decode("latin-1"), encoding="utf-8").get("topics", [])).split()
     names = frozenset(words)
     if not names or len(names) > MOST_TOPICS:
         raise BadRequest(f"Name 1 to {MOST_TOPICS} topics, such as ?topics=sessions events:ses_123.")
-    unknown = sorted(name for name in followed(names) if name.partition(":")[0] not in TOPICS)
+    unknown = sorted(name for name in expand_followed_topics(names) if name.partition(":")[0] not in TOPICS)
     if unknown:
         raise BadRequest(f"Unknown topic {unknown[0]!r}. Topics: {', '.join(TOPICS)}.")
     return names
 
 
-def require_allowed(viewer: Viewer, names: frozenset[str]) -> None:
+def require_allowed_topics(viewer: Viewer, names: frozenset[str]) -> None:
     """Raise Forbidden if one of the topics is not for this person."""
-    for name in sorted(followed(names)):
+    for name in sorted(expand_followed_topics(names)):
         least = TOPICS[name.partition(":")[0]]
         if least is not None and not viewer.has_role(least):
             raise Forbidden(f"The topic {name} needs the role {least}.")
 
 
-def followed(names: Iterable[str]) -> frozenset[str]:
+def expand_followed_topics(names: Iterable[str]) -> frozenset[str]:
     """Return the topics of the feed that are meant: those which a view follows in place of the view."""
     named = list(names)
-    shown = [topic for view, key in views(named) for topic in view.topics(key)]
-    return frozenset(shown) | frozenset(name for name in named if not views([name]))
+    shown = [topic for view, key in find_requested_views(named) for topic in view.followed_topics(key)]
+    return frozenset(shown) | frozenset(name for name in named if not find_requested_views([name]))
 
 
-def views(names: Iterable[str]) -> list[tuple[View, str]]:
+def find_requested_views(names: Iterable[str]) -> list[tuple[LiveView, str]]:
     """Return the views among `names`, each with the key of what it shows."""
     parts = (name.partition(":") for name in sorted(names))
     return [(VIEWS[view], key) for view, _, key in parts if view in VIEWS and key]
 
 
-def pause(names: Iterable[str]) -> float:
+def drawing_pause(names: Iterable[str]) -> float:
     """Return the seconds between two drawings of a page that follows these."""
-    return BRISK_PAUSE if any(view.along for view, _ in views(names)) else SIGNAL_PAUSE
+    return BRISK_PAUSE if any(view.along for view, _ in find_requested_views(names)) else SIGNAL_PAUSE
 
 
-def wants(names: frozenset[str]) -> Topics:
+def page_wanted_topics(names: frozenset[str]) -> WantedTopics:
     """Return the changes that a page with these topics receives."""
-    return Topics(followed(names))
+    return WantedTopics(expand_followed_topics(names))
 
 
-def joined(changes: Sequence[Change]) -> list[tuple[Change, int]]:
+def join_changes_by_thing(changes: Sequence[FeedChange]) -> list[tuple[FeedChange, int]]:
     """Return one change for each thing that changed, the last, with how many it stands for.
 
     Events are one thing per session: a page that shows a session asks once for all that is new.
     """
-    last: dict[tuple[str, str | None], tuple[Change, int]] = {}
+    last: dict[tuple[str, str | None], tuple[FeedChange, int]] = {}
     for change in changes:
         thing = (change.topic, change.parent if change.topic == "events" else change.key)
         count = last[thing][1] + 1 if thing in last else 1
@@ -94,48 +94,58 @@ def joined(changes: Sequence[Change]) -> list[tuple[Change, int]]:
     return list(last.values())
 
 
-def render(fragments: Fragments, names: frozenset[str], changes: Sequence[Change]) -> list[Frame]:
+def render_page_frames(
+    fragments: FragmentCache, names: frozenset[str], changes: Sequence[FeedChange]
+) -> list[EventFrame]:
     """Return signals, and before each what it has drawn, which has no id of its own. Runs in a thread."""
-    told = joined(changes)
+    told = join_changes_by_thing(changes)
     # html[:] is a plain str: Django's SafeString is a subclass, which msgspec refuses.
-    made = fragments.of(change for change, _ in told)
-    drawn = dict(_news(names, changes))
+    made = fragments.fragments_by_change(change for change, _ in told)
+    drawn = dict(draw_view_updates(names, changes))
     frames = []
     for change, count in told:
         pieces = b"".join(
-            _piece("fragment", {"target": piece.target, "swap": piece.swap, "html": piece.html[:]})
+            encode_event_without_id(
+                "fragment", {"target": piece.target, "swap": piece.swap, "html": piece.html[:]}
+            )
             for piece in made.get(change.id, ())
         )
-        signal = frame(change.id, "", "signal", encode({**change._asdict(), "count": count}))
-        frames.append(Frame(change.id, drawn.get(change.id, b"") + pieces + signal.data))
+        signal = build_sse_frame(change.id, "", "signal", encode({**change._asdict(), "count": count}))
+        frames.append(EventFrame(change.id, drawn.get(change.id, b"") + pieces + signal.data))
     return frames
 
 
-def _news(names: frozenset[str], changes: Sequence[Change]) -> Iterator[tuple[int, bytes]]:
+def draw_view_updates(names: frozenset[str], changes: Sequence[FeedChange]) -> Iterator[tuple[int, bytes]]:
     """Yield what views draw of the changes, each with the id of the last change that it shows."""
     last: dict[int, bytes] = {}
-    for view, key in views(names):
-        wanted = [change for change in changes if view.follows(key, change)]
+    for view, key in find_requested_views(names):
+        wanted = [change for change in changes if view.follows_change(key, change)]
         if wanted:
             upto = wanted[-1].id
-            last[upto] = last.get(upto, b"") + _drawn(view, key, partial(view.news, key, wanted), upto)
+            last[upto] = last.get(upto, b"") + encode_drawing(
+                view, key, partial(view.news, key, wanted), upto
+            )
     yield from last.items()
 
 
-def sum_up(fragments: Fragments, names: frozenset[str], changes: Sequence[Change]) -> list[Frame]:
+def render_view_summaries(
+    fragments: FragmentCache, names: frozenset[str], changes: Sequence[FeedChange]
+) -> list[EventFrame]:
     """Return the present summaries of the views whose things have changed. Runs in a thread."""
     upto = max(change.id for change in changes)
     frames = []
-    for view, key in views(names):
-        last = max((change.id for change in changes if view.is_about(key, change)), default=None)
+    for view, key in find_requested_views(names):
+        last = max((change.id for change in changes if view.concerns_key(key, change)), default=None)
         if last is not None and (
-            drawing := _drawn(view, key, partial(fragments.summary_of, view, key, last), last)
+            drawing := encode_drawing(
+                view, key, partial(fragments.view_summary_at_change, view, key, last), last
+            )
         ):
-            frames.append(Frame(upto, drawing))
+            frames.append(EventFrame(upto, drawing))
     return frames
 
 
-def _drawn(view: View, key: str, draw: Callable[[], Drawing | None], upto: int) -> bytes:
+def encode_drawing(view: LiveView, key: str, draw: Callable[[], Drawing | None], upto: int) -> bytes:
     """Return a drawing as it is sent, nothing where there is none. Pages read for themselves what cannot be drawn."""
     try:
         drawing = draw()
@@ -145,13 +155,13 @@ def _drawn(view: View, key: str, draw: Callable[[], Drawing | None], upto: int) 
         log.exception("A view could not be drawn")
         drawing = {"failed": True}
     about = {"view": view.name, "key": key, "upto": upto}
-    return b"" if drawing is None else _piece("drawing", about | drawing)
+    return b"" if drawing is None else encode_event_without_id("drawing", about | drawing)
 
 
-def _piece(event: str, data: dict[str, Any]) -> bytes:
+def encode_event_without_id(event: str, data: dict[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (event.encode(), encode(data))
 
 
-def hello(upto: int) -> list[Frame]:
+def page_ready_frames(upto: int) -> list[EventFrame]:
     """Return the frame that gives a new page the feed's position."""
-    return [frame(upto, "", "ready", b"{}")]
+    return [build_sse_frame(upto, "", "ready", b"{}")]

@@ -10,13 +10,13 @@ from urllib.parse import parse_qs
 import msgspec
 from django.db import connection
 
-from coordinator.feed.reader import Change
+from coordinator.feed.reader import FeedChange
 from coordinator.lib.unreadable import UnreadableText
-from coordinator.live.channels import Frame
-from coordinator.live.hub import Topics
-from coordinator.live.streams import frame
+from coordinator.live.channels import EventFrame
+from coordinator.live.hub import WantedTopics
+from coordinator.live.streams import build_sse_frame
 from coordinator.sessions.events import EVENT_COLUMNS, JSON_COLUMNS
-from coordinator.sessions.results import result_fields
+from coordinator.sessions.results import parse_result_fields
 from coordinator.sessions.wire import SESSION_COLUMNS
 
 TOPICS = frozenset({"sessions", "events", "runs"})
@@ -31,55 +31,55 @@ RUN = ("run_id", "error", "session_id", "status", "runner_id")
 encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
-def asked_for(query_string: bytes) -> tuple[str | None, bool]:
+def parse_stream_query(query_string: bytes) -> tuple[str | None, bool]:
     """Return which session the query names, None for all, and whether the stream begins with an `init` frame."""
     query = parse_qs(query_string.decode("latin-1"), encoding="utf-8")
     with_init = query.get("include_init", ["true"])[-1].lower() not in {"false", "0", "no", "off"}
     return query.get("session_id", [""])[-1] or None, with_init
 
 
-def wants(session_id: str | None) -> Topics:
+def session_stream_topics(session_id: str | None) -> WantedTopics:
     """Return the changes that a stream of one session, or of all, receives."""
-    return Topics(TOPICS if session_id is None else (f"{topic}:{session_id}" for topic in TOPICS))
+    return WantedTopics(TOPICS if session_id is None else (f"{topic}:{session_id}" for topic in TOPICS))
 
 
-def hello(session_id: str | None, upto: int) -> list[Frame]:
+def load_init_frames(session_id: str | None, upto: int) -> list[EventFrame]:
     """Return the `init` frame: the newest sessions, or the one. Runs in a thread."""
     where, parameters = ("WHERE session_id = %s", [session_id]) if session_id is not None else ("", [])
-    columns = ", ".join(map(_read, SESSION_COLUMNS))
+    columns = ", ".join(map(column_as_text_sql, SESSION_COLUMNS))
     query = f"SELECT {columns} FROM sessions {where} ORDER BY created_at DESC LIMIT {INIT_SESSIONS}"  # noqa: S608
     with connection.cursor() as cursor:
         cursor.execute(query, parameters)
         sessions = [dict(zip(SESSION_COLUMNS, row, strict=True)) for row in cursor.fetchall()]
-    return [frame(upto, "-ini-001", "init", encode({"sessions": sessions}))]
+    return [build_sse_frame(upto, "-ini-001", "init", encode({"sessions": sessions}))]
 
 
-def render(changes: Sequence[Change]) -> list[Frame]:
+def render_recorded_frames(changes: Sequence[FeedChange]) -> list[EventFrame]:
     """Return the frames of `changes`, in order, from the present rows. Runs in a thread.
 
     A row that was deleted meanwhile has no frame: its deletion follows.
     """
-    sessions = _rows(
+    sessions = fetch_rows_by_key(
         "sessions", SESSION_COLUMNS, {c.key for c in changes if c.topic == "sessions" and c.op != "delete"}
     )
-    events = _rows("events", ("id", *EVENT), {int(c.key) for c in changes if c.topic == "events"})
-    runs = _rows("runs", RUN, {c.key for c in changes if c.topic == "runs" and c.op == "update"})
+    events = fetch_rows_by_key("events", ("id", *EVENT), {int(c.key) for c in changes if c.topic == "events"})
+    runs = fetch_rows_by_key("runs", RUN, {c.key for c in changes if c.topic == "runs" and c.op == "update"})
     deleted_runs = Counter(c.parent for c in changes if c.topic == "runs" and c.op == "delete")
     frames = []
     for change in changes:
         if change.topic == "events":
-            made = _event(change, events.get(int(change.key)))
+            made = build_event_frame(change, events.get(int(change.key)))
         elif change.topic == "sessions":
-            made = _session(change, sessions.get(change.key), deleted_runs[change.key])
+            made = build_session_frame(change, sessions.get(change.key), deleted_runs[change.key])
         else:
-            made = _run(change, runs.get(change.key))
+            made = build_failed_run_frame(change, runs.get(change.key))
         if made is not None:
             frames.append(made)
     return frames
 
 
-def _rows(table: str, columns: Sequence[str], keys: Iterable[Any]) -> dict[Any, tuple[Any, ...]]:
-    wanted, key, read = list(keys), columns[0], ", ".join(map(_read, columns[1:]))
+def fetch_rows_by_key(table: str, columns: Sequence[str], keys: Iterable[Any]) -> dict[Any, tuple[Any, ...]]:
+    wanted, key, read = list(keys), columns[0], ", ".join(map(column_as_text_sql, columns[1:]))
     found: dict[Any, tuple[Any, ...]] = {}
     with connection.cursor() as cursor:
         for at in range(0, len(wanted), PARAMETERS):
@@ -90,30 +90,30 @@ def _rows(table: str, columns: Sequence[str], keys: Iterable[Any]) -> dict[Any, 
     return found
 
 
-def _read(column: str) -> str:
+def column_as_text_sql(column: str) -> str:
     """Return SQL for a column as the stream shows it: in SQLite another program may have stored a BLOB in a text."""
     return column if column == "exit_code" else f"CAST({column} AS TEXT)"
 
 
-def _event(change: Change, row: tuple[Any, ...] | None) -> Frame | None:
+def build_event_frame(change: FeedChange, row: tuple[Any, ...] | None) -> EventFrame | None:
     if row is None or change.op != "insert":
         return None
     values = list(row[1:])
     for place in JSON_PLACES:
-        values[place] = json_of(values[place])
+        values[place] = json_value_or_text(values[place])
     data = dict(zip(EVENT, values, strict=True))
-    return frame(change.id, "-evt-001", "event", encode({"data": _with_result(data)}))
+    return build_sse_frame(change.id, "-evt-001", "event", encode({"data": add_result_fields(data)}))
 
 
-def _with_result(data: dict[str, Any]) -> dict[str, Any]:
+def add_result_fields(data: dict[str, Any]) -> dict[str, Any]:
     """Add a result's two fields, which the events table keeps in the output; others do not have them."""
-    text, result = result_fields(data["event_type"], data["tool_output"])
+    text, result = parse_result_fields(data["event_type"], data["tool_output"])
     is_result = text is not None or result is not None
     output = None if is_result else data["tool_output"]
     return {**data, "tool_output": output, "result_text": text, "result_data": result}
 
 
-def json_of(text: str | None) -> Any:
+def json_value_or_text(text: str | None) -> Any:
     """Return a JSON column's value; a text of another program that is no JSON as that text."""
     if text is None or isinstance(text, UnreadableText):
         return text
@@ -123,21 +123,23 @@ def json_of(text: str | None) -> Any:
         return text
 
 
-def _session(change: Change, row: tuple[Any, ...] | None, runs_deleted: int) -> Frame | None:
+def build_session_frame(
+    change: FeedChange, row: tuple[Any, ...] | None, runs_deleted: int
+) -> EventFrame | None:
     if change.op == "delete":
         data = encode({"session_id": change.key, "runs_deleted": runs_deleted})
-        return frame(change.id, "-sdl-001", "session_deleted", data)
+        return build_sse_frame(change.id, "-sdl-001", "session_deleted", data)
     if row is None:
         return None
     data = encode({"session": dict(zip(SESSION_COLUMNS, row, strict=True))})
     if change.op == "insert":
-        return frame(change.id, "-scr-001", "session_created", data)
-    return frame(change.id, "-sup-001", "session_updated", data)
+        return build_sse_frame(change.id, "-scr-001", "session_created", data)
+    return build_sse_frame(change.id, "-sup-001", "session_updated", data)
 
 
-def _run(change: Change, row: tuple[Any, ...] | None) -> Frame | None:
+def build_failed_run_frame(change: FeedChange, row: tuple[Any, ...] | None) -> EventFrame | None:
     """Return `run_failed` for a run that no runner ever took: only those are reported, as recorded."""
     if row is None or row[RUN.index("status")] != "failed" or row[RUN.index("runner_id")] is not None:
         return None
     data = dict(zip(RUN[:3], row[:3], strict=True))
-    return frame(change.id, "-rfl-001", "run_failed", encode(data))
+    return build_sse_frame(change.id, "-rfl-001", "run_failed", encode(data))

@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.errors import Busy, SignalboxError, TooMany
+from coordinator.errors import ServiceBusy, SignalboxError, TooManyRequests
 from coordinator.feed import reader as feed
-from coordinator.feed.reader import Change
+from coordinator.feed.reader import FeedChange
 from coordinator.lib.asgi import Send
 from coordinator.lib.threads import EdgeThreads
-from coordinator.live.channels import HEARTBEAT, Blob, Channel, Frame, Subscriber
-from coordinator.live.hub import Hub, TopicIndex
+from coordinator.live.channels import HEARTBEAT, EventFrame, FrameBlob, LiveChannel, StreamSubscriber
+from coordinator.live.hub import FeedHub, TopicIndex
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ STREAM_HEADERS = [
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class StreamOpening:
     """How one stream starts.
 
     `after` is the last id the client has (None: it has nothing), `hello` makes the first frames of a client
@@ -39,20 +39,20 @@ class Opening:
     """
 
     client: str
-    channel: Channel
+    channel: LiveChannel
     after: int | None
-    hello: Callable[[int], Awaitable[list[Frame]]]
+    hello: Callable[[int], Awaitable[list[EventFrame]]]
     most_replayed: int | None = None
 
 
-def frame(change_id: int, label: str, event: str, data: bytes) -> Frame:
+def build_sse_frame(change_id: int, label: str, event: str, data: bytes) -> EventFrame:
     """Return one event; `data` is JSON without line breaks. The id begins with the change's id."""
-    return Frame(
+    return EventFrame(
         change_id, b"id: %d%b\nevent: %b\ndata: %b\n\n" % (change_id, label.encode(), event.encode(), data)
     )
 
 
-def last_seen(header: bytes | None, query: str | None) -> int | None:
+def parse_last_event_id(header: bytes | None, query: str | None) -> int | None:
     """Return the change id a client saw last, from Last-Event-ID or the query; None where it gives none.
 
     An unknown id counts as one that is no longer kept: -1.
@@ -64,102 +64,102 @@ def last_seen(header: bytes | None, query: str | None) -> int | None:
     return int(number) if number.isascii() and number.isdigit() and len(number) < 19 else -1
 
 
-class Streams:
+class LiveStreams:
     """All open streams of one process."""
 
-    def __init__(self, hub: Hub, threads: EdgeThreads, *, most: int, most_per_client: int) -> None:
+    def __init__(self, hub: FeedHub, threads: EdgeThreads, *, most: int, most_per_client: int) -> None:
         self._hub = hub
         self._threads = threads
         self._most = most
         self._most_per_client = most_per_client
-        self._channels: dict[Any, Channel] = {}
-        self._wanted = TopicIndex[Channel]()
+        self._channels: dict[Any, LiveChannel] = {}
+        self._wanted = TopicIndex[LiveChannel]()
         self._clients: Counter[str] = Counter()
         self._closing = False
         self._tender: asyncio.Task[None] | None = None
-        hub.listeners.append(self._on_changes)
+        hub.listeners.append(self._distribute_changes)
 
     def __len__(self) -> int:
         return self._clients.total()
 
-    def start(self) -> None:
-        self._tender = asyncio.ensure_future(self._tend())
+    def start_tending(self) -> None:
+        self._tender = asyncio.ensure_future(self._tend_channels_forever())
 
-    def close(self) -> None:
+    def close_all_streams(self) -> None:
         """End every stream in good order; none can be opened from now on."""
         self._closing = True
         if self._tender is not None:
             self._tender.cancel()
-        for member in self._members():
+        for member in self.open_subscribers():
             member.close()
 
-    def recheck(self) -> None:
+    def recheck_all_streams(self) -> None:
         """Have every stream check whether its client may still listen: a key or user has changed."""
-        for member in self._members():
-            member.push(HEARTBEAT)
+        for member in self.open_subscribers():
+            member.enqueue_blob(HEARTBEAT)
 
-    def channel(self, name: Any, make: Callable[[], Channel]) -> Channel:
+    def get_or_create_channel(self, name: Any, make: Callable[[], LiveChannel]) -> LiveChannel:
         """Return the channel of that name, made on first use; it is dropped with its last member."""
         if name not in self._channels:
             self._channels[name] = make()
         return self._channels[name]
 
-    def _members(self) -> Iterator[Subscriber]:
+    def open_subscribers(self) -> Iterator[StreamSubscriber]:
         return (member for channel in list(self._channels.values()) for member in list(channel.members))
 
-    def _on_changes(self, batch: Sequence[Change]) -> None:
-        for channel, changes in self._wanted.wanted(batch).items():
-            channel.on_changes(changes)
+    def _distribute_changes(self, batch: Sequence[FeedChange]) -> None:
+        for channel, changes in self._wanted.wanted_changes_by_subscriber(batch).items():
+            channel.queue_changes(changes)
 
-    async def _tend(self) -> None:
+    async def _tend_channels_forever(self) -> None:
         while True:
             await asyncio.sleep(TEND_EVERY)
             now = asyncio.get_running_loop().time()
             for channel in list(self._channels.values()):
-                channel.tend(now)
+                channel.maintain_subscribers(now)
 
-    async def serve(
-        self, send: Send, opening: Opening, still_allowed: Callable[[], Awaitable[object]]
+    async def serve_stream(
+        self, send: Send, opening: StreamOpening, still_allowed: Callable[[], Awaitable[object]]
     ) -> None:
-        """Serve one stream to its end. Raises Busy or TooMany before it begins.
+        """Serve one stream to its end. Raises ServiceBusy or TooManyRequests before it begins.
 
         `still_allowed` is awaited before each piece; what it raises ends the stream.
         """
-        with self._joined(opening) as member, self._counted(opening.client):
+        with self._join_channel(opening) as member, self._count_client_stream(opening.client):
             await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
             # Sends the headers off: a client must see that it is connected before anything happens.
-            await member.send(send, Blob([Frame(0, b": connected\n\n")], upto=0))
+            await member.send_blob(send, FrameBlob([EventFrame(0, b": connected\n\n")], upto=0))
             try:
-                async for first in self._first(opening, member):
-                    await member.send(send, first)
-                while (blob := await member.next()) is not None:
+                async for first in self._iterate_opening_blobs(opening, member):
+                    await member.send_blob(send, first)
+                while (blob := await member.wait_for_next_blob()) is not None:
                     await still_allowed()
-                    await member.send(send, blob)
+                    await member.send_blob(send, blob)
             except SignalboxError as refusal:
                 log.info("a stream ends: %s", refusal.detail)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     @contextlib.contextmanager
-    def _counted(self, client: str) -> Iterator[None]:
+    def _count_client_stream(self, client: str) -> Iterator[None]:
         if self._closing or len(self) >= self._most:
-            raise Busy("No more live streams can be opened here now. Try again soon.", retry_after=5)
+            raise ServiceBusy("No more live streams can be opened here now. Try again soon.", retry_after=5)
         mine = self._clients[client]
         # At most one more than others leave free, so that the next client always finds room.
         if mine >= min(self._most_per_client, self._most - len(self) + 1):
-            raise TooMany(f"{client} already has {mine} live streams open.", retry_after=30)
+            raise TooManyRequests(f"{client} already has {mine} live streams open.", retry_after=30)
         self._clients[client] += 1
-        self._hub.feed.watch()
+        self._hub.feed.add_watcher()
         try:
             yield
         finally:
-            self._hub.feed.unwatch()
+            self._hub.feed.remove_watcher()
             self._clients[client] -= 1
             if not self._clients[client]:
                 del self._clients[client]
 
     @contextlib.contextmanager
-    def _joined(self, opening: Opening) -> Iterator[Subscriber]:
-        channel, member = opening.channel, Subscriber(self._hub.position)
+    def _join_channel(self, opening: StreamOpening) -> Iterator[StreamSubscriber]:
+        channel, member = opening.channel, StreamSubscriber(self._hub.position)
         if not channel.members:
             self._wanted[channel] = channel.wants
         channel.members.add(member)
@@ -171,26 +171,32 @@ class Streams:
                 del self._wanted[channel]
                 self._channels = {name: other for name, other in self._channels.items() if other.members}
 
-    async def _first(self, opening: Opening, member: Subscriber) -> AsyncIterator[Blob]:
+    async def _iterate_opening_blobs(
+        self, opening: StreamOpening, member: StreamSubscriber
+    ) -> AsyncIterator[FrameBlob]:
         """Yield what comes before the live part: a hello, or what the client missed."""
         after, upto = opening.after, member.after
         if after is None:
-            yield Blob(await opening.hello(upto), upto=upto)
+            yield FrameBlob(await opening.hello(upto), upto=upto)
             return
         # Another worker may have told the client more than this one has heard of yet. Set before anything is
         # waited for: what this one hears of meanwhile is already put into the member's queue.
         member.after = max(after, upto)
         too_far = opening.most_replayed is not None and upto - after > opening.most_replayed
-        if too_far or not await self._threads.run(feed.can_replay, after):
+        if too_far or not await self._threads.run_in_thread(feed.can_replay_changes, after):
             if after > upto:  # an id of another database: it has kept back what came meanwhile
                 member.after = upto = self._hub.position
-            yield Blob([frame(upto, "", "reset", b"{}"), *await opening.hello(upto)], upto=upto)
+            yield FrameBlob(
+                [build_sse_frame(upto, "", "reset", b"{}"), *await opening.hello(upto)], upto=upto
+            )
             return
         while after < upto:
-            page = await self._threads.run(feed.changes_after, after, upto=upto, limit=REPLAY_PAGE)
+            page = await self._threads.run_in_thread(
+                feed.list_changes_after, after, upto=upto, limit=REPLAY_PAGE
+            )
             if not page:
                 return
             after = page[-1].id
             wanted = [change for change in page if opening.channel.wants(change)]
-            if wanted and (frames := await opening.channel.replay(wanted)):
-                yield Blob(frames, upto=after)
+            if wanted and (frames := await opening.channel.render_missed_changes(wanted)):
+                yield FrameBlob(frames, upto=after)

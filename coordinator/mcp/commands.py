@@ -16,7 +16,7 @@ from coordinator.models.mcp import CredentialKind
 from coordinator.secrets.digests import keyed_digest
 
 
-def digest_of(server: McpServer) -> str:
+def hash_server_command(server: McpServer) -> str:
     """Return the digest of a server's command, arguments, variables and isolation as they stand.
 
     A sealed value counts as such, whatever it is: nobody else can make one.
@@ -27,12 +27,12 @@ def digest_of(server: McpServer) -> str:
         for name, value in rows.values_list("name", "value")
     }
     args = server.args if isinstance(server.args, list) else str(server.args)
-    wanted = isolation.of_upstream(McpUpstream.objects.filter(pk=server.name).first())
+    wanted = isolation.build_isolation(McpUpstream.objects.filter(pk=server.name).first())
     # The usual isolation is left out: what was accepted before there was any stays so.
     more = [] if wanted == Isolation() else [asdict(wanted)]
     return keyed_digest("mcp command", server.name, server.command, args, variables, *more)
 
 
-def is_accepted(server: McpServer, upstream: McpUpstream) -> bool:
+def is_command_accepted(server: McpServer, upstream: McpUpstream) -> bool:
     """Say whether an admin has accepted the server's command as it stands."""
-    return upstream.accepted_command == digest_of(server)
+    return upstream.accepted_command == hash_server_command(server)

@@ -27,34 +27,34 @@ class CredentialUnusable(SignalboxError):
     status = 503
 
 
-def is_ours(variable: str) -> bool:
+def is_own_variable(variable: str) -> bool:
     """Say whether a variable of the server's environment is for Signalbox alone: no MCP server is given it."""
     name = variable.upper()
     return name.startswith(OURS) or (bool(settings.S3_BUCKET) and name in OF_THE_BUCKET)
 
 
-def purpose(server_id: str, kind: str, name: str) -> str:
+def build_seal_purpose(server_id: str, kind: str, name: str) -> str:
     """Return what a credential is sealed for."""
     return "\x1f".join(("mcp", server_id, kind, name))
 
 
-def request_headers(server_id: str) -> list[tuple[str, str]]:
+def load_request_headers(server_id: str) -> list[tuple[str, str]]:
     """Return the headers that go with each request to the server. Raises CredentialUnusable."""
-    return [*_values(server_id, CredentialKind.HEADER).items()]
+    return [*load_credential_values(server_id, CredentialKind.HEADER).items()]
 
 
-def environment(server_id: str) -> dict[str, str]:
+def load_server_environment(server_id: str) -> dict[str, str]:
     """Return the variables that the server's process is started with. Raises CredentialUnusable."""
-    found = _values(server_id, CredentialKind.ENV)
+    found = load_credential_values(server_id, CredentialKind.ENV)
     return {name: value for name, value in found.items() if not name.upper().startswith(OURS)}
 
 
-def _values(server_id: str, kind: CredentialKind) -> dict[str, str]:
+def load_credential_values(server_id: str, kind: CredentialKind) -> dict[str, str]:
     rows = McpCredential.objects.filter(server_id=server_id, kind=kind).order_by("name")
-    return {row.name: value_of(row) for row in rows}
+    return {row.name: read_credential_value(row) for row in rows}
 
 
-def value_of(row: McpCredential) -> str:
+def read_credential_value(row: McpCredential) -> str:
     """Return a credential's value. Raises CredentialUnusable."""
     if row.value.startswith(FROM_ENVIRONMENT):
         variable = row.value.removeprefix(FROM_ENVIRONMENT)
@@ -66,13 +66,15 @@ def value_of(row: McpCredential) -> str:
             )
         return value
     try:
-        return keyring.unseal(purpose(row.server_id, row.kind, row.name), row.value)
+        return keyring.unseal_text_with_keyring(
+            build_seal_purpose(row.server_id, row.kind, row.name), row.value
+        )
     except keyring.KeyringUnusable as problem:
         raise CredentialUnusable(
             f"{row.name} of the MCP server {row.server_id} cannot be read: {problem}"
         ) from None
 
 
-def sealed(server_id: str, kind: str, name: str, value: str) -> str:
+def seal_credential(server_id: str, kind: str, name: str, value: str) -> str:
     """Return `value` as it is stored."""
-    return keyring.seal(purpose(server_id, kind, name), value)
+    return keyring.seal_text_with_keyring(build_seal_purpose(server_id, kind, name), value)

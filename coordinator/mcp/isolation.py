@@ -30,7 +30,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from coordinator.errors import Invalid, SignalboxError
+from coordinator.errors import SignalboxError, UnprocessableRequest
 from coordinator.lib import private_files
 from coordinator.mcp import launcher_client
 from coordinator.models import McpUpstream
@@ -64,13 +64,13 @@ NOT_ISOLATED = (
 )
 
 
-class NotIsolated(SignalboxError):
+class IsolationUnavailable(SignalboxError):
     """Nothing on this machine isolates programs; the text says what to do."""
 
     status = 503
 
 
-class Mechanism(StrEnum):
+class IsolationMechanism(StrEnum):
     """What isolates programs on this machine."""
 
     SECOND_USER = "a user of their own"
@@ -87,74 +87,80 @@ class Isolation:
     is_off: bool = False  # an admin switched the server on without isolation
 
 
-def of_upstream(row: McpUpstream | None) -> Isolation:
+def build_isolation(row: McpUpstream | None) -> Isolation:
     """Return what a server may reach. Values of foreign rows that mean nothing give nothing."""
     if row is None:
         return Isolation()
     network = row.network if row.network in Network.values else Network.NONE.value
-    return Isolation(network, _paths(row.folders), _paths(row.writable_folders), row.is_isolation_off is True)
+    return Isolation(
+        network,
+        list_text_paths(row.folders),
+        list_text_paths(row.writable_folders),
+        row.is_isolation_off is True,
+    )
 
 
-def _paths(value: object) -> tuple[str, ...]:
+def list_text_paths(value: object) -> tuple[str, ...]:
     return tuple(path for path in value if isinstance(path, str)) if isinstance(value, list) else ()
 
 
-def require_sound(isolation: Isolation) -> None:
-    """Raise Invalid where an admin named a folder that no server is given, or a network that is none."""
+def require_valid_isolation(isolation: Isolation) -> None:
+    """Raise UnprocessableRequest where an admin named a folder that no server is given, or a network that is none."""
     if isolation.network not in Network.values:
-        raise Invalid("Choose which network the server may use.")
+        raise UnprocessableRequest("Choose which network the server may use.")
     if len(isolation.folders) + len(isolation.writable_folders) > MOST_FOLDERS:
-        raise Invalid(f"A server can be given {MOST_FOLDERS} folders at most.")
+        raise UnprocessableRequest(f"A server can be given {MOST_FOLDERS} folders at most.")
     for path in isolation.folders:
-        _require_given(path)
+        require_allowed_path(path)
     for path in isolation.writable_folders:
-        _require_given(path, writable=True)
+        require_allowed_path(path, writable=True)
 
 
-def _require_given(path: str, *, writable: bool = False) -> Path:
-    """Return a path that an admin may give to a server. Raises Invalid for any other."""
+def require_allowed_path(path: str, *, writable: bool = False) -> Path:
+    """Return a path that an admin may give to a server. Raises UnprocessableRequest for any other."""
     if not path.startswith("/") or ".." in Path(path).parts or "\0" in path or len(path) > LONGEST_FOLDER:
-        raise Invalid(f"{path[:100]!r} is not an absolute path without `..`.")
-    if reason := _refusal(Path(path), writable=writable):
-        raise Invalid(reason)
+        raise UnprocessableRequest(f"{path[:100]!r} is not an absolute path without `..`.")
+    if reason := explain_refused_path(Path(path), writable=writable):
+        raise UnprocessableRequest(reason)
     return Path(path)
 
 
-def _refusal(path: Path, *, writable: bool = False) -> str | None:
+def explain_refused_path(path: Path, *, writable: bool = False) -> str | None:
     """Return why no server is given a path, or None. What may be written must not hold what Signalbox runs."""
     place = path.resolve()
     if place == Path("/") or any(place.is_relative_to(folder) for folder in NEVER_GIVEN):
         return f"{path} cannot be given to a server."
-    if any(_overlap(place, hidden) for hidden in hidden_places()):
+    if any(is_overlapping_path(place, hidden) for hidden in list_hidden_paths()):
         return f"{path} holds data of Signalbox, or lies in its data folder, and cannot be given to a server."
-    if any(folder.is_relative_to(place) for folder in (*_homes(), *_temporary_folders())):
+    if any(folder.is_relative_to(place) for folder in (*find_home_folders(), *list_temporary_folders())):
         return (
             f"{path} holds what is not for one server alone and cannot be given to it. Name a folder in it."
         )
-    if writable and any(_overlap(place, code) for code in _what_signalbox_runs()):
+    if writable and any(is_overlapping_path(place, code) for code in list_code_folders()):
         return f"{path} holds what Signalbox runs, so a server can be given it to read, but not to write to."
     if writable and any(
-        place.is_relative_to(home) and place.relative_to(home).parts[0].startswith(".") for home in _homes()
+        place.is_relative_to(home) and place.relative_to(home).parts[0].startswith(".")
+        for home in find_home_folders()
     ):
         return f"{path} holds settings of Signalbox's user, so a server can be given it to read, but not to write to."
     return None
 
 
-def _overlap(first: Path, second: Path) -> bool:
+def is_overlapping_path(first: Path, second: Path) -> bool:
     return first.is_relative_to(second) or second.is_relative_to(first)
 
 
-def _homes() -> set[Path]:
+def find_home_folders() -> set[Path]:
     """Return the home folders of Signalbox's user, as the system and as the environment have it."""
     homes = {Path(pwd.getpwuid(os.geteuid()).pw_dir), Path.home()}
     return {home.resolve() for home in homes} - {Path("/")}
 
 
-def _temporary_folders() -> list[Path]:
+def list_temporary_folders() -> list[Path]:
     return [Path(folder).resolve() for folder in ("/tmp", "/var/tmp", tempfile.gettempdir())]  # noqa: S108
 
 
-def _what_signalbox_runs() -> list[Path]:
+def list_code_folders() -> list[Path]:
     """Return the folders of Signalbox's code, of its Python, and of the programs that it starts by their names."""
     on_path = [Path(folder) for folder in os.get_exec_path() if os.path.isabs(folder)]
     return [
@@ -162,7 +168,7 @@ def _what_signalbox_runs() -> list[Path]:
     ]
 
 
-def hidden_places() -> list[Path]:
+def list_hidden_paths() -> list[Path]:
     """Return what no server may ever see, whatever else it is given: the data folder, the database, the keys."""
     places = [Path(settings.DATA_DIR), Path(settings.AUDIT_KEY_FILE)]
     database = settings.DATABASES["default"]
@@ -181,35 +187,35 @@ _probing = threading.Lock()
 _last_probe: tuple[float, str] | None = None  # until when it counts, and what was wrong
 
 
-def mechanism() -> Mechanism:
-    """Return what isolates programs on this machine. Raises NotIsolated, which says why nothing does."""
+def find_isolation_mechanism() -> IsolationMechanism:
+    """Return what isolates programs on this machine. Raises IsolationUnavailable, which says why nothing does."""
     if settings.MCP_LAUNCHER:
-        return Mechanism.SECOND_USER
-    if reason := _bubblewrap_problem():
-        raise NotIsolated(NOT_ISOLATED.format(reason=reason))
-    return Mechanism.BUBBLEWRAP
+        return IsolationMechanism.SECOND_USER
+    if reason := find_bubblewrap_problem():
+        raise IsolationUnavailable(NOT_ISOLATED.format(reason=reason))
+    return IsolationMechanism.BUBBLEWRAP
 
 
-def _bubblewrap_problem() -> str:
+def find_bubblewrap_problem() -> str:
     """Return why bubblewrap cannot be used here, or nothing. It is tried once; a failure again after a while."""
     global _last_probe  # noqa: PLW0603 - what this process knows of its machine
     with _probing:
         if _last_probe is None or _last_probe[0] < time.monotonic():
-            problem = _probe_bubblewrap()
+            problem = probe_bubblewrap()
             _last_probe = (time.monotonic() + PROBE_AGAIN_SECONDS if problem else float("inf"), problem)
         return _last_probe[1]
 
 
-def _probe_bubblewrap() -> str:
+def probe_bubblewrap() -> str:
     if not sys.platform.startswith("linux"):
         return "bubblewrap needs Linux"
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed"
     with tempfile.TemporaryDirectory(prefix="signalbox-isolation-") as folder:
         try:
-            command = _bubblewrap(["true"], Path(folder), Isolation())
+            command = build_bubblewrap_command(["true"], Path(folder), Isolation())
             done = subprocess.run(  # noqa: S603 - our own words
-                command, env=variables(Path(folder)), stdin=subprocess.DEVNULL, capture_output=True,
+                command, env=build_process_environment(Path(folder)), stdin=subprocess.DEVNULL, capture_output=True,
                 timeout=PROBE_SECONDS, check=False,
             )  # fmt: skip
         except (OSError, subprocess.SubprocessError) as problem:
@@ -220,30 +226,30 @@ def _probe_bubblewrap() -> str:
     return ""
 
 
-def require_startable(isolation: Isolation) -> None:
-    """Raise NotIsolated where a server may not be started on this machine."""
+def require_isolation_available(isolation: Isolation) -> None:
+    """Raise IsolationUnavailable where a server may not be started on this machine."""
     if not isolation.is_off:
-        mechanism()
+        find_isolation_mechanism()
 
 
 # --- the command line -----------------------------------------------------------------------------------
 
 
-def command_line(command: Sequence[str], folder: Path, isolation: Isolation) -> list[str]:
+def build_isolated_command_line(command: Sequence[str], folder: Path, isolation: Isolation) -> list[str]:
     """Return what to start in place of `command`, which gets `folder` as its own.
 
-    Raises NotIsolated; OSError where there is no such program; Invalid where it is given what belongs to Signalbox.
+    Raises IsolationUnavailable; OSError where there is no such program; UnprocessableRequest where it is given what belongs to Signalbox.
     """
     if isolation.is_off:
         return list(command)
-    if mechanism() is Mechanism.SECOND_USER:
+    if find_isolation_mechanism() is IsolationMechanism.SECOND_USER:
         place = Path(settings.MCP_LAUNCHER, f"{isolation.network}.sock")
         request = json.dumps({"folder": folder.name})
         return [sys.executable, "-I", launcher_client.__file__, str(place), request, "--", *command]
-    return _bubblewrap(command, folder, isolation)
+    return build_bubblewrap_command(command, folder, isolation)
 
 
-def variables(folder: Path) -> dict[str, str]:
+def build_process_environment(folder: Path) -> dict[str, str]:
     """Return the variables that every server has: none of Signalbox's own."""
     return {
         "PATH": os.getenv("PATH", os.defpath),
@@ -253,63 +259,67 @@ def variables(folder: Path) -> dict[str, str]:
     }
 
 
-def _bubblewrap(command: Sequence[str], folder: Path, isolation: Isolation) -> list[str]:
+def build_bubblewrap_command(command: Sequence[str], folder: Path, isolation: Isolation) -> list[str]:
     is_root = os.geteuid() == 0
     own = folder.resolve()
     if is_root:
-        _give_to_nobody(own)
+        chown_to_nobody(own)
     options = ["--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
     options += ["--unshare-cgroup-try", *([] if is_root else ["--unshare-user"])]
     if isolation.network == Network.NONE:
         options.append("--unshare-net")
     options += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - its own
-    options += _mounts(command, own, isolation)
+    options += build_mount_options(command, own, isolation)
     options += ["--remount-ro", "/", "--chdir", str(own), "--cap-drop", "ALL"]
     if not is_root:
-        return [_program("bwrap"), *options, "--", *command]
+        return [find_program_path("bwrap"), *options, "--", *command]
     # Root outside would be root over every file that is shown: it becomes the user that owns nothing.
     for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_DAC_READ_SEARCH"):
         options += ["--cap-add", capability]
     # By its path: the program's own PATH may name folders that it can write to, and root is not its own yet.
     become_nobody = [
-        _program("setpriv"), f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--inh-caps=-all",
+        find_program_path("setpriv"), f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--inh-caps=-all",
         "--bounding-set=-all", "--no-new-privs", "--",
     ]  # fmt: skip
-    return [_program("bwrap"), *options, "--", *become_nobody, *command]
+    return [find_program_path("bwrap"), *options, "--", *become_nobody, *command]
 
 
-def _mounts(command: Sequence[str], own: Path, isolation: Isolation) -> list[str]:
+def build_mount_options(command: Sequence[str], own: Path, isolation: Isolation) -> list[str]:
     """Return the options that make the file system: what it needs, over that what is hidden, its own folder last.
 
     What lies below a folder that the server writes to is shown with that folder alone: it could be a link by now.
     """
-    mounts = _Mounts()
-    writable_folders = [_require_given(path, writable=True) for path in isolation.writable_folders]
+    mounts = MountOptions()
+    writable_folders = [require_allowed_path(path, writable=True) for path in isolation.writable_folders]
     changeable = [own, *(path.resolve() for path in writable_folders)]
     for name in SYSTEM_FOLDERS:
-        mounts.show(Path(name))
+        mounts.mount_path(Path(name))
     for name in SYSTEM_SETTINGS:
         place = Path("/etc", name)
         if place.exists() and place.stat().st_mode & 0o004:
-            mounts.show(place)
-    for home in _homes():
-        if mounts.is_shown(home) and home.is_dir():  # a service's home may be below /opt
-            mounts.hide(home)
-    folders = [_require_given(path) for path in isolation.folders]
-    for place in (*_program_places(command[0], changeable), *_named_places(command[1:]), *folders):
-        if not _leads_below(place, changeable):
-            mounts.show(place)
+            mounts.mount_path(place)
+    for home in find_home_folders():
+        if mounts.is_path_mounted(home) and home.is_dir():  # a service's home may be below /opt
+            mounts.hide_path(home)
+    folders = [require_allowed_path(path) for path in isolation.folders]
+    for place in (
+        *iterate_program_paths(command[0], changeable),
+        *iterate_argument_paths(command[1:]),
+        *folders,
+    ):
+        if not is_path_through_folders(place, changeable):
+            mounts.mount_path(place)
     for place in writable_folders:
-        if not _leads_below(place, changeable):
-            mounts.show(place, writable=True)
-    for hidden in hidden_places():
-        if mounts.is_visible(hidden) and hidden.exists():
-            mounts.hide(hidden)
-    mounts.show(own, writable=True)
+        if not is_path_through_folders(place, changeable):
+            mounts.mount_path(place, writable=True)
+    for hidden in list_hidden_paths():
+        if mounts.is_path_visible(hidden) and hidden.exists():
+            mounts.hide_path(hidden)
+    mounts.mount_path(own, writable=True)
     return mounts.options
 
 
-class _Mounts:
+class MountOptions:
     """Collects mount options. Only resolved paths are mounted, so that what is hidden has one path alone."""
 
     def __init__(self) -> None:
@@ -318,28 +328,28 @@ class _Mounts:
         self._hidden: list[Path] = []
         self._made: set[Path] = {Path("/"), Path("/tmp")}  # noqa: S108 - the program's own
 
-    def show(self, path: Path, *, writable: bool = False) -> None:
+    def mount_path(self, path: Path, *, writable: bool = False) -> None:
         """Mount a path, where it exists, and make the link that leads to it."""
         place = path.resolve()
         if not place.exists():
             return
-        if writable or not self.is_visible(place):
-            self._make_parents(place)
+        if writable or not self.is_path_visible(place):
+            self.make_parent_folders(place)
             self.options += ["--bind" if writable else "--ro-bind", str(place), str(place)]
             self._shown.append(place)
-        if place != path and path not in self._made and not self.is_visible(path.parent.resolve()):
-            self._make_parents(path)
+        if place != path and path not in self._made and not self.is_path_visible(path.parent.resolve()):
+            self.make_parent_folders(path)
             self._made.add(path)
             self.options += ["--symlink", str(place), str(path)]
 
-    def _make_parents(self, path: Path) -> None:
+    def make_parent_folders(self, path: Path) -> None:
         """Make the folders above a path that everybody may pass: bubblewrap's own are for one user alone."""
         for parent in reversed(path.parents):
-            if parent not in self._made and not self.is_visible(parent):
+            if parent not in self._made and not self.is_path_visible(parent):
                 self._made.add(parent)
                 self.options += ["--dir", str(parent)]
 
-    def hide(self, place: Path) -> None:
+    def hide_path(self, place: Path) -> None:
         """Cover a path that is shown."""
         self._hidden.append(place)
         if place.is_dir():
@@ -347,15 +357,17 @@ class _Mounts:
         else:
             self.options += ["--ro-bind", "/dev/null", str(place)]
 
-    def is_visible(self, place: Path) -> bool:
+    def is_path_visible(self, place: Path) -> bool:
         """Say whether a path is shown and was not covered, as far as is known."""
-        return self.is_shown(place) and not any(place.is_relative_to(hidden) for hidden in self._hidden)
+        return self.is_path_mounted(place) and not any(
+            place.is_relative_to(hidden) for hidden in self._hidden
+        )
 
-    def is_shown(self, place: Path) -> bool:
+    def is_path_mounted(self, place: Path) -> bool:
         return any(place.is_relative_to(shown) for shown in self._shown)
 
 
-def _program(name: str) -> str:
+def find_program_path(name: str) -> str:
     """Return a program's path. Raises FileNotFoundError."""
     found = shutil.which(name)
     if found is None:
@@ -363,7 +375,7 @@ def _program(name: str) -> str:
     return found
 
 
-def _leads_below(path: Path, folders: Sequence[Path]) -> bool:
+def is_path_through_folders(path: Path, folders: Sequence[Path]) -> bool:
     """Say whether the way to a path, link by link, passes something in one of these folders (or does not end)."""
     way, links = Path("/"), 0
     parts = [*reversed(path.parts[1:])]
@@ -383,26 +395,26 @@ def _leads_below(path: Path, folders: Sequence[Path]) -> bool:
     return False
 
 
-def _program_places(name: str, changeable: Sequence[Path]) -> Iterator[Path]:
+def iterate_program_paths(name: str, changeable: Sequence[Path]) -> Iterator[Path]:
     """Yield what a program consists of: its folder and libraries, and those of its interpreter.
 
     Nothing is followed from a file in a `changeable` folder.
     """
-    pending = [Path(_program(name)).absolute()]
+    pending = [Path(find_program_path(name)).absolute()]
     for _ in range(MOST_LINKS):
         if not pending:
             return
         program = pending.pop()
-        if _leads_below(program, changeable):
+        if is_path_through_folders(program, changeable):
             continue
-        yield from _toolchain(program)
+        yield from iterate_toolchain_paths(program)
         if program.is_symlink():
             pending.append(program.parent / program.readlink())
-        elif interpreter := _interpreter(program):
+        elif interpreter := find_script_interpreter(program):
             pending.append(interpreter)
 
 
-def _toolchain(program: Path) -> Iterator[Path]:
+def iterate_toolchain_paths(program: Path) -> Iterator[Path]:
     """Yield the folder of a program and the libraries beside it, but not all that lies around (as in ~/.local)."""
     folder = Path(os.path.normpath(program.parent))
     if folder.name == "shims":  # of pyenv, asdf and mise: scripts that look for the program beside them
@@ -415,7 +427,7 @@ def _toolchain(program: Path) -> Iterator[Path]:
         yield program
 
 
-def _interpreter(program: Path) -> Path | None:
+def find_script_interpreter(program: Path) -> Path | None:
     """Return what runs a script, by its first line."""
     try:
         with program.open("rb") as file:
@@ -429,7 +441,7 @@ def _interpreter(program: Path) -> Path | None:
     return Path(path).absolute() if path else None
 
 
-def _named_places(arguments: Sequence[str]) -> Iterator[Path]:
+def iterate_argument_paths(arguments: Sequence[str]) -> Iterator[Path]:
     """Yield the files and folders that arguments name, and the package of a named script of Node.
 
     None that a server is not given.
@@ -437,25 +449,30 @@ def _named_places(arguments: Sequence[str]) -> Iterator[Path]:
     for argument in arguments:
         path = Path(re.sub(r"^-[^=/]*=", "", argument))
         try:
-            is_named = path.is_absolute() and ".." not in path.parts and path.exists() and not _refusal(path)
+            is_named = (
+                path.is_absolute()
+                and ".." not in path.parts
+                and path.exists()
+                and not explain_refused_path(path)
+            )
         except (OSError, ValueError):
             continue
         if is_named:
             yield path
-            yield from _package_of(path)
+            yield from iterate_package_paths(path)
 
 
-def _package_of(script: Path) -> Iterator[Path]:
+def iterate_package_paths(script: Path) -> Iterator[Path]:
     """Yield where Node finds what a script imports: its package, or the outermost `node_modules` that it lies in."""
     if script.suffix not in NODE_SUFFIXES or not script.is_file():
         return
     parents = script.resolve().parents
     installed = [folder for folder in parents if folder.name == "node_modules"]
     packages = installed[-1:] or [folder for folder in parents if (folder / "package.json").is_file()][:1]
-    yield from (folder for folder in packages if not _refusal(folder))
+    yield from (folder for folder in packages if not explain_refused_path(folder))
 
 
-def _give_to_nobody(folder: Path) -> None:
+def chown_to_nobody(folder: Path) -> None:
     """Give a server's folder to the user that it runs as; links in it are not followed."""
     if folder.stat().st_uid == NOBODY:
         return

@@ -35,9 +35,9 @@ def main() -> int:
     os.umask(0o077)
     connection = socket.socket(fileno=os.dup(0))
     connection.settimeout(REQUEST_SECONDS)
-    request, files = _receive(connection)
+    request, files = receive_launch_request(connection)
     connection.settimeout(None)
-    with _own_folder(str(request["folder"])) as folder:
+    with open_program_folder(str(request["folder"])) as folder:
         own = {"HOME": str(folder), "TMPDIR": str(folder), "PWD": str(folder)}
         try:
             program = subprocess.Popen(  # noqa: S603 - what Signalbox, and nobody else, asks for
@@ -50,7 +50,7 @@ def main() -> int:
             return 0
         for file in files:
             os.close(file)
-        status = _wait(program, connection)
+        status = wait_for_program(program, connection)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(program.pid, signal.SIGKILL)
     with contextlib.suppress(OSError):
@@ -58,7 +58,7 @@ def main() -> int:
     return 0
 
 
-def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+def receive_launch_request(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Return the request and the three files that come with it."""
     head, files, _, _ = socket.recv_fds(connection, LENGTH_BYTES, 3)
     length = int.from_bytes(head, "big")
@@ -71,7 +71,7 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 @contextlib.contextmanager
-def _own_folder(name: str) -> Iterator[Path]:
+def open_program_folder(name: str) -> Iterator[Path]:
     """Give the program a folder in the unit's state folder."""
     state = Path(os.environ["STATE_DIRECTORY"])
     if KEPT_FOLDER.fullmatch(name):
@@ -85,7 +85,7 @@ def _own_folder(name: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait(program: subprocess.Popen[bytes], connection: socket.socket) -> int:
+def wait_for_program(program: subprocess.Popen[bytes], connection: socket.socket) -> int:
     """Return the program's exit status, after killing it where the connection closed before."""
     ended = os.pidfd_open(program.pid)
     ready, _, _ = select.select([ended, connection.fileno()], [], [])

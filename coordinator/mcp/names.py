@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable
 
 from coordinator.client import tool_names
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 
 PREFIX = tool_names.PREFIX
-name_in_calls = tool_names.name_in_calls
+name_in_calls = tool_names.escape_tool_name
 GATEWAY = "signalbox"  # as `signalbox connect` calls it in agents' settings
 PLUGIN = "plugin_"
 # Claude Code also joins the underscores in the names of the servers that an account on claude.ai brings along.
@@ -24,14 +24,14 @@ ACCOUNT = "claude.ai "
 ServerTool = tuple[str, str]  # a server and a tool
 
 
-def spellings(server_id: str) -> set[str]:
+def list_server_spellings(server_id: str) -> set[str]:
     """Return the names under which a server is called."""
     name = name_in_calls(server_id)
     joined = re.sub(r"_+", "_", name).strip("_") if server_id.startswith(ACCOUNT) else ""
     return {one for one in (name, joined) if one}
 
 
-def read_as(server_id: str, tool: str, server_ids: Iterable[str]) -> str | None:
+def find_shadowing_server(server_id: str, tool: str, server_ids: Iterable[str]) -> str | None:
     """Return the other one of `server_ids` that a call of this tool is read as; None where it can mean no other.
 
     Tool `b__run` of server `a` and tool `run` of server `a__b` are both called `a__b__run`: the longer name has it.
@@ -39,62 +39,68 @@ def read_as(server_id: str, tool: str, server_ids: Iterable[str]) -> str | None:
     own = name_in_calls(server_id)
     call = f"{own}__{name_in_calls(tool)}"
     for other in server_ids:
-        longer = (name for name in spellings(other) if len(name) > len(own))
-        if other != server_id and any(_tools(call, name) for name in longer):
+        longer = (name for name in list_server_spellings(other) if len(name) > len(own))
+        if other != server_id and any(list_named_tools(call, name) for name in longer):
             return other
     return None
 
 
-def places(call: str, server_ids: Iterable[str]) -> list[ServerTool]:
+def find_called_tools(call: str, server_ids: Iterable[str]) -> list[ServerTool]:
     """Return which of `server_ids`, with which tool, the call means: those of the longest name that fits.
 
     One that may have gone through the gateway means what it names there, and a server that has our name as well.
     """
     if not call.startswith(PREFIX):
         return []
-    names = [(server_id, name) for server_id in server_ids for name in spellings(server_id)]
-    inner = behind_gateway(call)
-    return sorted({*_longest(call, names), *(_longest(inner, names) if inner else ())})
+    names = [(server_id, name) for server_id in server_ids for name in list_server_spellings(server_id)]
+    inner = find_call_behind_gateway(call)
+    return sorted(
+        {*find_longest_matches(call, names), *(find_longest_matches(inner, names) if inner else ())}
+    )
 
 
-def _longest(call: str, names: Iterable[tuple[str, str]]) -> set[ServerTool]:
+def find_longest_matches(call: str, names: Iterable[tuple[str, str]]) -> set[ServerTool]:
     rest = call[len(PREFIX) :]
-    found = [(len(name), server_id, tool) for server_id, name in names for tool in _tools(rest, name)]
+    found = [
+        (len(name), server_id, tool) for server_id, name in names for tool in list_named_tools(rest, name)
+    ]
     longest = max((length for length, _, _ in found), default=0)
     return {(server_id, tool) for length, server_id, tool in found if length == longest}
 
 
-def is_ours(server_id: str) -> bool:
+def is_own_server_name(server_id: str) -> bool:
     """Say whether a server of this name would be taken for our gateway, or for one of the servers behind it."""
-    return any(name == GATEWAY or name.startswith(f"{GATEWAY}__") for name in spellings(server_id))
+    return any(
+        name == GATEWAY or name.startswith(f"{GATEWAY}__") for name in list_server_spellings(server_id)
+    )
 
 
-def require_own(server_id: str) -> None:
-    """Raise Invalid for such a name."""
-    if is_ours(server_id):
-        raise Invalid(
+def refuse_own_server_name(server_id: str) -> None:
+    """Raise UnprocessableRequest for such a name."""
+    if is_own_server_name(server_id):
+        raise UnprocessableRequest(
             f"A server cannot be called {server_id!r}: agents know Signalbox's own tools by that name."
         )
 
 
-def behind_gateway(call: str) -> str | None:
+def find_call_behind_gateway(call: str) -> str | None:
     """Return the call that is meant where one goes through Signalbox's gateway, else None."""
     rest = call.removeprefix(f"{PREFIX}{GATEWAY}__")
     return f"{PREFIX}{rest}" if rest != call and "__" in rest else None
 
 
-def beginning(call: str, server_ids: Iterable[str]) -> str:
+def find_call_prefix(call: str, server_ids: Iterable[str]) -> str:
     """Return what calls of the tools of this call's server begin with; nothing where it is none of `server_ids`."""
     rest = call.removeprefix(PREFIX)
     if rest == call:
         return ""
-    names = {name for server_id in server_ids for name in spellings(server_id)}
-    ends = ((len(name), start + len(name) + 2) for name in names for start in _starts(rest, name))
+    names = {name for server_id in server_ids for name in list_server_spellings(server_id)}
+    ends = ((len(name), start + len(name) + 2) for name in names for start in find_name_positions(rest, name))
     _, end = max(ends, default=(0, 0))
     return f"{PREFIX}{rest[:end]}" if end else ""
 
 
-def begins_others(begun: str, server_ids: Iterable[str]) -> bool:
+def is_prefix_of_others(begun: str, server_ids: Iterable[str]) -> bool:
     """Say whether `begun`, which names a server of its own, begins calls of one of `server_ids` with a longer name."""
     rest = begun.removeprefix(PREFIX)
     if rest == begun or "__" not in rest:
@@ -104,17 +110,17 @@ def begins_others(begun: str, server_ids: Iterable[str]) -> bool:
         starts += [
             at for at in range(len(PLUGIN) + 2, rest.find("__", len(PLUGIN)) + 2) if rest[at - 1] == "_"
         ]
-    begins = [f"{name}__" for server_id in server_ids for name in spellings(server_id)]
+    begins = [f"{name}__" for server_id in server_ids for name in list_server_spellings(server_id)]
     return any(one != rest[at:] and one.startswith(rest[at:]) for at in starts for one in begins)
 
 
-def _tools(rest: str, server: str) -> list[str]:
+def list_named_tools(rest: str, server: str) -> list[str]:
     """Return the tools that `rest` may name on a server called `server`: its own, or those of a plugin's."""
-    tools = (rest[start + len(server) + 2 :] for start in _starts(rest, server))
+    tools = (rest[start + len(server) + 2 :] for start in find_name_positions(rest, server))
     return [tool for tool in tools if tool]
 
 
-def _starts(rest: str, server: str) -> list[int]:
+def find_name_positions(rest: str, server: str) -> list[int]:
     """Return where in `rest` the server's name may stand: in front, or behind a plugin's, in which is no `__`."""
     starts = [0] if rest.startswith(f"{server}__") else []
     if rest.startswith(PLUGIN):

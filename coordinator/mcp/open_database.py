@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator.engine import without_password
 from coordinator.mcp import isolation
-from coordinator.mcp.isolation import Mechanism, NotIsolated
+from coordinator.mcp.isolation import IsolationMechanism, IsolationUnavailable
 from coordinator.models.gateway import Network
 
 REMEDY = (
@@ -13,14 +13,14 @@ REMEDY = (
 )
 
 
-def open_address(network: str) -> str | None:
+def find_open_database_address(network: str) -> str | None:
     """Return where a server with this network reaches a database that asks for no password; None where nowhere."""
     if network != Network.MACHINE:
         return None
     try:
         loopback = (
-            isolation.mechanism() is not Mechanism.SECOND_USER
+            isolation.find_isolation_mechanism() is not IsolationMechanism.SECOND_USER
         )  # whose unit keeps it from loopback addresses
-    except NotIsolated:
+    except IsolationUnavailable:
         loopback = True
-    return without_password.open_address(loopback=loopback)
+    return without_password.find_passwordless_address(loopback=loopback)

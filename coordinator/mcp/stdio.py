@@ -26,7 +26,7 @@ from mcp.types import (
 )
 from pydantic import ValidationError
 
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 
 CHUNK = 65_536  # what a pipe holds
 MOST_LINES = 10_000  # each costs more to look at than its bytes say
@@ -43,59 +43,61 @@ class ToolsPage(PaginatedResult):
     tools: list[dict[str, Any]]
 
 
-def list_tools(
+def list_stdio_tools(
     process: subprocess.Popen[bytes], *, within: float, most_bytes: int, most_pages: int
 ) -> dict[str, Any]:
     """Ask a started server for its tools; return one `tools/list` result of all its pages.
 
-    The result keeps its `nextCursor` where there are more than `most_pages`. Raises Invalid, with the end of what
+    The result keeps its `nextCursor` where there are more than `most_pages`. Raises UnprocessableRequest, with the end of what
     the server wrote on stderr, where it refuses, breaks the protocol, ends, or takes too long or too many bytes.
     The process is left running.
     """
     assert process.stderr is not None
-    said = Tail(process.stderr.fileno())
-    outcome = anyio.run(_within, process, said, within, most_bytes, most_pages)
-    if isinstance(outcome, Invalid):
-        said.read()
-        raise Invalid(f"{outcome.detail}{said}")
+    said = StderrTail(process.stderr.fileno())
+    outcome = anyio.run(list_tools_within_time, process, said, within, most_bytes, most_pages)
+    if isinstance(outcome, UnprocessableRequest):
+        said.read_available_stderr()
+        raise UnprocessableRequest(f"{outcome.detail}{said}")
     return outcome
 
 
 # Refusals travel as values up to here, for the task groups on the way (one of them the SDK's) would wrap them.
-async def _within(
-    process: subprocess.Popen[bytes], said: Tail, within: float, most_bytes: int, most_pages: int
-) -> dict[str, Any] | Invalid:
-    outcome: dict[str, Any] | Invalid = Invalid(
+async def list_tools_within_time(
+    process: subprocess.Popen[bytes], said: StderrTail, within: float, most_bytes: int, most_pages: int
+) -> dict[str, Any] | UnprocessableRequest:
+    outcome: dict[str, Any] | UnprocessableRequest = UnprocessableRequest(
         f"The server did not answer within {within:g} seconds. Try again, or paste its tools/list."
     )
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(said.follow)
+        tasks.start_soon(said.follow_stderr)
         with anyio.move_on_after(within):
-            outcome = await _talk(process, most_bytes, most_pages)
+            outcome = await negotiate_and_list_tools(process, most_bytes, most_pages)
         tasks.cancel_scope.cancel()
     return outcome
 
 
-async def _talk(
+async def negotiate_and_list_tools(
     process: subprocess.Popen[bytes], most_bytes: int, most_pages: int
-) -> dict[str, Any] | Invalid:
+) -> dict[str, Any] | UnprocessableRequest:
     assert process.stdin is not None
     assert process.stdout is not None
-    output, words = Output(process.stdout.fileno(), most_bytes), Input(process.stdin.fileno())
+    output, words = ServerOutput(process.stdout.fileno(), most_bytes), ServerInput(process.stdin.fileno())
     about = Implementation(name="signalbox", version="0.1.0")
     async with ClientSession(output, words, client_info=about) as session:
         try:
-            await _greet(session)
-            return await _pages(session, most_pages)
+            await negotiate_version(session)
+            return await fetch_tool_pages(session, most_pages)
         except MCPError as problem:
-            return Invalid(output.ended or words.ended or f"The server refused: {problem.message[:SHOWN]}.")
+            return UnprocessableRequest(
+                output.ended or words.ended or f"The server refused: {problem.message[:SHOWN]}."
+            )
         except ValidationError as problem:
-            return Invalid(f"The server's answer is not MCP: {_first_fault(problem)}.")
+            return UnprocessableRequest(f"The server's answer is not MCP: {describe_first_error(problem)}.")
         except RuntimeError as problem:  # the SDK's word for a version that it does not speak
-            return Invalid(f"{str(problem)[:SHOWN]}.")
+            return UnprocessableRequest(f"{str(problem)[:SHOWN]}.")
 
 
-async def _greet(session: ClientSession) -> None:
+async def negotiate_version(session: ClientSession) -> None:
     """Agree on a version. `initialize` goes first: many servers end at any other first message."""
     try:
         await session.initialize()
@@ -105,7 +107,7 @@ async def _greet(session: ClientSession) -> None:
         await session.discover()  # since 2026-07-28 a server may know this alone
 
 
-async def _pages(session: ClientSession, most: int) -> dict[str, Any]:
+async def fetch_tool_pages(session: ClientSession, most: int) -> dict[str, Any]:
     tools: list[dict[str, Any]] = []
     cursor: str | None = None
     for _ in range(most):
@@ -118,12 +120,12 @@ async def _pages(session: ClientSession, most: int) -> dict[str, Any]:
     return {"tools": tools, "nextCursor": cursor}
 
 
-def _first_fault(problem: ValidationError) -> str:
+def describe_first_error(problem: ValidationError) -> str:
     first = problem.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:SHOWN]
 
 
-class _Stream:
+class PipeStream:
     """What the SDK asks of both directions. The pipes are closed by whoever opened them."""
 
     def __init__(self, pipe: int) -> None:
@@ -143,7 +145,7 @@ class _Stream:
         return
 
 
-class Output(_Stream):
+class ServerOutput(PipeStream):
     """The messages on a server's stdout, up to a number of bytes; lines that are none are passed over."""
 
     def __init__(self, pipe: int, most_bytes: int) -> None:
@@ -156,7 +158,7 @@ class Output(_Stream):
         return self
 
     async def __anext__(self) -> SessionMessage:
-        while (line := await self._line()) is not None:
+        while (line := await self.read_output_line()) is not None:
             try:
                 return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
             except ValueError:
@@ -169,11 +171,11 @@ class Output(_Stream):
         except StopAsyncIteration:
             raise anyio.EndOfStream from None
 
-    async def _line(self) -> bytes | None:
+    async def read_output_line(self) -> bytes | None:
         looked = 0
         while (end := self._rest.find(b"\n", looked)) < 0:
             looked = len(self._rest)
-            if not await self._fill():
+            if not await self.fill_output_buffer():
                 return None
         self._lines_left -= 1
         if self._lines_left < 0:
@@ -183,7 +185,7 @@ class Output(_Stream):
         del self._rest[: end + 1]
         return line
 
-    async def _fill(self) -> bool:
+    async def fill_output_buffer(self) -> bool:
         await anyio.wait_readable(self._pipe)
         chunk = os.read(self._pipe, CHUNK)
         self._left -= len(chunk)
@@ -195,7 +197,7 @@ class Output(_Stream):
         return not self.ended
 
 
-class Input(_Stream):
+class ServerInput(PipeStream):
     """The way to a server's stdin: a message a line."""
 
     def __init__(self, pipe: int) -> None:
@@ -216,7 +218,7 @@ class Input(_Stream):
                     raise anyio.BrokenResourceError from None
 
 
-class Tail:
+class StderrTail:
     """The end of what a server writes on stderr; the rest is read and dropped, so that it never waits."""
 
     def __init__(self, pipe: int) -> None:
@@ -224,12 +226,12 @@ class Tail:
         self._pipe = pipe
         self._kept = b""
 
-    async def follow(self) -> None:
+    async def follow_stderr(self) -> None:
         await anyio.wait_readable(self._pipe)
-        while self.read():
+        while self.read_available_stderr():
             await anyio.wait_readable(self._pipe)
 
-    def read(self) -> bool:
+    def read_available_stderr(self) -> bool:
         """Take what is there now; False at the end."""
         try:
             chunk = os.read(self._pipe, CHUNK)

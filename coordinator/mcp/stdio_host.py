@@ -21,17 +21,17 @@ STARTED = 425  # … but answered so, once the server is ready for it
 ASKER = "x-signalbox-asker"  # tells callers apart, also where they share a process
 
 
-def socket_path() -> Path:
+def find_host_socket_path() -> Path:
     """Return the socket's path: in the data folder, or in a private folder of the temporary one if that is too long."""
     path = Path(settings.DATA_DIR) / NAME
     if len(os.fsencode(path)) <= LONGEST_PATH:
         return path
     digest = hashlib.blake2b(os.fsencode(settings.DATA_DIR), digest_size=8).hexdigest()
     folder = Path(tempfile.gettempdir()) / f"signalbox-{os.geteuid()}-{digest}"
-    private_files.folder(folder)
+    private_files.make_folder_private(folder)
     return folder / NAME
 
 
-def path_of(server_id: str) -> str:
+def build_server_path(server_id: str) -> str:
     """Return the path, on the socket, at which a server is offered as streamable HTTP."""
     return f"/servers/{quote(server_id, safe='')}/mcp"

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from coordinator.errors import Invalid, TooLarge
+from coordinator.errors import RequestTooLarge, UnprocessableRequest
 from coordinator.lib import json_bounds
-from coordinator.lib.storable import is_storable
+from coordinator.lib.storable import is_storable_text
 from coordinator.mcp import calls
 from coordinator.models import Grant, McpTool
 from coordinator.models.mcp import EntryType
@@ -27,20 +27,20 @@ DEFINING = ("title", "description", "inputSchema", "outputSchema", "annotations"
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class ToolDefinition:
     """One tool as a server lists it."""
 
     name: str
     content: dict[str, Any]
 
     @property
-    def digest(self) -> str:
+    def definition_digest(self) -> str:
         """Return the SHA-256 of the definition in canonical JSON."""
-        return digest_of(self.content)
+        return hash_tool_definition(self.content)
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class SkippedTool:
     """A tool that is not taken over, and why. `place` is where it stands in its list, from 1."""
 
     place: int
@@ -52,12 +52,12 @@ class LeftOut:
 class ToolListing:
     """A `tools/list` answer. One page of several is not `complete`: it says nothing about tools it lacks."""
 
-    tools: list[Definition]
+    tools: list[ToolDefinition]
     complete: bool
-    left_out: list[LeftOut] = field(default_factory=list)
+    left_out: list[SkippedTool] = field(default_factory=list)
 
 
-def digest_of(content: dict[str, Any]) -> str:
+def hash_tool_definition(content: dict[str, Any]) -> str:
     """Return what tells one definition from another; the order of keys does not."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -66,53 +66,59 @@ def digest_of(content: dict[str, Any]) -> str:
 def parse_listing(text: str) -> ToolListing:
     """Read a pasted `tools/list`: the JSON-RPC answer, its result, or the array of tools.
 
-    Raises Invalid, saying what is wrong where, or TooLarge.
+    Raises UnprocessableRequest, saying what is wrong where, or RequestTooLarge.
     """
     if len(text) > LARGEST_LISTING:
-        raise TooLarge(f"The list is longer than {LARGEST_LISTING} characters.")
+        raise RequestTooLarge(f"The list is longer than {LARGEST_LISTING} characters.")
     try:
-        value = json_bounds.loads(text)
+        value = json_bounds.load_bounded_json(text)
     except (ValueError, RecursionError) as problem:
-        raise Invalid(f"This is not JSON: {problem}.") from None
-    listing = listing_of(value)
+        raise UnprocessableRequest(f"This is not JSON: {problem}.") from None
+    listing = build_tool_listing(value)
     if listing.left_out:
-        raise Invalid(listing.left_out[0].reason)
+        raise UnprocessableRequest(listing.left_out[0].reason)
     return listing
 
 
-def listing_of(value: Any) -> ToolListing:
-    """Read a decoded `tools/list`; a tool that cannot be taken over is left out. Raises Invalid for what is none."""
+def build_tool_listing(value: Any) -> ToolListing:
+    """Read a decoded `tools/list`; a tool that cannot be taken over is left out. Raises UnprocessableRequest for what is none."""
     if isinstance(value, dict) and isinstance(value.get("error"), dict):
-        raise Invalid(f"The server answered with an error: {value['error'].get('message', 'no message')}.")
+        raise UnprocessableRequest(
+            f"The server answered with an error: {value['error'].get('message', 'no message')}."
+        )
     result = value.get("result", value) if isinstance(value, dict) else {"tools": value}
     tools = result.get("tools") if isinstance(result, dict) else None
     if not isinstance(tools, list):
-        raise Invalid("It contains no list of tools. Paste the whole answer to tools/list.")
-    read, left_out = dict[int, Definition](), list[LeftOut]()
+        raise UnprocessableRequest("It contains no list of tools. Paste the whole answer to tools/list.")
+    read, left_out = dict[int, ToolDefinition](), list[SkippedTool]()
     for place, tool in enumerate(tools, 1):
         try:
             if place > MOST_TOOLS:
-                raise Invalid(f"It lists more than {MOST_TOOLS} tools.")
-            read[place] = _definition(tool, place)
-        except Invalid as problem:
-            left_out.append(LeftOut(place, _name_shown(tool, place), str(problem.detail)))
+                raise UnprocessableRequest(f"It lists more than {MOST_TOOLS} tools.")
+            read[place] = parse_tool_definition(tool, place)
+        except UnprocessableRequest as problem:
+            left_out.append(SkippedTool(place, find_tool_label(tool, place), str(problem.detail)))
     counts = Counter(tool.name for tool in read.values())
     for place, tool in list(read.items()):
         if counts[tool.name] > 1:  # which of them an agent would call is not known
             del read[place]
-            left_out.append(LeftOut(place, tool.name, f"It lists two tools with the same name: {tool.name}."))
+            left_out.append(
+                SkippedTool(place, tool.name, f"It lists two tools with the same name: {tool.name}.")
+            )
     return ToolListing(list(read.values()), not result.get("nextCursor"), left_out)
 
 
-def _name_shown(tool: Any, place: int) -> str:
+def find_tool_label(tool: Any, place: int) -> str:
     name = tool.get("name") if isinstance(tool, dict) else None
-    return name[:LONGEST_NAME] if isinstance(name, str) and is_storable(name) and name else f"tool {place}"
+    return (
+        name[:LONGEST_NAME] if isinstance(name, str) and is_storable_text(name) and name else f"tool {place}"
+    )
 
 
-def _definition(tool: Any, place: int) -> Definition:
+def parse_tool_definition(tool: Any, place: int) -> ToolDefinition:
     name = tool.get("name") if isinstance(tool, dict) else None
     if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
-        raise Invalid(f"Tool {place} needs a name of at most {LONGEST_NAME} characters.")
+        raise UnprocessableRequest(f"Tool {place} needs a name of at most {LONGEST_NAME} characters.")
     for key, kind in (
         ("title", str),
         ("description", str),
@@ -121,7 +127,7 @@ def _definition(tool: Any, place: int) -> Definition:
         ("annotations", dict),
     ):
         if tool.get(key) is not None and not isinstance(tool[key], kind):
-            raise Invalid(f"{name}: its {key} must be {'text' if kind is str else 'an object'}.")
+            raise UnprocessableRequest(f"{name}: its {key} must be {'text' if kind is str else 'an object'}.")
     content = {key: tool[key] for key in DEFINING if tool.get(key) is not None}
     try:
         text = json.dumps([name, content], ensure_ascii=False, allow_nan=False)
@@ -129,15 +135,17 @@ def _definition(tool: Any, place: int) -> Definition:
     except (ValueError, RecursionError):
         text, size = "", None
     if size is None or "\\u0000" in text.replace("\\\\", ""):
-        raise Invalid(
+        raise UnprocessableRequest(
             f"Tool {place} holds a NUL character, a lone surrogate or a number that JSON has no form for."
         )
     if size > MAX_DEFINITION_BYTES:
-        raise Invalid(f"{name}: its definition is larger than {MAX_DEFINITION_BYTES // 1024} KiB.")
-    return Definition(name, content)
+        raise UnprocessableRequest(
+            f"{name}: its definition is larger than {MAX_DEFINITION_BYTES // 1024} KiB."
+        )
+    return ToolDefinition(name, content)
 
 
-def content_of(tool: McpTool) -> dict[str, Any]:
+def build_definition_content(tool: McpTool) -> dict[str, Any]:
     """Return the stored definition in the words of `tools/list`."""
     columns = {
         "title": tool.title,
@@ -149,17 +157,17 @@ def content_of(tool: McpTool) -> dict[str, Any]:
     return {key: value for key, value in columns.items() if value is not None}
 
 
-def definitions(tool: McpTool) -> tuple[list[str], list[str]]:
+def list_definition_lines(tool: McpTool) -> tuple[list[str], list[str]]:
     """Return the lines of the accepted and of the present definition, to be compared."""
-    return _lines(tool.accepted or {}), _lines(content_of(tool))
+    return format_json_lines(tool.accepted or {}), format_json_lines(build_definition_content(tool))
 
 
-def _lines(value: Any) -> list[str]:
+def format_json_lines(value: Any) -> list[str]:
     """Return JSON with a line for each value, and texts broken at their own lines."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False).replace("\\n", "\n").splitlines()
 
 
-def names_by_server(server_ids: Collection[str], *, seen_by: datetime | None = None) -> dict[str, list[str]]:
+def list_tool_names(server_ids: Collection[str], *, seen_by: datetime | None = None) -> dict[str, list[str]]:
     """Return every tool name of these servers: listed, named by a grant and, with `seen_by`, recently called."""
     found: dict[str, set[str]] = {name: set() for name in server_ids}
     listed = McpTool.objects.filter(server_id__in=server_ids).values_list("server_id", "name")
@@ -169,13 +177,15 @@ def names_by_server(server_ids: Collection[str], *, seen_by: datetime | None = N
         .values_list("server_id", "tool_name")
         .distinct()
     )
-    seen = seen_tools(server_ids, seen_by) if seen_by is not None else ()
+    seen = find_recently_called_tools(server_ids, seen_by) if seen_by is not None else ()
     for server_id, tool in (*listed, *granted, *seen):
         if tool:
             found[server_id].add(tool)
     return {server_id: sorted(names) for server_id, names in found.items()}
 
 
-def seen_tools(server_ids: Iterable[str], now: datetime) -> set[tuple[str, str]]:
+def find_recently_called_tools(server_ids: Iterable[str], now: datetime) -> set[tuple[str, str]]:
     """Return the server and name of every tool that sessions of the last 30 days called."""
-    return {(call.server_id, call.tool_name) for call in calls.since(now - SEEN_WITHIN, server_ids)}
+    return {
+        (call.server_id, call.tool_name) for call in calls.count_calls_since(now - SEEN_WITHIN, server_ids)
+    }

@@ -17,7 +17,7 @@ def nothing(apps: Any, schema_editor: Any) -> None:
 
 def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - Django calls it with both
     """Take the triggers down before their table goes: they would fail every write."""
-    triggers.remove(schema_editor.connection)
+    triggers.drop_feed_triggers(schema_editor.connection)
 
 
 class Migration(migrations.Migration):

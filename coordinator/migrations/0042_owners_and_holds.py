@@ -18,7 +18,7 @@ def nothing(apps: Any, schema_editor: Any) -> None:
 
 def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - likewise
     """Take the feed's triggers down: SQLite drops no column that one of them names."""
-    triggers.remove(schema_editor.connection)
+    triggers.drop_feed_triggers(schema_editor.connection)
 
 
 class Migration(migrations.Migration):

@@ -20,7 +20,7 @@ NEXT = "(SELECT coalesce(max(leaf_index) + 1, 0) FROM audit_leaves)"
 
 
 def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
-    triggers.remove(schema_editor.connection)
+    triggers.drop_feed_triggers(schema_editor.connection)
 
 
 class Migration(migrations.Migration):

@@ -16,7 +16,7 @@ TIMES = ("waits_until", "held_at", "used_at")
 
 def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
     """Take the feed's triggers down: no column is dropped that one of them names. They come back after migrating."""
-    triggers.remove(schema_editor.connection)
+    triggers.drop_feed_triggers(schema_editor.connection)
 
 
 class Migration(migrations.Migration):

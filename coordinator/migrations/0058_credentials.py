@@ -25,11 +25,11 @@ OWNERS = (("blueprints", "agent"), ("capabilities", "capability"))
 
 def seal(_apps: Any, schema_editor: Any) -> None:
     """Seal what lies in plain, in place."""
-    at = instants.canonical(timezone.now())
+    at = instants.format_canonical_instant(timezone.now())
     with schema_editor.connection.cursor() as cursor:
         cursor.execute("SELECT server_id, name, value FROM mcp_server_variables")
         rows = [
-            (server, name, credentials.sealed(server, "env", name, value), "import", at)
+            (server, name, credentials.seal_credential(server, "env", name, value), "import", at)
             for server, name, value in cursor.fetchall()
         ]
         cursor.executemany(
@@ -37,7 +37,7 @@ def seal(_apps: Any, schema_editor: Any) -> None:
             " VALUES (%s, 'env', %s, %s, %s, %s)",
             rows,
         )
-        _change_servers(cursor, sealed_servers.sealed)
+        _change_servers(cursor, sealed_servers.seal_server_values)
 
 
 def unseal(_apps: Any, schema_editor: Any) -> None:
@@ -45,14 +45,18 @@ def unseal(_apps: Any, schema_editor: Any) -> None:
     with schema_editor.connection.cursor() as cursor:
         cursor.execute("SELECT server_id, name, value FROM mcp_credentials WHERE kind = 'env'")
         rows = [
-            (server, name, keyring.unseal(credentials.purpose(server, "env", name), value))
+            (
+                server,
+                name,
+                keyring.unseal_text_with_keyring(credentials.build_seal_purpose(server, "env", name), value),
+            )
             for server, name, value in cursor.fetchall()
-            if keyring.is_sealed(value)
+            if keyring.is_sealed_text(value)
         ]
         cursor.executemany(
             "INSERT INTO mcp_server_variables (server_id, name, value) VALUES (%s, %s, %s)", rows
         )
-        _change_servers(cursor, sealed_servers.opened)
+        _change_servers(cursor, sealed_servers.unseal_server_values)
 
 
 def _change_servers(cursor: Any, change: Callable[[Any, str], Any]) -> None:

@@ -14,7 +14,7 @@ from coordinator.models import fields
 
 def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
     """Take the feed's triggers down: some stand on what this step made. They come back after migrating."""
-    triggers.remove(schema_editor.connection)
+    triggers.drop_feed_triggers(schema_editor.connection)
 
 
 class Migration(migrations.Migration):

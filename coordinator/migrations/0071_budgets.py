@@ -22,7 +22,7 @@ MOST = 1_000_000_000  # tokens of one event that count
 
 def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
     """Take the feed's triggers down: some stand on what this step made. They come back after migrating."""
-    triggers.remove(schema_editor.connection)
+    triggers.drop_feed_triggers(schema_editor.connection)
 
 
 def count_back(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
@@ -45,7 +45,7 @@ def count_back(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the sha
             [since],
         )
         for session_id, model, hour, agent, program, *counts in cursor.fetchall():
-            day = instants.day_of(int(hour) * HOUR_MS, settings.LOCAL_ZONE)
+            day = instants.local_day(int(hour) * HOUR_MS, settings.LOCAL_ZONE)
             row = found.setdefault((day, session_id, model), [agent, program, 0, 0, 0, 0, 0])
             row[2:] = [int(have) + int(more) for have, more in zip(row[2:], counts, strict=True)]
         cursor.executemany(

@@ -25,15 +25,15 @@ def begin(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Dj
         return
     with schema_editor.connection.cursor() as cursor:
         cursor.execute(" UNION ALL ".join(f"(SELECT 1 FROM {table} LIMIT 1)" for table in partitions.TABLES))
-        if cursor.fetchone() is None and not partition_changes.attached_by_others():
-            partition_changes.begin(PART)
+        if cursor.fetchone() is None and not partition_changes.list_unmovable_attachments():
+            partition_changes.partition_empty_tables(PART)
 
 
 def undo(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
     """Make the tables whole again. The feed's triggers come back after migrating."""
-    triggers.remove(schema_editor.connection)
-    if schema_editor.connection.vendor == "postgresql" and partitions.stand():
-        partition_changes.undo()
+    triggers.drop_feed_triggers(schema_editor.connection)
+    if schema_editor.connection.vendor == "postgresql" and partitions.has_partitioned_events():
+        partition_changes.merge_partitions()
 
 
 class Migration(migrations.Migration):

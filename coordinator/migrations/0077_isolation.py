@@ -17,7 +17,7 @@ NETWORKS = [
 
 def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
     """Remove the feed's triggers, which name the columns, before these go. They come back after migrating."""
-    triggers.remove(schema_editor.connection)
+    triggers.drop_feed_triggers(schema_editor.connection)
 
 
 class Migration(migrations.Migration):

@@ -17,7 +17,7 @@ class BrakeReach(models.TextChoices):
     HOST = "host", "One host"
 
 
-def reaches(reach: str, name: str, agents: Iterable[str | None], host: str | None) -> bool:
+def is_covered_by_brake(reach: str, name: str, agents: Iterable[str | None], host: str | None) -> bool:
     """Say whether a brake holds what an agent, known by any of the names `agents`, does on `host`.
 
     Where the host is not known, it may be any: each host's brake holds it.
@@ -59,11 +59,11 @@ class Brake(models.Model):
         return f"brake on {self.name or self.reach}"
 
     @property
-    def setter(self) -> str:
+    def setter_name(self) -> str:
         """The name of the person who put it on."""
         return self.set_by.removeprefix("user:")
 
     @property
-    def releaser(self) -> str:
+    def releaser_name(self) -> str:
         """The name of the person who released it; nothing while it is on."""
         return (self.released_by or "").removeprefix("user:")

@@ -64,12 +64,12 @@ class Budget(models.Model):
         return f"budget of {self.name or self.reach}"
 
     @property
-    def setter(self) -> str:
+    def setter_name(self) -> str:
         """The name of the person who set it, or changed it last."""
         return self.changed_by.removeprefix("user:")
 
     @property
-    def allower(self) -> str:
+    def allower_name(self) -> str:
         """The name of the person who allowed more for a day."""
         return (self.allowed_by or "").removeprefix("user:")
 

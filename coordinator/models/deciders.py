@@ -39,7 +39,7 @@ class DecidingRule(models.Model):
 
 
 class DelegationQuerySet(models.QuerySet["Delegation"]):
-    def standing(self, now: datetime) -> DelegationQuerySet:
+    def current_or_upcoming(self, now: datetime) -> DelegationQuerySet:
         """Keep those that hold at `now` or begin later: not revoked, not over."""
         return self.filter(revoked_at__isnull=True, ends_at__gt=now)
 

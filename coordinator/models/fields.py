@@ -34,7 +34,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from coordinator.engine import is_sqlite
-from coordinator.engine.values import instant_us
+from coordinator.engine.values import instant_microseconds_sql
 from coordinator.lib import instants
 from coordinator.lib.unreadable import UnreadableText
 
@@ -42,10 +42,10 @@ SqlAndParams = tuple[str, Any]
 DAY = timedelta(days=1)
 
 
-def aware(value: Any) -> datetime:
+def to_aware_utc(value: Any) -> datetime:
     """Return an aware UTC datetime from a datetime or a readable text; ValueError for anything else."""
     if isinstance(value, str):
-        found = instants.parse(value) or parse_datetime(value)
+        found = instants.parse_instant(value) or parse_datetime(value)
         if found is None:
             raise ValueError(f"{value!r} names no instant.")
         value = found
@@ -65,11 +65,11 @@ class TimeField(models.DateTimeField):  # type: ignore[type-arg]
         """Name the column's own type, so that no backend treats the value as its kind of datetime."""
         return {"text": "TextField", "bigint": "BigIntegerField"}[self.column_type]
 
-    def encode(self, instant: datetime) -> Any:
+    def encode_instant(self, instant: datetime) -> Any:
         """Return what the column holds for an aware UTC datetime."""
         raise NotImplementedError
 
-    def decode(self, value: Any) -> datetime | None:
+    def decode_instant(self, value: Any) -> datetime | None:
         """Return the instant of a column's value, or None where it holds none."""
         raise NotImplementedError
 
@@ -77,7 +77,7 @@ class TimeField(models.DateTimeField):  # type: ignore[type-arg]
         """Return the instant, or the column's own text where it holds none."""
         if value is None:
             return None
-        found = self.decode(value)
+        found = self.decode_instant(value)
         return UnreadableText(value) if found is None else found
 
     def to_python(self, value: Any) -> Any:
@@ -87,7 +87,7 @@ class TimeField(models.DateTimeField):  # type: ignore[type-arg]
         if isinstance(value, datetime) and timezone.is_naive(value):
             value = timezone.make_aware(value)
         try:
-            return aware(value)
+            return to_aware_utc(value)
         except ValueError as problem:
             raise ValidationError(str(problem), code="invalid") from None
 
@@ -95,7 +95,7 @@ class TimeField(models.DateTimeField):  # type: ignore[type-arg]
         """Return the column's form; what was unreadable goes back as it came."""
         if value is None or isinstance(value, UnreadableText) or hasattr(value, "resolve_expression"):
             return value
-        return self.encode(aware(value))
+        return self.encode_instant(to_aware_utc(value))
 
     def get_db_prep_value(self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False) -> Any:
         """Return the column's form as it is: no backend adapts it further."""
@@ -104,11 +104,11 @@ class TimeField(models.DateTimeField):  # type: ignore[type-arg]
     def get_transform(self, lookup_name: str) -> Any:
         """Offer our own transforms only: the inherited `__date`, `__year` and so on would compare texts."""
         found = super().get_transform(lookup_name)
-        return found if found in (Instant, AsText) else None
+        return found if found in (InstantTransform, TextTransform) else None
 
     def value_to_string(self, obj: models.Model) -> str:
         value = self.value_from_object(obj)
-        return instants.canonical(value) if isinstance(value, datetime) else str(value or "")
+        return instants.format_canonical_instant(value) if isinstance(value, datetime) else str(value or "")
 
 
 class IsoTextField(TimeField):
@@ -116,12 +116,12 @@ class IsoTextField(TimeField):
 
     description = "Instant as ISO-8601 text"
 
-    def encode(self, instant: datetime) -> str:
-        return instants.canonical(instant)
+    def encode_instant(self, instant: datetime) -> str:
+        return instants.format_canonical_instant(instant)
 
-    def decode(self, value: Any) -> datetime | None:
+    def decode_instant(self, value: Any) -> datetime | None:
         """Return the instant that the text names."""
-        return instants.parse(value) if isinstance(value, str) else None
+        return instants.parse_instant(value) if isinstance(value, str) else None
 
 
 class MsField(TimeField):
@@ -131,16 +131,16 @@ class MsField(TimeField):
     column_type = "bigint"
     unit_us = 1_000
 
-    def encode(self, instant: datetime) -> int:
+    def encode_instant(self, instant: datetime) -> int:
         """Return whole units since 1970."""
-        return instants.to_us(instant) // self.unit_us
+        return instants.to_microseconds(instant) // self.unit_us
 
-    def decode(self, value: Any) -> datetime | None:
+    def decode_instant(self, value: Any) -> datetime | None:
         """Return the instant so many units after 1970; another program's number may have a fraction."""
         try:
             # A fraction is rounded up: then nothing stands after its own instant, and pages go on.
             units = value if isinstance(value, int) else math.ceil(float(value))
-            return instants.from_us(units * self.unit_us)
+            return instants.from_microseconds(units * self.unit_us)
         except (OverflowError, ValueError):
             return None
 
@@ -151,7 +151,7 @@ class MsField(TimeField):
     def to_python(self, value: Any) -> Any:
         """Return an aware datetime; an int is units."""
         if isinstance(value, int):
-            found = self.decode(value)
+            found = self.decode_instant(value)
             return UnreadableText(value) if found is None else found
         return super().to_python(value)
 
@@ -176,15 +176,15 @@ class SqlDateTimeField(TimeField):
         """Return the document's word, or PostgreSQL's for it."""
         return "DATETIME" if is_sqlite(connection) else "timestamptz"
 
-    def encode(self, instant: datetime) -> datetime:
+    def encode_instant(self, instant: datetime) -> datetime:
         """Leave the datetime to the database driver, see get_db_prep_value."""
         return instant
 
-    def decode(self, value: Any) -> datetime | None:
+    def decode_instant(self, value: Any) -> datetime | None:
         """Return the instant of the driver's datetime or of SQLite's text."""
         if isinstance(value, datetime):
             return value.replace(tzinfo=UTC) if timezone.is_naive(value) else value.astimezone(UTC)
-        return instants.parse(value) if isinstance(value, str) else None
+        return instants.parse_instant(value) if isinstance(value, str) else None
 
     def select_format(self, compiler: SQLCompiler, sql: str, params: Any) -> SqlAndParams:
         """Read SQLite's text: of a bare DATETIME column its driver makes a datetime, or nothing of odd text."""
@@ -212,7 +212,7 @@ class JsonTextField(models.TextField):  # type: ignore[type-arg]
 
     def from_db_value(self, value: Any, expression: Expression, connection: BaseDatabaseWrapper) -> Any:
         """Return the decoded JSON, or the column's own text."""
-        return None if value is None else decoded(value)
+        return None if value is None else decode_stored_json(value)
 
     def to_python(self, value: Any) -> Any:
         """Leave decoded values as they are: forms decode their own text."""
@@ -222,17 +222,17 @@ class JsonTextField(models.TextField):  # type: ignore[type-arg]
         """Return compact JSON; what was unreadable goes back as it came."""
         if value is None or isinstance(value, UnreadableText) or hasattr(value, "resolve_expression"):
             return value
-        return dump(value)
+        return dump_compact_json(value)
 
     def value_to_string(self, obj: models.Model) -> str:
         return str(self.get_prep_value(self.value_from_object(obj)) or "")
 
 
-def decoded(text: str) -> Any:
+def decode_stored_json(text: str) -> Any:
     """Return the value of stored JSON, or the text itself where it is none. A lone surrogate stands as its escape."""
     try:
         found = _DECODER.decode(text)
-        return _without_lone_surrogates(found) if _SURROGATE.search(text) else found
+        return escape_lone_surrogates(found) if _SURROGATE.search(text) else found
     except (ValueError, TypeError, RecursionError):
         return UnreadableText(text)
 
@@ -240,26 +240,26 @@ def decoded(text: str) -> Any:
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def _without_lone_surrogates(value: Any) -> Any:
+def escape_lone_surrogates(value: Any) -> Any:
     """Return a JSON value that UTF-8 has a form for: no answer and no page could hold the other."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
-        return {_without_lone_surrogates(key): _without_lone_surrogates(one) for key, one in value.items()}
-    return [_without_lone_surrogates(one) for one in value] if isinstance(value, list) else value
+        return {escape_lone_surrogates(key): escape_lone_surrogates(one) for key, one in value.items()}
+    return [escape_lone_surrogates(one) for one in value] if isinstance(value, list) else value
 
 
-def _finite(digits: str) -> float:
+def parse_finite_float(digits: str) -> float:
     """Return a JSON number. Raises ValueError for infinity and NaN, which no answer of ours can hold."""
     if not math.isfinite(number := float(digits)):
         raise ValueError(f"{digits} is no number of JSON.")
     return number
 
 
-_DECODER = json.JSONDecoder(parse_constant=_finite, parse_float=_finite)
+_DECODER = json.JSONDecoder(parse_constant=parse_finite_float, parse_float=parse_finite_float)
 
 
-def dump(value: Any) -> str:
+def dump_compact_json(value: Any) -> str:
     """Return compact JSON that any database can store: a lone surrogate, which UTF-8 has no form for, is escaped."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     try:
@@ -269,7 +269,7 @@ def dump(value: Any) -> str:
     return text
 
 
-class Instant(models.Transform):
+class InstantTransform(models.Transform):
     """`__instant`: the microseconds since 1970 that an ISO text names, NULL where it names none."""
 
     lookup_name = "instant"
@@ -285,10 +285,10 @@ class Instant(models.Transform):
             raise NotImplementedError(
                 "An instant is taken of a column, not of an expression with parameters."
             )
-        return instant_us(column, connection), params
+        return instant_microseconds_sql(column, connection), params
 
 
-class AsText(models.Transform):
+class TextTransform(models.Transform):
     """`__text`: the column's text as it stands, neither parsed nor decoded."""
 
     lookup_name = "text"
@@ -316,21 +316,21 @@ class InstantLookup(lookups.Lookup):
             or isinstance(self.rhs, UnreadableText)
         ):
             return self.rhs
-        return aware(self.rhs)
+        return to_aware_utc(self.rhs)
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SqlAndParams:
         """Return bounds on the text and the exact comparison; for an expression, the comparison alone."""
         column, params = compiler.compile(self.lhs)
-        exact, exact_params = compiler.compile(Instant(self.lhs))
+        exact, exact_params = compiler.compile(InstantTransform(self.lhs))
         if isinstance(self.rhs, UnreadableText):
             return f"{column} {self.operator} %s", [*params, str(self.rhs)]
         if not isinstance(self.rhs, datetime):
-            other, other_params = compiler.compile(Instant(self.rhs))
+            other, other_params = compiler.compile(InstantTransform(self.rhs))
             return f"{exact} {self.operator} {other}", [*exact_params, *other_params]
         bounds, bound_params = self.text_bounds(column, list(params), self.rhs)
         return (
             f"({bounds} AND {exact} {self.operator} %s)",
-            [*bound_params, *exact_params, instants.to_us(self.rhs)],
+            [*bound_params, *exact_params, instants.to_microseconds(self.rhs)],
         )
 
     def text_bounds(self, column: str, params: list[Any], instant: datetime) -> tuple[str, list[Any]]:
@@ -353,7 +353,7 @@ class InstantAfter(InstantLookup):
 
 
 @IsoTextField.register_lookup
-class InstantFrom(InstantLookup):
+class InstantAtOrAfter(InstantLookup):
     lookup_name = "gte"
     operator = ">="
     bounds = (">=",)
@@ -367,7 +367,7 @@ class InstantBefore(InstantLookup):
 
 
 @IsoTextField.register_lookup
-class InstantUntil(InstantLookup):
+class InstantAtOrBefore(InstantLookup):
     lookup_name = "lte"
     operator = "<="
     bounds = ("<",)
@@ -384,7 +384,7 @@ class InstantIn(lookups.Lookup):
         """Return aware datetimes; a subquery of texts would have to be read first."""
         if not isinstance(self.rhs, Iterable) or hasattr(self.rhs, "resolve_expression"):
             raise ValueError("`in` takes a list of datetimes here.")
-        return [aware(value) for value in self.rhs]
+        return [to_aware_utc(value) for value in self.rhs]
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SqlAndParams:
         """Return a comparison for each, so that each is served by its text bounds."""
@@ -403,12 +403,12 @@ class InstantRange(lookups.Lookup):
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SqlAndParams:
         first, last = self.rhs
-        low, low_params = compiler.compile(InstantFrom(self.lhs, first))
-        high, high_params = compiler.compile(InstantUntil(self.lhs, last))
+        low, low_params = compiler.compile(InstantAtOrAfter(self.lhs, first))
+        high, high_params = compiler.compile(InstantAtOrBefore(self.lhs, last))
         return f"({low} AND {high})", [*low_params, *high_params]
 
 
-class _RoundUp:
+class RoundUpMixin:
     """Rounds the datetime up to the column's unit: `>= 12:00:00.0005` leaves 12:00:00.000 out."""
 
     rhs: Any
@@ -420,19 +420,19 @@ class _RoundUp:
         if not isinstance(self.rhs, datetime):
             return prepared
         field = self.lhs.output_field
-        return -(-instants.to_us(self.rhs) // field.unit_us)
+        return -(-instants.to_microseconds(self.rhs) // field.unit_us)
 
 
 @MsField.register_lookup
-class UnitFrom(_RoundUp, lookups.GreaterThanOrEqual):
+class UnitAtOrAfter(RoundUpMixin, lookups.GreaterThanOrEqual):
     """The same or a later instant."""
 
 
 @MsField.register_lookup
-class UnitBefore(_RoundUp, lookups.LessThan):
+class UnitEarlier(RoundUpMixin, lookups.LessThan):
     """An earlier instant."""
 
 
-IsoTextField.register_lookup(Instant)
-IsoTextField.register_lookup(AsText)
-JsonTextField.register_lookup(AsText)
+IsoTextField.register_lookup(InstantTransform)
+IsoTextField.register_lookup(TextTransform)
+JsonTextField.register_lookup(TextTransform)

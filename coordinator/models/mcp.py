@@ -141,15 +141,15 @@ class McpProcess(models.Model):
 class GrantQuerySet(models.QuerySet["Grant"]):
     """Grants by where they stand at an instant."""
 
-    def standing(self, now: datetime) -> GrantQuerySet:
+    def not_ended(self, now: datetime) -> GrantQuerySet:
         """Return grants that are not over: without an end, before it, or with one that cannot be read."""
         return self.filter(models.Q(expires_at__gt=now) | models.Q(expires_at__instant__isnull=True))
 
-    def over(self, now: datetime) -> GrantQuerySet:
+    def already_ended(self, now: datetime) -> GrantQuerySet:
         """Return grants that have ended, by the clock or by a person."""
         return self.filter(expires_at__lte=now)
 
-    def saying(self, word: str) -> GrantQuerySet:
+    def with_effective_permission(self, word: str) -> GrantQuerySet:
         """Return grants that say `word`."""
         asking = models.Q(asks=True, permission__in=GrantPermission.values)
         if word == GrantWord.ASK:
@@ -197,15 +197,15 @@ class Grant(models.Model):
         db_table = "mcp_access_control"
 
     def __str__(self) -> str:
-        return f"{self.says} {self.agent_id} {self.server_id} {self.tool_name or '*'}"
+        return f"{self.effective_permission} {self.agent_id} {self.server_id} {self.tool_name or '*'}"
 
     @property
-    def says(self) -> str:
+    def effective_permission(self) -> str:
         """What the grant says: a GrantWord, or a word that nobody knows as it stands."""
-        return said(self.permission, self.asks)
+        return effective_permission_of(self.permission, self.asks)
 
 
-def said(permission: str, asks: bool) -> str:
+def effective_permission_of(permission: str, asks: bool) -> str:
     """Return what a row says. One that asks stands as a denial, so that who knows no asking lets nothing through.
 
     The bare word `ask` is another program's, and denies as it always did.

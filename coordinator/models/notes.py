@@ -47,6 +47,6 @@ class Note(models.Model):
         return f"note {self.pk} to {self.session_id}"
 
     @property
-    def writer(self) -> str:
+    def writer_name(self) -> str:
         """The name of the person who wrote it."""
         return self.written_by.removeprefix("user:")

@@ -19,7 +19,7 @@ QUIET = "kept back until your quiet hours end"
 
 
 class NotificationTargetQuerySet(models.QuerySet["NotificationTarget"]):
-    def reachable(self) -> NotificationTargetQuerySet:
+    def without_ended_devices(self) -> NotificationTargetQuerySet:
         """Keep those that messages can be sent to: no device that has ended its subscription."""
         return self.filter(push__ended_at__isnull=True)
 
@@ -71,7 +71,7 @@ class NotificationTarget(models.Model):
 
 
 class NotificationQuerySet(models.QuerySet["Notification"]):
-    def due(self, now: datetime) -> NotificationQuerySet:
+    def due_for_delivery(self, now: datetime) -> NotificationQuerySet:
         """Keep those whose time to be tried has come, also where the clock was set back since it was chosen."""
         untried = Q(attempts=0, next_at__gt=now + TURN + CLOCK_SKEW) & ~Q(event=Notification.Event.SETTLED)
         too_far = untried | Q(next_at__gt=now + LONGEST_BACKOFF + CLOCK_SKEW)

@@ -28,7 +28,7 @@ class RequestStatus(models.TextChoices):
 
 
 class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
-    """The questions that pages and doors ask of many requests; coordinator.policy.approvals.standing reads one."""
+    """The questions that pages and doors ask of many requests; coordinator.policy.approvals.current_request_state reads one."""
 
     def with_context(self) -> PermissionRequestQuerySet:
         """Load each request together with its context (None for rows of other programs)."""
@@ -38,7 +38,7 @@ class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
         """Load each request and its context; the columns that may hold megabytes are read when they are asked for."""
         return self.select_related("context").defer("metadata", "context__tool_input", "context__answer")
 
-    def as_listed(self) -> PermissionRequestQuerySet:
+    def with_listed_input(self) -> PermissionRequestQuerySet:
         """Load each request as lists show it: without bodies, but for an input of at most LISTED_INPUT characters.
 
         That one is its `listed_input`; `is_edited` says whether a person approved another.
@@ -55,7 +55,7 @@ class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
             )
         )
 
-    def sizes(self) -> models.QuerySet[PermissionRequest, tuple[int, int]]:
+    def list_row_sizes(self) -> models.QuerySet[PermissionRequest, tuple[int, int]]:
         """Return the row ids, in their order, and how many characters each request holds in columns of any length."""
         columns = ("justification", "target_resource", "metadata", "context__tool_input", "context__answer")
         size = sum(Coalesce(Length(column), 0) for column in columns)
@@ -65,15 +65,15 @@ class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
         """Load each request together with its context and with whom it is assigned to."""
         return self.select_related("context", "assignment")
 
-    def waiting(self, now: datetime) -> PermissionRequestQuerySet:
+    def awaiting_decision(self, now: datetime) -> PermissionRequestQuerySet:
         """Keep those that a person may decide at `now`: pending, and not past a readable deadline."""
         return self.filter(Q(expires_at__instant__isnull=True) | Q(expires_at__gt=now), status="pending")
 
-    def expired(self, now: datetime) -> PermissionRequestQuerySet:
+    def past_deadline(self, now: datetime) -> PermissionRequestQuerySet:
         """Keep those whose deadline passed, whether or not housekeeping has written that down."""
         return self.filter(Q(status="expired") | Q(status="pending", expires_at__lte=now))
 
-    def in_force(self, now: datetime) -> PermissionRequestQuerySet:
+    def approvals_in_force(self, now: datetime) -> PermissionRequestQuerySet:
         """Keep the approvals that stand for later requests: not for once, not over, not revoked.
 
         One that nobody decided stands only where another program's row says so: ours are for their own call alone.

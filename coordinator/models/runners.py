@@ -55,14 +55,14 @@ class Runner(models.Model):
         return self.runner_id
 
     @classmethod
-    def with_news(cls, runner_id: str) -> Self | None:
+    def load_runner_with_work(cls, runner_id: str) -> Self | None:
         """Return the runner, if it is there, with `has_stops`, `has_commands` and `has_work`."""
         return next(iter(cls.objects.raw(WITH_NEWS, [runner_id])), None)
 
     @property
-    def command(self) -> str | None:
+    def executor_command(self) -> str | None:
         """What it starts its executors with; None where it does not say."""
-        return self._of_executor("command")
+        return self.executor_text("command")
 
     @property
     def executor_type(self) -> str:
@@ -70,25 +70,25 @@ class Runner(models.Model):
 
         Runners from before the two types said other words here, and all of them ran agents.
         """
-        return PROCEDURAL if self._of_executor("type") == PROCEDURAL else AUTONOMOUS
+        return PROCEDURAL if self.executor_text("type") == PROCEDURAL else AUTONOMOUS
 
     @property
-    def lifecycle(self) -> str | None:
+    def executor_lifecycle(self) -> str | None:
         """Whether its executors outlive a run (`persistent`) or not (`one_shot`); None: an older runner."""
-        return self._of_executor("lifecycle")
+        return self.executor_text("lifecycle")
 
-    def _of_executor(self, name: str) -> str | None:
+    def executor_text(self, name: str) -> str | None:
         value = self.executor.get(name) if isinstance(self.executor, dict) else None
         return value if isinstance(value, str) else None
 
     @property
-    def agents(self) -> list[dict[str, Any]]:
+    def procedural_agents(self) -> list[dict[str, Any]]:
         """The procedural agents that it brings, each with a name."""
         agents = self.extra.get("agents") if isinstance(self.extra, dict) else None
         brought = agents if isinstance(agents, list) else []
         return [one for one in brought if isinstance(one, dict) and isinstance(one.get("name"), str)]
 
-    def silence(self, now: datetime) -> timedelta:
+    def time_since_heartbeat(self, now: datetime) -> timedelta:
         """Return the time since its last sign of life; timedelta.max if that cannot be read."""
         heard = self.last_heartbeat
         return now - heard if isinstance(heard, datetime) else timedelta.max

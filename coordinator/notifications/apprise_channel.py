@@ -19,8 +19,8 @@ from typing import Any
 from django.conf import settings
 
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
-from coordinator.notifications.apprise_services import SCHEMAS, like
-from coordinator.notifications.messages import MessageText, NotSent, words
+from coordinator.notifications.apprise_services import SCHEMAS, example_service_address
+from coordinator.notifications.messages import MessageText, NotificationNotSent, build_message_text
 from coordinator.secrets import keyring
 from coordinator.secrets.digests import keyed_digest
 
@@ -40,12 +40,12 @@ _ACTIVE = re.compile(r"(?<=[@<\]])(?=[^\s\u200b])")
 _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
 
 
-class NoAddress(Exception):
+class InvalidServiceAddress(Exception):
     """What was typed is no address that can be sent to. The text says why, and holds nothing of it but its schema."""
 
 
 @dataclass(frozen=True, slots=True)
-class ShownAddress:
+class DisplayedAddress:
     """What may be shown of an address: the service, and the host of one that people run themselves."""
 
     service: str
@@ -55,95 +55,101 @@ class ShownAddress:
         return f"{self.service} at {self.host}" if self.host else self.service
 
 
-def place_of(url: str) -> ShownAddress:
-    """Return where an address leads; nothing is sent. Raises NoAddress, NotSent."""
-    schema = _require_allowed(url)
-    told = _child({"url": url})
+def inspect_service_address(url: str) -> DisplayedAddress:
+    """Return where an address leads; nothing is sent. Raises InvalidServiceAddress, NotificationNotSent."""
+    schema = require_allowed_schema(url)
+    told = run_apprise_child({"url": url})
     if told.get("problem") == "incomplete":
-        raise NoAddress(_incomplete(schema))
+        raise InvalidServiceAddress(incomplete_address_message(schema))
     if told.get("problem") == "internal":
-        raise NoAddress(str(told["why"]))
+        raise InvalidServiceAddress(str(told["why"]))
     if "problem" in told:
-        raise NoAddress("Signalbox does not send to this kind of service.")
-    return ShownAddress(str(told["service"]), str(told["host"]))
+        raise InvalidServiceAddress("Signalbox does not send to this kind of service.")
+    return DisplayedAddress(str(told["service"]), str(told["host"]))
 
 
-def digest(url: str) -> str:
+def address_digest(url: str) -> str:
     """Return what stands for an address where the same one is to be known again."""
     return keyed_digest("notification address", url)
 
 
-def sealed(url: str) -> str:
+def seal_address(url: str) -> str:
     """Return an address as it is stored. Raises keyring.KeyringUnusable."""
-    return keyring.seal(_purpose(digest(url)), url)
+    return keyring.seal_text_with_keyring(address_key_purpose(address_digest(url)), url)
 
 
-def unsealed(target: NotificationTarget) -> str:
+def unseal_target_address(target: NotificationTarget) -> str:
     """Return the address of a target of this kind. Raises keyring.KeyringUnusable."""
-    return keyring.unseal(_purpose(target.address), target.secret or "")
+    return keyring.unseal_text_with_keyring(address_key_purpose(target.address), target.secret or "")
 
 
-def _purpose(address: str) -> str:
+def address_key_purpose(address: str) -> str:
     return f"notification\x1f{address}"
 
 
-def send(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
-    """Hand a message about `request` (None: a test) to its service; return what it answered. Raises NotSent."""
+def send_via_apprise(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
+    """Hand a message about `request` (None: a test) to its service; return what it answered. Raises NotificationNotSent."""
     try:
-        url = unsealed(message.target)
-        _require_allowed(url)
-    except (keyring.KeyringUnusable, NoAddress) as problem:
-        raise NotSent(str(problem)) from None
-    told = _child({"url": url, **_told(words(message, request, now))})
+        url = unseal_target_address(message.target)
+        require_allowed_schema(url)
+    except (keyring.KeyringUnusable, InvalidServiceAddress) as problem:
+        raise NotificationNotSent(str(problem)) from None
+    told = run_apprise_child(
+        {"url": url, **format_apprise_message(build_message_text(message, request, now))}
+    )
     why_not = told.get("problem")
     if why_not == "incomplete":
-        raise NotSent("its address can no longer be read. Remove it and add it again")
+        raise NotificationNotSent("its address can no longer be read. Remove it and add it again")
     if why_not is not None:
-        raise NotSent(str(why_not))
+        raise NotificationNotSent(str(why_not))
     return str(told["outcome"])
 
 
-def _told(said: MessageText) -> dict[str, str]:
-    text = f"{harmless(said.text, LONGEST_TEXT)}\n{said.link}".strip()
-    return {"title": harmless(said.title), "text": text}
+def format_apprise_message(said: MessageText) -> dict[str, str]:
+    text = f"{neutralize_service_markup(said.text, LONGEST_TEXT)}\n{said.link}".strip()
+    return {"title": neutralize_service_markup(said.title), "text": text}
 
 
-def harmless(text: str, longest: int = LONGEST_TEXT) -> str:
+def neutralize_service_markup(text: str, longest: int = LONGEST_TEXT) -> str:
     """Return foreign text that no service takes for a mention, a command or a link under other words."""
     text = _UNSEEN.sub("", text)
     return _ACTIVE.sub("\u200b", text if len(text) <= longest else f"{text[: longest - 1]}…")
 
 
-def _require_allowed(url: str) -> str:
-    """Return an address's schema. Raises NoAddress for what is none, and for services that are not listed."""
+def require_allowed_schema(url: str) -> str:
+    """Return an address's schema. Raises InvalidServiceAddress for what is none, and for services that are not listed."""
     found = _SCHEMA.match(url)
     if (
         found is None
         or len(url) > LONGEST_ADDRESS
         or any(ord(sign) <= 32 or ord(sign) == 127 for sign in url)
     ):
-        raise NoAddress("An address of a service begins like slack:// or https:// and has no spaces in it.")
+        raise InvalidServiceAddress(
+            "An address of a service begins like slack:// or https:// and has no spaces in it."
+        )
     schema = found[1].lower()
     if schema not in SCHEMAS and schema not in _COPIED:
-        raise NoAddress(f"Signalbox does not send to {schema}:// addresses. See the list of services below.")
+        raise InvalidServiceAddress(
+            f"Signalbox does not send to {schema}:// addresses. See the list of services below."
+        )
     return schema
 
 
-def _incomplete(schema: str) -> str:
+def incomplete_address_message(schema: str) -> str:
     if schema in _COPIED:
         return (
             "This is not the address of a known service. If it is your own program, choose Webhook. "
             "Otherwise see below what your service's address looks like."
         )
-    if shape := like(schema):
+    if shape := example_service_address(schema):
         return f"Something is missing in this {schema}:// address. It looks like {shape}"
     return (
         f"Something is missing in this {schema}:// address. Apprise's documentation says what it looks like."
     )
 
 
-def _child(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Have a process of its own do what `order` says, and return what it tells. Raises NotSent."""
+def run_apprise_child(order: Mapping[str, Any]) -> dict[str, Any]:
+    """Have a process of its own do what `order` says, and return what it tells. Raises NotificationNotSent."""
     full = {**order, "schemas": SCHEMAS, "networks": [str(one) for one in settings.WEBHOOK_NETWORKS]}
     try:
         ended = subprocess.run(  # noqa: S603 - our own interpreter and module
@@ -158,9 +164,9 @@ def _child(order: Mapping[str, Any]) -> dict[str, Any]:
         )
         told = json.loads(ended.stdout)
     except subprocess.TimeoutExpired:
-        raise NotSent("did not answer in time") from None
+        raise NotificationNotSent("did not answer in time") from None
     except (OSError, ValueError):
-        raise NotSent("the process that sends ended before it was done") from None
+        raise NotificationNotSent("the process that sends ended before it was done") from None
     if not isinstance(told, dict):
-        raise NotSent("the process that sends ended before it was done")
+        raise NotificationNotSent("the process that sends ended before it was done")
     return told

@@ -27,8 +27,8 @@ import certifi
 from apprise.manager_plugins import NotificationManager
 from requests.adapters import HTTPAdapter
 
-from coordinator.lib.internal_addresses import parse_address, why_refused
-from coordinator.lib.network_words import in_words
+from coordinator.lib.internal_addresses import find_address_problem, parse_address
+from coordinator.lib.network_words import describe_network_error
 
 SECONDS = 20  # of processor time; the parent watches the clock
 MEMORY = 1 << 30  # bytes of address space: an answer without end must not fill the machine
@@ -51,7 +51,7 @@ class FenceRefused(OSError):
     """Something that a message needs none of was tried; libraries take it for a failed connection or file."""
 
 
-class Fence:
+class AuditHookFence:
     """What this process may reach; and why it was stopped, in words for people."""
 
     def __init__(self, networks: Sequence[str], libraries: Sequence[str]) -> None:
@@ -62,22 +62,22 @@ class Fence:
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
         """Be asked by Python before it does anything that an audit hook hears of."""
         if event == "socket.connect":
-            self._connect(args[1])
+            self.check_connection(args[1])
         elif event == "open":
-            self._open(args[0], args[2])
+            self.check_file_open(args[0], args[2])
         elif event.startswith(REFUSED) and event not in HARMLESS:
             raise FenceRefused(f"{event} is refused")
 
-    def _connect(self, place: Any) -> None:
+    def check_connection(self, place: Any) -> None:
         try:
             address = parse_address(str(place[0]))
         except (TypeError, ValueError, IndexError):  # a name, or a socket that is no network's
             raise FenceRefused("only checked addresses") from None
-        if why := why_refused(address, self.networks):
+        if why := find_address_problem(address, self.networks):
             self.why = why
             raise FenceRefused(why)
 
-    def _open(self, path: Any, flags: Any) -> None:
+    def check_file_open(self, path: Any, flags: Any) -> None:
         if isinstance(path, int):
             return  # open already
         real = os.path.realpath(os.fsdecode(path))
@@ -85,28 +85,28 @@ class Fence:
             raise FenceRefused(f"{real} is not for messages")
 
 
-class Wire:
+class RequestOutcomeRecorder:
     """What came of the requests that a service's plugin made: the last one counts."""
 
     def __init__(self) -> None:
         self.outcome = ""
 
-    def watch(self) -> None:
+    def watch_http_requests(self) -> None:
         send = HTTPAdapter.send
 
-        def watched(adapter: Any, *args: Any, **options: Any) -> Any:
+        def send_and_record(adapter: Any, *args: Any, **options: Any) -> Any:
             try:
                 response = send(adapter, *args, **options)
             except Exception as problem:
-                self.outcome = in_words(_root(problem))
+                self.outcome = describe_network_error(find_root_network_error(problem))
                 raise
             self.outcome = f"answered {response.status_code}"
             return response
 
-        HTTPAdapter.send = watched  # type: ignore[method-assign, assignment]
+        HTTPAdapter.send = send_and_record  # type: ignore[method-assign, assignment]
 
 
-def _root(problem: BaseException) -> BaseException:
+def find_root_network_error(problem: BaseException) -> BaseException:
     """Return what a library's errors are about: the error that began them, where it is one of the network."""
     seen: BaseException | None = problem
     found = problem
@@ -128,20 +128,20 @@ def main() -> None:
     told = sys.stdout
     sys.stdout = sys.stderr  # libraries talk there, to nobody
     logging.disable(logging.CRITICAL)
-    json.dump(done(order), told)
+    json.dump(run_apprise_order(order), told)
     told.flush()
     os._exit(0)  # no thread of a library holds it up
 
 
-def done(order: Mapping[str, Any]) -> dict[str, str]:
+def run_apprise_order(order: Mapping[str, Any]) -> dict[str, str]:
     """Build the fence, then read the address and, where there is a text, send it."""
     plugins: Any = NotificationManager()  # type: ignore[no-untyped-call]
     plugins.load_modules()
     wire, fence = (
-        Wire(),
-        Fence(order["networks"], [sys.prefix, sys.base_prefix, os.path.dirname(certifi.where())]),
+        RequestOutcomeRecorder(),
+        AuditHookFence(order["networks"], [sys.prefix, sys.base_prefix, os.path.dirname(certifi.where())]),
     )
-    wire.watch()
+    wire.watch_http_requests()
     for kind in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
         resource.setrlimit(kind, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
@@ -166,11 +166,11 @@ def done(order: Mapping[str, Any]) -> dict[str, str]:
     service = apprise.Apprise.instantiate(order["url"], asset=asset, suppress_exceptions=True)
     if service is None:
         return {"problem": "incomplete"}
-    known = _known(service, order["schemas"])
+    known = identify_allowed_service(service, order["schemas"])
     if known is None:
         return {"problem": "not allowed"}
     if "text" not in order:
-        why = _why_internal(service, order["networks"])
+        why = explain_internal_host(service, order["networks"])
         return {"problem": "internal", "why": why} if why else known
     service.overflow_mode = apprise.OverflowMode.TRUNCATE  # one message, never several
     box = apprise.Apprise(asset=asset)
@@ -186,25 +186,25 @@ def done(order: Mapping[str, Any]) -> dict[str, str]:
     return {**known, "problem": fence.why or wire.outcome or "failed before anything was sent"}
 
 
-def _why_internal(service: Any, networks: Sequence[str]) -> str:
+def explain_internal_host(service: Any, networks: Sequence[str]) -> str:
     """Say why nothing is sent to the host that an address names, where that is an address itself; names are looked up
     when they are connected to.
     """
     host = getattr(service, "host", None)
-    if not isinstance(host, str) or not _has_own_host(service):
+    if not isinstance(host, str) or not has_self_hosted_address(service):
         return ""
     try:
         bare = "127.0.0.1" if host == "localhost" or host.endswith(".localhost") else host.strip("[]")
-        return why_refused(parse_address(bare), networks)
+        return find_address_problem(parse_address(bare), networks)
     except ValueError:
         return ""
 
 
-def _has_own_host(service: Any) -> bool:
+def has_self_hosted_address(service: Any) -> bool:
     return any("{host}" in one for one in service.templates)
 
 
-def _known(service: Any, schemas: Sequence[str]) -> dict[str, str] | None:
+def identify_allowed_service(service: Any, schemas: Sequence[str]) -> dict[str, str] | None:
     """Return which service it is and, of one that people run themselves, on which host; None for others' schemas."""
     names: set[str] = set()
     for kept in (service.protocol, service.secure_protocol):
@@ -216,7 +216,7 @@ def _known(service: Any, schemas: Sequence[str]) -> dict[str, str] | None:
     # Without a dot it may as well be a topic, which is a secret.
     shown = (
         host
-        if _has_own_host(service) and isinstance(host, str) and ("." in host or host == "localhost")
+        if has_self_hosted_address(service) and isinstance(host, str) and ("." in host or host == "localhost")
         else ""
     )
     return {"service": str(service.service_name), "schema": schema, "host": shown[:100]}

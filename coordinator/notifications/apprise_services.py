@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class AppriseService:
     """A service that many use: its schemas, how its address is written, and where its parts are found."""
 
     name: str
@@ -20,75 +20,75 @@ class Service:
 
 
 COMMON = (
-    Service(
+    AppriseService(
         "Slack",
         ("slack",),
         "https://hooks.slack.com/services/T…/B…/…",
         "Create an app in Slack, turn on Incoming Webhooks, add one to a channel and copy its address.",
     ),
-    Service(
+    AppriseService(
         "Microsoft Teams",
         ("workflows", "workflow"),
         "https://….logic.azure.com/workflows/…/triggers/manual/paths/invoke?…&sig=…",
         "In the channel choose Workflows, then “Post to a channel when a webhook request is received”, and copy "
         "its address.",
     ),
-    Service(
+    AppriseService(
         "Discord",
         ("discord",),
         "https://discord.com/api/webhooks/…/…",
         "In the channel's settings choose Integrations, then Webhooks, make one and copy its address.",
     ),
-    Service(
+    AppriseService(
         "Google Chat",
         ("gchat",),
         "https://chat.googleapis.com/v1/spaces/…/messages?key=…&token=…",
         "In the space's menu choose Apps & integrations, then Webhooks, add one and copy its address.",
     ),
-    Service(
+    AppriseService(
         "Telegram",
         ("tgram",),
         "tgram://BOT-TOKEN/CHAT-ID",
         "Talk to @BotFather to make a bot and get its token. Write to the bot, then find your chat's id.",
     ),
-    Service(
+    AppriseService(
         "ntfy",
         ("ntfy", "ntfys"),
         "ntfy://TOPIC or ntfys://USER:PASSWORD@ntfy.example.org/TOPIC",
         "Choose a topic that nobody can guess, and subscribe to it in the ntfy app. Use ntfy.sh or "
         "your own server.",
     ),
-    Service(
+    AppriseService(
         "Pushover",
         ("pover",),
         "pover://USER-KEY@APP-TOKEN",
         "The user key is on your Pushover page. Create an application there for its token.",
     ),
-    Service(
+    AppriseService(
         "Gotify",
         ("gotify", "gotifys"),
         "gotifys://gotify.example.org/APP-TOKEN",
         "In Gotify choose Apps, create one and copy its token.",
     ),
-    Service(
+    AppriseService(
         "Matrix",
         ("matrix", "matrixs"),
         "matrixs://USER:PASSWORD@matrix.example.org/#ROOM",
         "A user of the home server who has joined the room.",
     ),
-    Service(
+    AppriseService(
         "Mattermost",
         ("mmost", "mmosts"),
         "mmosts://chat.example.org/WEBHOOK-KEY",
         "In Integrations make an incoming webhook. The key is the last part of its address.",
     ),
-    Service(
+    AppriseService(
         "Signal",
         ("signal", "signals"),
         "signals://signal.example.org/+15550100/+15550123",
         "Needs signal-cli-rest-api on your own host. Enter the sender's number, then yours.",
     ),
-    Service(
+    AppriseService(
         "PagerDuty",
         ("pagerduty",),
         "pagerduty://INTEGRATION-KEY@API-KEY",
@@ -117,6 +117,6 @@ OTHERS = """
 SCHEMAS: tuple[str, ...] = (*(schema for one in COMMON for schema in one.schemas), *OTHERS.split())
 
 
-def like(schema: str) -> str:
+def example_service_address(schema: str) -> str:
     """Return what an address of this schema looks like; nothing where Signalbox does not know."""
     return next((one.address for one in COMMON if schema in one.schemas), "")

@@ -8,18 +8,18 @@ from datetime import datetime
 from django.conf import settings
 from django.core.mail import send_mail
 
-from coordinator.lib.network_words import in_words
+from coordinator.lib.network_words import describe_network_error
 from coordinator.models import Notification, PermissionRequest
-from coordinator.notifications.messages import NotSent, words
+from coordinator.notifications.messages import NotificationNotSent, build_message_text
 
 
-def send(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
-    """Mail about `request` (None: a test); return what came of it, in words. Raises NotSent."""
+def send_email_notification(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
+    """Mail about `request` (None: a test); return what came of it, in words. Raises NotificationNotSent."""
     if not settings.EMAIL_HOST:
-        raise NotSent("no mail server is set (SIGNALBOX_SMTP_HOST)")
-    told = words(message, request, now)
+        raise NotificationNotSent("no mail server is set (SIGNALBOX_SMTP_HOST)")
+    told = build_message_text(message, request, now)
     try:
-        send_mail(told.title, told.letter, settings.DEFAULT_FROM_EMAIL, [message.target.address])
+        send_mail(told.title, told.body_with_link, settings.DEFAULT_FROM_EMAIL, [message.target.address])
     except (OSError, smtplib.SMTPException) as problem:
-        raise NotSent(f"the mail server {in_words(problem)}") from None
+        raise NotificationNotSent(f"the mail server {describe_network_error(problem)}") from None
     return "handed to the mail server"

@@ -7,39 +7,41 @@ from collections.abc import Iterable
 
 from coordinator.models import NotificationTarget, PermissionRequest
 from coordinator.policy import marks
-from coordinator.policy.approvals import subject_of
-from coordinator.policy.tool_rules import names_tool
+from coordinator.policy.approvals import request_subject
+from coordinator.policy.tool_rules import matches_tool_name
 
 About = NotificationTarget.About
 
 
-def of_request(targets: Iterable[NotificationTarget], request: PermissionRequest) -> list[NotificationTarget]:
+def targets_for_request(
+    targets: Iterable[NotificationTarget], request: PermissionRequest
+) -> list[NotificationTarget]:
     """Return those of `targets` that hear of `request`. A choice that cannot be read leaves nothing out."""
     targets = list(targets)
     wants_marks = any(one.about == About.MARKED for one in targets)
-    is_marked = wants_marks and bool(marks.reasons_of(request, marks.saved()))
-    return [one for one in targets if _hears(one, request, is_marked=is_marked)]
+    is_marked = wants_marks and bool(marks.find_request_review_reasons(request, marks.load_danger_marks()))
+    return [one for one in targets if wants_request(one, request, is_marked=is_marked)]
 
 
-def of_budgets(targets: Iterable[NotificationTarget]) -> list[NotificationTarget]:
+def targets_for_budgets(targets: Iterable[NotificationTarget]) -> list[NotificationTarget]:
     """Return those of `targets` that hear how much of the budgets is used."""
     return [one for one in targets if one.about in (About.EVERYTHING, About.BUDGETS)]
 
 
-def _hears(target: NotificationTarget, request: PermissionRequest, *, is_marked: bool) -> bool:
+def wants_request(target: NotificationTarget, request: PermissionRequest, *, is_marked: bool) -> bool:
     if target.about == About.BUDGETS:
         return False
     if target.about == About.MARKED:
         return is_marked
     if target.about == About.TYPES:
-        wanted = [one.casefold() for one in patterns_of(target.patterns)]
+        wanted = [one.casefold() for one in split_target_patterns(target.patterns)]
         return any(fnmatch.fnmatchcase(request.permission_type.casefold(), one) for one in wanted)
     if target.about == About.TOOLS:
-        tool = subject_of(request).tool_name
-        return bool(tool) and names_tool("|".join(patterns_of(target.patterns)), tool or "")
+        tool = request_subject(request).tool_name
+        return bool(tool) and matches_tool_name("|".join(split_target_patterns(target.patterns)), tool or "")
     return True
 
 
-def patterns_of(text: str) -> list[str]:
+def split_target_patterns(text: str) -> list[str]:
     """Return the types or tools that a person listed, apart by commas or lines."""
     return [one.strip() for one in text.replace("\n", ",").split(",") if one.strip()]

@@ -20,17 +20,17 @@ from coordinator.models.permissions import PermissionRequestQuerySet
 from coordinator.notifications import webhooks, webpush
 from coordinator.notifications.messages import (
     BUDGETS_PAGE,
-    Ended,
-    NotSent,
-    line,
-    path_to,
-    session_of,
-    title_of,
-    words,
+    AddressEnded,
+    NotificationNotSent,
+    approval_page_path,
+    build_message_text,
+    clean_text_line,
+    request_session,
+    request_session_title,
 )
 from coordinator.policy import approvals, deciders
-from coordinator.policy.approvals import moment
-from coordinator.policy.judged import judged_digest
+from coordinator.policy.approvals import format_request_instant
+from coordinator.policy.judged import judged_card_digest
 from coordinator.secrets import keyring
 from coordinator.sessions import titles
 
@@ -43,140 +43,160 @@ CLOSED_KEPT_FOR = timedelta(hours=1)
 LEAST_KEPT_FOR = timedelta(minutes=1)
 
 
-def send(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
-    """Push `message` about `request` (None: a test); return what the push service said. Raises NotSent, Ended."""
+def send_push_notification(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
+    """Push `message` about `request` (None: a test); return what the push service said. Raises NotificationNotSent, AddressEnded."""
     address = message.target.address
     try:
-        text = packed(_payload_for(message, request, now))
-        body = webpush.encrypted(text, **keys_of(message.target))
-        status = webhooks.post(address, body, _headers(address, request, now))
-    except (webhooks.AddressRefused, webhooks.Unreachable, keyring.KeyringUnusable) as problem:
-        raise NotSent(str(problem)) from None
+        text = encode_push_payload(build_notification_payload(message, request, now))
+        body = webpush.encrypt_push_message(text, **unseal_device_keys(message.target))
+        status = webhooks.post_to_checked_address(address, body, build_push_headers(address, request, now))
+    except (webhooks.WebhookAddressRefused, webhooks.WebhookUnreachable, keyring.KeyringUnusable) as problem:
+        raise NotificationNotSent(str(problem)) from None
     except (ValueError, KeyError, PushKey.DoesNotExist):
-        raise NotSent("the keys cannot be read: switch push on again on that device") from None
-    return _told(status)
+        raise NotificationNotSent("the keys cannot be read: switch push on again on that device") from None
+    return check_push_status(status)
 
 
-def _told(status: int) -> str:
+def check_push_status(status: int) -> str:
     if status in {404, 410}:
-        raise Ended(
+        raise AddressEnded(
             f"The push service answered {status}: the browser has ended this subscription. "
             "Switch it on again on that device."
         )
     if status in {401, 403}:
-        raise NotSent(f"answered {status}: the push service does not accept this installation's key")
+        raise NotificationNotSent(
+            f"answered {status}: the push service does not accept this installation's key"
+        )
     if not 200 <= status < 300:
-        raise NotSent(f"answered {status}")
+        raise NotificationNotSent(f"answered {status}")
     return f"answered {status}"
 
 
-def _payload_for(message: Notification, request: PermissionRequest | None, now: datetime) -> dict[str, Any]:
-    waiting = waiting_for(User.objects.get(username=message.target.person), now).count()
+def build_notification_payload(
+    message: Notification, request: PermissionRequest | None, now: datetime
+) -> dict[str, Any]:
+    waiting = decidable_waiting_requests(User.objects.get(username=message.target.person), now).count()
     if message.event == Notification.Event.BUDGET:
-        told = words(message, None, now)
-        shown = {"title": line(told.title, TITLE), "body": line(told.text, GIST)}
-        return {"kind": "budget", **shown, "url": BUDGETS_PAGE, "at": moment(now), "waiting": waiting}
-    return payload(request, waiting, now)
+        told = build_message_text(message, None, now)
+        shown = {"title": clean_text_line(told.title, TITLE), "body": clean_text_line(told.text, GIST)}
+        return {
+            "kind": "budget",
+            **shown,
+            "url": BUDGETS_PAGE,
+            "at": format_request_instant(now),
+            "waiting": waiting,
+        }
+    return build_push_payload(request, waiting, now)
 
 
-def payload(request: PermissionRequest | None, waiting: int, now: datetime) -> dict[str, Any]:
+def build_push_payload(request: PermissionRequest | None, waiting: int, now: datetime) -> dict[str, Any]:
     """Return what the service worker is told: of a request that waits or was closed, or (None) a test.
 
     `waiting` is how many requests the person may decide now.
     """
-    told = {"url": path_to(request), "at": moment(now), "waiting": waiting}
+    told = {"url": approval_page_path(request), "at": format_request_instant(now), "waiting": waiting}
     if request is None:
         return told | {
             "kind": "test",
             "title": "Signalbox: a test",
             "body": "Push messages reach this device.",
         }
-    return told | _described(request, title_of(request), now)
+    return told | describe_request_for_push(request, request_session_title(request), now)
 
 
-def packed(told: dict[str, Any]) -> bytes:
+def encode_push_payload(told: dict[str, Any]) -> bytes:
     """Return a payload as JSON; where another program's id makes it too long for a push service, without details."""
     raw = json.dumps(told, ensure_ascii=False).encode("utf-8", "replace")
     if len(raw) <= webpush.LONGEST:
         return raw
     brief = {name: told[name] for name in ("kind", "title", "body", "at", "waiting")}
-    return json.dumps(brief | {"url": path_to(None)}, ensure_ascii=False).encode("utf-8", "replace")
+    return json.dumps(brief | {"url": approval_page_path(None)}, ensure_ascii=False).encode(
+        "utf-8", "replace"
+    )
 
 
-def listed(requests: PermissionRequestQuerySet, now: datetime) -> list[dict[str, Any]]:
+def list_waiting_for_offline(requests: PermissionRequestQuerySet, now: datetime) -> list[dict[str, Any]]:
     """Return waiting requests as the list without a network shows them."""
-    named = titles.of(requests.values_list("context__session_id", flat=True))
+    named = titles.load_session_titles(requests.values_list("context__session_id", flat=True))
     rows = requests.iterator(IN_MEMORY)
-    return [_described(row, named.get(session_of(row) or "", ""), now) for row in rows]
+    return [describe_request_for_push(row, named.get(request_session(row) or "", ""), now) for row in rows]
 
 
-def _described(request: PermissionRequest, title: str | None, now: datetime) -> dict[str, Any]:
+def describe_request_for_push(request: PermissionRequest, title: str | None, now: datetime) -> dict[str, Any]:
     """Return a request as a notification says it; no more of its input than the gist."""
-    waits = approvals.standing(request, now).waiting
+    waits = approvals.current_request_state(request, now).waiting
     told = {
         "kind": "waiting" if waits else "closed",
         "id": request.request_id,
-        "url": path_to(request),
-        "title": line(f"{request.plugin_id} asks for {_asked(request)}", TITLE),
-        "body": line(approvals.gist_of(request), GIST),
-        "beside": line(title or request.justification, BESIDE),
+        "url": approval_page_path(request),
+        "title": clean_text_line(
+            f"{request.plugin_id} asks for {requested_permission_label(request)}", TITLE
+        ),
+        "body": clean_text_line(approvals.permission_request_gist(request), GIST),
+        "beside": clean_text_line(title or request.justification, BESIDE),
     }
     if waits:
         return told | {
-            "judged": judged_digest(request),
-            "asked_at": moment(request.created_at),
-            "deadline": moment(request.expires_at),
+            "judged": judged_card_digest(request),
+            "asked_at": format_request_instant(request.created_at),
+            "deadline": format_request_instant(request.expires_at),
         }
-    story = approvals.story(request, now)
-    return told | {"beside": line(f"{story[0].upper()}{story[1:]}", BESIDE)}
+    story = approvals.describe_request_outcome(request, now)
+    return told | {"beside": clean_text_line(f"{story[0].upper()}{story[1:]}", BESIDE)}
 
 
-def _asked(request: PermissionRequest) -> str:
-    tool = approvals.subject_of(request).tool_name
+def requested_permission_label(request: PermissionRequest) -> str:
+    tool = approvals.request_subject(request).tool_name
     return f"{request.permission_type} ({tool})" if tool else request.permission_type
 
 
-def waiting_for(user: User, now: datetime) -> PermissionRequestQuerySet:
+def decidable_waiting_requests(user: User, now: datetime) -> PermissionRequestQuerySet:
     """Return the requests that wait and that `user` may decide."""
-    ids = deciders.decidable(user, deciders.load(now))
-    rows = PermissionRequest.objects.with_context().waiting(now)
+    ids = deciders.decidable_request_ids(user, deciders.load_decider_book(now))
+    rows = PermissionRequest.objects.with_context().awaiting_decision(now)
     return rows if ids is None else rows.filter(pk__in=ids)
 
 
-def keys_of(target: NotificationTarget) -> dict[str, str]:
+def unseal_device_keys(target: NotificationTarget) -> dict[str, str]:
     """Return a device's keys. Raises KeyringUnusable, ValueError."""
-    found = json.loads(keyring.unseal(purpose_of(target.address), target.push.keys))
+    found = json.loads(
+        keyring.unseal_text_with_keyring(device_keys_purpose(target.address), target.push.keys)
+    )
     return {name: str(found[name]) for name in ("p256dh", "auth")}
 
 
-def purpose_of(address: str) -> str:
+def device_keys_purpose(address: str) -> str:
     """Return what a device's keys are sealed for: this address alone."""
     return f"push to {address}"
 
 
-def _headers(address: str, request: PermissionRequest | None, now: datetime) -> dict[str, str]:
-    private_key = keyring.unseal(KEY_PURPOSE, PushKey.objects.get(pk=PushKey.ONLY).private_key)
+def build_push_headers(address: str, request: PermissionRequest | None, now: datetime) -> dict[str, str]:
+    private_key = keyring.unseal_text_with_keyring(
+        KEY_PURPOSE, PushKey.objects.get(pk=PushKey.ONLY).private_key
+    )
     headers = {
-        "Authorization": webpush.authorization(address, private_key, contact(), now),
+        "Authorization": webpush.vapid_authorization_header(
+            address, private_key, push_contact_address(), now
+        ),
         "Content-Encoding": "aes128gcm",
         "Content-Type": "application/octet-stream",
-        "TTL": str(int(_kept_for(request, now).total_seconds())),
+        "TTL": str(int(push_time_to_live(request, now).total_seconds())),
         "Urgency": "high",
     }
     if request is not None:  # what is not fetched yet gives way to what is newer about the same request
-        headers["Topic"] = webpush.encode(hashlib.sha256(request.request_id.encode()).digest())[:32]
+        headers["Topic"] = webpush.encode_base64url(hashlib.sha256(request.request_id.encode()).digest())[:32]
     return headers
 
 
-def _kept_for(request: PermissionRequest | None, now: datetime) -> timedelta:
+def push_time_to_live(request: PermissionRequest | None, now: datetime) -> timedelta:
     if request is None:
         return TEST_KEPT_FOR
-    standing = approvals.standing(request, now)
+    standing = approvals.current_request_state(request, now)
     if not standing.waiting:
         return CLOSED_KEPT_FOR
     return max(LEAST_KEPT_FOR, min(PUSH_KEPT_FOR, standing.until - now)) if standing.until else PUSH_KEPT_FOR
 
 
-def contact() -> str:
+def push_contact_address() -> str:
     """Return whom a push service may write to: our public page, or where it has none that others reach, the mail's."""
     return settings.PUBLIC_URL if settings.HTTPS else f"mailto:{settings.DEFAULT_FROM_EMAIL}"

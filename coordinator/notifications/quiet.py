@@ -10,13 +10,13 @@ from coordinator.models import QuietHours
 DAY = timedelta(days=1)
 
 
-def until(person: str, now: datetime) -> datetime | None:
+def person_quiet_until(person: str, now: datetime) -> datetime | None:
     """Return when the person's quiet hours end, or None where there are none at `now`."""
     hours = QuietHours.objects.filter(pk=person).first()
-    return ends(hours, now) if hours is not None else None
+    return quiet_hours_end(hours, now) if hours is not None else None
 
 
-def ends(hours: QuietHours, now: datetime) -> datetime | None:
+def quiet_hours_end(hours: QuietHours, now: datetime) -> datetime | None:
     """Return when these quiet hours end, or None where `now` is not within them.
 
     What cannot be read, which another program wrote, keeps nothing quiet. An hour that clocks show twice counts as
@@ -34,14 +34,14 @@ def ends(hours: QuietHours, now: datetime) -> datetime | None:
         return None
     today = now.astimezone(zone).date()
     for day in (today - DAY, today):
-        start = min(_instants(day, begins, zone))
-        end = max(_instants(day if over > begins else day + DAY, over, zone))
+        start = min(instants_of_clock_time(day, begins, zone))
+        end = max(instants_of_clock_time(day if over > begins else day + DAY, over, zone))
         if start <= now < end:
             return end
     return None
 
 
-def _instants(day: date, clock: time, zone: ZoneInfo) -> list[datetime]:
+def instants_of_clock_time(day: date, clock: time, zone: ZoneInfo) -> list[datetime]:
     """Return when clocks in the zone show this: one instant, or two around a change of the clocks."""
     shown = datetime.combine(day, clock, tzinfo=zone)
     return [shown.replace(fold=fold).astimezone(UTC) for fold in (0, 1)]

@@ -11,21 +11,23 @@ from coordinator.models import EscalationStep, PermissionRequest
 from coordinator.policy import deciders
 
 
-def at_once(request: PermissionRequest, now: datetime, reachable: Collection[str]) -> set[str]:
+def immediate_recipients(request: PermissionRequest, now: datetime, reachable: Collection[str]) -> set[str]:
     """Return the names of the people who are told as soon as `request` waits; `reachable` have an address or device.
 
     Where steps after 0 minutes name nobody who may decide it and can be reached, everybody is told who may.
     """
-    able = who_may_decide(request, now)
-    return able & named(EscalationStep.objects.filter(after_minutes=0)) & set(reachable) or able
+    able = request_decider_names(request, now)
+    return (
+        able & people_named_in_steps(EscalationStep.objects.filter(after_minutes=0)) & set(reachable) or able
+    )
 
 
-def of_step(step: EscalationStep, request: PermissionRequest, now: datetime) -> set[str]:
+def escalation_step_recipients(step: EscalationStep, request: PermissionRequest, now: datetime) -> set[str]:
     """Return the names of the people whom a step tells of `request`."""
-    return who_may_decide(request, now) & named([step])
+    return request_decider_names(request, now) & people_named_in_steps([step])
 
 
-def named(steps: Iterable[EscalationStep]) -> set[str]:
+def people_named_in_steps(steps: Iterable[EscalationStep]) -> set[str]:
     """Return the names of everybody whom these steps name: the people, and the active members of the groups."""
     steps = list(steps)
     groups = [one.group_id for one in steps if one.group_id is not None]
@@ -36,6 +38,6 @@ def named(steps: Iterable[EscalationStep]) -> set[str]:
     return people | set(members.values_list("username", flat=True))
 
 
-def who_may_decide(request: PermissionRequest, now: datetime) -> set[str]:
+def request_decider_names(request: PermissionRequest, now: datetime) -> set[str]:
     """Return the names of everybody who may decide `request` at `now`."""
-    return {user.get_username() for user in deciders.people_for(request, now=now)}
+    return {user.get_username() for user in deciders.load_request_deciders(request, now=now)}

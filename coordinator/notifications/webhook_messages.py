@@ -14,60 +14,68 @@ from typing import Any
 
 from coordinator.models import Notification, PermissionRequest
 from coordinator.notifications import webhooks
-from coordinator.notifications.messages import NotSent, link, session_of, title_of, words
-from coordinator.policy.approvals import moment, standing
-from coordinator.secrets.masking import without_secrets
+from coordinator.notifications.messages import (
+    NotificationNotSent,
+    approval_page_url,
+    build_message_text,
+    request_session,
+    request_session_title,
+)
+from coordinator.policy.approvals import current_request_state, format_request_instant
+from coordinator.secrets.masking import mask_secrets
 
 EVENTS: dict[str, str] = {Notification.Event.ASKED: "waiting"}  # as receivers have always been told
 
 
-def send(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
-    """Post a message about `request` (None: a test); return what the receiver answered. Raises NotSent."""
-    body = json.dumps(payload(message, request, now), ensure_ascii=False).encode()
+def send_webhook_notification(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
+    """Post a message about `request` (None: a test); return what the receiver answered. Raises NotificationNotSent."""
+    body = json.dumps(build_webhook_payload(message, request, now), ensure_ascii=False).encode()
     headers = {
         "Content-Type": "application/json",
         "User-Agent": "Signalbox",
-        "X-Signalbox-Signature": signature(message.target.secret or "", int(now.timestamp()), body),
+        "X-Signalbox-Signature": sign_webhook_body(message.target.secret or "", int(now.timestamp()), body),
     }
     try:
-        status = webhooks.post(message.target.address, body, headers)
-    except webhooks.AddressRefused as refusal:
-        raise NotSent(str(refusal)) from None
-    except webhooks.Unreachable as problem:
-        raise NotSent(str(problem)) from None
+        status = webhooks.post_to_checked_address(message.target.address, body, headers)
+    except webhooks.WebhookAddressRefused as refusal:
+        raise NotificationNotSent(str(refusal)) from None
+    except webhooks.WebhookUnreachable as problem:
+        raise NotificationNotSent(str(problem)) from None
     if not 200 <= status < 300:
-        raise NotSent(f"answered {status}")
+        raise NotificationNotSent(f"answered {status}")
     return f"answered {status}"
 
 
-def payload(message: Notification, request: PermissionRequest | None, now: datetime) -> dict[str, Any]:
+def build_webhook_payload(
+    message: Notification, request: PermissionRequest | None, now: datetime
+) -> dict[str, Any]:
     """Return a webhook's body. The tool's input stays here: it may hold what outsiders must not see."""
     if message.event == Notification.Event.BUDGET:
-        told = words(message, None, now)
-        about = {"notification_id": message.pk, "sent_at": moment(now), "url": told.link}
+        told = build_message_text(message, None, now)
+        about = {"notification_id": message.pk, "sent_at": format_request_instant(now), "url": told.link}
         return {"event": "budget.reached", **about, "title": told.title, "text": told.text}
     body: dict[str, Any] = {
         "event": f"permission_request.{EVENTS.get(message.event, message.event)}" if request else "test",
         "notification_id": message.pk,
-        "sent_at": moment(now),
-        "url": link(request),
+        "sent_at": format_request_instant(now),
+        "url": approval_page_url(request),
     }
     if request is not None:
         body |= {
             "request_id": request.request_id,
-            "plugin_id": without_secrets(request.plugin_id),
-            "permission_type": without_secrets(request.permission_type),
-            "justification": without_secrets(request.justification),
-            "deadline": moment(request.expires_at),
-            "session_id": session_of(request),
-            "session_title": title_of(request),
+            "plugin_id": mask_secrets(request.plugin_id),
+            "permission_type": mask_secrets(request.permission_type),
+            "justification": mask_secrets(request.justification),
+            "deadline": format_request_instant(request.expires_at),
+            "session_id": request_session(request),
+            "session_title": request_session_title(request),
         }
     if request is not None and message.event == Notification.Event.SETTLED:
-        body |= {"status": standing(request, now).status, "decided_by": request.approved_by}
+        body |= {"status": current_request_state(request, now).status, "decided_by": request.approved_by}
     return body
 
 
-def signature(secret: str, at: int, body: bytes) -> str:
+def sign_webhook_body(secret: str, at: int, body: bytes) -> str:
     """Return the header that proves who sent `body`, and when."""
     digest = hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={at},v1={digest}"

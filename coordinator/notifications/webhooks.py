@@ -17,23 +17,23 @@ from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 
-from coordinator.lib.internal_addresses import Address, parse_address, why_refused
-from coordinator.lib.network_words import in_words
+from coordinator.lib.internal_addresses import Address, find_address_problem, parse_address
+from coordinator.lib.network_words import describe_network_error
 
 TIMEOUT = 10.0  # seconds for everything after the look-up of the name, however slowly the receiver drips
 
 
-class AddressRefused(Exception):
+class WebhookAddressRefused(Exception):
     """The address may not be posted to; says why."""
 
 
-class Unreachable(Exception):
+class WebhookUnreachable(Exception):
     """Nobody answered as HTTP wants it; says in a few words what went wrong, never in the receiver's."""
 
 
-def parts_of(url: str) -> SplitResult:
-    """Return the parts of a webhook's URL. Raises AddressRefused for one that is none, or carries a password."""
-    wrong = AddressRefused(
+def parse_webhook_url(url: str) -> SplitResult:
+    """Return the parts of a webhook's URL. Raises WebhookAddressRefused for one that is none, or carries a password."""
+    wrong = WebhookAddressRefused(
         "A webhook is a URL like https://example.org/hook, without a name or password in it."
     )
     try:
@@ -48,7 +48,7 @@ def parts_of(url: str) -> SplitResult:
     return parts
 
 
-def host_of(url: str) -> str:
+def webhook_host(url: str) -> str:
     """Return the host in a webhook's URL; empty for one that is none, which another program may have stored."""
     try:
         return urlsplit(url).hostname or ""
@@ -56,21 +56,23 @@ def host_of(url: str) -> str:
         return ""
 
 
-def check_literal(url: str) -> None:
-    """Raise AddressRefused for a URL that is none, or whose host is an address that is not to be posted to."""
-    host = parts_of(url).hostname or ""
+def check_literal_address(url: str) -> None:
+    """Raise WebhookAddressRefused for a URL that is none, or whose host is an address that is not to be posted to."""
+    host = parse_webhook_url(url).hostname or ""
     with contextlib.suppress(ValueError):
-        _check(parse_address(host))
+        require_allowed_address(parse_address(host))
     if host == "localhost" or host.endswith(".localhost"):
-        _check(parse_address("127.0.0.1"))
+        require_allowed_address(parse_address("127.0.0.1"))
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
-    """Post and return the status of the answer. Raises AddressRefused or Unreachable."""
-    parts = parts_of(url)
-    addresses = _addresses(str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80))
-    connection = _Connection(parts, addresses)
-    alarm = threading.Timer(TIMEOUT, connection.abort)
+def post_to_checked_address(url: str, body: bytes, headers: Mapping[str, str]) -> int:
+    """Post and return the status of the answer. Raises WebhookAddressRefused or WebhookUnreachable."""
+    parts = parse_webhook_url(url)
+    addresses = resolve_checked_addresses(
+        str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80)
+    )
+    connection = CheckedConnection(parts, addresses)
+    alarm = threading.Timer(TIMEOUT, connection.abort_connection)
     alarm.daemon = True
     alarm.start()
     try:
@@ -78,29 +80,31 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
         connection.request("POST", path, body, dict(headers))
         return connection.getresponse().status
     except (OSError, http.client.HTTPException, ValueError) as problem:
-        raise Unreachable(in_words(TimeoutError() if connection.aborted else problem)) from None
+        raise WebhookUnreachable(
+            describe_network_error(TimeoutError() if connection.aborted else problem)
+        ) from None
     finally:
         alarm.cancel()
         connection.close()
 
 
-def _addresses(host: str, port: int) -> list[tuple[str, int]]:
-    """Return where the host is to be reached. Raises AddressRefused if one of its addresses is not to be."""
+def resolve_checked_addresses(host: str, port: int) -> list[tuple[str, int]]:
+    """Return where the host is to be reached. Raises WebhookAddressRefused if one of its addresses is not to be."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     except (OSError, UnicodeError) as problem:
-        raise Unreachable(in_words(problem)) from None
+        raise WebhookUnreachable(describe_network_error(problem)) from None
     for *_, place in found:
-        _check(parse_address(str(place[0])))
+        require_allowed_address(parse_address(str(place[0])))
     return [(str(place[0]), port) for *_, place in found]
 
 
-def _check(address: Address) -> None:
-    if why := why_refused(address, settings.WEBHOOK_NETWORKS):
-        raise AddressRefused(why)
+def require_allowed_address(address: Address) -> None:
+    if why := find_address_problem(address, settings.WEBHOOK_NETWORKS):
+        raise WebhookAddressRefused(why)
 
 
-class _Connection(http.client.HTTPConnection):
+class CheckedConnection(http.client.HTTPConnection):
     """One connection to an address that was checked, under the name that was typed."""
 
     def __init__(self, parts: SplitResult, addresses: list[tuple[str, int]]) -> None:
@@ -134,7 +138,7 @@ class _Connection(http.client.HTTPConnection):
             self.sock = self._raw = tls  # first, so that a handshake that drips can be ended too
             tls.do_handshake()
 
-    def abort(self) -> None:
+    def abort_connection(self) -> None:
         """End it from another thread: whatever it waits for fails at once."""
         self.aborted = True
         if self._raw is not None:

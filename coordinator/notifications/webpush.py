@@ -33,26 +33,26 @@ LONGEST = 3 * STEP - 1  # bytes of a message; with its head and tag it stays bel
 TOKEN_GOOD_FOR = timedelta(hours=12)  # a push service refuses more than a day
 
 
-def new_private_key() -> str:
-    return encode(ec.generate_private_key(CURVE).private_numbers().private_value.to_bytes(SCALAR))
+def generate_vapid_key() -> str:
+    return encode_base64url(ec.generate_private_key(CURVE).private_numbers().private_value.to_bytes(SCALAR))
 
 
-def public_key_of(private_key: str) -> str:
+def vapid_public_key(private_key: str) -> str:
     """Return what a browser is given as `applicationServerKey`."""
-    return encode(_point(_private(private_key)))
+    return encode_base64url(public_key_point(load_private_key(private_key)))
 
 
-def check_keys(p256dh: str, auth: str) -> None:
+def validate_device_keys(p256dh: str, auth: str) -> None:
     """Raise ValueError unless these are a device's public key, a point of the curve, and its secret."""
-    point = decode(p256dh)
+    point = decode_base64url(p256dh)
     if len(point) != POINT or point[0] != UNCOMPRESSED:
         raise ValueError("The key is no uncompressed point of the curve.")
-    _public(point)
-    if len(decode(auth)) != SECRET:
+    load_public_key(point)
+    if len(decode_base64url(auth)) != SECRET:
         raise ValueError("The secret has another length.")
 
 
-def authorization(endpoint: str, private_key: str, contact: str, now: datetime) -> str:
+def vapid_authorization_header(endpoint: str, private_key: str, contact: str, now: datetime) -> str:
     """Return the header that tells the push service of `endpoint` who sends; `contact` is `https:` or `mailto:`."""
     parts = urlsplit(endpoint)
     claims = {
@@ -61,56 +61,64 @@ def authorization(endpoint: str, private_key: str, contact: str, now: datetime) 
         "sub": contact,
     }
     words = ".".join(
-        encode(json.dumps(part, separators=(",", ":")).encode())
+        encode_base64url(json.dumps(part, separators=(",", ":")).encode())
         for part in ({"typ": "JWT", "alg": "ES256"}, claims)
     )
-    first, second = decode_dss_signature(_private(private_key).sign(words.encode(), ec.ECDSA(SHA256())))
-    signature = encode(first.to_bytes(SCALAR) + second.to_bytes(SCALAR))
-    return f"vapid t={words}.{signature},k={public_key_of(private_key)}"
+    first, second = decode_dss_signature(
+        load_private_key(private_key).sign(words.encode(), ec.ECDSA(SHA256()))
+    )
+    signature = encode_base64url(first.to_bytes(SCALAR) + second.to_bytes(SCALAR))
+    return f"vapid t={words}.{signature},k={vapid_public_key(private_key)}"
 
 
-def encrypted(text: bytes, p256dh: str, auth: str) -> bytes:
+def encrypt_push_message(text: bytes, p256dh: str, auth: str) -> bytes:
     """Return `text`, at most LONGEST bytes, for the device alone that has these keys. Raises ValueError."""
     if len(text) > LONGEST:
         raise ValueError(f"A message has at most {LONGEST} bytes, not {len(text)}.")
     filled = text + b"\x02" + bytes(-(len(text) + 1) % STEP)
-    return sealed(filled, decode(p256dh), decode(auth), ec.generate_private_key(CURVE), os.urandom(SALT))
+    return encrypt_push_record(
+        filled,
+        decode_base64url(p256dh),
+        decode_base64url(auth),
+        ec.generate_private_key(CURVE),
+        os.urandom(SALT),
+    )
 
 
-def sealed(
+def encrypt_push_record(
     filled: bytes, device: bytes, auth: bytes, sender: ec.EllipticCurvePrivateKey, salt: bytes
 ) -> bytes:
     """Return the one record that says `filled`, with its head (RFC 8188); `sender` and `salt` are for one message."""
-    ours = _point(sender)
-    shared = sender.exchange(ec.ECDH(), _public(device))
-    secret = _derived(shared, auth, b"WebPush: info\0" + device + ours, 32)
-    key = _derived(secret, salt, b"Content-Encoding: aes128gcm\0", 16)
-    nonce = _derived(secret, salt, b"Content-Encoding: nonce\0", 12)
+    ours = public_key_point(sender)
+    shared = sender.exchange(ec.ECDH(), load_public_key(device))
+    secret = derive_hkdf_key(shared, auth, b"WebPush: info\0" + device + ours, 32)
+    key = derive_hkdf_key(secret, salt, b"Content-Encoding: aes128gcm\0", 16)
+    nonce = derive_hkdf_key(secret, salt, b"Content-Encoding: nonce\0", 12)
     head = salt + RECORD.to_bytes(4) + len(ours).to_bytes(1) + ours
     return head + AESGCM(key).encrypt(nonce, filled, None)
 
 
-def encode(raw: bytes) -> str:
+def encode_base64url(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
-def decode(text: str) -> bytes:
+def decode_base64url(text: str) -> bytes:
     """Return the bytes of base64url, padded or not. Raises ValueError."""
     bare = text.rstrip("=")
     return base64.b64decode(bare + "=" * (-len(bare) % 4), altchars=b"-_", validate=True)
 
 
-def _derived(secret: bytes, salt: bytes, info: bytes, length: int) -> bytes:
+def derive_hkdf_key(secret: bytes, salt: bytes, info: bytes, length: int) -> bytes:
     return HKDF(SHA256(), length, salt, info).derive(secret)
 
 
-def _private(text: str) -> ec.EllipticCurvePrivateKey:
-    return ec.derive_private_key(int.from_bytes(decode(text)), CURVE)
+def load_private_key(text: str) -> ec.EllipticCurvePrivateKey:
+    return ec.derive_private_key(int.from_bytes(decode_base64url(text)), CURVE)
 
 
-def _public(point: bytes) -> ec.EllipticCurvePublicKey:
+def load_public_key(point: bytes) -> ec.EllipticCurvePublicKey:
     return ec.EllipticCurvePublicKey.from_encoded_point(CURVE, point)
 
 
-def _point(key: ec.EllipticCurvePrivateKey) -> bytes:
+def public_key_point(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)

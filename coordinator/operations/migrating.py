@@ -78,7 +78,7 @@ IsLarge = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class MigrationFinding:
     """What one operation means for servers of the version before."""
 
     migration: str
@@ -88,7 +88,7 @@ class Finding:
 
 
 @dataclass
-class Judge:
+class MigrationJudge:
     """Judges operations in their order; tables that they make are nobody else's yet.
 
     `is_large` says of a table whether building an index would keep its writers waiting.
@@ -97,65 +97,71 @@ class Judge:
     is_large: IsLarge = lambda _table: True
     new_tables: set[str] = field(default_factory=set)
 
-    def migration(self, migration: Migration, state: ProjectState) -> Iterator[Finding]:
+    def judge_migration(self, migration: Migration, state: ProjectState) -> Iterator[MigrationFinding]:
         """Yield a finding for each operation; `state` is that before it, and is moved on."""
         for operation in migration.operations:
             before = state.clone()
             operation.state_forwards(migration.app_label, state)
-            for safe, why in self.operation(operation, migration.app_label, before, state):
-                yield Finding(migration.name, operation.describe(), safe, why)
+            for safe, why in self.judge_operation(operation, migration.app_label, before, state):
+                yield MigrationFinding(migration.name, operation.describe(), safe, why)
 
-    def operation(
+    def judge_operation(
         self, operation: Operation, app: str, before: ProjectState, after: ProjectState
     ) -> Iterator[tuple[bool, str]]:
         """Yield whether it is safe and why; more than once for one that holds several."""
         if isinstance(operation, migrations.SeparateDatabaseAndState):
             for inner in operation.database_operations:
-                yield from self.operation(inner, app, before, after)
+                yield from self.judge_operation(inner, app, before, after)
         elif isinstance(operation, EngineSql):
             for statement in operation.forward:
                 if sql := in_words_of("postgresql", statement).strip():
-                    yield self._statement(sql) or _by_word(operation.beside_older, SQL_UNREAD)
+                    yield self.judge_sql_statement(sql) or judge_by_declaration(
+                        operation.beside_older, SQL_UNREAD
+                    )
         elif isinstance(operation, migrations.RunPython):
-            yield _python(operation.code)
+            yield judge_python_operation(operation.code)
         elif isinstance(operation, migrations.CreateModel):
-            self.new_tables.add(_table_of(operation.name, app, after))
+            self.new_tables.add(model_table_name(operation.name, app, after))
             yield True, NEW
         else:
-            yield self._of_django(operation, app, before, after)
+            yield self.judge_django_operation(operation, app, before, after)
 
-    def _of_django(
+    def judge_django_operation(
         self, operation: Operation, app: str, before: ProjectState, after: ProjectState
     ) -> tuple[bool, str]:
         """Judge one of Django's operations on a model that is there."""
-        name, table = type(operation).__name__, _table(operation, app, after)
+        name, table = type(operation).__name__, operation_table(operation, app, after)
         if table in self.new_tables:
             return True, NEW
         if name == "AddIndex" or (name in CONCURRENT and table in TABLES):
-            return self._index(str(table))
+            return self.judge_blocking_index(str(table))
         if name in HARMLESS or name in HARMFUL:
             return name in HARMLESS, HARMLESS.get(name) or HARMFUL[name]
         if isinstance(operation, migrations.AddField):
-            return self._added(operation.field, str(table))
+            return self.judge_added_field(operation.field, str(table))
         if isinstance(operation, migrations.AlterField):
-            return _altered(before.models[app, operation.model_name_lower].fields[operation.name], operation)
+            return judge_altered_field(
+                before.models[app, operation.model_name_lower].fields[operation.name], operation
+            )
         return False, "it is not known what it does"
 
-    def _index(self, table: str) -> tuple[bool, str]:
+    def judge_blocking_index(self, table: str) -> tuple[bool, str]:
         if table in TABLES:
             return False, IN_PARTS.format(table=table)
         if self.is_large(table):
             return False, f"writers of {table} wait while the index is built (AddIndexConcurrently does not)"
         return True, f"{table} is small"
 
-    def _made_index(self, concurrently: str | None, only: str | None, table: str) -> tuple[bool, str]:
+    def judge_index_statement(
+        self, concurrently: str | None, only: str | None, table: str
+    ) -> tuple[bool, str]:
         if only and not concurrently:
             return True, "nothing is built but the index that the parts' are attached to"
         if concurrently and table not in TABLES:
             return True, HARMLESS["AddIndexConcurrently"]
-        return self._index(table)
+        return self.judge_blocking_index(table)
 
-    def _added(self, column: models.Field[Any, Any], table: str) -> tuple[bool, str]:
+    def judge_added_field(self, column: models.Field[Any, Any], table: str) -> tuple[bool, str]:
         if isinstance(column, models.ManyToManyField):
             return True, NEW
         if not column.null and not column.has_db_default():
@@ -164,7 +170,7 @@ class Judge:
             return False, f"writers of {table} wait while the index is built"
         return True, "the older version need not fill the column"
 
-    def _statement(self, sql: str) -> tuple[bool, str] | None:
+    def judge_sql_statement(self, sql: str) -> tuple[bool, str] | None:
         """Judge one statement in PostgreSQL's words; None where it is not one of those that are known."""
         if made := CREATE_TABLE.match(sql):
             self.new_tables.add(made[1])
@@ -172,13 +178,13 @@ class Judge:
         if (about := ON_TABLE.match(sql)) and about[1] in self.new_tables:
             return True, NEW
         if index := CREATE_INDEX.match(sql):
-            return self._made_index(*index.groups())
+            return self.judge_index_statement(*index.groups())
         if added := ADD_COLUMN.match(sql):
-            return _column(added[1])
+            return judge_column_definition(added[1])
         return next(((True, why) for pattern, why in SAFE_STATEMENTS if pattern.match(sql)), None)
 
 
-def _column(definition: str) -> tuple[bool, str] | None:
+def judge_column_definition(definition: str) -> tuple[bool, str] | None:
     """Judge what follows ADD COLUMN."""
     if re.match(r"(CONSTRAINT|CHECK|UNIQUE|FOREIGN|PRIMARY)\b", definition, re.IGNORECASE):
         return None
@@ -190,25 +196,25 @@ def _column(definition: str) -> tuple[bool, str] | None:
     return True, "the older version need not fill the column"
 
 
-def _by_word(word: str, otherwise: str) -> tuple[bool, str]:
+def judge_by_declaration(word: str, otherwise: str) -> tuple[bool, str]:
     """Take the word of who wrote it, where there is one."""
     return (True, word) if word else (False, otherwise)
 
 
-def _python(code: Any) -> tuple[bool, str]:
+def judge_python_operation(code: Any) -> tuple[bool, str]:
     if code is migrations.RunPython.noop:
         return True, "it does nothing"
     unread = f"what {code.__name__} does to rows that the older version uses is not known"
-    return _by_word(getattr(code, SAFE_BESIDE_OLDER, ""), unread)
+    return judge_by_declaration(getattr(code, SAFE_BESIDE_OLDER, ""), unread)
 
 
-def _altered(old: models.Field[Any, Any], operation: migrations.AlterField) -> tuple[bool, str]:
+def judge_altered_field(old: models.Field[Any, Any], operation: migrations.AlterField) -> tuple[bool, str]:
     new = operation.field
     if old.null and not new.null:
         return False, "the older version may still write NULL, and all rows are looked through under a lock"
     if old.has_db_default() and not new.has_db_default():
         return False, "the older version leaves the column out when it writes a row"
-    if _held_by(old) != _held_by(new):
+    if column_content_type(old) != column_content_type(new):
         return (
             False,
             "the table may be rewritten under a lock, and the older version may not be able to read it",
@@ -218,45 +224,47 @@ def _altered(old: models.Field[Any, Any], operation: migrations.AlterField) -> t
     return True, "the column holds what it held"
 
 
-def _held_by(column: models.Field[Any, Any]) -> object:
+def column_content_type(column: models.Field[Any, Any]) -> object:
     """Return what a column holds, to compare: its type in the database, or what it refers to."""
     if isinstance(column, models.ForeignKey):
         return column.remote_field.model
     return column.db_type(connection)
 
 
-def _table(operation: Operation, app: str, state: ProjectState) -> str | None:
+def operation_table(operation: Operation, app: str, state: ProjectState) -> str | None:
     name = getattr(operation, "model_name", None)
-    return _table_of(name, app, state) if name and (app, name.lower()) in state.models else None
+    return model_table_name(name, app, state) if name and (app, name.lower()) in state.models else None
 
 
-def _table_of(name: str, app: str, state: ProjectState) -> str:
+def model_table_name(name: str, app: str, state: ProjectState) -> str:
     """Return a model's table, without making the model: that takes its time."""
     return str(state.models[app, name.lower()].options.get("db_table") or f"{app}_{name.lower()}")
 
 
-def findings(steps: Iterable[Migration], state: ProjectState, judge: Judge) -> list[Finding]:
+def judge_migrations(
+    steps: Iterable[Migration], state: ProjectState, judge: MigrationJudge
+) -> list[MigrationFinding]:
     """Return what is found in these migrations, which follow on `state`."""
-    return [finding for step in steps for finding in judge.migration(step, state)]
+    return [finding for step in steps for finding in judge.judge_migration(step, state)]
 
 
-def pending_findings() -> list[Finding]:
+def judge_pending_migrations() -> list[MigrationFinding]:
     """Return what is found in the migrations that this database lacks; none where it lacks none."""
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
     if not plan:
         return []
-    judge = Judge(is_large=lambda table: health.has_more_rows(table, MANY_ROWS))
+    judge = MigrationJudge(is_large=lambda table: health.has_more_rows_than(table, MANY_ROWS))
     applied = [key for key in executor.loader.graph.nodes if key in executor.loader.applied_migrations]
     state = executor.loader.project_state(applied) if applied else ProjectState(real_apps=set())
-    return findings((step for step, _ in plan), state, judge)
+    return judge_migrations((step for step, _ in plan), state, judge)
 
 
-def unsafe(found: Sequence[Finding]) -> list[Finding]:
+def select_unsafe_findings(found: Sequence[MigrationFinding]) -> list[MigrationFinding]:
     """Return what must not be done beside servers of the version before."""
     return [finding for finding in found if not finding.safe]
 
 
-def contracts(names: Iterable[str]) -> list[str]:
+def select_contract_migrations(names: Iterable[str]) -> list[str]:
     """Return those of the migrations after which older versions do not work any more."""
     return sorted(name for name in names if name.endswith(CONTRACTS))

@@ -33,7 +33,7 @@ Step = tuple[str, Callable[[], object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class SystemdService:
     """What is to be installed, and where."""
 
     name: str = "signalbox"
@@ -46,11 +46,11 @@ class Service:
     python: Path = Path(sys.executable)
 
     @property
-    def unit(self) -> Path:
+    def unit_path(self) -> Path:
         return self.units / f"{self.name}.service"
 
     @property
-    def socket(self) -> Path:
+    def socket_unit_path(self) -> Path:
         """The unit by which systemd holds the addresses, so that a restart of the service refuses nobody."""
         return self.units / f"{self.name}.socket"
 
@@ -64,7 +64,7 @@ class Service:
         """Where the launcher of MCP servers listens."""
         return Path("/run", self.mcp_user)
 
-    def mcp_units(self) -> dict[Path, str]:
+    def render_mcp_units(self) -> dict[Path, str]:
         """Return the units that start MCP servers, without a network and with the machine's, and their texts."""
         units = {}
         for network, reach in NETWORKS.items():
@@ -79,15 +79,18 @@ class Service:
         return units
 
     @property
-    def mcp_sockets(self) -> list[str]:
+    def mcp_socket_names(self) -> list[str]:
         return [f"{self.mcp_user}-{network}.socket" for network in NETWORKS]
 
-    def socket_text(self) -> str:
-        host, port = addresses.split(self.bind_in_force())
-        streams = [f"ListenStream={addresses.joined(one, port)}" for one in addresses.own(host)]
+    def render_socket_unit(self) -> str:
+        host, port = addresses.split_bind_address(self.read_effective_bind())
+        streams = [
+            f"ListenStream={addresses.join_host_port(one, port)}"
+            for one in addresses.list_serving_addresses(host)
+        ]
         return SOCKET.format(mark=MARK, name=self.name, streams="\n".join(streams), backlog=addresses.BACKLOG)
 
-    def bind_in_force(self) -> str:
+    def read_effective_bind(self) -> str:
         """Return SIGNALBOX_BIND as the settings file has it; an existing one is kept."""
         try:
             lines = self.settings.read_text().splitlines()
@@ -96,7 +99,7 @@ class Service:
         values = [line.partition("=")[2].strip() for line in lines if line.startswith("SIGNALBOX_BIND=")]
         return next((value for value in reversed(values) if value), self.bind)
 
-    def unit_text(self) -> str:
+    def render_service_unit(self) -> str:
         return UNIT.format(
             mark=MARK,
             name=self.name,
@@ -105,11 +108,11 @@ class Service:
             settings=self.settings,
             data=self.data,
             mcp_folder=self.mcp_folder,
-            mcp_sockets=" ".join(self.mcp_sockets),
+            mcp_sockets=" ".join(self.mcp_socket_names),
             command=shlex.join([str(self.python), str(self.code / "manage.py"), "serve"]),
         )
 
-    def settings_text(self) -> str:
+    def render_settings_file(self) -> str:
         """Return the environment file as it is at first."""
         lines = [
             "# The settings of Signalbox, one a line; .docs/settings.md lists them all.",
@@ -272,7 +275,7 @@ SystemCallErrorNumber=EPERM
 """
 
 
-def require_fit(service: Service) -> None:
+def require_installable(service: SystemdService) -> None:
     """Raise CommandError where the service could not run, or would be no more private than without one."""
     if not NAME.fullmatch(service.name):
         raise CommandError(
@@ -284,42 +287,46 @@ def require_fit(service: Service) -> None:
     pythons = {Path(sys.prefix), Path(sys.base_prefix)}
     for what, path in (("program", service.code), *(("Python", path) for path in pythons)):
         if any(path.is_relative_to(home) for home in HIDDEN):
-            raise CommandError(f"The {what} is in {path}, which a service cannot see. {_elsewhere()}")
+            raise CommandError(
+                f"The {what} is in {path}, which a service cannot see. {install_elsewhere_hint()}"
+            )
         for place in (path, *path.parents):
-            if why := _changeable(place):
+            if why := explain_changeable_by_others(place):
                 raise CommandError(
-                    f"Others could change the {what} that the service runs: {place} {why}. {_elsewhere()}"
+                    f"Others could change the {what} that the service runs: {place} {why}. {install_elsewhere_hint()}"
                 )
     for name in (service.name, service.mcp_user):
-        _require_service_user(name)
-    if service.data.exists() and (owner := _owner(service.data)) not in {"root", service.name}:
+        require_service_user(name)
+    if service.data.exists() and (owner := find_owner_name(service.data)) not in {"root", service.name}:
         raise CommandError(f"{service.data} belongs to {owner}. Name another with --data-dir.")
-    for unit in (service.unit, service.socket, *service.mcp_units()):
+    for unit in (service.unit_path, service.socket_unit_path, *service.render_mcp_units()):
         if unit.exists() and MARK not in unit.read_text():
             raise CommandError(
                 f"{unit} was not made by this command. Move it away, or choose another --name."
             )
     try:
-        addresses.split(service.bind_in_force())
+        addresses.split_bind_address(service.read_effective_bind())
     except ValueError as problem:
         raise CommandError(f"{problem} Correct it in {service.settings}, or give --bind.") from None
 
 
-def _changeable(place: Path) -> str | None:
+def explain_changeable_by_others(place: Path) -> str | None:
     """Say why anybody but root can replace what lies in `place`."""
     owner = place.stat().st_uid
-    return f"belongs to {private_files.name_of(owner)}" if owner else private_files.changeable(place)
+    return (
+        f"belongs to {private_files.user_name(owner)}" if owner else private_files.find_folder_problem(place)
+    )
 
 
-def _elsewhere() -> str:
+def install_elsewhere_hint() -> str:
     return (
         "Install it for root, and run this command there: git clone REPOSITORY /opt/signalbox && "
         "python3 -m venv /opt/signalbox/venv && /opt/signalbox/venv/bin/pip install -e /opt/signalbox"
     )
 
 
-def _require_service_user(name: str) -> None:
-    user = _user(name)
+def require_service_user(name: str) -> None:
+    user = find_system_user(name)
     if user is None:
         return
     if user.pw_uid == 0 or not user.pw_shell.endswith(LOGINS):
@@ -329,92 +336,115 @@ def _require_service_user(name: str) -> None:
         )
 
 
-def _user(name: str) -> pwd.struct_passwd | None:
+def find_system_user(name: str) -> pwd.struct_passwd | None:
     try:
         return pwd.getpwnam(name)
     except KeyError:
         return None
 
 
-def installing(service: Service) -> Iterator[Step]:
+def generate_install_steps(service: SystemdService) -> Iterator[Step]:
     """Yield what is still to be done, each as a line that says it and a function that does it."""
     homes = {service.name: service.data, service.mcp_user: Path("/var/lib", service.mcp_user)}
     for name, home in homes.items():
-        if _user(name) is None:
+        if find_system_user(name) is None:
             command = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", str(home)]
             command += ["--shell", "/usr/sbin/nologin", name]
-            yield shlex.join(command), partial(_run, command)
-    if not _is_private(service.data, service.name):
+            yield shlex.join(command), partial(run_command_or_fail, command)
+    if not is_private_folder(service.data, service.name):
         yield (
             f"make {service.data}, 0700, for {service.name}",
-            partial(_give_folder, service.data, service.name),
+            partial(create_owned_folder, service.data, service.name),
         )
     if not service.settings.exists():
-        text = service.settings_text()
+        text = service.render_settings_file()
         yield (
-            f"write {service.settings}, 0600, for root:\n{_quoted(text)}",
-            partial(_write, service.settings, text),
+            f"write {service.settings}, 0600, for root:\n{indent_lines(text)}",
+            partial(replace_file_content, service.settings, text),
         )
     elif service.settings.stat().st_mode & private_files.OTHERS:
         yield f"chmod 600 {service.settings}", partial(service.settings.chmod, private_files.FILE)
-    moved = not service.socket.exists() or service.socket.read_text() != service.socket_text()
-    units = {**service.mcp_units(), service.socket: service.socket_text(), service.unit: service.unit_text()}
+    moved = (
+        not service.socket_unit_path.exists()
+        or service.socket_unit_path.read_text() != service.render_socket_unit()
+    )
+    units = {
+        **service.render_mcp_units(),
+        service.socket_unit_path: service.render_socket_unit(),
+        service.unit_path: service.render_service_unit(),
+    }
     for unit, text in units.items():
         if not unit.exists() or unit.read_text() != text:
-            yield f"write {unit}, 0644, for root:\n{_quoted(text)}", partial(_write, unit, text, 0o644)
-    yield from _systemctl(
-        ["daemon-reload"], ["enable", service.socket.name, service.unit.name, *service.mcp_sockets]
+            yield (
+                f"write {unit}, 0644, for root:\n{indent_lines(text)}",
+                partial(replace_file_content, unit, text, 0o644),
+            )
+    yield from generate_systemctl_steps(
+        ["daemon-reload"],
+        ["enable", service.socket_unit_path.name, service.unit_path.name, *service.mcp_socket_names],
     )
-    yield from _systemctl(["restart", *service.mcp_sockets])
+    yield from generate_systemctl_steps(["restart", *service.mcp_socket_names])
     if moved:  # the service may hold the addresses itself, as it did before it had a socket unit
-        yield from _systemctl(["stop", service.unit.name], ["restart", service.socket.name])
-    yield from _systemctl(["restart", service.unit.name])
+        yield from generate_systemctl_steps(
+            ["stop", service.unit_path.name], ["restart", service.socket_unit_path.name]
+        )
+    yield from generate_systemctl_steps(["restart", service.unit_path.name])
 
 
-def removing(service: Service, *, delete_data: bool) -> Iterator[Step]:
+def generate_removal_steps(service: SystemdService, *, delete_data: bool) -> Iterator[Step]:
     """Yield what takes the service away; the data, its user and the settings stay unless `delete_data`."""
-    units = [unit for unit in (service.unit, service.socket, *service.mcp_units()) if unit.exists()]
+    units = [
+        unit
+        for unit in (service.unit_path, service.socket_unit_path, *service.render_mcp_units())
+        if unit.exists()
+    ]
     if units:
         stopped = [unit.name for unit in units if "@" not in unit.name]
-        yield from _systemctl(["disable", "--now", *stopped], ["stop", f"{service.mcp_user}-*.service"])
+        yield from generate_systemctl_steps(
+            ["disable", "--now", *stopped], ["stop", f"{service.mcp_user}-*.service"]
+        )
         for unit in units:
             yield f"remove {unit}", unit.unlink
-        yield from _systemctl(["daemon-reload"])
+        yield from generate_systemctl_steps(["daemon-reload"])
     if not delete_data:
         return
     if service.settings.exists():
         yield f"remove {service.settings}", service.settings.unlink
-    if service.data.exists() and _owner(service.data) == service.name:
+    if service.data.exists() and find_owner_name(service.data) == service.name:
         yield f"remove {service.data} with all that is in it", partial(shutil.rmtree, service.data)
     state = Path("/var/lib", service.mcp_user)
-    if state.exists() and _owner(state) == service.mcp_user:
+    if state.exists() and find_owner_name(state) == service.mcp_user:
         yield f"remove {state} with all that is in it", partial(shutil.rmtree, state)
     for name in (service.name, service.mcp_user):
-        if _user(name) is not None:
-            yield f"userdel {name}", partial(_run, ["userdel", name])
+        if find_system_user(name) is not None:
+            yield f"userdel {name}", partial(run_command_or_fail, ["userdel", name])
 
 
-def _systemctl(*commands: list[str]) -> Iterator[Step]:
+def generate_systemctl_steps(*commands: list[str]) -> Iterator[Step]:
     """Yield calls of systemctl; none where systemd does not run, as in a container."""
     if Path("/run/systemd/system").exists():
         for words in commands:
-            yield shlex.join(["systemctl", *words]), partial(_run, ["systemctl", *words])
+            yield shlex.join(["systemctl", *words]), partial(run_command_or_fail, ["systemctl", *words])
 
 
-def _quoted(text: str) -> str:
+def indent_lines(text: str) -> str:
     return "\n".join(f"    {line}".rstrip() for line in text.splitlines())
 
 
-def _is_private(folder: Path, owner: str) -> bool:
-    return folder.is_dir() and _owner(folder) == owner and not folder.stat().st_mode & private_files.OTHERS
+def is_private_folder(folder: Path, owner: str) -> bool:
+    return (
+        folder.is_dir()
+        and find_owner_name(folder) == owner
+        and not folder.stat().st_mode & private_files.OTHERS
+    )
 
 
-def _owner(path: Path) -> str:
-    return private_files.name_of(path.stat().st_uid)
+def find_owner_name(path: Path) -> str:
+    return private_files.user_name(path.stat().st_uid)
 
 
-def _give_folder(folder: Path, name: str) -> None:
-    user = _user(name)
+def create_owned_folder(folder: Path, name: str) -> None:
+    user = find_system_user(name)
     assert user is not None, "made by the step before"
     folder.mkdir(mode=private_files.FOLDER, parents=True, exist_ok=True)
     if any(folder.iterdir()) and folder.stat().st_uid != user.pw_uid:
@@ -425,7 +455,7 @@ def _give_folder(folder: Path, name: str) -> None:
     folder.chmod(private_files.FOLDER)
 
 
-def _write(path: Path, text: str, mode: int = private_files.FILE) -> None:
+def replace_file_content(path: Path, text: str, mode: int = private_files.FILE) -> None:
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
@@ -434,7 +464,7 @@ def _write(path: Path, text: str, mode: int = private_files.FILE) -> None:
     fresh.replace(path)
 
 
-def _run(command: list[str]) -> None:
+def run_command_or_fail(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own words
     if done.returncode:
         raise CommandError(f"{shlex.join(command)} failed: {done.stderr.strip() or done.returncode}")

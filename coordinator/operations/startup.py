@@ -27,7 +27,7 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from coordinator.actions import partitions as parts_of_events
 from coordinator.engine import health, is_sqlite, moved, pooling
-from coordinator.engine.locks import migration_lock
+from coordinator.engine.locks import hold_migration_lock
 from coordinator.lib.addresses import LET_GO_WITHIN
 from coordinator.operations import migrating, static_files, triggers_and_groups
 
@@ -49,12 +49,12 @@ def prepare_database(
     CommandError.
     """
     require_database()
-    require_sessions()
+    require_database_sessions()
     refuse_moved_database()
-    with migration_lock():
+    with hold_migration_lock():
         known, applied = migrations_on_disk(), applied_migrations()
         refuse_newer_database(known, applied)
-        if newer := migrations_of_newer(known, applied):
+        if newer := find_newer_migrations(known, applied):
             say(
                 f"A newer Signalbox has migrated the database ({newer[-1]}). This version can still use it; update "
                 "soon."
@@ -62,7 +62,7 @@ def prepare_database(
         pending = known - applied
         if not pending:
             if migrate and not newer:
-                _mend_interrupted_upgrade(say)
+                mend_interrupted_upgrade(say)
             return
         if not migrate:
             raise CommandError(
@@ -71,23 +71,23 @@ def prepare_database(
             )
         before()
         if applied and not beside_any:
-            refuse_to_break_others()
+            require_safe_migrations()
         say(f"Migrating the database ({len(pending)} steps) …")
         call_command("migrate", interactive=False, verbosity=0)
 
 
-def _mend_interrupted_upgrade(say: Say) -> None:
+def mend_interrupted_upgrade(say: Say) -> None:
     """Create the triggers and groups that a process killed after the last migration left out."""
     try:
-        parts_of_events.patiently(lambda: _restore(say))
+        parts_of_events.retry_for_locks(lambda: restore_missing_triggers(say))
     except DatabaseError as problem:
         raise CommandError(
-            f"The feed's triggers cannot be restored: {_first_line(problem)} Try again in a moment."
+            f"The feed's triggers cannot be restored: {first_error_line(problem)} Try again in a moment."
         ) from None
 
 
-def _restore(say: Say) -> None:
-    if touched := triggers_and_groups.restore(connection.alias):
+def restore_missing_triggers(say: Say) -> None:
+    if touched := triggers_and_groups.restore_triggers_and_groups(connection.alias):
         say(f"Restored {len(touched)} of the feed's triggers that an interrupted upgrade left out.")
 
 
@@ -131,28 +131,28 @@ def require_database() -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
     except (DatabaseError, ImproperlyConfigured) as problem:
-        said = _first_line(problem)
+        said = first_error_line(problem)
         hint = f" {PAST_THE_POOLER}" if "startup parameter" in said else ""
         raise CommandError(f"The database {describe_database()} cannot be opened: {said}{hint}") from None
 
 
-def _first_line(problem: Exception) -> str:
+def first_error_line(problem: Exception) -> str:
     return str(problem).strip().splitlines()[0]
 
 
-def require_sessions() -> None:
+def require_database_sessions() -> None:
     """Raise CommandError where a pooler is in the way, or not set up as the workers need it (engine/pooling.py)."""
-    if pooling.shares_sessions():
+    if pooling.is_pooled_by_transaction():
         raise CommandError(f"{describe_database()} is a pooler in transaction mode. {PAST_THE_POOLER}")
     if not settings.POOL:
         return
-    through = pooling.wrapper({**connections.settings["default"], **settings.POOL})
+    through = pooling.make_database_wrapper({**connections.settings["default"], **settings.POOL})
     try:
-        lacking = pooling.lacks(through)
+        lacking = pooling.list_missing_limits(through)
     except DatabaseError as problem:
         place = describe_database(settings.POOL)
         raise CommandError(
-            f"The pooler of SIGNALBOX_POOL_URL, {place}, cannot be used: {_first_line(problem)}"
+            f"The pooler of SIGNALBOX_POOL_URL, {place}, cannot be used: {first_error_line(problem)}"
         ) from None
     finally:
         through.close()
@@ -173,31 +173,33 @@ def describe_database(values: dict[str, Any] | None = None) -> str:
 
 def refuse_moved_database() -> None:
     """Raise CommandError where this database's contents are in another one, or are just coming from another one."""
-    stage = moved.stage()
-    if stage is moved.Stage.LEFT:
+    stage = moved.find_move_stage()
+    if stage is moved.MoveStage.LEFT:
         raise CommandError(
             f"{describe_database()} has moved to PostgreSQL and refuses writes. DATABASE_URL still names it: change "
             "it to PostgreSQL. To go back instead: `manage.py move_to URL --undo`."
         )
-    if stage is moved.Stage.ARRIVING:
+    if stage is moved.MoveStage.ARRIVING:
         raise CommandError(
             f"A move to {describe_database()} is not finished. Run `manage.py move_to` again to continue. Meanwhile "
             "SQLite is the database."
         )
 
 
-def migrations_of_newer(known: set[MigrationName], applied: set[MigrationName]) -> list[str]:
+def find_newer_migrations(known: set[MigrationName], applied: set[MigrationName]) -> list[str]:
     """Return the migrations that only a later version of the code knows, in order."""
     return sorted(name for app, name in applied - known if app == "coordinator")
 
 
-def refuse_to_break_others() -> None:
+def require_safe_migrations() -> None:
     """Raise CommandError where running servers could not go on with the pending migrations."""
-    if not health.servers_at_work() or not (broken := migrating.unsafe(migrating.pending_findings())):
+    if not health.count_server_processes() or not (
+        broken := migrating.select_unsafe_findings(migrating.judge_pending_migrations())
+    ):
         return
     # The sessions of the server that this one follows end in a moment.
     until = time.monotonic() + LET_GO_WITHIN
-    while others := health.servers_at_work():
+    while others := health.count_server_processes():
         if time.monotonic() > until:
             raise CommandError(
                 f"{others} processes of other servers use this database, and {broken[0].migration} is not "
@@ -209,14 +211,14 @@ def refuse_to_break_others() -> None:
 
 def refuse_newer_database(known: set[MigrationName], applied: set[MigrationName]) -> None:
     """Raise CommandError if a later version of the code has migrated this database further than this one can follow."""
-    if taken_away := migrating.contracts(migrations_of_newer(known, applied)):
+    if taken_away := migrating.select_contract_migrations(find_newer_migrations(known, applied)):
         raise CommandError(
             f"The database was made by a newer Signalbox (it has migration {taken_away[-1]}). "
             "Update this checkout, or restore a backup from before it."
         )
 
 
-def hold_data_folder(
+def lock_data_folder(
     folder: Path, held: int | None = None, *, holder: int | None = None, remedy: str = ""
 ) -> IO[str]:
     """Take the folder's lock for as long as this process lives; raise CommandError if another holds it.
@@ -229,7 +231,7 @@ def hold_data_folder(
         file = (folder / "serve.lock").open("a+") if held is None else os.fdopen(held, "a+")
     except OSError as problem:
         raise CommandError(f"The data folder {folder} cannot be used: {problem.strerror}.") from None
-    if not _locks(file):
+    if not acquire_file_lock(file):
         file.seek(0)
         runs = f"Signalbox already runs on {folder} (process {file.read().strip()})."
         raise CommandError(f"{runs} {remedy}".strip()) from None
@@ -239,7 +241,7 @@ def hold_data_folder(
     return file
 
 
-def _locks(file: IO[str]) -> bool:
+def acquire_file_lock(file: IO[str]) -> bool:
     """Lock the file; the workers of a server that was killed let go of it within a second."""
     deadline = time.monotonic() + LET_GO_WITHIN
     while True:
@@ -262,7 +264,7 @@ def prepare_static_files(*, say: Say) -> None:
             return
     say("Preparing static files …")
     try:
-        static_files.renew(settings.STATIC_ROOT)
+        static_files.renew_static_files(settings.STATIC_ROOT)
         stamp.write_text(fingerprint)
     except OSError as problem:
         raise CommandError(

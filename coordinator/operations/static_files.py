@@ -29,14 +29,14 @@ class StaticFiles(CompressedManifestStaticFilesStorage):  # type: ignore[misc] #
 MANIFEST = Path(StaticFiles.manifest_name)
 
 
-def renew(root: Path) -> None:
+def renew_static_files(root: Path) -> None:
     """Collect static files into `root`, from which a server of the previous release may serve: none is ever missing.
 
     They are made beside it and moved in one by one. The previous release's files stay until the next one, since its
     pages may still be open. Raises OSError.
     """
     root.mkdir(parents=True, exist_ok=True)
-    before = _named_in(root)
+    before = read_manifest_files(root)
     with TemporaryDirectory(dir=root.resolve().parent, prefix="static-") as folder:
         beside = Path(folder)
         command = collectstatic.Command()
@@ -53,7 +53,7 @@ def renew(root: Path) -> None:
     storage.hashed_files, storage.manifest_hash = storage.load_manifest()
 
 
-def _named_in(root: Path) -> set[Path]:
+def read_manifest_files(root: Path) -> set[Path]:
     """Return the files that the manifest in `root` names, compressed ones too."""
     try:
         names = json.loads((root / MANIFEST).read_text())["paths"].values()

@@ -27,14 +27,14 @@ GRANTED = {
 }
 
 
-def restore(using: str) -> list[str]:
+def restore_triggers_and_groups(using: str) -> list[str]:
     """Create what is missing or different in the database `using`; return the names of the triggers touched."""
-    touched = triggers.restore(connections[using])
-    keep_role_groups(using)
+    touched = triggers.restore_triggers(connections[using])
+    ensure_role_groups(using)
     return touched
 
 
-def keep_role_groups(using: str) -> None:
+def ensure_role_groups(using: str) -> None:
     """Make the groups that are missing and give each the permissions it lacks; take none away."""
     tables = connections[using].introspection.table_names()
     if not {"auth_group", "auth_permission", "django_content_type"} <= set(tables):

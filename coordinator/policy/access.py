@@ -9,13 +9,13 @@ that the server is unknown (`is_unknown`).
 
 What is unclear denies. Of several live rows of one kind a denial wins, then one that asks, and among equals the
 newest; an unknown permission denies; an end that cannot be read makes an allowing row void, leaves a denying row in
-force and lets one that asks deny. `faults_of` says so of each such row, so that pages can flag it.
+force and lets one that asks deny. `find_grant_problems` says so of each such row, so that pages can flag it.
 
 Grants of one slot can lie on top of each other: a temporary one names in its metadata (ON_TOP_OF) the ids of those it
 was laid upon. While it is live they do not count; once it is over they do again. A row that it does not name, such as
 a newer denial of another program, counts beside it.
 
-`Policy` holds the rows that matter to some agents and servers and answers without the database, so the door
+`AccessPolicy` holds the rows that matter to some agents and servers and answers without the database, so the door
 that enforces, the matrix and a preview of unsaved edits all run the same lines.
 """
 
@@ -31,7 +31,13 @@ from django.db.models import F
 
 from coordinator.lib import instants
 from coordinator.models import Grant, McpServer, McpTool
-from coordinator.models.mcp import DefaultPolicy, EntryType, GrantPermission, GrantWord, said
+from coordinator.models.mcp import (
+    DefaultPolicy,
+    EntryType,
+    GrantPermission,
+    GrantWord,
+    effective_permission_of,
+)
 
 ALLOW, ASK, DENY = GrantWord.ALLOW.value, GrantWord.ASK.value, GrantWord.DENY.value
 STRICTEST_FIRST = (DENY, ASK, ALLOW)
@@ -62,17 +68,17 @@ class GrantRow(NamedTuple):
     metadata: Any = None
 
     @property
-    def says(self) -> str:
+    def effective_permission(self) -> str:
         """What the row says: allow, ask or deny; a word that nobody knows as it stands."""
-        return said(self.permission, self.asks)
+        return effective_permission_of(self.permission, self.asks)
 
     @property
-    def decision(self) -> str:
+    def effective_decision(self) -> str:
         """What the row says of a call while it counts."""
-        if self.says == ALLOW:
+        if self.effective_permission == ALLOW:
             return ALLOW
         ends_well = self.expires_at is None or isinstance(self.expires_at, datetime)
-        return ASK if self.says == ASK and ends_well else DENY
+        return ASK if self.effective_permission == ASK and ends_well else DENY
 
     def is_live(self, at: datetime, *, past: bool = False) -> bool:
         """Say whether the row counts at `at`. Of the past, rows that were not given yet are left out."""
@@ -81,7 +87,7 @@ class GrantRow(NamedTuple):
         if self.expires_at is None:
             return True
         if not isinstance(self.expires_at, datetime):
-            return self.says != ALLOW
+            return self.effective_permission != ALLOW
         return self.expires_at > at
 
 
@@ -102,25 +108,25 @@ class Verdict:
     then: Verdict | None = None
 
     @property
-    def allowed(self) -> bool:
+    def is_allowed(self) -> bool:
         """Say whether the call may run as it is; where `asks`, it may once a person approved it."""
         return self.decision == ALLOW
 
     @property
-    def asks(self) -> bool:
+    def requires_approval(self) -> bool:
         return self.decision == ASK
 
     @property
-    def denied(self) -> bool:
-        return not self.allowed and not self.asks
+    def is_denied(self) -> bool:
+        return not self.is_allowed and not self.requires_approval
 
     @property
-    def by_default(self) -> bool:
+    def is_by_default(self) -> bool:
         """Say whether no grant decided."""
         return self.source in {DEFAULT_POLICY, UNKNOWN_SERVER}
 
     @property
-    def until(self) -> datetime | None:
+    def expires_at(self) -> datetime | None:
         """When the row that decided ends; None where no end is known."""
         end = self.grant.expires_at if self.grant else None
         return end if isinstance(end, datetime) else None
@@ -129,47 +135,47 @@ class Verdict:
     def reason(self) -> str:
         if self.source == UNKNOWN_SERVER:
             return f"There is no MCP server {self.server_id!r} here."
-        told = self._told()
-        if self.is_temporary and self.then is not None and self.until is not None:
-            until = self.until.strftime("%Y-%m-%d %H:%M")
+        told = self.build_decision_reason()
+        if self.is_temporary and self.then is not None and self.expires_at is not None:
+            until = self.expires_at.strftime("%Y-%m-%d %H:%M")
             told = f"{told} Until {until} UTC, then {PARTICIPLES[self.then.decision]}."
         return f"{told} There is no MCP server {self.server_id!r} here." if self.is_unknown else told
 
     @property
     def is_temporary(self) -> bool:
         """Say whether the grant that decided lies on top of another one."""
-        return self.grant is not None and bool(ids_beneath(self.grant))
+        return self.grant is not None and bool(covered_grant_ids(self.grant))
 
-    def _told(self) -> str:
-        if self.changed_at is not None and self.denied:
+    def build_decision_reason(self) -> str:
+        if self.changed_at is not None and self.is_denied:
             since = "" if self.grant is None else " after it was granted"
             return f"The tool's definition changed{since}, and nobody has accepted the change yet."
         if self.grant is None:
-            word = "allows" if self.allowed else "denies"
+            word = "allows" if self.is_allowed else "denies"
             return f"No grant applies, and {self.server_id}'s default policy ({self.default_policy}) {word}."
         scope = "this tool" if self.source == TOOL_GRANT else f"all tools of {self.server_id}"
         somebody = self.grant.granted_by or "somebody"
-        sentence = f"{'Allowed' if self.allowed else 'Denied'} for {scope} by {somebody}"
-        if self.asks:
+        sentence = f"{'Allowed' if self.is_allowed else 'Denied'} for {scope} by {somebody}"
+        if self.requires_approval:
             sentence = f"{somebody} requires approval for each call of {scope.removeprefix('all ')}"
         return f"{sentence}: {self.grant.justification}" if self.grant.justification else f"{sentence}."
 
-    def as_answer(self) -> dict[str, Any]:
+    def verdict_as_json(self) -> dict[str, Any]:
         """Return the verdict as machine doors tell it."""
-        until = self.until
+        until = self.expires_at
         return {
             "verdict": self.decision,
             "source": self.source,
             "unknown_server": self.is_unknown,
             "grant_id": self.grant.id if self.grant else None,
-            "until": instants.canonical(until) if until else None,
+            "until": instants.format_canonical_instant(until) if until else None,
             "then": self.then.decision if self.then else None,
             "reason": self.reason,
         }
 
 
 @dataclass
-class Policy:
+class AccessPolicy:
     """The rows that decide about some agents and servers. Asking it costs no query.
 
     `servers` maps a server's name to its default policy, `accepted_only` are those that serve no changed tool before a
@@ -182,7 +188,7 @@ class Policy:
     changed: dict[tuple[str, str], datetime] = field(default_factory=dict)
     accepted_only: set[str] = field(default_factory=set)
 
-    def add(self, row: GrantRow) -> None:
+    def add_grant(self, row: GrantRow) -> None:
         """Take in one row. One whose kind and tool name contradict each other is in nobody's way."""
         if (row.entry_type == TOOL_GRANT and row.tool_name) or (
             row.entry_type == SERVER_GRANT and row.tool_name is None
@@ -190,106 +196,111 @@ class Policy:
             slots = self.slots.setdefault((row.agent_id, row.server_id), {})
             slots.setdefault(row.tool_name, []).append(row)
 
-    def tools(self, agent_id: str, server_id: str) -> set[str]:
+    def tools_with_grants(self, agent_id: str, server_id: str) -> set[str]:
         """Return the tools of the server about which something is said for this agent or for all."""
         named = {tool for tool in self.slots.get((agent_id, server_id), ()) if tool}
         return named | {tool for server, tool in self.changed if server == server_id}
 
-    def verdict(
+    def decide_tool_access(
         self, agent_id: str, server_id: str, tool_name: str, at: datetime, *, past: bool = False
     ) -> Verdict:
         """Return whether `agent_id` may call the tool at `at`, by the rows held here."""
-        found = self._verdict(agent_id, server_id, tool_name, at, past=past)
-        if past or found.until is None:
+        found = self._decide_without_successor(agent_id, server_id, tool_name, at, past=past)
+        if past or found.expires_at is None:
             return found
         # One step ahead, not all of them: there may be more rows than a stack has room for.
-        return replace(found, then=self._verdict(agent_id, server_id, tool_name, found.until, past=False))
+        return replace(
+            found,
+            then=self._decide_without_successor(agent_id, server_id, tool_name, found.expires_at, past=False),
+        )
 
-    def _verdict(self, agent_id: str, server_id: str, tool_name: str, at: datetime, *, past: bool) -> Verdict:
+    def _decide_without_successor(
+        self, agent_id: str, server_id: str, tool_name: str, at: datetime, *, past: bool
+    ) -> Verdict:
         default = self.servers.get(server_id)
         slots = self.slots.get((agent_id, server_id), {})
-        found = _by_grant(slots.get(tool_name), TOOL_GRANT, server_id, at, past)
-        found = found or _by_grant(slots.get(None), SERVER_GRANT, server_id, at, past)
+        found = decide_by_grants(slots.get(tool_name), TOOL_GRANT, server_id, at, past)
+        found = found or decide_by_grants(slots.get(None), SERVER_GRANT, server_id, at, past)
         if default is None:
-            found = replace(found, is_unknown=True) if found else unknown(server_id)
+            found = replace(found, is_unknown=True) if found else deny_unknown_server(server_id)
         else:
-            found = found or _by_default(server_id, default)
-        return self._unless_changed(found, server_id, tool_name)
+            found = found or decide_by_default_policy(server_id, default)
+        return self._apply_definition_change(found, server_id, tool_name)
 
-    def row_of_verdicts(
+    def decide_tools_of_server(
         self, agent_id: str, server_id: str, tools: Iterable[str], at: datetime, *, past: bool = False
     ) -> dict[str, Verdict]:
         """Return `verdict` for many tools of one server; those without a row of their own share one answer."""
         slots = self.slots.get((agent_id, server_id), {})
         # No tool has the empty name, so this is what holds where a tool says nothing itself.
-        shared = self.verdict(agent_id, server_id, "", at, past=past)
+        shared = self.decide_tool_access(agent_id, server_id, "", at, past=past)
         own = slots.keys() | {tool for server, tool in self.changed if server == server_id}
         return {
-            tool: self.verdict(agent_id, server_id, tool, at, past=past) if tool in own else shared
+            tool: self.decide_tool_access(agent_id, server_id, tool, at, past=past) if tool in own else shared
             for tool in tools
         }
 
-    def _unless_changed(self, found: Verdict, server_id: str, tool_name: str) -> Verdict:
+    def _apply_definition_change(self, found: Verdict, server_id: str, tool_name: str) -> Verdict:
         changed_at = self.changed.get((server_id, tool_name))
-        if changed_at is None or found.denied:
+        if changed_at is None or found.is_denied:
             return found
         if server_id in self.accepted_only:
             return replace(found, decision=DENY, changed_at=changed_at)
-        if _granted_since(found.grant, changed_at):
+        if is_granted_since(found.grant, changed_at):
             return found
         decision = DENY if settings.DENY_CHANGED_TOOLS else found.decision
         return replace(found, decision=decision, changed_at=changed_at)
 
 
-def unknown(server_id: str) -> Verdict:
+def deny_unknown_server(server_id: str) -> Verdict:
     """Return the denial of a call to a server that nobody registered and no grant speaks of."""
     return Verdict(DENY, UNKNOWN_SERVER, server_id, is_unknown=True)
 
 
-def _by_grant(
+def decide_by_grants(
     rows: list[GrantRow] | None, source: str, server_id: str, at: datetime, past: bool
 ) -> Verdict | None:
-    live = top_rows([row for row in rows or () if row.is_live(at, past=past)])
+    live = uncovered_grants([row for row in rows or () if row.is_live(at, past=past)])
     if not live:
         return None
-    strictest = min((row.decision for row in live), key=STRICTEST_FIRST.index)
-    row = max([row for row in live if row.decision == strictest], key=_age)
+    strictest = min((row.effective_decision for row in live), key=STRICTEST_FIRST.index)
+    row = max([row for row in live if row.effective_decision == strictest], key=grant_age_key)
     return Verdict(strictest, source, server_id, row)
 
 
-def ids_beneath(row: GrantRow | Grant) -> list[int]:
+def covered_grant_ids(row: GrantRow | Grant) -> list[int]:
     """Return the ids of the grants that the row was laid upon, as its metadata names them."""
     ids = row.metadata.get(ON_TOP_OF) if isinstance(row.metadata, dict) else None
     return [number for number in ids if isinstance(number, int)] if isinstance(ids, list) else []
 
 
-def top_rows(rows: Sequence[GrantLike]) -> list[GrantLike]:
+def uncovered_grants(rows: Sequence[GrantLike]) -> list[GrantLike]:
     """Return those of a slot's live rows that no other of them lies on top of. A row covers older ones only."""
     by_id = {row.id: row for row in rows}
     covered = {
         number
         for row in rows
-        for number in ids_beneath(row)
-        if number in by_id and _age(by_id[number]) < _age(row)
+        for number in covered_grant_ids(row)
+        if number in by_id and grant_age_key(by_id[number]) < grant_age_key(row)
     }
     return [row for row in rows if row.id not in covered]
 
 
-def _by_default(server_id: str, policy: str) -> Verdict:
+def decide_by_default_policy(server_id: str, policy: str) -> Verdict:
     decision = ALLOW if policy == DefaultPolicy.OPT_OUT else DENY
     return Verdict(decision, DEFAULT_POLICY, server_id, default_policy=policy)
 
 
-def _age(row: GrantRow | Grant) -> tuple[datetime, int]:
+def grant_age_key(row: GrantRow | Grant) -> tuple[datetime, int]:
     """Order rows from the oldest; one whose date cannot be read is older than all."""
     return (row.granted_at if isinstance(row.granted_at, datetime) else instants.EPOCH, row.id)
 
 
-def _granted_since(row: GrantRow | None, changed_at: datetime) -> bool:
+def is_granted_since(row: GrantRow | None, changed_at: datetime) -> bool:
     return row is not None and isinstance(row.granted_at, datetime) and row.granted_at >= changed_at
 
 
-def resolve(
+def resolve_tool_access(
     agent_id: str, server_id: str, tool_name: str, now: datetime, *, at: datetime | None = None
 ) -> Verdict:
     """Return the verdict on one call now or at `at`, which may lie in the past or the future.
@@ -297,10 +308,12 @@ def resolve(
     The past is told from the grants table, where ended rows stay; the server's policy is today's.
     """
     at = at or now
-    return load([agent_id], [server_id], at).verdict(agent_id, server_id, tool_name, at, past=at < now)
+    return load_policy_for_agents([agent_id], [server_id], at).decide_tool_access(
+        agent_id, server_id, tool_name, at, past=at < now
+    )
 
 
-def resolve_many(
+def resolve_access_matrix(
     agent_ids: Collection[str],
     tools: Mapping[str, Collection[str]],
     now: datetime,
@@ -309,20 +322,22 @@ def resolve_many(
 ) -> Matrix:
     """Return the verdicts of every agent on every tool, `tools` by server: three queries, whatever the size."""
     at = at or now
-    return verdicts(load(agent_ids, tools, at), agent_ids, tools, at, past=at < now)
+    return build_verdict_matrix(
+        load_policy_for_agents(agent_ids, tools, at), agent_ids, tools, at, past=at < now
+    )
 
 
-def verdicts(
-    policy: Policy,
+def build_verdict_matrix(
+    policy: AccessPolicy,
     agent_ids: Iterable[str],
     tools: Mapping[str, Collection[str]],
     at: datetime,
     *,
     past: bool = False,
 ) -> Matrix:
-    """Return `resolve_many` by a policy that is loaded already, such as one with edits that are not saved."""
+    """Return `resolve_access_matrix` by a policy that is loaded already, such as one with edits that are not saved."""
     return {
-        (agent_id, server_id): policy.row_of_verdicts(agent_id, server_id, names, at, past=past)
+        (agent_id, server_id): policy.decide_tools_of_server(agent_id, server_id, names, at, past=past)
         for agent_id in agent_ids
         for server_id, names in tools.items()
     }
@@ -331,11 +346,11 @@ def verdicts(
 MOST_NAMED = 400  # more agents or servers are cheaper to read all than to name
 
 
-def load(
+def load_policy_for_agents(
     agent_ids: Collection[str] | None = None,
     server_ids: Collection[str] | None = None,
     at: datetime | None = None,
-) -> Policy:
+) -> AccessPolicy:
     """Read the policy for these agents and servers (None: all). With `at`, rows over by then are left out."""
     servers = McpServer.objects.all()
     grants = Grant.objects.filter(entry_type__in=[TOOL_GRANT, SERVER_GRANT])
@@ -348,24 +363,24 @@ def load(
         grants = grants.filter(agent_id__in=agent_ids)
     if at is not None:
         # An end that cannot be read has no instant either: those rows come along, is_live judges them.
-        grants = grants.standing(at)
+        grants = grants.not_ended(at)
     known = list(servers.values_list("name", "default_policy", "accepted_only__pk"))
-    policy = Policy(
+    policy = AccessPolicy(
         servers={name: default for name, default, _ in known},
         accepted_only={name for name, _, accepted_only in known if accepted_only is not None},
         changed={(row.server_id, row.name): row.changed_at for row in changed if row.changed_at},
     )
     for values in grants.order_by("id").values_list(*GrantRow._fields):
-        policy.add(GrantRow._make(values))
+        policy.add_grant(GrantRow._make(values))
     return policy
 
 
-def named_servers(now: datetime, agent_id: str | None = None) -> dict[str, str | None]:
+def default_policies_by_server(now: datetime, agent_id: str | None = None) -> dict[str, str | None]:
     """Return each server's default policy by its name, in order; None for one that only a live grant names.
 
     With `agent_id`, only that agent's grants are looked through.
     """
-    grants = Grant.objects.filter(entry_type__in=[TOOL_GRANT, SERVER_GRANT]).standing(now)
+    grants = Grant.objects.filter(entry_type__in=[TOOL_GRANT, SERVER_GRANT]).not_ended(now)
     if agent_id is not None:
         grants = grants.filter(agent_id=agent_id)
     found: dict[str, str | None] = dict.fromkeys(grants.values_list("server_id", flat=True).distinct())
@@ -384,29 +399,37 @@ class ToolSummary:
     inherited: int
 
 
-def summary(server_id: str, now: datetime, tools: Iterable[str] = ()) -> list[ToolSummary]:
+def summarize_tool_grants(server_id: str, now: datetime, tools: Iterable[str] = ()) -> list[ToolSummary]:
     """Return one line for each tool that is known, among `tools`, or named by a live grant, by name."""
-    policy = load(None, [server_id], now)
+    policy = load_policy_for_agents(None, [server_id], now)
     known = McpTool.objects.filter(server_id=server_id).values_list("name", flat=True)
     names = {*tools, *known, *(tool for slots in policy.slots.values() for tool in slots if tool)}
     agents = [agent for agent, _ in policy.slots]
     lines = []
     for tool in sorted(names):
-        found = [policy.verdict(agent, server_id, tool, now) for agent in agents]
+        found = [policy.decide_tool_access(agent, server_id, tool, now) for agent in agents]
         own = [verdict for verdict in found if verdict.source == TOOL_GRANT]
-        said_by = [verdict.grant.decision for verdict in own if verdict.grant is not None]
+        said_by = [verdict.grant.effective_decision for verdict in own if verdict.grant is not None]
         inherited = sum(verdict.source == SERVER_GRANT for verdict in found)
         allowed, asked, denied = (said_by.count(word) for word in (ALLOW, ASK, DENY))
         lines.append(ToolSummary(tool, allowed, asked, denied, inherited))
     return lines
 
 
-def faults_of(row: GrantRow | Grant) -> list[str]:
+def find_grant_problems(row: GrantRow | Grant) -> list[str]:
     """Say what is odd about a row that another program wrote, and what it counts for."""
-    return [fault for fault in (_shape_fault(row), _permission_fault(row), *_date_faults(row)) if fault]
+    return [
+        fault
+        for fault in (
+            find_grant_type_problem(row),
+            find_permission_problem(row),
+            *find_grant_date_problems(row),
+        )
+        if fault
+    ]
 
 
-def _shape_fault(row: GrantRow | Grant) -> str | None:
+def find_grant_type_problem(row: GrantRow | Grant) -> str | None:
     if row.entry_type == SERVER_GRANT and row.tool_name is not None:
         return "ignored: a server grant must not name a tool"
     if row.entry_type == TOOL_GRANT and not row.tool_name:
@@ -414,15 +437,17 @@ def _shape_fault(row: GrantRow | Grant) -> str | None:
     return None
 
 
-def _permission_fault(row: GrantRow | Grant) -> str | None:
+def find_permission_problem(row: GrantRow | Grant) -> str | None:
     known = row.permission in GrantPermission.values
     return None if known else f"denies: {row.permission!r} is not a known permission"
 
 
-def _date_faults(row: GrantRow | Grant) -> list[str]:
+def find_grant_date_problems(row: GrantRow | Grant) -> list[str]:
     found = []
     if row.expires_at is not None and not isinstance(row.expires_at, datetime):
-        found.append(f"{'ignored' if row.says == ALLOW else 'denies permanently'}: its end cannot be read")
+        found.append(
+            f"{'ignored' if row.effective_permission == ALLOW else 'denies permanently'}: its end cannot be read"
+        )
     if not isinstance(row.granted_at, datetime):
         found.append("counts as the oldest: its time cannot be read")
     return found

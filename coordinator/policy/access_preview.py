@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from coordinator.identity.actors import Actor
 from coordinator.mcp import calls
 from coordinator.mcp import tools as mcp_tools
-from coordinator.mcp.calls import Calls
+from coordinator.mcp.calls import ToolCallCount
 from coordinator.policy import access
 from coordinator.policy.access import ALLOW, ASK, DENY, Verdict
-from coordinator.policy.edits import Edit, policy_after
+from coordinator.policy.edits import GrantEdit, preview_policy_after_edits
 
 LOOKS_BACK = timedelta(days=7)
 
@@ -27,7 +27,7 @@ class VerdictChange:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentChanges:
+class AgentVerdictChanges:
     agent_id: str
     opened: list[VerdictChange]
     asked: list[VerdictChange]
@@ -35,16 +35,16 @@ class AgentChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class AccessPreview:
     """What turns, and which recorded calls of the last seven days would get another answer."""
 
     turns: list[VerdictChange]
-    lost_calls: list[Calls]
-    asked_calls: list[Calls]
-    won_calls: list[Calls]
+    lost_calls: list[ToolCallCount]
+    asked_calls: list[ToolCallCount]
+    won_calls: list[ToolCallCount]
 
     @property
-    def lost(self) -> int:
+    def lost_call_count(self) -> int:
         """How many calls of the last seven days the change set would have denied."""
         return sum(one.count for one in self.lost_calls)
 
@@ -54,45 +54,49 @@ class Preview:
         return sum(one.count for one in self.asked_calls)
 
     @property
-    def won(self) -> int:
+    def gained_call_count(self) -> int:
         """How many calls of the last seven days would be allowed that are denied or asked now."""
         return sum(one.count for one in self.won_calls)
 
-    def by_agent(self) -> list[AgentChanges]:
+    def changes_by_agent(self) -> list[AgentVerdictChanges]:
         agents = dict.fromkeys(turn.agent_id for turn in self.turns)
         return [
-            AgentChanges(agent, *(self._turned(agent, word) for word in (ALLOW, ASK, DENY)))
+            AgentVerdictChanges(
+                agent, *(self.changes_to_decision(agent, word) for word in (ALLOW, ASK, DENY))
+            )
             for agent in agents
         ]
 
-    def _turned(self, agent_id: str, decision: str) -> list[VerdictChange]:
+    def changes_to_decision(self, agent_id: str, decision: str) -> list[VerdictChange]:
         return [turn for turn in self.turns if turn.agent_id == agent_id and turn.after.decision == decision]
 
 
-def preview(edits: Sequence[Edit], *, by: Actor, now: datetime) -> Preview:
+def preview_access_changes(edits: Sequence[GrantEdit], *, by: Actor, now: datetime) -> AccessPreview:
     """Return what `edits` would change for every tool that is known, granted or was recently called."""
     agents = list(dict.fromkeys(edit.agent_id for edit in edits))
     servers = list(dict.fromkeys(edit.server_id for edit in edits))
-    tools = mcp_tools.names_by_server(servers, seen_by=now)
+    tools = mcp_tools.list_tool_names(servers, seen_by=now)
     for edit in edits:
         if edit.tool_name and edit.tool_name not in tools[edit.server_id]:
             tools[edit.server_id].append(edit.tool_name)
-    policy = access.load(agents, servers, now)
-    before = access.verdicts(policy, agents, tools, now)
-    after = access.verdicts(policy_after(policy, edits, by=by, now=now), agents, tools, now)
+    policy = access.load_policy_for_agents(agents, servers, now)
+    before = access.build_verdict_matrix(policy, agents, tools, now)
+    after = access.build_verdict_matrix(
+        preview_policy_after_edits(policy, edits, by=by, now=now), agents, tools, now
+    )
     turns = [
         VerdictChange(agent, server, tool, verdict, after[agent, server][tool])
         for (agent, server), row in before.items()
         for tool, verdict in row.items()
         if verdict.decision != after[agent, server][tool].decision
     ]
-    return _with_calls(turns, servers, now)
+    return add_affected_calls(turns, servers, now)
 
 
-def _with_calls(turns: list[VerdictChange], servers: list[str], now: datetime) -> Preview:
+def add_affected_calls(turns: list[VerdictChange], servers: list[str], now: datetime) -> AccessPreview:
     turned = {(turn.agent_id, turn.server_id, turn.tool_name): turn.after.decision for turn in turns}
-    by_word: dict[str | None, list[Calls]] = {}
-    for one in calls.since(now - LOOKS_BACK, servers) if turns else []:
+    by_word: dict[str | None, list[ToolCallCount]] = {}
+    for one in calls.count_calls_since(now - LOOKS_BACK, servers) if turns else []:
         word = turned.get((one.agent_id or "", one.server_id, one.tool_name))
         by_word.setdefault(word, []).append(one)
-    return Preview(turns, *(by_word.get(word, []) for word in (DENY, ASK, ALLOW)))
+    return AccessPreview(turns, *(by_word.get(word, []) for word in (DENY, ASK, ALLOW)))

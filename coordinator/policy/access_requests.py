@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coordinator.models import PermissionRequest
-from coordinator.policy.approvals import Subject, context_of, subject_of
+from coordinator.policy.approvals import PermissionSubject, request_context, request_subject
 
 PERMISSION_TYPE = "McpAccess"
 
 
 @dataclass(frozen=True, slots=True)
-class WantedAccess:
+class RequestedAccess:
     """What is asked for: one tool of a server, or (None) all of it."""
 
     agent_id: str
@@ -19,8 +19,8 @@ class WantedAccess:
     tool_name: str | None
 
     @property
-    def subject(self) -> Subject:
-        return Subject(
+    def permission_subject(self) -> PermissionSubject:
+        return PermissionSubject(
             plugin_id=self.agent_id,  # who asks, as cards say it
             permission_type=PERMISSION_TYPE,
             target_resource=f"{self.tool_name or 'every tool'} of {self.server_id}",
@@ -30,20 +30,22 @@ class WantedAccess:
         )
 
 
-def wanted_access_of(request: PermissionRequest) -> WantedAccess | None:
+def parse_access_request(request: PermissionRequest) -> RequestedAccess | None:
     """Return what a request for access asks for; None for any other request.
 
     Whoever asks writes both the words on the card and the input that the grant is made from. Where the two do not
     say the same, or an agent's request speaks for another agent, it is no such request: approving it grants nothing.
     """
-    context = context_of(request)
+    context = request_context(request)
     wanted = context.tool_input if context is not None else None
     if request.permission_type != PERMISSION_TYPE or not isinstance(wanted, dict):
         return None
     agent_id, server_id, tool_name = (wanted.get(name) for name in ("agent_id", "server_id", "tool_name"))
     if not isinstance(agent_id, str) or not isinstance(server_id, str):
         return None
-    wish = WantedAccess(agent_id, server_id, tool_name if isinstance(tool_name, str) and tool_name else None)
+    wish = RequestedAccess(
+        agent_id, server_id, tool_name if isinstance(tool_name, str) and tool_name else None
+    )
     if context is None or context.agent_id not in (None, agent_id):
         return None
-    return wish if wish.subject.key == subject_of(request).key else None
+    return wish if wish.permission_subject.subject_digest == request_subject(request).subject_digest else None

@@ -20,7 +20,7 @@ ONLY_LASTING = (
 )
 
 
-def readable(options: Any) -> list[dict[str, str]]:
+def parse_request_options(options: Any) -> list[dict[str, str]]:
     """Return the options that can be shown and chosen: each with `optionId`, `name` and `kind`, all texts.
 
     Left out are those that share their id with another: nobody could tell which of them was chosen.
@@ -40,40 +40,44 @@ def readable(options: Any) -> list[dict[str, str]]:
     return [option for option in found if times[option["optionId"]] == 1]
 
 
-def is_of_driven(row: PermissionRequest) -> bool:
+def is_driven_agent_request(row: PermissionRequest) -> bool:
     """Say whether a driven agent asks, through its runner."""
     return isinstance(row.metadata, dict) and row.metadata.get("hook") == ASKS
 
 
-def lasting(options: Sequence[Option]) -> list[Option]:
+def find_lasting_options(options: Sequence[Option]) -> list[Option]:
     """Return the options that let more than this call run: they are offered beside a plain yes."""
     return [one for one in options if one.get("kind") == "allow_always"]
 
 
-def allowing(options: Sequence[Option], picked: Sequence[Option] = ()) -> Outcome:
+def choose_allow_option(options: Sequence[Option], picked: Sequence[Option] = ()) -> Outcome:
     """Return the agent's own yes: the one that was picked, else the one for this call alone.
 
     A plain yes is never one that lasts: where the agent offers no other, the question is called off, with `why`.
     """
     chosen = next((one for one in picked if one.get("optionId")), None)
     if chosen is not None:
-        return _outcome(chosen)
-    outcome = _of_kind(options, "allow_once")
-    return {**CANCELLED, "why": ONLY_LASTING} if outcome == CANCELLED and lasting(options) else outcome
+        return option_outcome(chosen)
+    outcome = choose_option_of_kind(options, "allow_once")
+    return (
+        {**CANCELLED, "why": ONLY_LASTING}
+        if outcome == CANCELLED and find_lasting_options(options)
+        else outcome
+    )
 
 
-def refusing(options: Sequence[Option]) -> Outcome:
+def choose_reject_option(options: Sequence[Option]) -> Outcome:
     """Return the agent's own no; where it offers none, the question is called off."""
-    return _of_kind(options, "reject_once", "reject_always")
+    return choose_option_of_kind(options, "reject_once", "reject_always")
 
 
-def _of_kind(options: Sequence[Option], *kinds: str) -> Outcome:
+def choose_option_of_kind(options: Sequence[Option], *kinds: str) -> Outcome:
     for kind in kinds:
         for one in options:
             if one.get("kind") == kind:
-                return _outcome(one)
+                return option_outcome(one)
     return CANCELLED
 
 
-def _outcome(option: Option) -> Outcome:
+def option_outcome(option: Option) -> Outcome:
     return {"optionId": option["optionId"]}

@@ -28,32 +28,32 @@ MAX_CLIMBING_PATHS = 5_000  # beyond MAX_FIELD_TEXTS, for each takes a moment to
 MAX_FIELD_TEXTS = 500  # beyond this a call's texts are looked at together, one a line
 
 
-def _names(text: str) -> frozenset[str]:
+def split_field_names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 # Words about a call, and how long and where its agent waits for it: the call does the same with or without them.
-_NOTES = _names("""
+_NOTES = split_field_names("""
     description explanation justification timeout timeout_ms timeoutMs timeout_secs timeout_seconds yield_time_ms
     max_output_tokens run_in_background is_background isBackground background initial_wait async
 """)
 # Where a command runs. Rules have never named it; a deny rule sees it.
-_FOLDERS = _names("cwd workdir working_directory working_dir directory dir_path")
+_FOLDERS = split_field_names("cwd workdir working_directory working_dir directory dir_path")
 # What is written into a file or asked about a page.
-_CONTENT = _names("""
+_CONTENT = split_field_names("""
     content contents file_text old_string new_string old_str new_str oldString newString oldText newText before after
     edits new_source cell_type cell_id edit_mode replace_all replaceAll expected_replacements allow_multiple
     insert_line instruction ai_proposed_content modified_by_user
 """)
-_PART_OF_FILE = _names("offset limit pages view_range start_line end_line startLine endLine depth")
-_PAGE = _names("prompt format max_length start_index raw")
-_MATCHES = _names(
+_PART_OF_FILE = split_field_names("offset limit pages view_range start_line end_line startLine endLine depth")
+_PAGE = split_field_names("prompt format max_length start_index raw")
+_MATCHES = split_field_names(
     "output_mode head_limit offset multiline case_sensitive -i -n -A -B -C context fixed_strings"
 )
 
 UNSEEN = _NOTES | _CONTENT | _PAGE  # by deny and ask rules
 # What lifts a guard of the agent itself: no allow rule covers it, not even one without a pattern.
-LIFTS_GUARDS = _names("""
+LIFTS_GUARDS = split_field_names("""
     dangerouslyDisableSandbox disable_sandbox disableSandbox with_escalated_permissions sandbox_permissions
     require_escalated escalated_permissions elevated additional_permissions required_permissions
 """)
@@ -61,11 +61,11 @@ _PATCH_TARGET = re.compile(r"^\*\*\* (?:Add File|Update File|Delete File|Move to
 _NOTHING: tuple[Any, ...] = (None, False, "", [], {})  # a field that says as much as one that is not there
 
 
-class Lines(str):
+class JoinedTexts(str):
     """Many texts, one a line; a pattern's `^` and `$` are the beginning and the end of each."""
 
 
-class Unclear(str):
+class UnsearchableText(str):
     """Texts that nobody looks at, so many are they: each deny and ask rule's pattern fits."""
 
 
@@ -85,127 +85,135 @@ class CallText(str):
     tool_input: Any
 
     @cached_property
-    def seen_texts(self) -> tuple[str, ...]:
+    def searched_texts(self) -> tuple[str, ...]:
         """Every text at which deny and ask rules look, the call's own first."""
-        texts = [str(self), *_resolved(self)] if self.field in PATH_FIELDS else [str(self)]
+        texts = [str(self), *resolve_path_text(self)] if self.field in PATH_FIELDS else [str(self)]
         if not isinstance(self.tool_input, Mapping):
             return tuple(texts)
         rest = {k: v for k, v in self.tool_input.items() if k != self.field and k not in UNSEEN}
-        strings = list(itertools.islice(_strings_in(rest), MAX_FIELD_TEXTS + 1))
+        strings = list(itertools.islice(iterate_nested_strings(rest), MAX_FIELD_TEXTS + 1))
         for text in strings[:MAX_FIELD_TEXTS]:
-            texts += [text, *_resolved(text)]
-        seen = tuple(dict.fromkeys(map(mended, texts)))
-        return seen if len(strings) <= MAX_FIELD_TEXTS else (*seen, *_texts_together(mended(as_json(rest))))
+            texts += [text, *resolve_path_text(text)]
+        seen = tuple(dict.fromkeys(map(replace_surrogates, texts)))
+        return (
+            seen
+            if len(strings) <= MAX_FIELD_TEXTS
+            else (*seen, *join_many_texts(replace_surrogates(dump_tool_input(rest))))
+        )
 
-    def mended(self) -> CallText:
+    def without_surrogates(self) -> CallText:
         """Return the same with a text that every engine of patterns takes."""
-        return self if self.isascii() else type(self)(mended(self), self.field, self.tool_input)
+        return self if self.isascii() else type(self)(replace_surrogates(self), self.field, self.tool_input)
 
     @cached_property
-    def uncovered(self) -> frozenset[str]:
+    def uncovered_fields(self) -> frozenset[str]:
         """The fields that are set and that no allow rule covers unless its pattern names them."""
         if not isinstance(self.tool_input, Mapping):
             return frozenset()
-        said = {str(name) for name, value in self.tool_input.items() if not _says_nothing(value)}
+        said = {str(name) for name, value in self.tool_input.items() if not is_empty_field_value(value)}
         if not self.field:  # the pattern has to fit the whole input
             return frozenset(said & LIFTS_GUARDS)
-        return frozenset(said - {self.field} - _covered_beside(self.field))
+        return frozenset(said - {self.field} - fields_covered_by_default(self.field))
 
     @property
-    def shown_text(self) -> str:
+    def allow_pattern_text(self) -> str:
         """The text that an allow pattern has to fit: the call's own, or all that is not covered with it, as JSON."""
-        if not self.uncovered or not self.field:
+        if not self.uncovered_fields or not self.field:
             return str(self)
-        return mended(as_json(self._shown_input))
+        return replace_surrogates(dump_tool_input(self.allow_pattern_input))
 
     @property
-    def _shown_input(self) -> Any:
+    def allow_pattern_input(self) -> Any:
         if not self.field or not isinstance(self.tool_input, Mapping):
             return self.tool_input
-        return {k: v for k, v in self.tool_input.items() if k == self.field or k in self.uncovered}
+        return {k: v for k, v in self.tool_input.items() if k == self.field or k in self.uncovered_fields}
 
     @property
-    def resolved_text(self) -> str | None:
+    def resolved_pattern_text(self) -> str | None:
         """The same with its paths resolved; None where that changes nothing."""
-        if self.uncovered or not self.field:
-            if ".." not in self.shown_text:
+        if self.uncovered_fields or not self.field:
+            if ".." not in self.allow_pattern_text:
                 return None
-            plain = _without_climbs(self._shown_input)
-            return mended(as_json(plain)) if plain != self._shown_input else None
-        return next(iter(_resolved(self)), None) if self.field in PATH_FIELDS else None
+            plain = resolve_climbing_paths(self.allow_pattern_input)
+            return replace_surrogates(dump_tool_input(plain)) if plain != self.allow_pattern_input else None
+        return next(iter(resolve_path_text(self)), None) if self.field in PATH_FIELDS else None
 
 
 class PatchText(CallText):
     """The files that a patch touches, one a line; its content is seen by no rule."""
 
     @cached_property
-    def seen_texts(self) -> tuple[str, ...]:
+    def searched_texts(self) -> tuple[str, ...]:
         """Each target by itself, as it is written and resolved, and all of them together."""
         targets = self.split("\n")
-        texts = [str(self), *targets, *(resolved for target in targets for resolved in _resolved(target))]
-        return tuple(dict.fromkeys(map(mended, texts)))
+        texts = [
+            str(self),
+            *targets,
+            *(resolved for target in targets for resolved in resolve_path_text(target)),
+        ]
+        return tuple(dict.fromkeys(map(replace_surrogates, texts)))
 
     @property
-    def resolved_text(self) -> str | None:
-        if self.uncovered:
-            return super().resolved_text
-        plain = "\n".join(next(iter(_resolved(target)), target) for target in self.split("\n"))
-        return mended(plain) if plain != self else None
+    def resolved_pattern_text(self) -> str | None:
+        if self.uncovered_fields:
+            return super().resolved_pattern_text
+        plain = "\n".join(next(iter(resolve_path_text(target)), target) for target in self.split("\n"))
+        return replace_surrogates(plain) if plain != self else None
 
 
-def mended(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Return a text without lone surrogates, which no engine of patterns takes."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def text_of(tool_input: Any, field: str | None) -> str:
+def build_call_text(tool_input: Any, field: str | None) -> str:
     """Return what a call is about: this field of its input, else the whole input as JSON."""
     text = tool_input.get(field) if isinstance(tool_input, dict) and field else None
     if isinstance(text, str):
         return CallText(text, field or "", tool_input)
-    return CallText(as_json(tool_input), "", tool_input)
+    return CallText(dump_tool_input(tool_input), "", tool_input)
 
 
-def text_of_patch(tool_input: Any, field: str) -> str:
-    """Return which files a patch touches; as `text_of` where it names none."""
+def build_patch_text(tool_input: Any, field: str) -> str:
+    """Return which files a patch touches; as `build_call_text` where it names none."""
     patch = tool_input.get(field) if isinstance(tool_input, dict) else None
     targets = list(dict.fromkeys(_PATCH_TARGET.findall(patch))) if isinstance(patch, str) else []
-    return PatchText("\n".join(targets), field, tool_input) if targets else text_of(tool_input, field)
+    return PatchText("\n".join(targets), field, tool_input) if targets else build_call_text(tool_input, field)
 
 
-def as_json(value: Any) -> str:
+def dump_tool_input(value: Any) -> str:
     """Return an input as rules see one that has no field of its own to name the call."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def seen_texts(text: str) -> tuple[str, ...]:
+def texts_for_deny_rules(text: str) -> tuple[str, ...]:
     """Return every text of a call at which deny and ask rules look."""
-    return text.seen_texts if isinstance(text, CallText) else (text,)
+    return text.searched_texts if isinstance(text, CallText) else (text,)
 
 
-def shown_text(text: str) -> str:
+def text_for_allow_rules(text: str) -> str:
     """Return the text of a call that an allow pattern has to fit."""
-    return text.shown_text if isinstance(text, CallText) else text
+    return text.allow_pattern_text if isinstance(text, CallText) else text
 
 
-def lifts_guards(text: str) -> bool:
+def has_guard_lifting_field(text: str) -> bool:
     """Say whether a field of the call lifts one of its agent's own guards."""
-    return isinstance(text, CallText) and bool(text.uncovered & LIFTS_GUARDS)
+    return isinstance(text, CallText) and bool(text.uncovered_fields & LIFTS_GUARDS)
 
 
-def is_covered(text: str, pattern: str) -> bool:
+def is_covered_by_pattern(text: str, pattern: str) -> bool:
     """Say whether an allow rule with this pattern names every field of the call that it has to name."""
     if not isinstance(text, CallText):
         return True
-    return all(re.escape(name) in pattern or name in pattern for name in text.uncovered)
+    return all(re.escape(name) in pattern or name in pattern for name in text.uncovered_fields)
 
 
-def resolved_text(text: str) -> str | None:
+def resolved_allow_text(text: str) -> str | None:
     """Return the text of a call that an allow pattern has to fit as well: without `..`; None where it has none."""
-    return text.resolved_text if isinstance(text, CallText) else None
+    return text.resolved_pattern_text if isinstance(text, CallText) else None
 
 
-def _covered_beside(field: str) -> frozenset[str]:
+def fields_covered_by_default(field: str) -> frozenset[str]:
     if field in COMMAND_FIELDS:
         return _NOTES | _FOLDERS
     if field in PATH_FIELDS:
@@ -215,13 +223,13 @@ def _covered_beside(field: str) -> frozenset[str]:
     return _NOTES | _MATCHES
 
 
-def _says_nothing(value: Any) -> bool:
+def is_empty_field_value(value: Any) -> bool:
     return any(
         value is nothing or (type(value) is type(nothing) and value == nothing) for nothing in _NOTHING
     )
 
 
-def _strings_in(value: Any) -> Iterator[str]:
+def iterate_nested_strings(value: Any) -> Iterator[str]:
     """Yield every string below a value, and the names that lead to them."""
     pending = [value]
     while pending:
@@ -236,27 +244,27 @@ def _strings_in(value: Any) -> Iterator[str]:
             yield str(part)
 
 
-def _texts_together(packed: str) -> tuple[str, ...]:
+def join_many_texts(packed: str) -> tuple[str, ...]:
     """Return all texts of an input, `packed` as JSON, as rules look at very many: without taking them one by one."""
     lines = packed.replace('"', "\n").replace("\\n", "\n").replace("\\\\", "\\")
     climbing = [line for line in lines.split("\n") if "/." in line or "./" in line or "//" in line]
     if len(climbing) > MAX_CLIMBING_PATHS:
-        return (Unclear(packed),)
-    resolved = [plain for line in climbing for plain in _resolved(line)]
-    return packed, Lines(lines), Lines("\n".join(resolved))
+        return (UnsearchableText(packed),)
+    resolved = [plain for line in climbing for plain in resolve_path_text(line)]
+    return packed, JoinedTexts(lines), JoinedTexts("\n".join(resolved))
 
 
-def _without_climbs(value: Any) -> Any:
+def resolve_climbing_paths(value: Any) -> Any:
     """Return a value with those of its texts resolved that are paths and climb (`..`)."""
     if isinstance(value, str):
         climbs = ".." in value.split("/")
-        return next(iter(_resolved(value)), value) if climbs else value
+        return next(iter(resolve_path_text(value)), value) if climbs else value
     if isinstance(value, dict):
-        return {name: _without_climbs(part) for name, part in value.items()}
-    return [_without_climbs(part) for part in value] if isinstance(value, list) else value
+        return {name: resolve_climbing_paths(part) for name, part in value.items()}
+    return [resolve_climbing_paths(part) for part in value] if isinstance(value, list) else value
 
 
-def _resolved(path: str) -> list[str]:
+def resolve_path_text(path: str) -> list[str]:
     """Return the path that a text means, where that is another text: without `.`, `..` and doubled slashes."""
     if "/" not in path or "\n" in path or "://" in path:
         return []

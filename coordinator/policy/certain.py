@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from coordinator.mcp.names import PREFIX
 from coordinator.models.rules import RuleVerdict
 from coordinator.policy import tool_kinds
-from coordinator.policy.tool_rules import PartialCall, Rule, takes_in_others
+from coordinator.policy.tool_rules import DecisionRule, PartialCall, wildcard_covers_other_servers
 
 HOLD, FREE = "hold", "free"
 
 
-def held_tools(
-    rules: Iterable[Rule], caller: PartialCall, *, grants_deny: bool, servers: Iterable[str] = ()
+def list_tools_to_hold(
+    rules: Iterable[DecisionRule], caller: PartialCall, *, grants_deny: bool, servers: Iterable[str] = ()
 ) -> list[tuple[str, str]]:
     """Return lines of a word and tool names; of those that name a tool, the first says whether it is held.
 
@@ -28,29 +28,29 @@ def held_tools(
     """
     lines = [(HOLD, f"{PREFIX}*")] if grants_deny else []
     for rule in rules:
-        if not rule.may_fit(caller):
+        if not rule.can_match_partial_call(caller):
             continue
-        if _is_certain(rule):
-            lines.append((HOLD, _names_without_kinds(rule)))
+        if is_certain_to_hold(rule):
+            lines.append((HOLD, expand_rule_tool_names(rule)))
         elif (
             not rule.pattern
-            and not tool_kinds.unknown_kinds(rule.tool)
-            and not takes_in_others(rule.tool, servers)
+            and not tool_kinds.find_unknown_tool_kinds(rule.tool)
+            and not wildcard_covers_other_servers(rule.tool, servers)
         ):
-            lines.append((FREE, _names_without_kinds(rule)))
+            lines.append((FREE, expand_rule_tool_names(rule)))
     while lines and lines[-1][0] == FREE:
         lines.pop()
     return lines
 
 
-def _names_without_kinds(rule: Rule) -> str:
+def expand_rule_tool_names(rule: DecisionRule) -> str:
     """Return the names in the rule with each kind's tools: programs beside agents know names alone."""
-    if tool_kinds.unknown_kinds(rule.tool):
+    if tool_kinds.find_unknown_tool_kinds(rule.tool):
         return tool_kinds.EVERY_TOOL
-    return "|".join(tool_kinds.tool_names(rule.tool))
+    return "|".join(tool_kinds.expand_tool_kinds(rule.tool))
 
 
-def _is_certain(rule: Rule) -> bool:
+def is_certain_to_hold(rule: DecisionRule) -> bool:
     if rule.verdict == RuleVerdict.DENY:
         return rule.deny_at_deadline or not rule.pattern
     return rule.verdict == RuleVerdict.ASK and rule.deny_at_deadline

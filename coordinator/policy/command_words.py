@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 
-def _words(text: str) -> frozenset[str]:
+def split_command_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 # Commands that delete, send, install, or run what they are given, and every keyword and builtin of shells that may
 # stand before another command. Below them, subcommands that do.
-EXACT_ONLY = _words("""
+EXACT_ONLY = split_command_words("""
     rm rmdir shred dd mkfs mv cp ln install tee truncate sudo su doas sh bash zsh dash fish eval exec source . env
     xargs parallel nohup setsid time timeout watch ssh scp sftp rsync nc ncat socat telnet curl wget http ftp kill
     pkill killall chmod chown chgrp mount umount systemctl service crontab at apt apt-get dnf yum brew snap pip pip3
@@ -36,26 +36,28 @@ EXACT_ONLY = _words("""
     sqlite3 mongo redis-cli aws gcloud az terraform ansible helm vault gpg openssl passwd useradd osascript open
     xdg-open powershell pwsh cmd tar zip unzip docker podman kubectl gh npx uvx pipx
 """)
-_OF_PACKAGES = _words("publish install i ci add remove uninstall exec dlx x config login link")
+_OF_PACKAGES = split_command_words("publish install i ci add remove uninstall exec dlx x config login link")
 EXACT_ONLY_WORDS = {
-    "git": _words("""
+    "git": split_command_words("""
         push reset clean rebase filter-branch config remote submodule update-ref gc prune reflog worktree checkout
         switch restore branch tag stash clone fetch pull merge cherry-pick revert am apply rm mv init
     """),
     "npm": _OF_PACKAGES,
     "yarn": _OF_PACKAGES,
     "pnpm": _OF_PACKAGES,
-    "cargo": _words("install publish login yank run"),
-    "go": _words("install get generate run"),
-    "uv": _words("pip add remove publish tool sync"),
-    "poetry": _words("add remove publish config"),
+    "cargo": split_command_words("install publish login yank run"),
+    "go": split_command_words("install get generate run"),
+    "uv": split_command_words("pip add remove publish tool sync"),
+    "poetry": split_command_words("add remove publish config"),
 }
 # Whose second word says what they do; the word behind "run" belongs to that, too (npm run build, uv run pytest).
-SUBCOMMANDS = _words("git npm yarn pnpm cargo go uv poetry make just tox nox")
-RUN_SOMETHING = _words("npm yarn pnpm uv poetry")
-RUNS_NAMED = _words("run run-script")
+SUBCOMMANDS = split_command_words("git npm yarn pnpm cargo go uv poetry make just tox nox")
+RUN_SOMETHING = split_command_words("npm yarn pnpm uv poetry")
+RUNS_NAMED = split_command_words("run run-script")
 INTERPRETERS = re.compile(r"python[0-9.]*")
-NO_MODULES = _words("pip timeit http.server runpy venv")  # of Python, that do what they are given
+NO_MODULES = split_command_words(
+    "pip timeit http.server runpy venv"
+)  # of Python, that do what they are given
 # Options behind which a command names a program, a plugin or settings that it then runs.
 RUNS_OPTION = re.compile(
     r"--?(pre|compress-program|open-files-in-pager|ext-diff|textconv|upload-pack|exec|execdir|ok|okdir|toolexec"
@@ -73,29 +75,29 @@ RUNS_SHORT_OPTION = {  # by program
     "mocha": re.compile(r"-[r].*"),
     "tsc": re.compile(r"-[p].*"),
 }
-TAKES_OPTIONS_ONLY = _words("uniq")  # the second file behind it is overwritten
-READS_QUOTED = _words("grep egrep fgrep rg ag echo") | {"git log", "git grep", "git commit"}
+TAKES_OPTIONS_ONLY = split_command_words("uniq")  # the second file behind it is overwritten
+READS_QUOTED = split_command_words("grep egrep fgrep rg ag echo") | {"git log", "git grep", "git commit"}
 
 
-def _varying(program: str, words: str) -> frozenset[str]:
+def prefix_subcommands(program: str, words: str) -> frozenset[str]:
     return frozenset(f"{program} {word}" for word in words.split())
 
 
 # Commands that read, check or test, whatever plain words follow.
 VARIES = (
-    _words("""
+    split_command_words("""
         ls cat head tail wc grep egrep fgrep rg ag echo cd pwd sort cut file stat du df diff cmp tree basename
         dirname realpath readlink which type mkdir touch date nl od strings pytest ruff mypy black isort flake8 pylint
         eslint prettier tsc jest vitest mocha djangofmt mdformat shellcheck
     """)
-    | _varying(
+    | prefix_subcommands(
         "git",
         "status log diff show add commit blame grep ls-files ls-tree rev-parse describe shortlog cat-file",
     )
-    | _varying("cargo", "build check test clippy fmt bench doc tree")
-    | _varying("go", "build test vet fmt list doc")
-    | _varying("npm", "test ls outdated view")
-    | _varying("python -m", "pytest unittest mypy ruff black isort json.tool compileall")
-    | _varying("uv run", "pytest ruff mypy black")
-    | _varying("poetry run", "pytest ruff mypy black")
+    | prefix_subcommands("cargo", "build check test clippy fmt bench doc tree")
+    | prefix_subcommands("go", "build test vet fmt list doc")
+    | prefix_subcommands("npm", "test ls outdated view")
+    | prefix_subcommands("python -m", "pytest unittest mypy ruff black isort json.tool compileall")
+    | prefix_subcommands("uv run", "pytest ruff mypy black")
+    | prefix_subcommands("poetry run", "pytest ruff mypy black")
 )

@@ -14,16 +14,16 @@ from django.utils import timezone
 
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy.approvals import (
+    PermissionSubject,
     Scope,
-    Subject,
     call_digest,
-    context_of,
-    digest,
-    edited_input,
-    old_digest,
-    subject_of,
+    find_edited_input,
+    hash_json_parts,
+    legacy_call_digest,
+    request_context,
+    request_subject,
 )
-from coordinator.secrets.masking import masks_in
+from coordinator.secrets.masking import find_masks
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class Requester:
     host: str | None = None
 
     @property
-    def who(self) -> tuple[str, str] | None:
+    def covered_identity(self) -> tuple[str, str] | None:
         """Return who an approval covers: the agent; without one the key that asked; else nobody."""
         if self.agent_id is not None:
             return ("agent", self.agent_id)
         return ("asker", self.asked_by) if self.asked_by is not None else None
 
     @property
-    def scopes(self) -> list[Scope]:
+    def possible_scopes(self) -> list[Scope]:
         """Return what an approval of its calls can cover, narrowest first."""
         known = {Scope.SESSION: self.session_id, Scope.FOLDER: self.folder and self.host}
         return [scope for scope in Scope if known.get(scope, True)]
@@ -53,16 +53,16 @@ class Requester:
 UNKNOWN = "unknown"  # who asked for a row that another program wrote
 
 
-def requester_of(request: PermissionRequest) -> Requester:
+def request_requester(request: PermissionRequest) -> Requester:
     """Return who asked for `request`, and from where."""
-    context = context_of(request)
+    context = request_context(request)
     if context is None:
         return Requester()
     asked_by = None if context.requested_by == UNKNOWN else context.requested_by
     return Requester(context.agent_id, asked_by, context.session_id, context.folder, context.host)
 
 
-def cover_key(call: str, requester: Requester, scope: Scope) -> str | None:
+def approval_cover_key(call: str, requester: Requester, scope: Scope) -> str | None:
     """Return the digest by which a lasting approval of the call (`call_digest`) is found; None for this call alone."""
     if scope is Scope.CALL:
         return None
@@ -70,49 +70,55 @@ def cover_key(call: str, requester: Requester, scope: Scope) -> str | None:
         Scope.SESSION: (requester.session_id, requester.folder, requester.host),
         Scope.FOLDER: (requester.folder, requester.host),
     }
-    return digest("cover", call, requester.who, scope.value, place.get(scope, ()))
+    return hash_json_parts("cover", call, requester.covered_identity, scope.value, place.get(scope, ()))
 
 
-def approval_for(subject: Subject, requester: Requester, now: datetime) -> PermissionRequest | None:
+def find_covering_approval(
+    subject: PermissionSubject, requester: Requester, now: datetime
+) -> PermissionRequest | None:
     """Return the newest approval in force that covers this call by this requester, or None.
 
     One of a row that another program wrote names no asker: it covers everybody who asks as that plugin.
     """
     call = call_digest(subject)
-    keys = {cover_key(call, requester, scope) for scope in requester.scopes}
-    keys |= {cover_key(call, Requester(), Scope.EVERYWHERE)}
+    keys = {approval_cover_key(call, requester, scope) for scope in requester.possible_scopes}
+    keys |= {approval_cover_key(call, Requester(), Scope.EVERYWHERE)}
     covering = PermissionContext.objects.filter(cover_key__in=keys - {None}).values("pk")
-    found = _in_force(now).filter(request_id__in=covering).first()
-    return found or _older_approval(subject, requester.agent_id, now) or _foreign_approval(subject, now)
+    found = active_approvals(now).filter(request_id__in=covering).first()
+    return (
+        found or find_legacy_approval(subject, requester.agent_id, now) or find_foreign_approval(subject, now)
+    )
 
 
-def _in_force(now: datetime) -> Any:
-    return PermissionRequest.objects.with_context().in_force(now).order_by("-id")
+def active_approvals(now: datetime) -> Any:
+    return PermissionRequest.objects.with_context().approvals_in_force(now).order_by("-id")
 
 
-def _older_approval(subject: Subject, agent_id: str | None, now: datetime) -> PermissionRequest | None:
+def find_legacy_approval(
+    subject: PermissionSubject, agent_id: str | None, now: datetime
+) -> PermissionRequest | None:
     """Return an approval from before scopes. It still covers what it said: everywhere, for the agent that it names.
 
     One for a masked secret covers nothing any more, nor does one whose input was edited.
     """
-    keys = [call_digest(subject), old_digest(subject)]
+    keys = [call_digest(subject), legacy_call_digest(subject)]
     same = PermissionContext.objects.filter(
         Q(agent_id=None) | Q(agent_id=agent_id), scope=None, subject_key__in=keys
     )
-    rows = _in_force(now).filter(request_id__in=same.values("pk"))
-    return next((row for row in rows if edited_input(row) is None and not _holds_masks(row)), None)
+    rows = active_approvals(now).filter(request_id__in=same.values("pk"))
+    return next((row for row in rows if find_edited_input(row) is None and not has_masked_secrets(row)), None)
 
 
-def _holds_masks(row: PermissionRequest) -> bool:
-    shown = subject_of(row)
-    return bool(masks_in([shown.target_resource, shown.tool_input]))
+def has_masked_secrets(row: PermissionRequest) -> bool:
+    shown = request_subject(row)
+    return bool(find_masks([shown.target_resource, shown.tool_input]))
 
 
-def _foreign_approval(subject: Subject, now: datetime) -> PermissionRequest | None:
+def find_foreign_approval(subject: PermissionSubject, now: datetime) -> PermissionRequest | None:
     """Return an approval that another program wrote: those tables know no tool and no input."""
     if subject.tool_name is not None or subject.tool_input is not None:
         return None
-    rows = _in_force(now).filter(
+    rows = active_approvals(now).filter(
         context=None,
         plugin_id=subject.plugin_id,
         permission_type=subject.permission_type,
@@ -122,7 +128,7 @@ def _foreign_approval(subject: Subject, now: datetime) -> PermissionRequest | No
     return found
 
 
-def is_approved(
+def is_call_approved(
     plugin_id: str,
     permission_type: str,
     target: str | None,
@@ -133,5 +139,5 @@ def is_approved(
     tool_input: Any = None,
 ) -> bool:
     """Say whether a person's approval in force covers exactly this. Anything unclear is a no."""
-    subject = Subject(plugin_id, permission_type, target, tool_name, tool_input)
-    return approval_for(subject, requester or Requester(), now or timezone.now()) is not None
+    subject = PermissionSubject(plugin_id, permission_type, target, tool_name, tool_input)
+    return find_covering_approval(subject, requester or Requester(), now or timezone.now()) is not None

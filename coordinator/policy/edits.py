@@ -16,10 +16,10 @@ from coordinator.policy.access import (
     ON_TOP_OF,
     SERVER_GRANT,
     TOOL_GRANT,
+    AccessPolicy,
     GrantLike,
     GrantRow,
-    Policy,
-    top_rows,
+    uncovered_grants,
 )
 
 INHERIT = "inherit"
@@ -29,7 +29,7 @@ Slot = tuple[str, str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class GrantEdit:
     """What one slot shall say: allow, ask, deny, or `inherit`, which ends what it says.
 
     `seen` is the version its editor looked at. `gives_way` marks a grant that ends with something else than the
@@ -46,28 +46,32 @@ class Edit:
     gives_way: bool = False
 
     @property
-    def slot(self) -> Slot:
+    def grant_slot(self) -> Slot:
         """The agent, the server and the tool (None: the whole server)."""
         return (self.agent_id, self.server_id, self.tool_name)
 
     @property
-    def entry_type(self) -> str:
+    def grant_entry_type(self) -> str:
         return TOOL_GRANT if self.tool_name else SERVER_GRANT
 
 
-def policy_after(policy: Policy, edits: Iterable[Edit], *, by: Actor, now: datetime) -> Policy:
+def preview_policy_after_edits(
+    policy: AccessPolicy, edits: Iterable[GrantEdit], *, by: Actor, now: datetime
+) -> AccessPolicy:
     """Return a copy of `policy` as it will be once `edits` are saved, for a preview; nothing is written."""
     slots = {pair: dict(rows) for pair, rows in policy.slots.items()}
     for edit in edits:
         tools = slots.setdefault((edit.agent_id, edit.server_id), {})
-        beneath = rows_beneath(edit, [row for row in tools.pop(edit.tool_name, []) if row.is_live(now)])
+        beneath = find_rows_beneath_edit(
+            edit, [row for row in tools.pop(edit.tool_name, []) if row.is_live(now)]
+        )
         if edit.permission != INHERIT:
-            columns = columns_of(edit, by, now, beneath)
+            columns = grant_columns_for_edit(edit, by, now, beneath)
             tools[edit.tool_name] = [*beneath, GrantRow(id=UNSAVED_ID, **columns)]
-    return Policy(policy.servers, slots, policy.changed, policy.accepted_only)
+    return AccessPolicy(policy.servers, slots, policy.changed, policy.accepted_only)
 
 
-def rows_beneath(edit: Edit, standing: Sequence[GrantLike]) -> list[GrantLike]:
+def find_rows_beneath_edit(edit: GrantEdit, standing: Sequence[GrantLike]) -> list[GrantLike]:
     """Return those of a slot's rows that stay in force beneath the edit's own; the others end.
 
     Under a grant that has an end everything stays that lasts longer, and under one that gives way everything: nobody
@@ -76,29 +80,29 @@ def rows_beneath(edit: Edit, standing: Sequence[GrantLike]) -> list[GrantLike]:
     """
     if edit.permission == INHERIT or (edit.expires_at is None and not edit.gives_way):
         return []
-    top = {row.id for row in top_rows(standing)}
+    top = {row.id for row in uncovered_grants(standing)}
     return [
         row
         for row in standing
-        if _may_outlast(row, edit) and not (row.id in top and row.says == edit.permission)
+        if can_outlast_edit(row, edit) and not (row.id in top and row.effective_permission == edit.permission)
     ]
 
 
-def _may_outlast(row: GrantRow | Grant, edit: Edit) -> bool:
+def can_outlast_edit(row: GrantRow | Grant, edit: GrantEdit) -> bool:
     """Return whether the row, which stands, may count still when the edit's own is over."""
     if row.expires_at is None:
         return True
     if not isinstance(row.expires_at, datetime):
-        return row.says != ALLOW
+        return row.effective_permission != ALLOW
     return edit.gives_way or (edit.expires_at is not None and row.expires_at > edit.expires_at)
 
 
-def columns_of(
-    edit: Edit, by: Actor, now: datetime, beneath: Sequence[GrantRow | Grant] = ()
+def grant_columns_for_edit(
+    edit: GrantEdit, by: Actor, now: datetime, beneath: Sequence[GrantRow | Grant] = ()
 ) -> dict[str, Any]:
     """Return what the row that `edit` makes on top of `beneath` holds, and whether it asks (models.AskingGrant)."""
     return {
-        "entry_type": edit.entry_type,
+        "entry_type": edit.grant_entry_type,
         "agent_id": edit.agent_id,
         "server_id": edit.server_id,
         "tool_name": edit.tool_name,

@@ -29,7 +29,7 @@ class GatewayRequest:
     sent_along: str = ""
 
 
-def gateway_gist_of(request: PermissionRequest) -> str | None:
+def gateway_request_gist(request: PermissionRequest) -> str | None:
     """Return the tool and the server of a request whose whole target is what the gateway binds an approval to.
 
     None for any other: whoever else names itself as the gateway does not get a target of its own folded away.
@@ -40,16 +40,16 @@ def gateway_gist_of(request: PermissionRequest) -> str | None:
     return bound["call"] if bound else None
 
 
-def gateway_request_of(request: PermissionRequest) -> GatewayRequest | None:
+def parse_gateway_request(request: PermissionRequest) -> GatewayRequest | None:
     """Return what such a request says, for its card; None for any other."""
-    if (gist := gateway_gist_of(request)) is None:
+    if (gist := gateway_request_gist(request)) is None:
         return None
     data = request.metadata if isinstance(request.metadata, dict) else {}
     client, along = data.get("client"), data.get("sent_along")
     return GatewayRequest(gist, client if isinstance(client, str) else "", json.dumps(along) if along else "")
 
 
-def folder_names(session_ids: Iterable[str]) -> dict[str, str]:
+def session_folder_names(session_ids: Iterable[str]) -> dict[str, str]:
     """Return the name of the folder in which each session's agent works, where that is known; a list reads them all."""
     rows = Session.objects.filter(pk__in=set(session_ids), project_dir__isnull=False)
     return {pk: PurePath(folder).name for pk, folder in rows.values_list("pk", "project_dir") if folder}

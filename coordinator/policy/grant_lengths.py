@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from coordinator.lib import instants
 
 LENGTHS = {
@@ -23,24 +23,24 @@ DEFAULT = NO_END  # of a new grant: a word of LENGTHS, or NO_END
 RENEWAL = NO_END  # of a grant that is renewed: likewise
 
 
-def choices(selected: str) -> list[tuple[str, str, bool]]:
+def grant_length_choices(selected: str) -> list[tuple[str, str, bool]]:
     """Return what a form offers: the word, what people read, and whether it is selected."""
     words = {NO_END: "No end"} | {word: label for word, (label, _length) in LENGTHS.items()}
     return [(word, label, word == selected) for word, label in words.items()]
 
 
-def until_of(word: str, now: datetime) -> datetime | None:
-    """Return the end that a person chose: a word of LENGTHS, or an instant. Raises Invalid."""
+def parse_grant_end(word: str, now: datetime) -> datetime | None:
+    """Return the end that a person chose: a word of LENGTHS, or an instant. Raises UnprocessableRequest."""
     if word == NO_END:
         return None
     if word in LENGTHS:
         return now + LENGTHS[word][1]
-    found = instants.parse(word)
+    found = instants.parse_instant(word)
     if found is None:
-        raise Invalid(f"{word!r} is not one of the lengths of time offered here.")
+        raise UnprocessableRequest(f"{word!r} is not one of the lengths of time offered here.")
     return found
 
 
-def default_end(now: datetime) -> datetime | None:
+def default_grant_end(now: datetime) -> datetime | None:
     """Return when a new grant ends for which nobody chose an end."""
-    return until_of(DEFAULT, now)
+    return parse_grant_end(DEFAULT, now)

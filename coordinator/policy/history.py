@@ -17,8 +17,8 @@ from django.db.models import Q
 
 from coordinator.lib import instants
 from coordinator.models import Event, PermissionRequest, UnreadableText
-from coordinator.policy.approvals import DECIDED, edited_input
-from coordinator.policy.call_text import CallText, mended
+from coordinator.policy.approvals import DECIDED, find_edited_input
+from coordinator.policy.call_text import CallText, replace_surrogates
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
 STRETCH = 2_000  # events
@@ -60,17 +60,17 @@ class RecordedCall:
     program: str = ""
 
     @property
-    def week(self) -> str:
+    def week_start(self) -> str:
         """The Monday on which its week (UTC) began, as `2026-11-16`."""
-        return _monday(self.at_us // DAY_US)
+        return format_week_monday(self.at_us // DAY_US)
 
     @property
-    def at(self) -> datetime:
-        return instants.from_us(self.at_us)
+    def called_at(self) -> datetime:
+        return instants.from_microseconds(self.at_us)
 
 
 @lru_cache(maxsize=4096)
-def _monday(day: int) -> str:
+def format_week_monday(day: int) -> str:
     """Return the Monday of the week of a day, counted from 1970-01-01, which was a Thursday."""
     return f"{EPOCH + timedelta(days=day - (day + 3) % 7):%Y-%m-%d}"
 
@@ -88,7 +88,7 @@ class AnsweredRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class CallHistoryReader:
     """Reads the calls that these sources reported.
 
     `refusals`: how results that tell of a person's no begin, and what stands in them.
@@ -99,18 +99,18 @@ class Reader:
     refusals: Sequence[tuple[str, str]] = ()
     stretch: int = STRETCH
 
-    def ends(self) -> tuple[int, int]:
+    def event_id_range(self) -> tuple[int, int]:
         """Return the oldest and the newest event's id; 0 where there is none."""
         ids = Event.objects.values_list("id", flat=True)
         # Two queries: SQLite finds both ends in one statement by walking through all of the index.
         return ids.order_by("id").first() or 0, ids.order_by("-id").first() or 0
 
-    def floor(self, before: int) -> int:
+    def event_stretch_floor(self, before: int) -> int:
         """Return the id down to which a stretch before `before` goes."""
         ids = Event.objects.filter(id__lt=before).order_by("-id").values_list("id", flat=True)
         return next(iter(ids[self.stretch - 1 : self.stretch]), 0)
 
-    def calls(self, before: int, floor: int) -> list[RecordedCall]:
+    def read_calls(self, before: int, floor: int) -> list[RecordedCall]:
         """Return the calls among the events from `floor` up to `before`, newest first."""
         rows = Event.objects.filter(
             id__lt=before,
@@ -119,25 +119,25 @@ class Reader:
             tool_name__isnull=False,
             context__source__in=self.sources,
         )
-        return [self._call(row) for row in rows.order_by("-id").values_list(*COLUMNS)]
+        return [self.parse_recorded_call(row) for row in rows.order_by("-id").values_list(*COLUMNS)]
 
-    def _call(self, row: Sequence[Any]) -> RecordedCall:
+    def parse_recorded_call(self, row: Sequence[Any]) -> RecordedCall:
         event_id, session, tool, given, agent, source, at, profile = row
-        name = in_words(tool)
-        about = in_words(self.subject(source, name, given))
+        name = text_for_patterns(tool)
+        about = text_for_patterns(self.subject(source, name, given))
         return RecordedCall(
             event_id,
-            in_words(session),
+            text_for_patterns(session),
             name,
             about,
-            field_of(given, about),
-            in_words(agent or NOBODY),
+            find_subject_field(given, about),
+            text_for_patterns(agent or NOBODY),
             at if isinstance(at, int) else 0,
             # A transcript is of the program that its session names.
             next((name for name in (source, profile) if name in AGENT_TITLES), ""),
         )
 
-    def refused(self, before: int, floor: int) -> list[int]:
+    def find_refused_call_ids(self, before: int, floor: int) -> list[int]:
         """Return the ids of calls that a person refused, of which the events from `floor` up to `before` tell.
 
         Newest first, in two queries.
@@ -158,12 +158,12 @@ class Reader:
         rows = starts.values_list("id", "context__session_id", "context__tool_use_id")
         return [event_id for event_id, *pair in rows if tuple(pair) in told_of]
 
-    def named(self, ids: Sequence[int]) -> list[RecordedCall]:
+    def read_calls_by_id(self, ids: Sequence[int]) -> list[RecordedCall]:
         """Return the calls of these ids, newest first."""
         rows = Event.objects.filter(id__in=ids, event_type="pre_tool", tool_name__isnull=False)
-        return [self._call(row) for row in rows.order_by("-id").values_list(*COLUMNS)]
+        return [self.parse_recorded_call(row) for row in rows.order_by("-id").values_list(*COLUMNS)]
 
-    def answers(self, before: int, floor: int) -> list[AnsweredRequest]:
+    def read_answered_requests(self, before: int, floor: int) -> list[AnsweredRequest]:
         """Return what people said of tool calls in the requests from `floor` up to `before`, newest first.
 
         An approval that was taken back counts as a no, one of an edited call as nothing: another call was approved.
@@ -180,33 +180,35 @@ class Reader:
             .exclude(approved_by__endswith=MADE_UP)
         )
         return [
-            answer for row in rows.order_by("-id").iterator(20) if (answer := self._answer(row)) is not None
+            answer
+            for row in rows.order_by("-id").iterator(20)
+            if (answer := self.parse_answered_request(row)) is not None
         ]
 
-    def _answer(self, row: PermissionRequest) -> AnsweredRequest | None:
+    def parse_answered_request(self, row: PermissionRequest) -> AnsweredRequest | None:
         context = row.context
         allowed = row.status == "approved" and context.revoked_at is None
-        if allowed and edited_input(row) is not None:
+        if allowed and find_edited_input(row) is not None:
             return None
-        tool = in_words(context.tool_name)
-        about = in_words(self.subject(row.plugin_id, tool, context.tool_input))
-        agent = in_words(context.agent_id or NOBODY)
+        tool = text_for_patterns(context.tool_name)
+        about = text_for_patterns(self.subject(row.plugin_id, tool, context.tool_input))
+        agent = text_for_patterns(context.agent_id or NOBODY)
         return AnsweredRequest(row.request_id, tool, about, agent, allowed, row.plugin_id)
 
-    def answers_floor(self, before: int) -> int:
+    def request_stretch_floor(self, before: int) -> int:
         """Return the id of a request down to which a stretch before `before` goes."""
         ids = PermissionRequest.objects.filter(id__lt=before).order_by("-id").values_list("id", flat=True)
         return next(iter(ids[self.stretch - 1 : self.stretch]), 0)
 
 
-def in_words(value: Any) -> str:
+def text_for_patterns(value: Any) -> str:
     """Return a column's value as a text that every engine of patterns takes, whatever a foreign program wrote."""
     if isinstance(value, CallText):
-        return value.mended()
-    return mended(value if isinstance(value, str) else str(value))
+        return value.without_surrogates()
+    return replace_surrogates(value if isinstance(value, str) else str(value))
 
 
-def field_of(given: Any, about: str) -> str:
+def find_subject_field(given: Any, about: str) -> str:
     """Return the field of a call's input that holds what the call is about; nothing where none does."""
     if not isinstance(given, dict) or isinstance(given, UnreadableText):
         return ""
@@ -214,7 +216,7 @@ def field_of(given: Any, about: str) -> str:
 
 
 @dataclass(slots=True)
-class Budget:
+class WalkTimeLimit:
     """The time that one request may spend on walking: `seconds`, by `clock`."""
 
     seconds: float
@@ -225,12 +227,12 @@ class Budget:
         self._began = self.clock()
 
     @property
-    def is_spent(self) -> bool:
+    def is_time_spent(self) -> bool:
         return self.clock() - self._began >= self.seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class HistoryStep:
     """Some calls, newest first: all among the events from `floor` up to `before`. Where that is 0, it is the last."""
 
     before: int
@@ -238,19 +240,21 @@ class Step:
     calls: list[RecordedCall]
 
 
-def steps(reader: Reader, before: int, budget: Budget) -> Iterator[Step]:
+def iterate_history_steps(
+    reader: CallHistoryReader, before: int, budget: WalkTimeLimit
+) -> Iterator[HistoryStep]:
     """Yield steps of at most STEP calls, from `before` back, until the budget is spent; the first always.
 
     Whoever goes on later begins before the `floor` of the last one.
     """
     while True:
-        floor = reader.floor(before)
-        calls = reader.calls(before, floor)
+        floor = reader.event_stretch_floor(before)
+        calls = reader.read_calls(before, floor)
         while True:
             some, calls = calls[:STEP], calls[STEP:]
             reached = some[-1].event_id if calls else floor
-            yield Step(before, reached, some)
-            if not reached or budget.is_spent:
+            yield HistoryStep(before, reached, some)
+            if not reached or budget.is_time_spent:
                 return
             before = reached
             if not calls:

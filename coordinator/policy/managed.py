@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from coordinator.mcp.names import PREFIX, ServerTool, name_in_calls, places
+from coordinator.mcp.names import PREFIX, ServerTool, find_called_tools, name_in_calls
 from coordinator.models import Grant, McpServer
 from coordinator.models.mcp import DefaultPolicy
-from coordinator.policy.access import SERVER_GRANT, TOOL_GRANT, Policy, Verdict, unknown
+from coordinator.policy.access import SERVER_GRANT, TOOL_GRANT, AccessPolicy, Verdict, deny_unknown_server
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,24 +23,26 @@ class ManagedServers:
     granted: frozenset[str] = frozenset()
     strict: bool = False
 
-    def places(self, call: str) -> list[ServerTool]:
+    def find_server_tools(self, call: str) -> list[ServerTool]:
         """Return the servers and tools that the call means: registered ones, else those that grants name."""
-        return places(call, self.servers) or places(call, self.granted)
+        return find_called_tools(call, self.servers) or find_called_tools(call, self.granted)
 
-    def place(self, call: str) -> ServerTool | None:
-        """Return one of `places`, else the names in the call; None for a built-in tool."""
+    def find_first_server_tool(self, call: str) -> ServerTool | None:
+        """Return one of `find_called_tools`, else the names in the call; None for a built-in tool."""
         server_id, separator, tool = call.removeprefix(PREFIX).partition("__")
         if not call.startswith(PREFIX) or not (separator and server_id and tool):
             return None
-        return next(iter(self.places(call)), (server_id, tool))
+        return next(iter(self.find_server_tools(call)), (server_id, tool))
 
-    def may_deny(self, call: str | None) -> bool:
+    def can_deny_call(self, call: str | None) -> bool:
         """Say whether grants may deny the call, whose name is None where it is not known."""
         if call is None:
             return self.strict
-        return call.startswith(PREFIX) and (self.strict or bool(self.places(call)))
+        return call.startswith(PREFIX) and (self.strict or bool(self.find_server_tools(call)))
 
-    def verdict(self, policy: Policy, call: str, agent_id: str, at: datetime) -> Verdict | None:
+    def decide_call_by_grants(
+        self, policy: AccessPolicy, call: str, agent_id: str, at: datetime
+    ) -> Verdict | None:
         """Return the strictest that the grants in `policy` say of the call.
 
         None where they say nothing: a built-in tool, or a server that nobody manages where nothing is denied.
@@ -48,29 +50,31 @@ class ManagedServers:
         if not call.startswith(PREFIX):
             return None
         verdicts = [
-            policy.verdict(agent_id, server_id, tool, at)
-            for server_id, name in self.places(call)
-            for tool in _named_like(policy, agent_id, server_id, name)
+            policy.decide_tool_access(agent_id, server_id, tool, at)
+            for server_id, name in self.find_server_tools(call)
+            for tool in tools_with_call_name(policy, agent_id, server_id, name)
         ]
         if verdicts:
-            return min(verdicts, key=_leniency)
+            return min(verdicts, key=verdict_leniency)
         server_id = call[len(PREFIX) :].partition("__")[0]
-        return unknown(server_id) if self.strict else None
+        return deny_unknown_server(server_id) if self.strict else None
 
 
-def _named_like(policy: Policy, agent_id: str, server_id: str, tool: str) -> list[str]:
+def tools_with_call_name(policy: AccessPolicy, agent_id: str, server_id: str, tool: str) -> list[str]:
     """Return the tools in rows with this name in calls, else the name itself."""
-    return [name for name in policy.tools(agent_id, server_id) if name_in_calls(name) == tool] or [tool]
+    return [
+        name for name in policy.tools_with_grants(agent_id, server_id) if name_in_calls(name) == tool
+    ] or [tool]
 
 
-def _leniency(verdict: Verdict) -> int:
+def verdict_leniency(verdict: Verdict) -> int:
     """Order verdicts: denied, asked, allowed by default (the agent's own prompt stays in charge), by a grant."""
-    if not verdict.allowed:
-        return 1 if verdict.asks else 0
+    if not verdict.is_allowed:
+        return 1 if verdict.requires_approval else 0
     return 2 if verdict.grant is None else 3
 
 
-def load(now: datetime) -> ManagedServers:
+def load_managed_servers(now: datetime) -> ManagedServers:
     servers = dict(McpServer.objects.exclude(name=None).values_list("name", "default_policy"))
     grants = Grant.objects.filter(entry_type__in=[TOOL_GRANT, SERVER_GRANT]).standing(now)
     named = set(grants.values_list("server_id", flat=True).distinct())

@@ -11,13 +11,13 @@ from typing import Any
 
 import re2
 
-from coordinator.lib.invisible import holds_invisible
-from coordinator.lib.lookalikes import holds_lookalikes
+from coordinator.lib.invisible import has_invisible_character
+from coordinator.lib.lookalikes import has_lookalike_characters
 from coordinator.models import DangerMark, PermissionRequest
 from coordinator.models.marks import MarkGrade
 from coordinator.policy import tool_kinds
-from coordinator.policy.approvals import context_of, subject_of
-from coordinator.policy.tool_rules import compiled, names_tool
+from coordinator.policy.approvals import request_context, request_subject
+from coordinator.policy.tool_rules import compile_rule_pattern, matches_tool_name
 
 READ_UP_TO = 200_000  # characters of a call
 MOST_MARKS = 200
@@ -31,7 +31,7 @@ WRITING = frozenset(tool_kinds.KINDS["write"].tools)
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CallMark:
     """A pattern as it is looked for."""
 
     reason: str
@@ -39,38 +39,45 @@ class Mark:
     pattern: str
     grade: str = MarkGrade.CAUTION
 
-    def is_on(self, tool: str, text: str) -> bool:
+    def is_found_in_call(self, tool: str, text: str) -> bool:
         """Say whether a call bears it. A pattern that cannot be read, which another program wrote, is on none."""
         try:
-            return self._is_about(tool) and compiled(self.pattern, whole=False).search(text) is not None
+            return (
+                self.can_apply_to_tool(tool)
+                and compile_rule_pattern(self.pattern, whole=False).search(text) is not None
+            )
         except re2.error:
             return False
 
-    def spans(self, tool: str, text: str) -> list[tuple[int, int]]:
+    def find_mark_spans(self, tool: str, text: str) -> list[tuple[int, int]]:
         """Return where in a text of a call it is, as places of characters."""
         try:
-            if not self._is_about(tool):
+            if not self.can_apply_to_tool(tool):
                 return []
-            found = compiled(self.pattern, whole=False).finditer(text[:READ_UP_TO])
-            return [_trimmed(text, *match.span()) for match in islice(found, MOST_SPANS) if match[0].strip()]
+            found = compile_rule_pattern(self.pattern, whole=False).finditer(text[:READ_UP_TO])
+            return [
+                trim_blanks_from_span(text, *match.span())
+                for match in islice(found, MOST_SPANS)
+                if match[0].strip()
+            ]
         except re2.error:
             return []
 
-    def _is_about(self, tool: str) -> bool:
+    def can_apply_to_tool(self, tool: str) -> bool:
         """Say whether it is looked for in calls of a tool. A request that names none may be of any."""
-        return not tool or names_tool(self.tool, tool)
+        return not tool or matches_tool_name(self.tool, tool)
 
 
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+def trim_blanks_from_span(text: str, start: int, end: int) -> tuple[int, int]:
     """Return a span without the blanks around it."""
     piece = text[start:end]
     return start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
 
 
-def spans(marks: Sequence[Mark], tool: str, text: str) -> list[tuple[int, int]]:
+def merge_mark_spans(marks: Sequence[CallMark], tool: str, text: str) -> list[tuple[int, int]]:
     """Return which pieces of a call's text made its marks, in order and apart from each other."""
     found: list[tuple[int, int]] = []
-    for start, end in sorted(span for mark in marks for span in mark.spans(tool, text)):
+    for start, end in sorted(span for mark in marks for span in mark.find_mark_spans(tool, text)):
         if found and start <= found[-1][1]:
             found[-1] = (found[-1][0], max(end, found[-1][1]))
         else:
@@ -78,46 +85,46 @@ def spans(marks: Sequence[Mark], tool: str, text: str) -> list[tuple[int, int]]:
     return found
 
 
-def saved() -> tuple[Mark, ...]:
+def load_danger_marks() -> tuple[CallMark, ...]:
     rows = DangerMark.objects.order_by("id").values_list("reason", "tool", "pattern", "grade")[:MOST_MARKS]
-    return tuple(Mark(*row) for row in rows)
+    return tuple(CallMark(*row) for row in rows)
 
 
-def reasons(
-    marks: Sequence[Mark], tool: str, tool_input: Any, target: str, folder: str | None, *, said: str = ""
+def find_review_reasons(
+    marks: Sequence[CallMark], tool: str, tool_input: Any, target: str, folder: str | None, *, said: str = ""
 ) -> list[str]:
     """Return the reasons to look twice at a call, each once.
 
     `target` is what a request without an input names, `said` what its asker says of it.
     """
-    text = _text(tool_input, target)
+    text = searchable_input_text(tool_input, target)
     read = text[:READ_UP_TO]
-    found = [mark.reason for mark in marks if mark.is_on(tool, read)]
+    found = [mark.reason for mark in marks if mark.is_found_in_call(tool, read)]
     if marks and len(text) > READ_UP_TO:
         found.append(TOO_LONG)
-    if tool in WRITING and folder and _is_outside(tool_input, folder):
+    if tool in WRITING and folder and writes_outside_folder(tool_input, folder):
         found.append(OUTSIDE)
-    if any(map(holds_invisible, (text, target, said, *_names_in(tool_input)))):
+    if any(map(has_invisible_character, (text, target, said, *iterate_field_names(tool_input)))):
         found.append(HIDDEN)
-    if any(map(holds_lookalikes, (read, target, *_names_in(tool_input)))):
+    if any(map(has_lookalike_characters, (read, target, *iterate_field_names(tool_input)))):
         found.append(LOOKALIKES)
     return list(dict.fromkeys(found))
 
 
-def find_dangers(marks: Sequence[Mark], reasons: Collection[str]) -> frozenset[str]:
+def find_danger_reasons(marks: Sequence[CallMark], reasons: Collection[str]) -> frozenset[str]:
     """Return those of the reasons that a mark of grade danger gives."""
     return frozenset(one.reason for one in marks if one.grade == MarkGrade.DANGER and one.reason in reasons)
 
 
-def reasons_of(request: PermissionRequest, marks: Sequence[Mark]) -> list[str]:
+def find_request_review_reasons(request: PermissionRequest, marks: Sequence[CallMark]) -> list[str]:
     """Return the reasons to look twice at what `request` asks for."""
-    subject, context = subject_of(request), context_of(request)
+    subject, context = request_subject(request), request_context(request)
     folder = context.folder if context else None
     tool, target = subject.tool_name or "", subject.target_resource or ""
-    return reasons(marks, tool, subject.tool_input, target, folder, said=request.justification)
+    return find_review_reasons(marks, tool, subject.tool_input, target, folder, said=request.justification)
 
 
-def _text(tool_input: Any, target: str) -> str:
+def searchable_input_text(tool_input: Any, target: str) -> str:
     """Return what a call is about: every text of its input, else its target."""
     if tool_input is None:
         return target
@@ -136,7 +143,7 @@ def _text(tool_input: Any, target: str) -> str:
     return "\n".join(texts)
 
 
-def _names_in(tool_input: Any) -> Iterator[str]:
+def iterate_field_names(tool_input: Any) -> Iterator[str]:
     """Yield the names of all fields of an input."""
     waiting = [tool_input]
     while waiting:
@@ -148,12 +155,12 @@ def _names_in(tool_input: Any) -> Iterator[str]:
             waiting += value
 
 
-def _is_outside(tool_input: Any, folder: str) -> bool:
+def writes_outside_folder(tool_input: Any, folder: str) -> bool:
     named = [tool_input.get(name) for name in PATHS] if isinstance(tool_input, dict) else []
-    return any(isinstance(path, str) and not _is_below(path, folder) for path in named)
+    return any(isinstance(path, str) and not is_path_in_folder(path, folder) for path in named)
 
 
-def _is_below(path: str, folder: str) -> bool:
+def is_path_in_folder(path: str, folder: str) -> bool:
     """Say whether a path lies in a folder, as they are written: where links lead is known on the agent's host alone."""
     if path.startswith("~"):
         return False

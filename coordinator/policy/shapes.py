@@ -56,7 +56,7 @@ _NUMBERS = re.compile(r"[0-9]+")
 
 
 @dataclass(slots=True)
-class Part:
+class CommandPart:
     """What was seen behind the first words of one simple command, over all calls of a group."""
 
     words: list[str] = field(default_factory=list)  # literally, numbers as patterns
@@ -64,9 +64,9 @@ class Part:
     plain: bool = False  # plain words or relative paths
     quoted: bool = False  # any text in quotes that is no option
 
-    def take(self, other: Part) -> None:
-        self.words = _together(self.words, other.words, MOST_WORDS)
-        self.folders = _together(self.folders, other.folders, MOST_FOLDERS)
+    def merge_part(self, other: CommandPart) -> None:
+        self.words = merge_limited_lists(self.words, other.words, MOST_WORDS)
+        self.folders = merge_limited_lists(self.folders, other.folders, MOST_FOLDERS)
         self.plain |= other.plain
         self.quoted |= other.quoted
 
@@ -74,56 +74,56 @@ class Part:
     def is_too_varied(self) -> bool:
         return len(self.words) > MOST_WORDS or len(self.folders) > MOST_FOLDERS
 
-    def as_values(self) -> list[Any]:
+    def part_as_values(self) -> list[Any]:
         return [self.words, self.folders, self.plain, self.quoted]
 
 
-def _together(some: list[str], others: list[str], most: int) -> list[str]:
+def merge_limited_lists(some: list[str], others: list[str], most: int) -> list[str]:
     """Return both lists as one, each text once; one more than `most` says that there were too many."""
     return [*some, *(one for one in others if one not in some)][: most + 1]
 
 
 @dataclass(slots=True)
-class Shape:
+class CallShape:
     """The common shape of some calls: its `key` and, for what may differ, the `parts`. No `key`: only word for word."""
 
     key: str
-    parts: list[Part] = field(default_factory=list)
+    parts: list[CommandPart] = field(default_factory=list)
 
 
-def shape_of(field_name: str, about: str) -> Shape:
+def classify_call_shape(field_name: str, about: str) -> CallShape:
     """Return a call's shape. Calls of one tool with one key can be put together."""
     if field_name in SHELL_FIELDS:
-        return _command(about)
+        return classify_command_shape(about)
     if field_name in PATH_FIELDS:
-        return _path(about)
+        return classify_path_shape(about)
     if field_name in ADDRESS_FIELDS:
-        return _address(about)
-    return Shape("any")
+        return classify_address_shape(about)
+    return CallShape("any")
 
 
-def pattern_of(shape: Shape) -> str | None:
+def build_shape_pattern(shape: CallShape) -> str | None:
     """Return the pattern (RE2, to fit the whole text) of all calls of a shape; None where they are too varied."""
     kind, _, rest = shape.key.partition(" ")
     if kind == "any":
         return ""
     if kind == "path":
-        begins = rf"{escaped(rest)}/{_PATH_SEGMENT}" if rest else _FIRST_SEGMENT
+        begins = rf"{escape_pattern_text(rest)}/{_PATH_SEGMENT}" if rest else _FIRST_SEGMENT
         return rf"{begins}(/{_PATH_SEGMENT})*"
     if kind == "address":
-        return rf"{escaped(rest)}(/\S*)?"
+        return rf"{escape_pattern_text(rest)}(/\S*)?"
     if kind == "command" and not any(part.is_too_varied for part in shape.parts):
-        pattern = _pattern_of_command(rest, shape.parts)
+        pattern = build_command_pattern(rest, shape.parts)
         return pattern if len(pattern) <= LONGEST_PATTERN else None
     return None
 
 
-def escaped(text: str) -> str:
+def escape_pattern_text(text: str) -> str:
     """Return a pattern that fits exactly this text."""
     return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", text).replace("\n", r"\n")
 
 
-def loosely(shape: Shape) -> str:
+def describe_shape_pattern(shape: CallShape) -> str:
     """Return what a shape's pattern would allow beside the calls that were made, in words."""
     kind, _, rest = shape.key.partition(" ")
     if kind == "any":
@@ -151,48 +151,48 @@ def loosely(shape: Shape) -> str:
 # --- paths and addresses ----------------------------------------------------------------------------------
 
 
-def _path(about: str) -> Shape:
+def classify_path_shape(about: str) -> CallShape:
     if not re.fullmatch(rf"/?{_PATH_SEGMENT}(/{_PATH_SEGMENT})*", about) or "~" in about[:1]:
-        return Shape("")  # hidden folders hold settings, keys and hooks: never more than the one file
+        return CallShape("")  # hidden folders hold settings, keys and hooks: never more than the one file
     if not about.startswith("/"):
-        return Shape("path")
+        return CallShape("path")
     folders = about.split("/")[1:-1]
-    return Shape(f"path /{'/'.join(folders[:DEPTH])}") if len(folders) > 1 else Shape("")
+    return CallShape(f"path /{'/'.join(folders[:DEPTH])}") if len(folders) > 1 else CallShape("")
 
 
-def _address(about: str) -> Shape:
+def classify_address_shape(about: str) -> CallShape:
     try:
         parts = urlsplit(about)
     except ValueError:
-        return Shape("")
+        return CallShape("")
     if parts.scheme not in {"http", "https"} or not re.fullmatch(r"[A-Za-z0-9.:-]+", parts.netloc):
-        return Shape("")
+        return CallShape("")
     site = f"{parts.scheme}://{parts.netloc}"
     rest = about[len(site) :]
-    return Shape(f"address {site}") if re.fullmatch(r"(/\S*)?", rest) else Shape("")
+    return CallShape(f"address {site}") if re.fullmatch(r"(/\S*)?", rest) else CallShape("")
 
 
 # --- commands ---------------------------------------------------------------------------------------------
 
 
-def _command(about: str) -> Shape:
-    pieces = _taken_apart(about)
+def classify_command_shape(about: str) -> CallShape:
+    pieces = split_simple_commands(about)
     if pieces is None:
-        return Shape("")
+        return CallShape("")
     names, parts = [], []
     for piece in pieces:
         if isinstance(piece, str):
             names.append(piece)
             continue
-        name, part = _simple(piece)
+        name, part = parse_simple_command(piece)
         if not name:
-            return Shape("")
+            return CallShape("")
         names.append(name)
         parts.append(part)
-    return Shape(f"command {' '.join(names)}", parts)
+    return CallShape(f"command {' '.join(names)}", parts)
 
 
-def _taken_apart(text: str) -> list[list[str] | str] | None:
+def split_simple_commands(text: str) -> list[list[str] | str] | None:
     """Return the simple commands, each as its words, and what stands between them; None where not all is plain."""
     text, at = text.strip(" "), 0
     found: list[list[str] | str] = [[]]
@@ -215,33 +215,33 @@ def _taken_apart(text: str) -> list[list[str] | str] | None:
     return found if found[-1] else None
 
 
-def _simple(words: list[str]) -> tuple[str, Part]:
+def parse_simple_command(words: list[str]) -> tuple[str, CommandPart]:
     """Return the first words of a simple command, "" where it is to be taken word for word, and what follows them."""
-    length = _head(words)
-    part = Part()
+    length = count_command_head_words(words)
+    part = CommandPart()
     if not length:
         return "", part
     name = " ".join(words[:length])
     for word in words[length:]:
-        _see(part, word, varies=name in VARIES, any_quoted=name in READS_QUOTED)
+        note_command_argument(part, word, varies=name in VARIES, any_quoted=name in READS_QUOTED)
     return name, part
 
 
-def _head(words: list[str]) -> int:
+def count_command_head_words(words: list[str]) -> int:
     """Return how many words name what is run; 0 where that is not clear, or may do anything."""
     program = words[0].rpartition("/")[2]
     if not _PLAIN.fullmatch(words[0]) or "=" in words[0] or words[0][0] in "-~" or program in EXACT_ONLY:
         return 0
-    if _may_run_another(program, words):
+    if can_run_another_program(program, words):
         return 0
     if INTERPRETERS.fullmatch(program):
-        return _head_of_script(words)
+        return count_script_head_words(words)
     if program in TAKES_OPTIONS_ONLY and any(word[0] != "-" for word in words[1:]):
         return 0
-    return 1 if program not in SUBCOMMANDS or len(words) == 1 else _head_of_subcommand(program, words)
+    return 1 if program not in SUBCOMMANDS or len(words) == 1 else count_subcommand_head_words(program, words)
 
 
-def _may_run_another(program: str, words: list[str]) -> bool:
+def can_run_another_program(program: str, words: list[str]) -> bool:
     """Say whether the command may run a program that it is given: by an option, or as one that nobody here knows."""
     short = RUNS_SHORT_OPTION.get(program)
     if any(RUNS_OPTION.fullmatch(word) or (short and short.fullmatch(word)) for word in words[1:]):
@@ -251,7 +251,7 @@ def _may_run_another(program: str, words: list[str]) -> bool:
     return any(word.rpartition("/")[2] in EXACT_ONLY for word in words[1:] if word != ".")
 
 
-def _head_of_subcommand(program: str, words: list[str]) -> int:
+def count_subcommand_head_words(program: str, words: list[str]) -> int:
     if not _SUBCOMMAND.fullmatch(words[1]) or words[1] in EXACT_ONLY_WORDS.get(program, ()):
         return 0
     if words[1] not in RUNS_NAMED or program not in RUN_SOMETHING:
@@ -261,7 +261,7 @@ def _head_of_subcommand(program: str, words: list[str]) -> int:
     return 3 if sound and not INTERPRETERS.fullmatch(named) else 0
 
 
-def _head_of_script(words: list[str]) -> int:
+def count_script_head_words(words: list[str]) -> int:
     """Return how many words name the module or script that Python runs, with a command of manage.py."""
     if len(words) > 2 and words[1] == "-m" and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", words[2]):
         return 0 if words[2] in NO_MODULES else 3
@@ -272,19 +272,19 @@ def _head_of_script(words: list[str]) -> int:
     return 3 if len(words) > 2 and _SUBCOMMAND.fullmatch(words[2]) else 0
 
 
-def _see(part: Part, word: str, *, varies: bool, any_quoted: bool) -> None:
+def note_command_argument(part: CommandPart, word: str, *, varies: bool, any_quoted: bool) -> None:
     """Take note of one argument."""
     if any_quoted and word[0] in "'\"" and word[1] != "-":  # an option stays one in quotes
         part.quoted = True
     elif varies and _WORD.fullmatch(word):
         part.plain = True
-    elif varies and (folder := _folder_of(word)):
-        part.folders = _together(part.folders, [folder], MOST_FOLDERS)
+    elif varies and (folder := absolute_path_folder(word)):
+        part.folders = merge_limited_lists(part.folders, [folder], MOST_FOLDERS)
     else:
-        part.words = _together(part.words, [_with_numbers(word)], MOST_WORDS)
+        part.words = merge_limited_lists(part.words, [escape_word_with_numbers(word)], MOST_WORDS)
 
 
-def _folder_of(word: str) -> str:
+def absolute_path_folder(word: str) -> str:
     """Return the folder of an absolute path, as deep as DEPTH; "" for what is none or too close to the root."""
     if word[0] != "/" or not _WORD.fullmatch(word[1:]):
         return ""
@@ -292,34 +292,34 @@ def _folder_of(word: str) -> str:
     return f"/{'/'.join(folders[:DEPTH])}" if len(folders) >= DEPTH else ""
 
 
-def _with_numbers(word: str) -> str:
+def escape_word_with_numbers(word: str) -> str:
     return (
-        "[0-9]+".join(escaped(piece) for piece in _NUMBERS.split(word))
+        "[0-9]+".join(escape_pattern_text(piece) for piece in _NUMBERS.split(word))
         if word not in {"2>&1"}
-        else escaped(word)
+        else escape_pattern_text(word)
     )
 
 
-def _pattern_of_command(names: str, parts: list[Part]) -> str:
+def build_command_pattern(names: str, parts: list[CommandPart]) -> str:
     """Return the pattern of the simple commands `names` ("cd && git status"), each followed by what was seen."""
     left = iter(parts)
     pieces: list[str] = []
     current: list[str] = []
     for word in names.split(" "):
         if word in {"&&", "||", "|", ";"}:
-            pieces += [_pattern_of_part(current, next(left)), rf" *{escaped(word)} *"]
+            pieces += [build_command_part_pattern(current, next(left)), rf" *{escape_pattern_text(word)} *"]
             current = []
         else:
             current.append(word)
-    return "".join([*pieces, _pattern_of_part(current, next(left))])
+    return "".join([*pieces, build_command_part_pattern(current, next(left))])
 
 
-def _pattern_of_part(head: list[str], part: Part) -> str:
+def build_command_part_pattern(head: list[str], part: CommandPart) -> str:
     allowed = sorted(part.words)
     if part.plain:
         allowed.append(_WORD_PATTERN)
-    allowed += [rf"{escaped(folder)}(/({_WORD_PATTERN})?)?" for folder in sorted(part.folders)]
+    allowed += [rf"{escape_pattern_text(folder)}(/({_WORD_PATTERN})?)?" for folder in sorted(part.folders)]
     if part.quoted:
         allowed += _QUOTED_PATTERNS
-    name = " +".join(escaped(word) for word in head)
+    name = " +".join(escape_pattern_text(word) for word in head)
     return f"{name}( +({'|'.join(allowed)}))*" if allowed else name

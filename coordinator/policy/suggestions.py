@@ -16,30 +16,37 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from coordinator.errors import Invalid
-from coordinator.mcp.names import beginning
+from coordinator.errors import UnprocessableRequest
+from coordinator.mcp.names import find_call_prefix
 from coordinator.models import Agent
 from coordinator.policy import tool_rules
 from coordinator.policy.access import ALLOW as GRANTED
 from coordinator.policy.access import DEFAULT_POLICY
-from coordinator.policy.call_text import shown_text
-from coordinator.policy.edits import Edit
-from coordinator.policy.grant_lengths import default_end
-from coordinator.policy.history import BIGGEST_ID, AnsweredRequest, Budget, Reader, RecordedCall, steps
+from coordinator.policy.call_text import text_for_allow_rules
+from coordinator.policy.edits import GrantEdit
+from coordinator.policy.grant_lengths import default_grant_end
+from coordinator.policy.history import (
+    BIGGEST_ID,
+    AnsweredRequest,
+    CallHistoryReader,
+    RecordedCall,
+    WalkTimeLimit,
+    iterate_history_steps,
+)
 from coordinator.policy.managed import ManagedServers
 from coordinator.policy.shapes import (
     LONGEST_EXACT,
     MASK,
     MOST_EXACT,
-    Part,
-    Shape,
-    escaped,
-    loosely,
-    pattern_of,
-    shape_of,
+    CallShape,
+    CommandPart,
+    build_shape_pattern,
+    classify_call_shape,
+    describe_shape_pattern,
+    escape_pattern_text,
 )
-from coordinator.policy.tool_rules import ALLOW, ASK, DENY, Rule
-from coordinator.policy.trials import Judge, share_of
+from coordinator.policy.tool_rules import ALLOW, ASK, DENY, DecisionRule
+from coordinator.policy.trials import RecordedCallJudge, walked_share
 
 GOAL = 0.95  # of the calls that nobody refused
 FEWEST = 2  # calls that a suggestion would have let run
@@ -62,43 +69,43 @@ CLOSES = (
 
 
 @dataclass(slots=True)
-class Group:
+class CallGroup:
     """Calls of one shape: how many, the parts that differ, the commonest texts, who made them, by which programs."""
 
     calls: int = 0
-    parts: list[Part] = field(default_factory=list)
+    parts: list[CommandPart] = field(default_factory=list)
     texts: dict[str, int] = field(default_factory=dict)
     agents: dict[str, int] = field(default_factory=dict)
     programs: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def from_values(cls, values: Any) -> Group:
+    def group_from_values(cls, values: Any) -> CallGroup:
         calls, parts, texts, agents, programs = values
-        return cls(calls, [Part(*part) for part in parts], texts, agents, programs)
+        return cls(calls, [CommandPart(*part) for part in parts], texts, agents, programs)
 
-    def as_values(self) -> list[Any]:
-        parts = [part.as_values() for part in self.parts]
+    def group_as_values(self) -> list[Any]:
+        parts = [part.part_as_values() for part in self.parts]
         return [self.calls, parts, self.texts, self.agents, self.programs]
 
     @property
-    def program(self) -> str:
+    def common_program(self) -> str:
         """The agent program that made all of the calls; "" where several did, or nobody knows."""
         return next(iter(self.programs)) if len(self.programs) == 1 else ""
 
-    def add(self, call: RecordedCall, shape: Shape) -> None:
+    def add_call_to_group(self, call: RecordedCall, shape: CallShape) -> None:
         self.calls += 1
         if not self.parts:
             self.parts = shape.parts
         else:
             for part, seen in zip(self.parts, shape.parts, strict=True):
-                part.take(seen)
+                part.merge_part(seen)
         if call.agent in self.agents or len(self.agents) < MOST_AGENTS:
             self.agents[call.agent] = self.agents.get(call.agent, 0) + 1
         self.programs[call.program] = self.programs.get(call.program, 0) + 1
-        _remember(self.texts, shown_text(call.about))
+        count_frequent_text(self.texts, text_for_allow_rules(call.about))
 
 
-def _remember(texts: dict[str, int], text: str) -> None:
+def count_frequent_text(texts: dict[str, int], text: str) -> None:
     """Count the commonest texts (Misra and Gries 1982: what makes up more than a fifth is never lost)."""
     if len(text) > LONGEST_EXACT or MASK in text:
         return
@@ -112,11 +119,11 @@ def _remember(texts: dict[str, int], text: str) -> None:
 
 
 @dataclass(slots=True)
-class Suggestion:
+class RuleSuggestion:
     """A rule, or a grant (`slot`: agent, server, tool), and its evidence. A rule is for the `program` it is all of.
 
     `calls` of the history would have run unasked by it: `closed` of them are denied by a server's default policy now,
-    and `asked` are asked about. People `approved` and `refused` so many calls that it fits. `loosely` says what else it
+    and `asked` are asked about. People `approved` and `refused` so many calls that it fits. `describe_shape_pattern` says what else it
     would have allowed.
     """
 
@@ -137,38 +144,40 @@ class Suggestion:
     newest_us: int = 0
     oldest_us: int = 0
 
-    def as_values(self) -> list[Any]:
-        return [getattr(self, name) for name in Suggestion.__slots__]
+    def suggestion_as_values(self) -> list[Any]:
+        return [getattr(self, name) for name in RuleSuggestion.__slots__]
 
     @property
     def is_grant(self) -> bool:
         return self.slot is not None
 
-    def rule(self, number: int, reason: str = "") -> Rule:
+    def suggested_rule(self, number: int, reason: str = "") -> DecisionRule:
         agents = None if self.agents is None else tuple(self.agents)
-        return Rule(number, self.tool, ALLOW, self.pattern, agents, reason, program=self.program)
+        return DecisionRule(number, self.tool, ALLOW, self.pattern, agents, reason, program=self.program)
 
-    def edit(self, now: datetime, reason: str | None = None, seen: str | None = None) -> Edit:
+    def suggested_grant_edit(
+        self, now: datetime, reason: str | None = None, seen: str | None = None
+    ) -> GrantEdit:
         """Return the edit that makes the grant. Only for one."""
         assert self.slot is not None
         agent, server, tool = self.slot
-        return Edit(agent, server, tool, GRANTED, default_end(now), reason, seen)
+        return GrantEdit(agent, server, tool, GRANTED, default_grant_end(now), reason, seen)
 
-    def fits(self, tool: str, about: str, managed: ManagedServers) -> bool:
+    def matches_tool_call(self, tool: str, about: str, managed: ManagedServers) -> bool:
         """Say whether it matches this call, whoever makes it with whichever program."""
         if self.slot is not None:
-            return (self.slot[1], self.slot[2]) in managed.places(tool)
-        return replace(self.rule(0), agents=None, program="").fits(
-            tool, about, None, server=beginning(tool, managed.servers)
+            return (self.slot[1], self.slot[2]) in managed.find_server_tools(tool)
+        return replace(self.suggested_rule(0), agents=None, program="").matches_call(
+            tool, about, None, server=find_call_prefix(tool, managed.servers)
         )
 
-    def is_for(self, agent: str, program: str) -> bool:
+    def is_for_caller(self, agent: str, program: str) -> bool:
         if self.slot is not None:
             return self.slot[0] == agent
         return (self.agents is None or agent in self.agents) and self.program in {"", program}
 
     @property
-    def is_sound(self) -> bool:
+    def is_worth_suggesting(self) -> bool:
         """Say whether it may be suggested: it helps, nobody refused, somebody approved what is denied or asked now."""
         return (
             self.calls >= FEWEST
@@ -176,7 +185,7 @@ class Suggestion:
             and (self.approved > 0 or not (self.closed or self.asked))
         )
 
-    def count(self, call: RecordedCall, decision: str, by: str) -> None:
+    def count_allowed_call(self, call: RecordedCall, decision: str, by: str) -> None:
         """Take in a call that it would have let run."""
         self.calls += 1
         self.callers[call.agent] = self.callers.get(call.agent, 0) + 1
@@ -189,20 +198,22 @@ class Suggestion:
         self.oldest_us = min(self.oldest_us or call.at_us, call.at_us)
 
 
-def placed(saved: Sequence[Rule], added: Sequence[Rule]) -> list[Rule]:
+def insert_rules_after_denials(
+    saved: Sequence[DecisionRule], added: Sequence[DecisionRule]
+) -> list[DecisionRule]:
     """Return the saved rules with some that allow: behind the last that denies, so that no denial is weakened."""
-    behind = behind_denials(saved)
+    behind = count_rules_through_denials(saved)
     rules = [*saved[:behind], *added, *saved[behind:]]
     return [replace(rule, number=number) for number, rule in enumerate(rules, 1)]
 
 
-def behind_denials(saved: Sequence[Rule]) -> int:
+def count_rules_through_denials(saved: Sequence[DecisionRule]) -> int:
     """Return how many of the saved rules stand before the place where one that allows may be added."""
     return max((place for place, rule in enumerate(saved, 1) if rule.verdict == DENY), default=0)
 
 
 @dataclass(slots=True)
-class Search:
+class SuggestionSearch:
     """How far the search has come, as it is carried along between its pieces.
 
     `first`, `last`, `before` are ids of events (of requests in the phase ANSWERS). Of all `calls`, `allowed` run
@@ -224,86 +235,95 @@ class Search:
     refused_calls: int = 0
     overlooked: list[str] = field(default_factory=list)
     openable: int = 0
-    groups: dict[str, Group] = field(default_factory=dict)
-    tried: list[Suggestion] = field(default_factory=list)
+    groups: dict[str, CallGroup] = field(default_factory=dict)
+    tried: list[RuleSuggestion] = field(default_factory=list)
 
     @classmethod
-    def beginning(cls, reader: Reader) -> Search:
-        first, last = reader.ends()
+    def start_search(cls, reader: CallHistoryReader) -> SuggestionSearch:
+        first, last = reader.event_id_range()
         return cls(first, last, last + 1)
 
     @classmethod
-    def from_values(cls, values: Any) -> Search:
+    def search_from_values(cls, values: Any) -> SuggestionSearch:
         """Return the search that `as_values` told of. Raises ValueError or TypeError for anything else."""
         *plain, groups, tried = values
         found = cls(*plain)
-        found.groups = {key: Group.from_values(one) for key, one in groups.items()}
-        found.tried = [Suggestion(*one) for one in tried]
+        found.groups = {key: CallGroup.group_from_values(one) for key, one in groups.items()}
+        found.tried = [RuleSuggestion(*one) for one in tried]
         return found
 
-    def as_values(self) -> list[Any]:
+    def search_as_values(self) -> list[Any]:
         """Return the search as JSON can carry it."""
-        plain = [getattr(self, name) for name in Search.__slots__[:-2]]
-        groups = {key: group.as_values() for key, group in self.groups.items()}
-        return [*plain, groups, [one.as_values() for one in self.tried]]
+        plain = [getattr(self, name) for name in SuggestionSearch.__slots__[:-2]]
+        groups = {key: group.group_as_values() for key, group in self.groups.items()}
+        return [*plain, groups, [one.suggestion_as_values() for one in self.tried]]
 
     @property
     def is_done(self) -> bool:
         return self.phase == DONE
 
     @property
-    def share(self) -> float:
+    def search_progress(self) -> float:
         """How much of the work is done, from 0 to 1; the answers are few beside the calls."""
-        walked = share_of(self.first, self.last, self.before)
+        walked = walked_share(self.first, self.last, self.before)
         return {LEARN: 0.0, PROVE: 0.5, ANSWERS: 0.97, DONE: 1.0}[self.phase] + (
             walked / 2 if self.phase == LEARN else walked * 0.47 if self.phase == PROVE else 0.0
         )
 
     # --- walking ------------------------------------------------------------------------------------------
 
-    def go_on(self, reader: Reader, saved: Sequence[Rule], now: datetime, budget: Budget) -> None:
+    def continue_search(
+        self, reader: CallHistoryReader, saved: Sequence[DecisionRule], now: datetime, budget: WalkTimeLimit
+    ) -> None:
         """Search on from where it stopped until the budget is spent."""
-        judge = Judge(saved, now)
+        judge = RecordedCallJudge(saved, now)
         while not self.is_done:
             if self.phase == LEARN:
-                self._learn(reader, judge, budget)
+                self.group_recorded_calls(reader, judge, budget)
             elif self.phase == PROVE:
-                self._prove(reader, judge, saved, now, budget)
+                self.try_suggestions_on_calls(reader, judge, saved, now, budget)
             else:
-                self._hear(reader, judge.managed, budget)
-            if budget.is_spent:
+                self.compare_with_answers(reader, judge.managed, budget)
+            if budget.is_time_spent:
                 return
 
-    def _learn(self, reader: Reader, judge: Judge, budget: Budget) -> None:
+    def group_recorded_calls(
+        self, reader: CallHistoryReader, judge: RecordedCallJudge, budget: WalkTimeLimit
+    ) -> None:
         known, refused = set(Agent.objects.values_list("pk", flat=True)), set(self.refused)
-        for step in steps(reader, self.before, budget):
-            told = reader.refused(step.before, step.floor)  # newest first: a result stands before its call
-            self._refuse(reader, told)
+        for step in iterate_history_steps(reader, self.before, budget):
+            told = reader.find_refused_call_ids(
+                step.before, step.floor
+            )  # newest first: a result stands before its call
+            self.record_refused_ids(reader, told)
             refused.update(told)
-            judge.learn(step.calls)
+            judge.load_grants_for_calls(step.calls)
             for call in step.calls:
-                self._sort_in(call, judge, known, was_refused=call.event_id in refused)
+                self.sort_call_into_group(call, judge, known, was_refused=call.event_id in refused)
             self.before = step.floor
         if len(self.groups) > MOST_GROUPS:
-            self._forget_rare_groups()
+            self.drop_rare_groups()
         if not self.before:
-            self.tried = _suggestions(self.groups, self._refusals(reader), judge)
+            self.tried = build_suggestions(self.groups, self.find_refused_calls(reader), judge)
             self.groups = {}
             self.phase, self.before = PROVE, self.last + 1
 
-    def _sort_in(self, call: RecordedCall, judge: Judge, known: set[str], *, was_refused: bool) -> None:
+    def sort_call_into_group(
+        self, call: RecordedCall, judge: RecordedCallJudge, known: set[str], *, was_refused: bool
+    ) -> None:
         """Count one call, and put it to its like where somebody may be asked about it."""
-        ruling, verdict = judge.ruling(call), judge.verdict(call)
+        ruling, verdict = judge.decide_recorded_call(call), judge.cached_grant_verdict(call)
         self.calls += 1
         if ruling.decision == ALLOW:
             self.allowed += 1
             return
-        by_default = verdict is not None and not verdict.allowed and verdict.source == DEFAULT_POLICY
+        by_default = verdict is not None and not verdict.is_allowed and verdict.source == DEFAULT_POLICY
         if ruling.decision == DENY:
             self.denied += 1
             if (
                 not by_default
-                or judge.by_rules(call.tool, call.about, call.agent, call.program).decision == DENY
+                or judge.decide_call_by_rules(call.tool, call.about, call.agent, call.program).decision
+                == DENY
             ):
                 return
         if was_refused:
@@ -311,154 +331,170 @@ class Search:
         if call.agent not in known:
             self.strangers += 1
             return
-        key, shape = _place_of(call, judge.managed)
+        key, shape = call_group_key(call, judge.managed)
         if key is None:
             self.varied += 1
             return
-        self.groups.setdefault(key, Group()).add(call, shape)
+        self.groups.setdefault(key, CallGroup()).add_call_to_group(call, shape)
 
-    def _forget_rare_groups(self) -> None:
+    def drop_rare_groups(self) -> None:
         kept = sorted(self.groups.items(), key=lambda item: item[1].calls, reverse=True)
         self.varied += sum(group.calls for _, group in kept[MOST_GROUPS // 2 :])
         self.groups = dict(kept[: MOST_GROUPS // 2])
 
-    def _refuse(self, reader: Reader, ids: Sequence[int]) -> None:
+    def record_refused_ids(self, reader: CallHistoryReader, ids: Sequence[int]) -> None:
         room = MOST_REFUSED - len(self.refused)
         self.refused.extend(ids[: max(room, 0)])
         if beyond := ids[max(room, 0) :]:
-            self.overlooked = sorted({*self.overlooked, *(call.tool for call in reader.named(beyond))})
+            self.overlooked = sorted(
+                {*self.overlooked, *(call.tool for call in reader.read_calls_by_id(beyond))}
+            )
 
-    def _refusals(self, reader: Reader) -> list[tuple[str, str]]:
+    def find_refused_calls(self, reader: CallHistoryReader) -> list[tuple[str, str]]:
         """Return tool and text of calls that people refused, as far as they are compared beforehand."""
-        found = [(call.tool, call.about) for call in reader.named(self.refused[:MOST_COMPARED])]
-        newest = reader.answers(BIGGEST_ID, reader.answers_floor(BIGGEST_ID))
+        found = [(call.tool, call.about) for call in reader.read_calls_by_id(self.refused[:MOST_COMPARED])]
+        newest = reader.read_answered_requests(BIGGEST_ID, reader.request_stretch_floor(BIGGEST_ID))
         return [*found, *((one.tool, one.about) for one in newest if not one.allowed)]
 
-    def _prove(
-        self, reader: Reader, judge: Judge, saved: Sequence[Rule], now: datetime, budget: Budget
+    def try_suggestions_on_calls(
+        self,
+        reader: CallHistoryReader,
+        judge: RecordedCallJudge,
+        saved: Sequence[DecisionRule],
+        now: datetime,
+        budget: WalkTimeLimit,
     ) -> None:
         """Count on which calls the suggestions would have made a difference, by the rules of the door."""
         suggested = [one for one in self.tried if not one.is_grant]
-        together = placed(saved, [one.rule(0) for one in suggested])
-        by_rule = {f"rule {place}": one for place, one in enumerate(suggested, behind_denials(saved) + 1)}
+        together = insert_rules_after_denials(saved, [one.suggested_rule(0) for one in suggested])
+        by_rule = {
+            f"rule {place}": one
+            for place, one in enumerate(suggested, count_rules_through_denials(saved) + 1)
+        }
         by_slot = {tuple(one.slot): one for one in self.tried if one.slot is not None}
-        then = Judge(together, now, [one.edit(now) for one in self.tried if one.is_grant])
+        then = RecordedCallJudge(
+            together, now, [one.suggested_grant_edit(now) for one in self.tried if one.is_grant]
+        )
         refused = set(self.refused)
-        for step in steps(reader, self.before, budget):
-            judge.learn(step.calls)
-            then.learn(step.calls)
+        for step in iterate_history_steps(reader, self.before, budget):
+            judge.load_grants_for_calls(step.calls)
+            then.load_grants_for_calls(step.calls)
             for call in step.calls:
                 if call.event_id in refused:
-                    self._note_refusal(call.tool, call.about, judge.managed)
-                    self.refused_calls += judge.ruling(call).decision not in {ALLOW, DENY}
+                    self.count_refusal_for_suggestions(call.tool, call.about, judge.managed)
+                    self.refused_calls += judge.decide_recorded_call(call).decision not in {ALLOW, DENY}
                     continue
-                _credit(call, judge, then, by_rule, by_slot)
+                credit_allowing_suggestion(call, judge, then, by_rule, by_slot)
             self.before = step.floor
         if not self.before:
             self.phase, self.before = ANSWERS, BIGGEST_ID
 
-    def _note_refusal(self, tool: str, about: str, managed: ManagedServers) -> None:
+    def count_refusal_for_suggestions(self, tool: str, about: str, managed: ManagedServers) -> None:
         for one in self.tried:
-            one.refused += one.fits(tool, about, managed)
+            one.refused += one.matches_tool_call(tool, about, managed)
 
-    def _hear(self, reader: Reader, managed: ManagedServers, budget: Budget) -> None:
+    def compare_with_answers(
+        self, reader: CallHistoryReader, managed: ManagedServers, budget: WalkTimeLimit
+    ) -> None:
         """Count what people said of calls that the suggestions fit."""
         while True:
-            floor = reader.answers_floor(self.before)
-            for answer in reader.answers(self.before, floor):
-                self._count(answer, managed)
+            floor = reader.request_stretch_floor(self.before)
+            for answer in reader.read_answered_requests(self.before, floor):
+                self.count_answer_for_suggestions(answer, managed)
             self.before = floor
             if not floor:
-                self._choose()
+                self.choose_best_suggestions()
                 return
-            if budget.is_spent:
+            if budget.is_time_spent:
                 return
 
-    def _count(self, answer: AnsweredRequest, managed: ManagedServers) -> None:
+    def count_answer_for_suggestions(self, answer: AnsweredRequest, managed: ManagedServers) -> None:
         if not answer.allowed:
-            self._note_refusal(answer.tool, answer.about, managed)
+            self.count_refusal_for_suggestions(answer.tool, answer.about, managed)
             return
         for one in self.tried:
-            one.approved += one.is_for(answer.agent, answer.program) and one.fits(
+            one.approved += one.is_for_caller(answer.agent, answer.program) and one.matches_tool_call(
                 answer.tool, answer.about, managed
             )
 
-    def _choose(self) -> None:
+    def choose_best_suggestions(self) -> None:
         """Keep as few of what is sound as reach the goal, the most useful first."""
-        sound = [one for one in self.tried if one.is_sound and one.tool not in self.overlooked]
+        sound = [one for one in self.tried if one.is_worth_suggesting and one.tool not in self.overlooked]
         sound.sort(key=lambda one: (-one.calls, one.tool, one.pattern))
         self.openable = sum(one.closed for one in sound)
-        chosen: list[Suggestion] = []
-        while sound and self.coverage(chosen) < GOAL:
+        chosen: list[RuleSuggestion] = []
+        while sound and self.unasked_share(chosen) < GOAL:
             chosen.append(sound.pop(0))
         self.tried, self.phase = chosen, DONE
 
     # --- what came of it ----------------------------------------------------------------------------------
 
     @property
-    def asked(self) -> int:
+    def askable_call_count(self) -> int:
         """How many calls are to run unasked as far as possible: all but those that policy or a person refuses."""
         return self.calls - self.denied - self.refused_calls + self.openable
 
-    def unasked(self, chosen: Sequence[Suggestion]) -> int:
+    def count_unasked_calls(self, chosen: Sequence[RuleSuggestion]) -> int:
         """How many of them would have run unasked with these."""
         return self.allowed + sum(one.calls for one in chosen)
 
-    def coverage(self, chosen: Sequence[Suggestion]) -> float:
+    def unasked_share(self, chosen: Sequence[RuleSuggestion]) -> float:
         """Which share of them that is, from 0 to 1."""
-        return self.unasked(chosen) / self.asked if self.asked else 1.0
+        return self.count_unasked_calls(chosen) / self.askable_call_count if self.askable_call_count else 1.0
 
 
-def _place_of(call: RecordedCall, managed: ManagedServers) -> tuple[str | None, Shape]:
+def call_group_key(call: RecordedCall, managed: ManagedServers) -> tuple[str | None, CallShape]:
     """Return the name of the group that a call belongs to, None for a call that is like no others."""
-    places = managed.places(call.tool)
+    places = managed.find_server_tools(call.tool)
     if places:
         server, tool = places[0]
-        return _packed("grant", call.tool, call.agent, server, tool), Shape("any")
+        return join_key_parts("grant", call.tool, call.agent, server, tool), CallShape("any")
     if not _NAMES_ONE.fullmatch(call.tool):
-        return None, Shape("")
-    text = shown_text(call.about)
-    shape = shape_of(call.field, call.about) if text == call.about else Shape("")
+        return None, CallShape("")
+    text = text_for_allow_rules(call.about)
+    shape = classify_call_shape(call.field, call.about) if text == call.about else CallShape("")
     if shape.key:
-        return _packed("rule", call.tool, shape.key), shape
+        return join_key_parts("rule", call.tool, shape.key), shape
     if len(text) > LONGEST_EXACT or "\n" in text or MASK in text:
         return None, shape
-    return _packed("exact", call.tool, text), Shape("")
+    return join_key_parts("exact", call.tool, text), CallShape("")
 
 
-def _packed(*parts: str) -> str:
+def join_key_parts(*parts: str) -> str:
     return "\x1f".join(part.replace("\x1f", " ") for part in parts)
 
 
-def _suggestions(
-    groups: dict[str, Group], refusals: Iterable[tuple[str, str]], judge: Judge
-) -> list[Suggestion]:
+def build_suggestions(
+    groups: dict[str, CallGroup], refusals: Iterable[tuple[str, str]], judge: RecordedCallJudge
+) -> list[RuleSuggestion]:
     """Return what follows from the largest groups, narrowest first choice, without what fits a refused call."""
     refused: dict[str, list[str]] = {}
     for tool, about in refusals:
         refused.setdefault(tool, []).append(about)
-    found: list[Suggestion] = []
+    found: list[RuleSuggestion] = []
     for key, group in sorted(groups.items(), key=lambda item: (-item[1].calls, item[0])):
         if group.calls < FEWEST or len(found) >= MOST_TRIED:
             break
-        for one in _candidates(key, group, judge.managed.strict):
-            if _can_be_saved(one) and not any(
-                one.fits(tool, about, judge.managed) for tool, texts in refused.items() for about in texts
+        for one in iterate_group_candidates(key, group, judge.managed.strict):
+            if can_save_suggested_rule(one) and not any(
+                one.matches_tool_call(tool, about, judge.managed)
+                for tool, texts in refused.items()
+                for about in texts
             ):
                 found.append(one)
                 break
     return found
 
 
-def _can_be_saved(one: Suggestion) -> bool:
+def can_save_suggested_rule(one: RuleSuggestion) -> bool:
     try:
-        tool_rules.check(one.rule(1))
-    except Invalid:
+        tool_rules.validate_tool_rule(one.suggested_rule(1))
+    except UnprocessableRequest:
         return False
     return True
 
 
-def _candidates(key: str, group: Group, is_strict: bool) -> Iterable[Suggestion]:
+def iterate_group_candidates(key: str, group: CallGroup, is_strict: bool) -> Iterable[RuleSuggestion]:
     """Yield what a group may suggest, the first that nobody refused counts.
 
     `is_strict`: unregistered servers are denied already (policy.managed).
@@ -466,61 +502,63 @@ def _candidates(key: str, group: Group, is_strict: bool) -> Iterable[Suggestion]
     kind, tool, *rest = key.split("\x1f")
     if kind == "grant":
         agent, server, name = rest
-        yield Suggestion(
+        yield RuleSuggestion(
             tool, slot=[agent, server, name], loosely=ONE_TOOL if is_strict else ONE_TOOL + CLOSES
         )
         return
-    agents, program = sorted(group.agents), group.program
+    agents, program = sorted(group.agents), group.common_program
     if kind == "exact":
-        yield Suggestion(tool, escaped(rest[0]), agents, program, loosely=WORD_FOR_WORD)
+        yield RuleSuggestion(tool, escape_pattern_text(rest[0]), agents, program, loosely=WORD_FOR_WORD)
         return
     texts = sorted(group.texts.items(), key=lambda item: (-item[1], item[0]))
     exact = [
-        Suggestion(tool, escaped(text), agents, program, loosely=WORD_FOR_WORD)
+        RuleSuggestion(tool, escape_pattern_text(text), agents, program, loosely=WORD_FOR_WORD)
         for text, times in texts
         if times >= FEWEST and "\n" not in text and rest[0] != "any"
     ]
     if exact and texts[0][1] >= EXACTLY * group.calls:
         yield exact[0]
-    shape = Shape(rest[0], group.parts)
-    pattern = pattern_of(shape)
+    shape = CallShape(rest[0], group.parts)
+    pattern = build_shape_pattern(shape)
     if pattern is not None:
-        yield Suggestion(tool, pattern, agents, program, loosely=loosely(shape))
+        yield RuleSuggestion(tool, pattern, agents, program, loosely=describe_shape_pattern(shape))
     yield from exact
 
 
-def _credit(
+def credit_allowing_suggestion(
     call: RecordedCall,
-    judge: Judge,
-    then: Judge,
-    by_rule: dict[str, Suggestion],
-    by_slot: dict[tuple[str, ...], Suggestion],
+    judge: RecordedCallJudge,
+    then: RecordedCallJudge,
+    by_rule: dict[str, RuleSuggestion],
+    by_slot: dict[tuple[str, ...], RuleSuggestion],
 ) -> None:
     """Count a call for the suggestion that would have let it run."""
-    before = judge.ruling(call)
+    before = judge.decide_recorded_call(call)
     if before.decision == ALLOW:
         return
-    after = then.ruling(call)
+    after = then.decide_recorded_call(call)
     if after.decision != ALLOW:
         return
     found = by_rule.get(after.by)
-    verdict = then.verdict(call)
+    verdict = then.cached_grant_verdict(call)
     if found is None and verdict is not None and verdict.grant is not None:
         grant = verdict.grant
         found = by_slot.get((grant.agent_id, grant.server_id, grant.tool_name or ""))
     if found is not None:
         found.closed += before.decision == DENY
         found.asked += before.decision == ASK
-        found.count(call, before.decision, before.by)
+        found.count_allowed_call(call, before.decision, before.by)
 
 
-def refused_meanwhile(one: Suggestion, reader: Reader, managed: ManagedServers) -> AnsweredRequest | None:
+def find_newly_refused_request(
+    one: RuleSuggestion, reader: CallHistoryReader, managed: ManagedServers
+) -> AnsweredRequest | None:
     """Return a request of a call that the suggestion fits and a person refused, looking through all of them."""
     before = BIGGEST_ID
     while before:
-        floor = reader.answers_floor(before)
-        for answer in reader.answers(before, floor):
-            if not answer.allowed and one.fits(answer.tool, answer.about, managed):
+        floor = reader.request_stretch_floor(before)
+        for answer in reader.read_answered_requests(before, floor):
+            if not answer.allowed and one.matches_tool_call(answer.tool, answer.about, managed):
                 return answer
         before = floor
     return None

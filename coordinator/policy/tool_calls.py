@@ -13,7 +13,7 @@ GATEWAY = GATEWAY_PROFILE
 
 
 @dataclass(frozen=True, slots=True)
-class AskedCall:
+class ToolCallRequest:
     """A call that is asked about. `asks` is the hook that does, `since_us` when it was received.
 
     `program` is the agent that asks (agent_programs.AGENT_TITLES). It asks its own person, too, where it `is_prompted`,

@@ -21,53 +21,57 @@ class ToolKind:
     tools: tuple[str, ...]
 
 
-def _kind(title: str, tools: str) -> ToolKind:
+def build_tool_kind(title: str, tools: str) -> ToolKind:
     return ToolKind(title, tuple(tools.split()))
 
 
 # Of each agent that has a dialect, in its present and its known earlier versions; `think` and the like do nothing.
 KINDS = {
-    "command": _kind(
+    "command": build_tool_kind(
         "Run a command",
         "Bash Monitor PowerShell bash powershell run_shell_command Shell shell exec_command local_shell"
         " developer__shell",
     ),
-    "read": _kind(
+    "read": build_tool_kind(
         "Read a file",
         "Read NotebookRead read read_file read_many_files view view_image developer__read_image",
     ),
-    "write": _kind(
+    "write": build_tool_kind(
         "Write, move or delete a file",
         "Write Edit MultiEdit NotebookEdit Delete Move StrReplace apply_patch write_file replace write edit multiedit"
         " patch create str_replace_editor notebook_edit developer__write developer__edit developer__text_editor",
     ),
-    "search": _kind(
+    "search": build_tool_kind(
         "Search files",
         "Grep Glob LS grep glob list grep_search search_file_content list_directory SemanticSearch developer__tree",
     ),
-    "fetch": _kind("Fetch a web page", "WebFetch webfetch web_fetch"),
-    "web-search": _kind("Search the web", "WebSearch websearch web_search google_web_search"),
+    "fetch": build_tool_kind("Fetch a web page", "WebFetch webfetch web_fetch"),
+    "web-search": build_tool_kind("Search the web", "WebSearch websearch web_search google_web_search"),
 }
 
 
-def split_names(names: str) -> list[str]:
+def split_rule_tool_names(names: str) -> list[str]:
     """Return the names that a rule writes in one text: `Edit|Write`, `Edit, Write`."""
     return [name.strip() for name in re.split(r"[|,]", names) if name.strip()]
 
 
-def tool_names(names: str) -> list[str]:
+def expand_tool_kinds(names: str) -> list[str]:
     """Return the same with the tools of each kind in the kind's place; a kind that there is not stays as it is."""
     tools: list[str] = []
-    for name in split_names(names):
-        kind = KINDS.get(_kind_in(name) or "")
+    for name in split_rule_tool_names(names):
+        kind = KINDS.get(parse_tool_kind(name) or "")
         tools += kind.tools if kind is not None else (name,)
     return tools
 
 
-def unknown_kinds(names: str) -> list[str]:
+def find_unknown_tool_kinds(names: str) -> list[str]:
     """Return the kinds that a rule speaks of and that there are not."""
-    return [name for name in split_names(names) if (kind := _kind_in(name)) is not None and kind not in KINDS]
+    return [
+        name
+        for name in split_rule_tool_names(names)
+        if (kind := parse_tool_kind(name)) is not None and kind not in KINDS
+    ]
 
 
-def _kind_in(name: str) -> str | None:
+def parse_tool_kind(name: str) -> str | None:
     return name.removeprefix(PREFIX).strip() if name.startswith(PREFIX) else None

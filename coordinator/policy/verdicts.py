@@ -14,20 +14,20 @@ from django.utils import timezone
 from coordinator.models import PermissionRequest
 from coordinator.policy import approvals, brakes, coverage
 from coordinator.policy.coverage import Requester
-from coordinator.policy.judged import shown_of_context
+from coordinator.policy.judged import card_context_fields
 
 MAY_NOT_RUN: dict[str, Any] = {"allowed": False, "edited": False, "edited_input": None}
 
 
-def exported(request: PermissionRequest, now: datetime) -> dict[str, Any]:
+def export_permission_request(request: PermissionRequest, now: datetime) -> dict[str, Any]:
     """Return the request as exports hold it, at `now`.
 
     `allowed` is about `tool_input`, what was asked for. A person who edited it approved `edited_input` alone.
     """
     state, context, edited = (
-        approvals.standing(request, now),
-        approvals.context_of(request),
-        approvals.edited_input(request),
+        approvals.current_request_state(request, now),
+        approvals.request_context(request),
+        approvals.find_edited_input(request),
     )
     return {
         "request_id": request.request_id,
@@ -36,14 +36,14 @@ def exported(request: PermissionRequest, now: datetime) -> dict[str, Any]:
         "edited": edited is not None,
         "edited_input": edited,
         "approved_by": request.approved_by,
-        "approved_at": approvals.moment(request.approved_at),
-        "expires_at": approvals.moment(request.expires_at),
+        "approved_at": approvals.format_request_instant(request.approved_at),
+        "expires_at": approvals.format_request_instant(request.expires_at),
         "reason": context.reason if context else None,
         "validity": context.validity if context else None,
-        "scope": approvals.scope_of(request),
-        "revoked_at": approvals.moment(context.revoked_at) if context else None,
-        "created_at": approvals.moment(request.created_at),
-        "deadline": approvals.moment(
+        "scope": approvals.approval_scope(request),
+        "revoked_at": approvals.format_request_instant(context.revoked_at) if context else None,
+        "created_at": approvals.format_request_instant(request.created_at),
+        "deadline": approvals.format_request_instant(
             context.deadline if context else request.expires_at if state.waiting else None
         ),
         "plugin_id": request.plugin_id,
@@ -53,44 +53,46 @@ def exported(request: PermissionRequest, now: datetime) -> dict[str, Any]:
         "metadata": request.metadata,
         "session_id": context.session_id if context else None,
         "agent_id": context.agent_id if context else None,
-        **shown_of_context(request),
+        **card_context_fields(request),
         "tool_name": context.tool_name if context else None,
         "tool_input": context.tool_input if context else None,
     }
 
 
-def answer(request: PermissionRequest, now: datetime, asker: Requester | None = None) -> dict[str, Any]:
+def build_requester_answer(
+    request: PermissionRequest, now: datetime, asker: Requester | None = None
+) -> dict[str, Any]:
     """Return the request as its asker is told it, at `now`; `brake` is what a person says who holds its calls.
 
     `asker` is who asks, where that may be another than who asked first: one approval can cover many.
     """
-    told = exported(request, now) | {"brake": None}
-    if not approvals.standing(request, now).allowed:
+    told = export_permission_request(request, now) | {"brake": None}
+    if not approvals.current_request_state(request, now).allowed:
         return told
-    held = held_by(asker or coverage.requester_of(request), request.plugin_id)
+    held = find_brake_message(asker or coverage.request_requester(request), request.plugin_id)
     return told if held is None else told | MAY_NOT_RUN | {"brake": held}
 
 
-def answers(requests: Sequence[PermissionRequest], now: datetime) -> list[dict[str, Any]]:
+def build_requester_answers(requests: Sequence[PermissionRequest], now: datetime) -> list[dict[str, Any]]:
     """Return several requests so: no query more for each while no brake is on."""
-    if brakes.in_force():
-        return [answer(one, now) for one in requests]
-    return [exported(one, now) | {"brake": None} for one in requests]
+    if brakes.load_active_brakes():
+        return [build_requester_answer(one, now) for one in requests]
+    return [export_permission_request(one, now) | {"brake": None} for one in requests]
 
 
-def held_by(asker: Requester, plugin_id: str) -> str | None:
+def find_brake_message(asker: Requester, plugin_id: str) -> str | None:
     """Return the words of the brake that holds what this asker asks for; None where none does."""
-    held = brakes.holding_asked(asker.agent_id, plugin_id, asker.host, asker.session_id)
-    return held.words if held is not None else None
+    held = brakes.find_brake_on_request(asker.agent_id, plugin_id, asker.host, asker.session_id)
+    return held.agent_message if held is not None else None
 
 
-def verdict(request_id: str, now: datetime | None = None) -> dict[str, Any] | None:
+def find_final_answer(request_id: str, now: datetime | None = None) -> dict[str, Any] | None:
     """Return the answer once it stands (decided, expired or withdrawn, and held by no brake), else None.
 
     Raises NotFound for an unknown request: nothing would ever free that waiter.
     """
-    now, row = now or timezone.now(), approvals.find(request_id)
-    if approvals.standing(row, now).waiting:
+    now, row = now or timezone.now(), approvals.find_permission_request(request_id)
+    if approvals.current_request_state(row, now).waiting:
         return None
-    told = answer(row, now)
+    told = build_requester_answer(row, now)
     return told if told["brake"] is None else None

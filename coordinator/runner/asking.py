@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from coordinator.runner.errors import ServerRefused, Unreachable
-from coordinator.runner.server import Server
+from coordinator.runner.errors import ServerRefused, ServerTimedOut
+from coordinator.runner.server import SignalboxServer
 
 CANCELLED = {"outcome": {"outcome": "cancelled"}}
 WITHDRAW_WITHIN = 5.0  # seconds
@@ -18,13 +18,13 @@ MOST_KNOWN, LARGEST_KNOWN = 256, 512 << 10
 OPEN = {None, "pending", "in_progress"}
 
 
-class SeenCalls:
+class AgentToolCalls:
     """What an agent has said of its calls so far, by their ids: the newest of each field."""
 
     def __init__(self) -> None:
         self._calls: dict[str, dict[str, Any]] = {}
 
-    def note(self, update: dict[str, Any]) -> None:
+    def update_tool_call(self, update: dict[str, Any]) -> None:
         """Take in an update of a call; other updates are none."""
         if update.get("sessionUpdate") not in {"tool_call", "tool_call_update"}:
             return
@@ -40,17 +40,17 @@ class SeenCalls:
         while len(self._calls) > MOST_KNOWN:
             del self._calls[next(iter(self._calls))]
 
-    def of(self, call_id: object) -> dict[str, Any]:
+    def find_tool_call(self, call_id: object) -> dict[str, Any]:
         return self._calls.get(call_id, {}) if isinstance(call_id, str) else {}
 
     @property
-    def are_open(self) -> bool:
+    def has_open_calls(self) -> bool:
         return bool(self._calls)
 
-    def forget(self) -> None:
+    def clear_tool_calls(self) -> None:
         self._calls.clear()
 
-    def shows_terminal(self, terminal_id: str) -> str | None:
+    def find_terminal_call(self, terminal_id: str) -> str | None:
         """Return the call whose content is this terminal."""
         for call_id, known in self._calls.items():
             content = known.get("content")
@@ -60,11 +60,15 @@ class SeenCalls:
         return None
 
 
-class Asking:
+class PermissionQuestions:
     """The open questions of one session. `denied` is called with a person's reason for a no."""
 
     def __init__(
-        self, server: Server, session_id: str, calls: SeenCalls, denied: Callable[[str, str], None]
+        self,
+        server: SignalboxServer,
+        session_id: str,
+        calls: AgentToolCalls,
+        denied: Callable[[str, str], None],
     ) -> None:
         self._server = server
         self._session_id = session_id
@@ -73,16 +77,16 @@ class Asking:
         self._withdrawn: dict[str, asyncio.Future[str]] = {}
 
     @property
-    def is_waiting(self) -> bool:
+    def has_open_questions(self) -> bool:
         return bool(self._withdrawn)
 
-    def withdraw(self, why: str) -> None:
+    def withdraw_questions(self, why: str) -> None:
         """Take every question back: the agent is answered that its turn was cancelled."""
         for withdrawn in self._withdrawn.values():
             if not withdrawn.done():
                 withdrawn.set_result(why)
 
-    async def ask(self, run_id: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def ask_permission(self, run_id: str, params: dict[str, Any]) -> dict[str, Any]:
         """Return what the agent is answered, in its protocol's words."""
         call = params.get("toolCall")
         call = call if isinstance(call, dict) else {}
@@ -91,20 +95,20 @@ class Asking:
         ask = uuid.uuid4().hex
         withdrawn: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._withdrawn[ask] = withdrawn
-        known = self._calls.of(call.get("toolCallId"))
-        answering = asyncio.create_task(self._answer(ask, run_id, call, options, known))
+        known = self._calls.find_tool_call(call.get("toolCallId"))
+        answering = asyncio.create_task(self._wait_for_outcome(ask, run_id, call, options, known))
         try:
             both: set[asyncio.Future[Any]] = {answering, withdrawn}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if answering.done():
                 return answering.result()
-            await self._take_back(ask, call, withdrawn.result())
+            await self._report_withdrawal(ask, call, withdrawn.result())
             return CANCELLED
         finally:
             del self._withdrawn[ask]
             answering.cancel()
 
-    async def _answer(
+    async def _wait_for_outcome(
         self,
         ask: str,
         run_id: str,
@@ -114,7 +118,7 @@ class Asking:
     ) -> dict[str, Any]:
         while True:
             try:
-                answer = await self._server.for_session(
+                answer = await self._server.post_for_session(
                     self._session_id,
                     "permission",
                     run_id=run_id,
@@ -125,13 +129,13 @@ class Asking:
                 )
             except ServerRefused as problem:
                 self._denied(str(call.get("title") or "this"), f"Signalbox could not be asked: {problem}")
-                return _no(options)
+                return reject_once_outcome(options)
             outcome = answer.get("outcome")
             if isinstance(outcome, dict):
-                return self._told(call, options, outcome, answer.get("reason"))
+                return self.build_permission_outcome(call, options, outcome, answer.get("reason"))
             await asyncio.sleep(0.05)  # a server that does not hold the question must not be flooded
 
-    def _told(
+    def build_permission_outcome(
         self, call: dict[str, Any], options: list[dict[str, Any]], outcome: dict[str, Any], reason: object
     ) -> dict[str, Any]:
         chosen = next((one for one in options if one.get("optionId") == outcome.get("optionId")), None)
@@ -140,12 +144,12 @@ class Asking:
         if not kind.startswith("allow") and isinstance(reason, str) and reason.strip():
             self._denied(str(call.get("title") or "this"), reason.strip())
         if chosen is None:
-            return CANCELLED if outcome.get("cancelled") else _no(options)
+            return CANCELLED if outcome.get("cancelled") else reject_once_outcome(options)
         return {"outcome": {"outcome": "selected", "optionId": chosen["optionId"]}}
 
-    async def _take_back(self, ask: str, call: dict[str, Any], why: str) -> None:
-        with contextlib.suppress(ServerRefused, Unreachable):
-            await self._server.for_session(
+    async def _report_withdrawal(self, ask: str, call: dict[str, Any], why: str) -> None:
+        with contextlib.suppress(ServerRefused, ServerTimedOut):
+            await self._server.post_for_session(
                 self._session_id,
                 "permission/withdraw",
                 patience=WITHDRAW_WITHIN,
@@ -155,7 +159,7 @@ class Asking:
             )
 
 
-def _no(options: list[dict[str, Any]]) -> dict[str, Any]:
+def reject_once_outcome(options: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the option that says no this once, or that the turn was cancelled where there is none."""
     no = next((one for one in options if one.get("kind") == "reject_once"), None)
     return {"outcome": {"outcome": "selected", "optionId": no.get("optionId")}} if no else CANCELLED

@@ -13,9 +13,9 @@ import threading
 import time
 from typing import Any
 
-from coordinator.runner.comparing import Difference, compare
+from coordinator.runner.comparing import TreeDifference, compare_trees
 from coordinator.runner.git import GitFailed
-from coordinator.runner.snapshots import Shadow, WorkTree
+from coordinator.runner.snapshots import GitWorkTree, ShadowRepository
 
 log = logging.getLogger("signalbox.runner")
 
@@ -23,7 +23,7 @@ KEPT = 30 * 24 * 3600.0  # seconds that what a session began with is kept after 
 AT_ONCE = threading.BoundedSemaphore(2)  # comparisons of all sessions: each may keep a core busy
 
 
-class Changes:
+class TurnChanges:
     """Compares a session's directory with its state when the turn and the session began. Never raises for its content.
 
     Without a git work tree it reports nothing. `state` is the runner's folder: what the session began with is
@@ -35,40 +35,40 @@ class Changes:
         name = hashlib.sha256(f"{session_id}\0{self._directory}".encode("utf-8", "surrogatepass")).hexdigest()
         self._folder = os.path.join(state, "changes", name[:32])
         self._note = os.path.join(self._folder, "began.json")
-        self._shadow: Shadow | None = None
+        self._shadow: ShadowRepository | None = None
         self._turn: str | None = None
         self._problem: str | None = None
 
-    async def turn_starts(self) -> None:
+    async def record_turn_start(self) -> None:
         """Note the state of the directory."""
-        await asyncio.to_thread(self._begin)
+        await asyncio.to_thread(self._take_start_snapshot)
 
-    async def turn_ended(self) -> list[dict[str, Any]]:
+    async def collect_turn_changes(self) -> list[dict[str, Any]]:
         """Return the updates: what the turn changed, and what the session did. May be called again."""
-        return await asyncio.to_thread(self._tell)
+        return await asyncio.to_thread(self.compare_turn_and_session)
 
-    def _begin(self) -> None:
+    def _take_start_snapshot(self) -> None:
         self._turn = self._problem = None
         try:
             if self._shadow is None:
-                self._shadow = self._opened()
+                self._shadow = self.open_shadow_repository()
             if self._shadow is not None:
                 with AT_ONCE:
-                    self._turn = self._shadow.take()
-                self._session_base(self._turn)
+                    self._turn = self._shadow.take_snapshot()
+                self.load_session_base_tree(self._turn)
         except (GitFailed, OSError) as problem:
             self._problem = str(problem)
 
-    def _opened(self) -> Shadow | None:
+    def open_shadow_repository(self) -> ShadowRepository | None:
         try:
-            place = WorkTree.of(self._directory)
+            place = GitWorkTree.find_work_tree(self._directory)
         except GitFailed as problem:
             log.debug("Changes in %s are not tracked: %s", self._directory, problem)
             return None
-        _forget_old(os.path.dirname(self._folder))
-        return Shadow(place, self._folder)
+        remove_old_change_folders(os.path.dirname(self._folder))
+        return ShadowRepository(place, self._folder)
 
-    def _session_base(self, now: str) -> str:
+    def load_session_base_tree(self, now: str) -> str:
         """Return the tree with which the session began; it begins now where none is known."""
         try:
             with open(self._note, "rb") as file:
@@ -80,7 +80,7 @@ class Changes:
                 json.dump({"tree": now}, file)
             return now
 
-    def _tell(self) -> list[dict[str, Any]]:
+    def compare_turn_and_session(self) -> list[dict[str, Any]]:
         shadow, began = self._shadow, self._turn
         if shadow is None and self._problem is None:
             return []
@@ -88,22 +88,25 @@ class Changes:
             if shadow is None or began is None:
                 raise GitFailed(self._problem or "the state at the start of the turn is not known")
             with AT_ONCE:
-                now = shadow.take()
-                base = self._session_base(began)
-                return [_compared(shadow, "turn", began, now), _compared(shadow, "session", base, now)]
+                now = shadow.take_snapshot()
+                base = self.load_session_base_tree(began)
+                return [
+                    build_comparison_update(shadow, "turn", began, now),
+                    build_comparison_update(shadow, "session", base, now),
+                ]
         except (GitFailed, OSError) as problem:
-            return [_told("turn", began, Difference([], "", truncated=False), problem)]
+            return [build_changes_update("turn", began, TreeDifference([], "", truncated=False), problem)]
 
 
-def _compared(shadow: Shadow, scope: str, before: str, after: str) -> dict[str, Any]:
+def build_comparison_update(shadow: ShadowRepository, scope: str, before: str, after: str) -> dict[str, Any]:
     try:
-        return _told(scope, before, compare(shadow, before, after))
+        return build_changes_update(scope, before, compare_trees(shadow, before, after))
     except GitFailed as problem:
-        return _told(scope, before, Difference([], "", truncated=False), problem)
+        return build_changes_update(scope, before, TreeDifference([], "", truncated=False), problem)
 
 
-def _told(
-    scope: str, base: str | None, found: Difference, problem: Exception | None = None
+def build_changes_update(
+    scope: str, base: str | None, found: TreeDifference, problem: Exception | None = None
 ) -> dict[str, Any]:
     update = {
         "sessionUpdate": "signalbox/changes",
@@ -116,7 +119,7 @@ def _told(
     return update if problem is None else {**update, "problem": str(problem)[:1000]}
 
 
-def _forget_old(folder: str) -> None:
+def remove_old_change_folders(folder: str) -> None:
     """Remove what is known of sessions that had no turn for long."""
     with contextlib.suppress(OSError):
         for one in os.scandir(folder):

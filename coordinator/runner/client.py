@@ -13,7 +13,7 @@ from acp.meta import CLIENT_METHODS
 from coordinator.runner import files
 from coordinator.runner.directories import AllowedDirectories
 from coordinator.runner.errors import FileMissing, RunnerRefused
-from coordinator.runner.terminals import Terminals
+from coordinator.runner.terminals import SessionTerminals
 
 CAPABILITIES = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
 LONGEST_UNKNOWN = 64 << 10  # characters of a message that nobody knows
@@ -26,7 +26,7 @@ RUNNERS = "signalbox/"  # so begin the kinds of updates that are the runner's ow
 Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
-class Client:
+class AgentClient:
     """Answers one agent. `told` gets its updates, `unknown` other notifications, `ask` its questions.
 
     `agent_program` returns the name of the agent's program, "" before it said it.
@@ -41,7 +41,7 @@ class Client:
         agent_program: Callable[[], str],
         places: AllowedDirectories,
         directory: str,
-        terminals: Terminals,
+        terminals: SessionTerminals,
     ) -> None:
         self._told = told
         self._unknown = unknown
@@ -52,31 +52,31 @@ class Client:
         names = CLIENT_METHODS
         self._answers: dict[str, Answer] = {
             names["session_request_permission"]: ask,
-            names["fs_read_text_file"]: self._read,
-            names["fs_write_text_file"]: self._write,
-            names["terminal_create"]: self._create,
-            names["terminal_output"]: self._output,
-            names["terminal_wait_for_exit"]: terminals.wait,
-            names["terminal_kill"]: terminals.kill,
-            names["terminal_release"]: terminals.release,
+            names["fs_read_text_file"]: self.answer_read_file,
+            names["fs_write_text_file"]: self.answer_write_file,
+            names["terminal_create"]: self.answer_create_terminal,
+            names["terminal_output"]: self.answer_terminal_output,
+            names["terminal_wait_for_exit"]: terminals.wait_for_terminal_exit,
+            names["terminal_kill"]: terminals.kill_terminal,
+            names["terminal_release"]: terminals.release_terminal,
         }
 
-    async def handle(self, method: str, params: Any, is_notification: bool) -> Any:
+    async def handle_agent_message(self, method: str, params: Any, is_notification: bool) -> Any:
         """Answer a request, or hear a notification. Raises RequestError."""
         said = params if isinstance(params, dict) else {}
         if is_notification:
-            self._hear(method, said)
+            self.handle_agent_notification(method, said)
             return None
         answer = self._answers.get(method)
         if answer is None:
-            self._unknown(_cut({"method": method, "params": said}))
+            self._unknown(truncate_message_text({"method": method, "params": said}))
             raise RequestError.method_not_found(method)
         try:
             return await answer(said)
         except RunnerRefused as problem:
             raise RequestError(REFUSED, str(problem)) from None
 
-    def _hear(self, method: str, said: dict[str, Any]) -> None:
+    def handle_agent_notification(self, method: str, said: dict[str, Any]) -> None:
         update = said.get("update")
         if method == CLIENT_METHODS["session_update"] and isinstance(update, dict):
             kind = update.get("sessionUpdate")
@@ -85,25 +85,25 @@ class Client:
             if isinstance(kind, str) and not kind.startswith(RUNNERS):
                 self._told(update)
                 return
-        self._unknown(_cut({"method": method, "params": said}))
+        self._unknown(truncate_message_text({"method": method, "params": said}))
 
-    async def _read(self, params: dict[str, Any]) -> dict[str, Any]:
+    async def answer_read_file(self, params: dict[str, Any]) -> dict[str, Any]:
         try:
-            return await asyncio.to_thread(files.read, self._places, params)
+            return await asyncio.to_thread(files.read_text_file, self._places, params)
         except FileMissing:
             if self._agent_program() in READ_BEFORE_CREATING:
                 return {"content": ""}
             raise RequestError.resource_not_found(str(params.get("path"))) from None
 
-    async def _write(self, params: dict[str, Any]) -> dict[str, Any]:
-        return await asyncio.to_thread(files.write, self._places, params)
+    async def answer_write_file(self, params: dict[str, Any]) -> dict[str, Any]:
+        return await asyncio.to_thread(files.write_text_file, self._places, params)
 
-    async def _create(self, params: dict[str, Any]) -> dict[str, Any]:
-        return await self._terminals.create(params, self._directory)
+    async def answer_create_terminal(self, params: dict[str, Any]) -> dict[str, Any]:
+        return await self._terminals.create_terminal(params, self._directory)
 
-    async def _output(self, params: dict[str, Any]) -> dict[str, Any]:
-        return self._terminals.output(params)
+    async def answer_terminal_output(self, params: dict[str, Any]) -> dict[str, Any]:
+        return self._terminals.answer_output_request(params)
 
 
-def _cut(message: dict[str, Any]) -> str:
+def truncate_message_text(message: dict[str, Any]) -> str:
     return json.dumps(message, ensure_ascii=False)[:LONGEST_UNKNOWN]

@@ -9,23 +9,23 @@ from typing import Any
 from acp.exceptions import RequestError
 
 from coordinator.runner import worktrees
-from coordinator.runner.conversation import Conversation, in_words
+from coordinator.runner.conversation import AgentConversation, describe_request_error
 from coordinator.runner.errors import AgentFailed, RunnerRefused
-from coordinator.runner.known_session import KnownSession
+from coordinator.runner.known_session import RememberedSession
 
 Tell = Callable[[dict[str, Any]], None]
 
 
-class Commands:
+class SessionCommands:
     """The commands of one session. The outcome of each is reported."""
 
     def __init__(
         self,
-        known: KnownSession,
+        known: RememberedSession,
         folder: str,
         tell: Tell,
         *,
-        talk: Callable[[], Conversation | None],
+        talk: Callable[[], AgentConversation | None],
         is_at_work: Callable[[], bool],
     ) -> None:
         self._talk = talk
@@ -37,17 +37,17 @@ class Commands:
         self.all_done = asyncio.Event()
         self.all_done.set()
 
-    async def obey(self, command: dict[str, Any]) -> None:
+    async def run_session_command(self, command: dict[str, Any]) -> None:
         """Carry out a command, and report that it is done. Never raises."""
         self._under_way += 1
         self.all_done.clear()
         problem = None
         try:
-            await self._obey(command)
+            await self._apply_session_command(command)
         except (RunnerRefused, AgentFailed, OSError) as why:
             problem = str(why)
         except RequestError as why:
-            problem = in_words(why)
+            problem = describe_request_error(why)
         finally:
             self._under_way -= 1
             if not self._under_way:
@@ -55,29 +55,29 @@ class Commands:
         done: dict[str, Any] = {"sessionUpdate": "signalbox/command_done", "id": command.get("id")}
         self._tell(done if problem is None else {**done, "error": problem})
 
-    async def _obey(self, command: dict[str, Any]) -> None:
+    async def _apply_session_command(self, command: dict[str, Any]) -> None:
         mode, model, config = (command.get(name) for name in ("set_mode", "set_model", "set_config"))
         if command.get("remove_worktree"):
             if self._is_at_work() or self._talk() is not None:
                 raise RunnerRefused("The session's agent works there. End the session first.")
             discard = command["remove_worktree"] == "discard"
-            directory = self._known.text("directory")
-            await worktrees.remove(self._known.id, directory, self._folder, discard=discard)
-            self._known.remember(worktree=None)
+            directory = self._known.recorded_text("directory")
+            await worktrees.remove_worktree(self._known.id, directory, self._folder, discard=discard)
+            self._known.update_session_record(worktree=None)
         talk = self._talk()
         # Without an agent it is chosen when that is started again.
         if isinstance(mode, str):
             if talk is not None:
-                await talk.set_mode(mode)
+                await talk.set_agent_mode(mode)
                 self._tell({"sessionUpdate": "current_mode_update", "currentModeId": mode})
-            self._known.remember(mode=mode)
+            self._known.update_session_record(mode=mode)
         if isinstance(model, str):
             if talk is not None:
-                await talk.set_model(model)
-            self._known.remember(model=model)
+                await talk.set_agent_model(model)
+            self._known.update_session_record(model=model)
         if talk is None:
             return
         if isinstance(config, dict) and (
-            options := await talk.set_config(str(config.get("configId")), config.get("value"))
+            options := await talk.set_agent_option(str(config.get("configId")), config.get("value"))
         ):
             self._tell({"sessionUpdate": "config_option_update", "configOptions": options})

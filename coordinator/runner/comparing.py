@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.runner.git import GitFailed
-from coordinator.runner.snapshots import Shadow
+from coordinator.runner.snapshots import ShadowRepository
 
 MOST_FILES = 2_000
 MOST_DIFF = 512 * 1024  # bytes
@@ -28,7 +28,7 @@ ALIKE = ("--ignore-cr-at-eol",)  # a checkout may have other line ends than its 
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TreeDifference:
     """`files`: {path, status, added, removed, binary, from?}; `diff` as git writes it; `truncated`: there is more."""
 
     files: list[dict[str, Any]]
@@ -36,24 +36,24 @@ class Difference:
     truncated: bool
 
 
-def compare(shadow: Shadow, before: str, after: str) -> Difference:
+def compare_trees(shadow: ShadowRepository, before: str, after: str) -> TreeDifference:
     """Return what differs. Raises GitFailed."""
     if before == after:
-        return Difference([], "", truncated=False)
-    said, cut = shadow.ask(
+        return TreeDifference([], "", truncated=False)
+    said, cut = shadow.run_bounded_shadow_git(
         "diff-tree", "-z", "--raw", "--numstat", *HOW, *ALIKE, before, after, "--", ".", most=4 * MOST_DIFF
     )
-    files = list(_files(said.split(b"\0")[: -1 if cut else None]))
+    files = list(parse_changed_files(said.split(b"\0")[: -1 if cut else None]))
     truncated = cut or len(files) > MOST_FILES
     files = files[:MOST_FILES]
     try:
-        diff, was_cut = _diff(shadow, before, after, files)
+        diff, was_cut = read_tree_diff(shadow, before, after, files)
     except GitFailed:  # a blob that the repository has thrown away since
         diff, was_cut = "", True
-    return Difference(files, diff, truncated or was_cut)
+    return TreeDifference(files, diff, truncated or was_cut)
 
 
-def _files(told: list[bytes]) -> Iterator[dict[str, Any]]:
+def parse_changed_files(told: list[bytes]) -> Iterator[dict[str, Any]]:
     """Yield the files that git names, those of the raw lines with the counts of the lines after them."""
     parts = iter(told)
     found: dict[bytes, dict[str, Any]] = {}
@@ -63,17 +63,17 @@ def _files(told: list[bytes]) -> Iterator[dict[str, Any]]:
             path = next(parts, b"")
             moved = path if status in "RC" else None
             path = next(parts, b"") if moved is not None else path
-            found[path] = _file(path, status, moved, modes)
+            found[path] = build_changed_file(path, status, moved, modes)
         elif part:
             added, removed, path = part.split(b"\t", 2)
             if not path:
                 next(parts, b"")
                 path = next(parts, b"")
-            _count(found.get(path), added, removed)
+            set_line_counts(found.get(path), added, removed)
     yield from found.values()
 
 
-def _file(path: bytes, status: str, moved: bytes | None, modes: list[bytes]) -> dict[str, Any]:
+def build_changed_file(path: bytes, status: str, moved: bytes | None, modes: list[bytes]) -> dict[str, Any]:
     file: dict[str, Any] = {
         "path": path.decode("utf-8", "replace"),
         "status": status,
@@ -89,7 +89,7 @@ def _file(path: bytes, status: str, moved: bytes | None, modes: list[bytes]) -> 
     return file
 
 
-def _count(file: dict[str, Any] | None, added: bytes, removed: bytes) -> None:
+def set_line_counts(file: dict[str, Any] | None, added: bytes, removed: bytes) -> None:
     if file is None:
         return
     if added == b"-":
@@ -98,11 +98,13 @@ def _count(file: dict[str, Any] | None, added: bytes, removed: bytes) -> None:
         file["added"], file["removed"] = int(added), int(removed)
 
 
-def _diff(shadow: Shadow, before: str, after: str, files: list[dict[str, Any]]) -> tuple[str, bool]:
+def read_tree_diff(
+    shadow: ShadowRepository, before: str, after: str, files: list[dict[str, Any]]
+) -> tuple[str, bool]:
     """Return the diff as text, and whether something of it is left out."""
     long = [one["path"] for one in files if one["added"] + one["removed"] > LONG]
     left_out = long[:MOST_LEFT_OUT] if 0 < len(long) < len(files) and "\ufffd" not in "".join(long) else []
-    said, cut = shadow.ask(
+    said, cut = shadow.run_bounded_shadow_git(
         "diff-tree",
         "-p",
         *HOW,
@@ -114,11 +116,11 @@ def _diff(shadow: Shadow, before: str, after: str, files: list[dict[str, Any]]) 
         *(f":(exclude,literal){path}" for path in left_out),
         most=MOST_DIFF,
     )
-    diff, was_cut = _within(said.decode("utf-8", "replace"), cut)
+    diff, was_cut = truncate_diff_text(said.decode("utf-8", "replace"), cut)
     return diff, was_cut or bool(left_out)
 
 
-def _within(text: str, cut: bool) -> tuple[str, bool]:
+def truncate_diff_text(text: str, cut: bool) -> tuple[str, bool]:
     """Return as many whole lines as may be sent: control signs take six bytes each in JSON."""
     while len(json.dumps(text)) > 2 * MOST_DIFF:
         text, cut = text[: len(text) // 2], True

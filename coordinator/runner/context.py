@@ -7,30 +7,30 @@ from dataclasses import dataclass
 
 from coordinator.runner.directories import AllowedDirectories
 from coordinator.runner.errors import RunnerRefused
-from coordinator.runner.guarding import Guard
-from coordinator.runner.memory import Memory
-from coordinator.runner.options import Options
-from coordinator.runner.outbox import Room
-from coordinator.runner.server import Server
-from coordinator.runner.startable import Agent
+from coordinator.runner.guarding import ProcessGuard
+from coordinator.runner.memory import SessionRecordStore
+from coordinator.runner.options import RunnerOptions
+from coordinator.runner.outbox import OutboxCapacity
+from coordinator.runner.server import SignalboxServer
+from coordinator.runner.startable import StartableAgent
 
 
 @dataclass(slots=True)
 class RunnerContext:
     """The server, the guard, what was found on the machine. `patience`: seconds for the last words, once it ends."""
 
-    options: Options
-    server: Server
-    guard: Guard
+    options: RunnerOptions
+    server: SignalboxServer
+    guard: ProcessGuard
     places: AllowedDirectories
-    memory: Memory
-    room: Room
+    memory: SessionRecordStore
+    room: OutboxCapacity
     environ: Mapping[str, str]
-    agents: Sequence[Agent]
+    agents: Sequence[StartableAgent]
     missing: Sequence[Mapping[str, str]]
     patience: float | None = None
 
-    def agent(self, name: str) -> Agent:
+    def find_startable_agent(self, name: str) -> StartableAgent:
         """Return an agent by name, the first one for no name. Raises RunnerRefused."""
         for agent in self.agents:
             if name in ("", agent.name):

@@ -12,10 +12,10 @@ from acp.meta import AGENT_METHODS, PROTOCOL_VERSION
 from coordinator.runner import message_store, modes
 from coordinator.runner.client import CAPABILITIES
 from coordinator.runner.errors import AgentFailed, RunnerRefused
-from coordinator.runner.gateway import Gateway
-from coordinator.runner.orders import Order, mcp_servers
+from coordinator.runner.gateway import AgentGateway
+from coordinator.runner.orders import RunnerOrder, build_mcp_server_entries
 from coordinator.runner.process import AgentProcess
-from coordinator.runner.startable import Agent
+from coordinator.runner.startable import StartableAgent
 
 OPENING, LOADING, SETTING = 90.0, 300.0, 30.0  # seconds that an agent has for each
 HISTORY = {
@@ -28,13 +28,15 @@ HISTORY = {
 }
 
 
-class Conversation:
+class AgentConversation:
     """What an agent offered when the conversation was opened, and how to speak with it.
 
     `id` is the agent's own id of the conversation. `replays`: the agent is replaying an old conversation.
     """
 
-    def __init__(self, agent: Agent, process: AgentProcess, directory: str, *, store: str = "") -> None:
+    def __init__(
+        self, agent: StartableAgent, process: AgentProcess, directory: str, *, store: str = ""
+    ) -> None:
         self.agent = agent
         self.process = process
         self.directory = directory
@@ -45,86 +47,94 @@ class Conversation:
         self.replays = False
 
     @property
-    def capabilities(self) -> dict[str, Any]:
+    def agent_capabilities(self) -> dict[str, Any]:
         found = self.told.get("agentCapabilities")
         return found if isinstance(found, dict) else {}
 
     @property
-    def program(self) -> str:
+    def reported_program_name(self) -> str:
         """The name of the agent's program, as it calls itself; "" before it did."""
         agent_info = self.told.get("agentInfo")
         return str(agent_info.get("name", "")) if isinstance(agent_info, dict) else ""
 
-    async def open(self, order: Order, known_id: str, *, fork: bool, gateway: Gateway | None = None) -> None:
+    async def open_conversation(
+        self, order: RunnerOrder, known_id: str, *, fork: bool, gateway: AgentGateway | None = None
+    ) -> None:
         """Open the conversation: a new one, that of `known_id`, or a fork of it. Raises AgentFailed, RunnerRefused."""
         try:
-            await self._initialize()
-            servers = mcp_servers(order, self.capabilities)
+            await self._initialize_agent()
+            servers = build_mcp_server_entries(order, self.agent_capabilities)
             if gateway is not None:
-                servers.append(gateway.for_agent(self.capabilities))
-            await self._enter({"cwd": self.directory, "mcpServers": servers}, known_id, fork=fork)
+                servers.append(gateway.build_mcp_server_entry(self.agent_capabilities))
+            await self._enter_agent_session(
+                {"cwd": self.directory, "mcpServers": servers}, known_id, fork=fork
+            )
         except RequestError as problem:
-            raise AgentFailed(f"{self.agent.title} refuses to begin: {in_words(problem)}") from None
-
-    async def settle(self, *, mode: str, model: str, config: dict[str, Any]) -> None:
-        """Choose mode, model and options before the first prompt. Raises AgentFailed, RunnerRefused."""
-        try:
-            if chosen := modes.to_begin_in(self.agent, self.opened, mode or None):
-                await self.set_mode(chosen)
-            if model:
-                await self.set_model(model)
-            for option, value in config.items():
-                await self.set_config(option, value)
-        except RequestError as problem:
-            raise RunnerRefused(
-                f"{self.agent.title} cannot be set up as ordered: {in_words(problem)}"
+            raise AgentFailed(
+                f"{self.agent.title} refuses to begin: {describe_request_error(problem)}"
             ) from None
 
-    async def prompt(self, blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    async def apply_initial_settings(self, *, mode: str, model: str, config: dict[str, Any]) -> None:
+        """Choose mode, model and options before the first prompt. Raises AgentFailed, RunnerRefused."""
+        try:
+            if chosen := modes.choose_initial_mode(self.agent, self.opened, mode or None):
+                await self.set_agent_mode(chosen)
+            if model:
+                await self.set_agent_model(model)
+            for option, value in config.items():
+                await self.set_agent_option(option, value)
+        except RequestError as problem:
+            raise RunnerRefused(
+                f"{self.agent.title} cannot be set up as ordered: {describe_request_error(problem)}"
+            ) from None
+
+    async def prompt_agent(self, blocks: list[dict[str, Any]]) -> dict[str, Any]:
         """Take a turn and return how it ended. Raises AgentFailed, RequestError."""
         began_ms = time.time_ns() // 1_000_000
-        ended = await self._ask("session_prompt", {"prompt": blocks})
+        ended = await self.request_in_session("session_prompt", {"prompt": blocks})
         if not self._store:
             return ended
-        return await asyncio.to_thread(message_store.with_all_steps, ended, self._store, self.id, began_ms)
+        return await asyncio.to_thread(message_store.add_model_usage, ended, self._store, self.id, began_ms)
 
-    async def cancel(self) -> None:
-        await self.process.notify(AGENT_METHODS["session_cancel"], {"sessionId": self.id})
+    async def cancel_turn(self) -> None:
+        await self.process.notify_agent(AGENT_METHODS["session_cancel"], {"sessionId": self.id})
 
-    async def set_mode(self, mode: str) -> None:
+    async def set_agent_mode(self, mode: str) -> None:
         """Raises RequestError, AgentFailed."""
-        option = modes.option_of(self.opened, "mode")
+        option = modes.find_config_option(self.opened, "mode")
         if isinstance(self.opened.get("modes"), dict) or option is None:
-            await self._ask("session_set_mode", {"modeId": mode}, within=SETTING)
+            await self.request_in_session("session_set_mode", {"modeId": mode}, within=SETTING)
             if isinstance(self.opened.get("modes"), dict):
                 self.opened["modes"]["currentModeId"] = mode
         else:
-            await self.set_config(str(option.get("id")), mode)
+            await self.set_agent_option(str(option.get("id")), mode)
 
-    async def set_model(self, model: str) -> None:
+    async def set_agent_model(self, model: str) -> None:
         """Raises RequestError, AgentFailed."""
-        option = modes.option_of(self.opened, "model")
-        if option is not None and (model in modes.values_of(option) or not self.opened.get("models")):
-            await self.set_config(str(option.get("id")), model)
+        option = modes.find_config_option(self.opened, "model")
+        if option is not None and (
+            model in modes.list_option_values(option) or not self.opened.get("models")
+        ):
+            await self.set_agent_option(str(option.get("id")), model)
             return
         params = {"sessionId": self.id, "modelId": model}
-        await self.process.request("session/set_model", params, within=SETTING)
+        await self.process.request_agent("session/set_model", params, within=SETTING)
         if isinstance(self.opened.get("models"), dict):
             self.opened["models"]["currentModelId"] = model
 
-    async def set_config(self, option: str, value: Any) -> list[Any] | None:
+    async def set_agent_option(self, option: str, value: Any) -> list[Any] | None:
         """Set an option and return all of them, where the agent says them. Raises RequestError, AgentFailed."""
         params: dict[str, Any] = {"configId": option, "value": value}
         if isinstance(value, bool):
             params["type"] = "boolean"
-        answer = await self._ask("session_set_config_option", params, within=SETTING)
+        answer = await self.request_in_session("session_set_config_option", params, within=SETTING)
         options = answer.get("configOptions")
         if not isinstance(options, list):
             return None
         self.opened["configOptions"] = options
         return options
 
-    def heard(self, update: dict[str, Any]) -> bool:
+    def apply_agent_update(self, update: dict[str, Any]) -> bool:
         """Take note of an update; returns whether it is new, and no part of a replay."""
         kind = update.get("sessionUpdate")
         if kind == "config_option_update" and isinstance(update.get("configOptions"), list):
@@ -133,7 +143,7 @@ class Conversation:
             self.opened["modes"]["currentModeId"] = update.get("currentModeId")
         return not (self.replays and kind in HISTORY)
 
-    def as_told(self) -> dict[str, Any]:
+    def build_agent_update(self) -> dict[str, Any]:
         """Return what is reported of the agent and the conversation."""
         return {
             "sessionUpdate": "signalbox/agent",
@@ -141,38 +151,38 @@ class Conversation:
             "title": self.agent.title,
             "agentSessionId": self.id,
             "agentInfo": self.told.get("agentInfo"),
-            "agentCapabilities": self.capabilities,
+            "agentCapabilities": self.agent_capabilities,
             "modes": self.opened.get("modes"),
             "models": self.opened.get("models"),
             "configOptions": self.opened.get("configOptions"),
             "directory": self.directory,
         }
 
-    async def _initialize(self) -> None:
+    async def _initialize_agent(self) -> None:
         params = {
             "protocolVersion": PROTOCOL_VERSION,
             "clientCapabilities": CAPABILITIES,
             "clientInfo": {"name": "signalbox", "title": "Signalbox", "version": "1"},
         }
         method = AGENT_METHODS["initialize"]
-        self.told = await self.process.request(method, params, within=OPENING)
+        self.told = await self.process.request_agent(method, params, within=OPENING)
         version = self.told.get("protocolVersion")
         if version != PROTOCOL_VERSION:
             raise AgentFailed(
                 f"{self.agent.title} speaks version {version} of the protocol, and Signalbox {PROTOCOL_VERSION}"
             )
 
-    async def _enter(self, where: dict[str, Any], known_id: str, *, fork: bool) -> None:
-        others = self.capabilities.get("sessionCapabilities")
+    async def _enter_agent_session(self, where: dict[str, Any], known_id: str, *, fork: bool) -> None:
+        others = self.agent_capabilities.get("sessionCapabilities")
         others = others if isinstance(others, dict) else {}
         if fork:
             if others.get("fork") is None:
                 raise RunnerRefused(f"{self.agent.title} cannot fork a conversation.")
-            await self._begin("session_fork", {**where, "sessionId": known_id}, OPENING)
+            await self._request_agent_session("session_fork", {**where, "sessionId": known_id}, OPENING)
         elif not known_id:
-            await self._begin("session_new", where, OPENING)
+            await self._request_agent_session("session_new", where, OPENING)
         else:
-            if others.get("resume") is None and not self.capabilities.get("loadSession"):
+            if others.get("resume") is None and not self.agent_capabilities.get("loadSession"):
                 raise RunnerRefused(
                     f"{self.agent.title} cannot resume an earlier conversation. Start a new one."
                 )
@@ -180,27 +190,27 @@ class Conversation:
             method = "session_load" if others.get("resume") is None else "session_resume"
             self.replays = True
             try:
-                await self._begin(method, {**where, "sessionId": known_id}, LOADING)
+                await self._request_agent_session(method, {**where, "sessionId": known_id}, LOADING)
             finally:
                 self.replays = False
 
-    async def _begin(self, method: str, params: dict[str, Any], within: float) -> None:
-        self.opened = await self.process.request(AGENT_METHODS[method], params, within=within)
+    async def _request_agent_session(self, method: str, params: dict[str, Any], within: float) -> None:
+        self.opened = await self.process.request_agent(AGENT_METHODS[method], params, within=within)
         said = self.opened.get("sessionId")
         self.id = said if isinstance(said, str) and said else self.id
         if not self.id:
             raise AgentFailed(f"{self.agent.title} started a session without giving its id")
 
-    async def _ask(
+    async def request_in_session(
         self, method: str, params: dict[str, Any], *, within: float | None = None
     ) -> dict[str, Any]:
-        answer = await self.process.request(
+        answer = await self.process.request_agent(
             AGENT_METHODS[method], {"sessionId": self.id, **params}, within=within
         )
         return dict(answer)
 
 
-def in_words(problem: RequestError) -> str:
+def describe_request_error(problem: RequestError) -> str:
     """Return an agent's error as people read it, with the detail that it gives."""
     data = problem.data
     detail = data.get("details") or data.get("message") if isinstance(data, dict) else data

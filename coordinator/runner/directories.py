@@ -19,19 +19,19 @@ class AllowedDirectories:
         self._private = tuple(os.path.realpath(one) for one in private)
 
     @property
-    def first(self) -> str:
+    def default_directory(self) -> str:
         return self._directories[0]
 
-    def also(self, directory: str) -> AllowedDirectories:
+    def with_directory(self, directory: str) -> AllowedDirectories:
         """Return the places and one directory more."""
         return AllowedDirectories((*self._directories, directory), self._private)
 
-    def directory(self, named: str | None) -> str:
+    def resolve_allowed_directory(self, named: str | None) -> str:
         """Return the real path of a directory to work in; none named: the first. Raises RunnerRefused."""
         if not named:
-            return self.first
+            return self.default_directory
         path = os.path.realpath(os.path.expanduser(named))
-        if not self._holds(path):
+        if not self.is_path_allowed(path):
             raise RunnerRefused(
                 f"{named} is not in a directory that this runner is allowed ({', '.join(self._directories)})."
                 " Choose one of those, or start the runner with --directory."
@@ -40,25 +40,25 @@ class AllowedDirectories:
             raise RunnerRefused(f"{named} is not a directory on this machine.")
         return path
 
-    def file(self, named: object) -> str:
+    def resolve_allowed_file(self, named: object) -> str:
         """Return the real path of a file that an agent reads or writes through us. Raises RunnerRefused."""
         if not isinstance(named, str) or not os.path.isabs(named) or "\0" in named:
             raise RunnerRefused("The path must be absolute.")
         path = os.path.realpath(named)
-        if not self._holds(path):
+        if not self.is_path_allowed(path):
             raise RunnerRefused(f"{named} is not in a directory that this runner is allowed.")
         return path
 
-    def _holds(self, path: str) -> bool:
+    def is_path_allowed(self, path: str) -> bool:
         """The innermost folder around a path decides: a work tree lies in the runner's own folder."""
-        return _innermost(path, self._directories) > _innermost(path, self._private)
+        return innermost_folder_length(path, self._directories) > innermost_folder_length(path, self._private)
 
 
-def _innermost(path: str, folders: Iterable[str]) -> int:
+def innermost_folder_length(path: str, folders: Iterable[str]) -> int:
     """Return the length of the longest of the folders that holds a path, 0 where none does."""
-    return max((len(one) for one in folders if holds(one, path)), default=0)
+    return max((len(one) for one in folders if is_inside_folder(one, path)), default=0)
 
 
-def holds(folder: str, path: str) -> bool:
+def is_inside_folder(folder: str, path: str) -> bool:
     """Say whether a path is a folder or lies below it; both are real paths."""
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from coordinator.runner.startable import Agent
+from coordinator.runner.startable import StartableAgent
 
 ALWAYS = (
     "HOME",
@@ -35,8 +35,8 @@ MARK = "SIGNALBOX_STARTED_BY"
 OURS = "SIGNALBOX_"
 
 
-def for_agent(
-    agent: Agent,
+def build_agent_environment(
+    agent: StartableAgent,
     environ: Mapping[str, str],
     *,
     passes: Iterable[str],
@@ -50,7 +50,11 @@ def for_agent(
     `session_id` and `mark` tell hooks and the guard whose process it is.
     """
     allowed = (*ALWAYS, *agent.passes, *passes)
-    given = {name: value for name, value in environ.items() if any(_fits(name, one) for one in allowed)}
+    given = {
+        name: value
+        for name, value in environ.items()
+        if any(matches_variable_pattern(name, one) for one in allowed)
+    }
     given |= agent.env
     kept = {
         name: value
@@ -60,5 +64,5 @@ def for_agent(
     return {**kept, SESSION: session_id, MARK: mark}
 
 
-def _fits(name: str, allowed: str) -> bool:
+def matches_variable_pattern(name: str, allowed: str) -> bool:
     return name.startswith(allowed[:-1]) if allowed.endswith("*") else name == allowed

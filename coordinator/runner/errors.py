@@ -24,5 +24,5 @@ class ServerRefused(Exception):
         self.detail = detail
 
 
-class Unreachable(Exception):
+class ServerTimedOut(Exception):
     """The server did not answer within the patience that there was."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from coordinator.runner.environment import SESSION
 from coordinator.runner.errors import ServerRefused
-from coordinator.runner.server import Server
+from coordinator.runner.server import SignalboxServer
 
 log = logging.getLogger("signalbox.runner")
 
@@ -24,7 +24,7 @@ TOO_OLD = 404  # a server without this door
 
 
 @dataclass(frozen=True, slots=True)
-class Gateway:
+class AgentGateway:
     """Where the gateway is, as which agent it is called, and with which key ("" where the server asks for none)."""
 
     url: str
@@ -32,16 +32,16 @@ class Gateway:
     agent_id: str
     key: str = field(repr=False)
 
-    def for_agent(self, capabilities: dict[str, Any]) -> dict[str, Any]:
+    def build_mcp_server_entry(self, capabilities: dict[str, Any]) -> dict[str, Any]:
         """Return it as one of `mcpServers`: over HTTP where the agent says that it can, else `signalbox mcp`."""
         kinds = capabilities.get("mcpCapabilities")
         if isinstance(kinds, dict) and kinds.get("http"):
             own = (
                 {"Authorization": f"Bearer {self.key}"} if self.key else {"X-Signalbox-Agent": self.agent_id}
             )
-            headers = _pairs({"X-Signalbox-Session": self.session_id, **own})
+            headers = format_name_value_pairs({"X-Signalbox-Session": self.session_id, **own})
             return {"type": "http", "name": NAME, "url": f"{self.url}/mcp", "headers": headers}
-        command, *arguments = _program()
+        command, *arguments = find_client_command()
         env = {
             "SIGNALBOX_URL": self.url,
             "SIGNALBOX_KEY": self.key,
@@ -50,13 +50,20 @@ class Gateway:
         }
         if arguments:  # not installed: the package is found where this runner found it
             env["PYTHONPATH"] = str(Path(__file__).parents[2])
-        return {"name": NAME, "command": command, "args": [*arguments, "mcp"], "env": _pairs(env)}
+        return {
+            "name": NAME,
+            "command": command,
+            "args": [*arguments, "mcp"],
+            "env": format_name_value_pairs(env),
+        }
 
 
-async def ask_for(server: Server, url: str, session_id: str, agent: str) -> Gateway | None:
+async def request_agent_gateway(
+    server: SignalboxServer, url: str, session_id: str, agent: str
+) -> AgentGateway | None:
     """Return the gateway for an agent that is about to start; None where it gets none. Raises Unreachable."""
     try:
-        told = await server.for_session(session_id, "gateway", agent=agent)
+        told = await server.post_for_session(session_id, "gateway", agent=agent)
     except ServerRefused as problem:
         if problem.status != TOO_OLD:
             log.warning("The agent of session %s gets no MCP gateway: %s", session_id, problem)
@@ -64,13 +71,13 @@ async def ask_for(server: Server, url: str, session_id: str, agent: str) -> Gate
     key, agent_id = told.get("key"), told.get("agent_id")
     if not isinstance(key, str) or not isinstance(agent_id, str):
         return None
-    return Gateway(url, session_id, agent_id, key)
+    return AgentGateway(url, session_id, agent_id, key)
 
 
-def _program() -> tuple[str, ...]:
+def find_client_command() -> tuple[str, ...]:
     beside = os.path.join(os.path.dirname(sys.executable), "signalbox")
     return (beside,) if os.access(beside, os.X_OK) else (sys.executable, "-m", "coordinator.client.main")
 
 
-def _pairs(told: dict[str, str]) -> list[dict[str, str]]:
+def format_name_value_pairs(told: dict[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in told.items()]

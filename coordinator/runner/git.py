@@ -48,12 +48,12 @@ class GitOutput:
     cut: bool = False
 
     @property
-    def text(self) -> str:
+    def decoded_output(self) -> str:
         """The answer as text, without the end of its last line."""
         return self.said.decode("utf-8", "surrogateescape").rstrip("\n")
 
 
-def git(
+def run_git(
     *words: str,
     directory: str,
     given: bytes = b"",
@@ -73,21 +73,21 @@ def git(
             process = subprocess.Popen(  # noqa: S603 - its words are ours, paths among them
                 ["git", *NOTHING_RUNS, *settings, *words],  # noqa: S607 - the user's own
                 cwd=directory,
-                env=_environment(variables or {}),
+                env=build_git_environment(variables or {}),
                 stdin=words_in,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
             )
         except OSError as problem:
-            raise GitFailed(_not_started(problem, directory)) from None
+            raise GitFailed(describe_git_start_error(problem, directory)) from None
         try:
-            answer = _read(process, most, time.monotonic() + within)
+            answer = read_git_output(process, most, time.monotonic() + within)
             code = 0 if answer.cut else process.wait(within)
         except (TimeoutError, subprocess.TimeoutExpired):
             raise GitFailed(f"git {words[0]} took longer than {within:.0f} s") from None
         finally:
-            _end(process)
+            end_git_process(process)
         if code != 0:
             errors.seek(max(0, errors.seek(0, os.SEEK_END) - LAST_WORDS))
             said = errors.read().decode("utf-8", "replace").strip()
@@ -95,13 +95,13 @@ def git(
         return answer
 
 
-def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+def build_git_environment(variables: Mapping[str, str]) -> dict[str, str]:
     passed = {name: os.environ[name] for name in PASSED if name in os.environ}
     ours = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
     return {**passed, **ours, **variables}
 
 
-def _not_started(problem: OSError, directory: str) -> str:
+def describe_git_start_error(problem: OSError, directory: str) -> str:
     if not os.path.isdir(directory):
         return f"{directory} is not there any more"
     if isinstance(problem, FileNotFoundError):
@@ -109,7 +109,7 @@ def _not_started(problem: OSError, directory: str) -> str:
     return f"git cannot be started: {problem}"
 
 
-def _read(process: subprocess.Popen[bytes], most: int, deadline: float) -> GitOutput:
+def read_git_output(process: subprocess.Popen[bytes], most: int, deadline: float) -> GitOutput:
     """Read until the end, the bound or the deadline. Raises TimeoutError."""
     assert process.stdout is not None
     parts, size = [], 0
@@ -127,7 +127,7 @@ def _read(process: subprocess.Popen[bytes], most: int, deadline: float) -> GitOu
                 return GitOutput(b"".join(parts))
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end_git_process(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout is not None
     process.stdout.close()
     if process.poll() is None:

@@ -17,7 +17,7 @@ import time
 GRACE = 1.5  # seconds between being told to end and being ended
 
 
-def marked(mark: str, besides: int = 0) -> set[int]:
+def find_marked_processes(mark: str, besides: int = 0) -> set[int]:
     """Return the processes whose environment holds `mark`; none where the system does not show it."""
     found: set[int] = set()
     sign = mark.encode()
@@ -37,7 +37,7 @@ def marked(mark: str, besides: int = 0) -> set[int]:
     return found
 
 
-def tell(groups: set[int], processes: set[int], number: int) -> bool:
+def send_signal_to_all(groups: set[int], processes: set[int], number: int) -> bool:
     """Send a signal to groups and processes; returns whether any was there."""
     reached = False
     for send, targets in ((os.killpg, groups), (os.kill, processes)):
@@ -48,17 +48,17 @@ def tell(groups: set[int], processes: set[int], number: int) -> bool:
     return reached
 
 
-def end_all(groups: set[int], mark: str) -> None:
+def terminate_processes(groups: set[int], mark: str) -> None:
     """End groups and marked processes: asked first, ended after GRACE."""
-    if not tell(groups, marked(mark), signal.SIGTERM):
+    if not send_signal_to_all(groups, find_marked_processes(mark), signal.SIGTERM):
         return
     until = time.monotonic() + GRACE
-    while time.monotonic() < until and (tell(groups, set(), 0) or marked(mark)):
+    while time.monotonic() < until and (send_signal_to_all(groups, set(), 0) or find_marked_processes(mark)):
         time.sleep(0.05)
-    tell(groups, marked(mark), signal.SIGKILL)
+    send_signal_to_all(groups, find_marked_processes(mark), signal.SIGKILL)
 
 
-def watch(mark: str) -> None:
+def guard_runner_processes(mark: str) -> None:
     """Read what the runner says until it is gone, then end what it left."""
     groups: set[int] = set()
     left = b""
@@ -70,10 +70,10 @@ def watch(mark: str) -> None:
                 groups.add(number)
             else:
                 groups.discard(number)
-    end_all(groups, mark)
+    terminate_processes(groups, mark)
 
 
 if __name__ == "__main__":
     for stop in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(stop, signal.SIG_IGN)
-    watch(sys.argv[1])
+    guard_runner_processes(sys.argv[1])

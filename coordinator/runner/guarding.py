@@ -20,18 +20,18 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
-def hide_from_agents() -> None:
+def disable_process_dumps() -> None:
     """Keep other processes of this user from reading our environment and memory, where the key is."""
     if _libc is not None:
         _libc.prctl(PR_SET_DUMPABLE, 0)
 
 
-def _die_with_the_runner() -> None:
+def set_parent_death_signal() -> None:
     if _libc is not None:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-class _Watched(asyncio.subprocess.SubprocessStreamProtocol):
+class WatchedProcessProtocol(asyncio.subprocess.SubprocessStreamProtocol):
     """Tells of a process's end when it ends. asyncio's `wait` waits for its pipes, which whoever it left may hold."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -52,10 +52,10 @@ class _Watched(asyncio.subprocess.SubprocessStreamProtocol):
             self.gone.set_result(-signal.SIGKILL if code is None else code)
 
 
-class Child:
+class ChildProcess:
     """A process that was started, and its pipes."""
 
-    def __init__(self, transport: asyncio.SubprocessTransport, watched: _Watched) -> None:
+    def __init__(self, transport: asyncio.SubprocessTransport, watched: WatchedProcessProtocol) -> None:
         self.pid: int = transport.get_pid()
         self.stdin, self.stdout, self.stderr = watched.stdin, watched.stdout, watched.stderr
         self._transport = transport
@@ -70,7 +70,7 @@ class Child:
         self._transport.close()
 
 
-class Guard:
+class ProcessGuard:
     """The process that ends what we started when we are gone. `mark` is in the environment of all that."""
 
     def __init__(self) -> None:
@@ -84,11 +84,11 @@ class Guard:
             start_new_session=True,
         )
 
-    def new_mark(self) -> str:
+    def create_process_mark(self) -> str:
         """Return a mark for one agent and all that it starts."""
         return f"{self.mark}.{next(self._marks)}."
 
-    async def start(
+    async def start_guarded_process(
         self,
         command: Sequence[str],
         *,
@@ -96,11 +96,11 @@ class Guard:
         env: Mapping[str, str],
         stdin: int = asyncio.subprocess.PIPE,
         stderr: int = asyncio.subprocess.PIPE,
-    ) -> Child:
+    ) -> ChildProcess:
         """Start a process, the leader of a group of its own. Raises OSError."""
         loop = asyncio.get_running_loop()
         transport, watched = await loop.subprocess_exec(
-            lambda: _Watched(loop),
+            lambda: WatchedProcessProtocol(loop),
             *command,
             cwd=directory,
             env=dict(env),
@@ -108,33 +108,33 @@ class Guard:
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
             start_new_session=True,
-            preexec_fn=_die_with_the_runner,
+            preexec_fn=set_parent_death_signal,
         )
-        child = Child(transport, watched)
-        self._say(f"+{child.pid}")
+        child = ChildProcess(transport, watched)
+        self._write_guard_line(f"+{child.pid}")
         return child
 
-    async def end(self, process: Child, grace: float) -> None:
+    async def end_guarded_process(self, process: ChildProcess, grace: float) -> None:
         """End a process and its group: asked first, ended after `grace` seconds."""
         groups = {process.pid}
-        if guard.tell(groups, set(), signal.SIGTERM):
+        if guard.send_signal_to_all(groups, set(), signal.SIGTERM):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), grace)
             # The leader's end is not its group's.
-            guard.tell(groups, set(), signal.SIGKILL)
+            guard.send_signal_to_all(groups, set(), signal.SIGKILL)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), 5)
-        self._say(f"-{process.pid}")
+        self._write_guard_line(f"-{process.pid}")
 
-    async def end_marked(self, mark: str) -> None:
+    async def kill_marked_processes(self, mark: str) -> None:
         """End what left its group: everything whose environment holds `mark`, one of `new_mark`."""
-        guard.tell(set(), await self.marked(mark), signal.SIGKILL)
+        guard.send_signal_to_all(set(), await self.list_marked_processes(mark), signal.SIGKILL)
 
-    async def marked(self, mark: str) -> set[int]:
+    async def list_marked_processes(self, mark: str) -> set[int]:
         """Return the processes whose environment holds `mark`, one of `new_mark`."""
-        return await asyncio.to_thread(guard.marked, f"{MARK}={mark}", os.getpid())
+        return await asyncio.to_thread(guard.find_marked_processes, f"{MARK}={mark}", os.getpid())
 
-    def close(self) -> None:
+    def close_guard(self) -> None:
         """Let the guard end what is left, and itself."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
@@ -142,7 +142,7 @@ class Guard:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(guard.GRACE + 2)
 
-    def _say(self, line: str) -> None:
+    def _write_guard_line(self, line: str) -> None:
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.write(f"{line}\n".encode())

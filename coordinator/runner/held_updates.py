@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator.runner.outbox import Room, size_of
+from coordinator.runner.outbox import OutboxCapacity, estimate_update_size
 
 # It counts in the room of all, where it cannot drain: what one agent may hold there is little.
 MOST_HELD_BYTES = 512 << 10
 TOO_MUCH = "The agent reported too much before its session was open: the rest was dropped."
 
 
-class HeldUpdates:
+class PendingUpdates:
     """The updates of one opening, in order."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: OutboxCapacity) -> None:
         self._room = room
         self._updates: list[dict[str, Any]] = []
         self._size = 0
         self._is_cut = False
 
-    def put(self, update: dict[str, Any]) -> None:
-        size = size_of(update)
+    def add_pending_update(self, update: dict[str, Any]) -> None:
+        size = estimate_update_size(update)
         if self._size + size <= MOST_HELD_BYTES:
-            self._hold(update, size)
+            self._reserve_and_append(update, size)
         elif not self._is_cut:
             self._is_cut = True
-            self._hold({"sessionUpdate": "signalbox/unknown", "message": TOO_MUCH}, 0)
+            self._reserve_and_append({"sessionUpdate": "signalbox/unknown", "message": TOO_MUCH}, 0)
 
-    def release(self) -> list[dict[str, Any]]:
+    def release_pending_updates(self) -> list[dict[str, Any]]:
         """Return what was held, and give its room back."""
-        self._room.give(self._size)
+        self._room.release_bytes(self._size)
         updates, self._updates, self._size = self._updates, [], 0
         return updates
 
-    def _hold(self, update: dict[str, Any], size: int) -> None:
-        self._room.take(size)
+    def _reserve_and_append(self, update: dict[str, Any], size: int) -> None:
+        self._room.reserve_bytes(size)
         self._size += size
         self._updates.append(update)

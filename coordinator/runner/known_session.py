@@ -9,7 +9,7 @@ from typing import Any
 from coordinator.runner import worktrees
 from coordinator.runner.context import RunnerContext
 from coordinator.runner.errors import RunnerRefused, ServerRefused
-from coordinator.runner.orders import Order
+from coordinator.runner.orders import RunnerOrder
 
 log = logging.getLogger("signalbox.runner")
 
@@ -18,57 +18,59 @@ NO_TREE = (
 )
 
 
-class KnownSession:
+class RememberedSession:
     """What is kept of a session. `say` tells people where something is not as they ordered."""
 
     def __init__(self, around: RunnerContext, session_id: str, say: Callable[[str], None]) -> None:
         self.id = session_id
         self._around = around
         self._say = say
-        self._kept = around.memory.recall(session_id)
+        self._kept = around.memory.load_session_record(session_id)
 
-    def text(self, name: str) -> str:
+    def recorded_text(self, name: str) -> str:
         """Return one of the things that are remembered as text; "" where there is none."""
         return str(self._kept.get(name) or "")
 
-    def get(self, name: str) -> Any:
+    def recorded_value(self, name: str) -> Any:
         return self._kept.get(name)
 
-    def remember(self, **known: Any) -> None:
+    def update_session_record(self, **known: Any) -> None:
         self._kept = {**self._kept, **known}
         try:
-            self._around.memory.note(self.id, **known)
+            self._around.memory.save_session_fields(self.id, **known)
         except OSError as problem:
             log.warning("The record of session %s cannot be saved: %s", self.id, problem)
 
-    async def directory(self, order: Order) -> str:
+    async def choose_working_directory(self, order: RunnerOrder) -> str:
         """Return where the agent works: the session's work tree, what the run names, or where it worked before."""
         around = self._around
         # What the server says of a work tree is not asked: only the runner knows which ones it made.
-        if tree := await worktrees.known(self.id, around.memory.folder):
-            self.remember(worktree=tree)
+        if tree := await worktrees.find_worktree(self.id, around.memory.folder):
+            self.update_session_record(worktree=tree)
             return tree
         if self._kept.get("worktree", order.worktree) and not order.wants_worktree:
             raise RunnerRefused(NO_TREE)
-        named = order.directory or self.text("directory")
-        directory = around.places.directory(named)
-        self.remember(directory=directory)
+        named = order.directory or self.recorded_text("directory")
+        directory = around.places.resolve_allowed_directory(named)
+        self.update_session_record(directory=directory)
         if not order.wants_worktree:
             return directory
-        tree = await worktrees.make(self.id, directory, around.memory.folder)
-        self.remember(worktree=tree)
+        tree = await worktrees.create_worktree(self.id, directory, around.memory.folder)
+        self.update_session_record(worktree=tree)
         return tree
 
-    async def earlier_id(self, order: Order) -> str:
+    async def find_earlier_conversation_id(self, order: RunnerOrder) -> str:
         """Return the agent's own id of the conversation to resume or fork; "" for a new one. Raises RunnerRefused."""
         is_fork = bool(order.fork_of) and not order.is_resume
         wanted = order.fork_of if is_fork else self.id if order.is_resume else ""
         if not wanted:
             return ""
-        told = order.agent_session_id or self._around.memory.recall(wanted).get("agent_session_id")
+        told = order.agent_session_id or self._around.memory.load_session_record(wanted).get(
+            "agent_session_id"
+        )
         if not told:
             try:
-                told = (await self._around.server.session(wanted)).get("executor_session_id")
+                told = (await self._around.server.fetch_session(wanted)).get("executor_session_id")
             except ServerRefused:
                 told = None
         if not told and is_fork:

@@ -18,23 +18,23 @@ TAIL = 8 << 10
 UNPRINTED = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]")
 
 
-def readable(data: bytes) -> str:
+def strip_control_codes(data: bytes) -> str:
     """Return what a program wrote as people can read it: no colours, no control signs."""
     return UNPRINTED.sub("", data.decode("utf-8", "replace")).strip()
 
 
-class Tail:
+class OutputTail:
     """The end of what a program wrote."""
 
     def __init__(self, size: int = TAIL) -> None:
         self._size = size
         self._kept = b""
 
-    def add(self, data: bytes) -> None:
+    def append_output(self, data: bytes) -> None:
         self._kept = (self._kept + data)[-self._size :]
 
     def __str__(self) -> str:
-        return readable(self._kept)
+        return strip_control_codes(self._kept)
 
 
 class AgentLines:
@@ -51,7 +51,7 @@ class AgentLines:
         *,
         room: Callable[[], Awaitable[None]],
         garbage: Callable[[str], None],
-        tail: Tail,
+        tail: OutputTail,
     ) -> None:
         self._reader = reader
         self._writer = writer
@@ -72,19 +72,19 @@ class AgentLines:
     async def receive(self) -> dict[str, Any] | None:
         await self._room()
         while True:
-            line = await self._line()
+            line = await self._read_agent_line()
             if line is None:
                 return None
-            message = understood(line)
+            message = parse_agent_message(line)
             if message is not None:
                 return message
-            if not self._bear(line):
+            if not self._count_garbage_line(line):
                 return None
 
     async def close(self) -> None:
         self._writer.close()
 
-    async def _line(self) -> bytes | None:
+    async def _read_agent_line(self) -> bytes | None:
         while not self._ready:
             part = await self._reader.read(READ)
             if not part:
@@ -100,15 +100,15 @@ class AgentLines:
                 return None
         return self._ready.pop(0)
 
-    def _bear(self, line: bytes) -> bool:
+    def _count_garbage_line(self, line: bytes) -> bool:
         """Count a line that is not of the protocol; returns whether more such lines are tolerated."""
         if not line.strip():
             return True
         self._garbage_bytes += len(line)
         self._garbage_lines += 1
-        self._tail.add(line[:READ] + b"\n")
+        self._tail.append_output(line[:READ] + b"\n")
         if self._garbage_lines <= GARBAGE_TOLD:
-            self._garbage(readable(line[:2000]))
+            self._garbage(strip_control_codes(line[:2000]))
         if self._garbage_bytes > MOST_GARBAGE:
             self.failed = AgentFailed(
                 f"It wrote {self._garbage_bytes >> 20} MB that are not the Agent Client Protocol"
@@ -117,7 +117,7 @@ class AgentLines:
         return True
 
 
-def understood(line: bytes) -> dict[str, Any] | None:
+def parse_agent_message(line: bytes) -> dict[str, Any] | None:
     """Return the message that a line is, None where it is none."""
     try:
         message = json.loads(line)

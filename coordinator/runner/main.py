@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from coordinator.runner import options, startable
 from coordinator.runner.errors import RunnerRefused
-from coordinator.runner.options import Options
+from coordinator.runner.options import RunnerOptions
 
 USAGE_ERROR = 2
 NEEDS = "The runner needs two more packages: pip install 'signalbox[runner]'"
@@ -24,22 +24,24 @@ def run(arguments: Sequence[str]) -> int:
     logging.basicConfig(format="%(message)s", level=logging.CRITICAL, stream=sys.stderr)
     logging.getLogger("signalbox.runner").setLevel(logging.INFO)
     try:
-        given, only_list = options.from_arguments(arguments, os.environ)
-        found, missing = startable.find(given.agents)
-        _say(given, found, missing)
+        given, only_list = options.parse_runner_arguments(arguments, os.environ)
+        found, missing = startable.find_startable_agents(given.agents)
+        print_runner_summary(given, found, missing)
         if only_list:
             return 0
         if not found:
             raise RunnerRefused(
                 "This machine has no agent that a runner can start. Install one of those above."
             )
-        return _work(given, found, missing)
+        return run_runner(given, found, missing)
     except RunnerRefused as problem:
         sys.stderr.write(f"{problem}\n")
         return USAGE_ERROR
 
 
-def _say(given: Options, found: Sequence[startable.Agent], missing: Sequence[dict[str, str]]) -> None:
+def print_runner_summary(
+    given: RunnerOptions, found: Sequence[startable.StartableAgent], missing: Sequence[dict[str, str]]
+) -> None:
     for agent in found:
         sys.stdout.write(f"found    {agent.title} {agent.version}\n")
     for one in missing:
@@ -48,7 +50,9 @@ def _say(given: Options, found: Sequence[startable.Agent], missing: Sequence[dic
     sys.stdout.flush()
 
 
-def _work(given: Options, found: list[startable.Agent], missing: list[dict[str, str]]) -> int:
+def run_runner(
+    given: RunnerOptions, found: list[startable.StartableAgent], missing: list[dict[str, str]]
+) -> int:
     try:
         # Only who works needs them.
         from coordinator.runner import guarding  # noqa: PLC0415
@@ -57,36 +61,36 @@ def _work(given: Options, found: list[startable.Agent], missing: list[dict[str, 
         raise RunnerRefused(f"{NEEDS} ({problem})") from None
     from coordinator.runner.context import RunnerContext  # noqa: PLC0415
     from coordinator.runner.directories import AllowedDirectories  # noqa: PLC0415
-    from coordinator.runner.memory import Memory  # noqa: PLC0415
-    from coordinator.runner.outbox import Room  # noqa: PLC0415
-    from coordinator.runner.server import Server  # noqa: PLC0415
+    from coordinator.runner.memory import SessionRecordStore  # noqa: PLC0415
+    from coordinator.runner.outbox import OutboxCapacity  # noqa: PLC0415
+    from coordinator.runner.server import SignalboxServer  # noqa: PLC0415
 
-    guarding.hide_from_agents()
-    guard = guarding.Guard()
+    guarding.disable_process_dumps()
+    guard = guarding.ProcessGuard()
 
-    async def work() -> str:
+    async def work_until_stopped() -> str:
         around = RunnerContext(
             options=given,
-            server=Server(given.url, given.key),
+            server=SignalboxServer(given.url, given.key),
             guard=guard,
             places=AllowedDirectories(given.directories, given.private),
-            memory=Memory(given.state),
-            room=Room(),
+            memory=SessionRecordStore(given.state),
+            room=OutboxCapacity(),
             environ=dict(os.environ),
             agents=found,
             missing=missing,
         )
         runner = Runner(around)
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, runner.stop)
-        await runner.work()
+            asyncio.get_running_loop().add_signal_handler(number, runner.request_stop)
+        await runner.work_until_stop()
         return runner.problem
 
     try:
-        ended = asyncio.run(work())
+        ended = asyncio.run(work_until_stopped())
     finally:
         with contextlib.suppress(OSError):
-            guard.close()
+            guard.close_guard()
     if ended:
         sys.stderr.write(f"{ended}\n")
     return 1 if ended else 0

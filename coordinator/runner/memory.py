@@ -8,32 +8,32 @@ import os
 from typing import Any
 
 
-class Memory:
+class SessionRecordStore:
     """One small file a session, in a folder that its owner alone can read."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
 
-    def recall(self, session_id: str) -> dict[str, Any]:
+    def load_session_record(self, session_id: str) -> dict[str, Any]:
         """Return what is known of a session; {} where nothing is."""
         try:
-            with open(self._path(session_id), "rb") as file:
+            with open(self.session_record_path(session_id), "rb") as file:
                 told = json.loads(file.read(1 << 20))
         except (OSError, ValueError, RecursionError):
             return {}
         return told if isinstance(told, dict) else {}
 
-    def note(self, session_id: str, **known: Any) -> None:
+    def save_session_fields(self, session_id: str, **known: Any) -> None:
         """Remember more of a session. Raises OSError."""
         os.makedirs(os.path.join(self.folder, "sessions"), mode=0o700, exist_ok=True)
-        path = self._path(session_id)
+        path = self.session_record_path(session_id)
         aside = f"{path}.{os.getpid()}"
-        told = {**self.recall(session_id), **known}
+        told = {**self.load_session_record(session_id), **known}
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(told, file)
         os.replace(aside, path)
 
-    def _path(self, session_id: str) -> str:
+    def session_record_path(self, session_id: str) -> str:
         # A client may have chosen the id, so it is no file's name.
         name = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return os.path.join(self.folder, "sessions", f"{name}.json")

@@ -8,28 +8,28 @@ LONGEST_TEXT = 16 << 10  # characters that pieces are merged to
 CHUNKS = {"agent_message_chunk", "agent_thought_chunk", "user_message_chunk"}
 
 
-def joined(last: dict[str, Any], update: dict[str, Any]) -> dict[str, Any] | None:
+def merge_updates(last: dict[str, Any], update: dict[str, Any]) -> dict[str, Any] | None:
     """Return what says all that both say, None where they stay two."""
     kind = update.get("sessionUpdate")
     if kind != last.get("sessionUpdate"):
         return None
     if kind in CHUNKS:
-        return _longer(last, update)
+        return merge_text_chunks(last, update)
     if kind == "signalbox/terminal" and last.get("terminalId") == update.get("terminalId"):
         return update
-    return update if kind == "tool_call_update" and _says_all(last, update) else None
+    return update if kind == "tool_call_update" and is_superseding_update(last, update) else None
 
 
-def _longer(last: dict[str, Any], update: dict[str, Any]) -> dict[str, Any] | None:
-    before, text = _text_of(last), _text_of(update)
-    if before is None or text is None or _frame(last) != _frame(update):
+def merge_text_chunks(last: dict[str, Any], update: dict[str, Any]) -> dict[str, Any] | None:
+    before, text = update_text_content(last), update_text_content(update)
+    if before is None or text is None or update_without_content(last) != update_without_content(update):
         return None
     if len(before) + len(text) > LONGEST_TEXT:
         return None
     return {**update, "content": {"type": "text", "text": before + text}}
 
 
-def _says_all(last: dict[str, Any], update: dict[str, Any]) -> bool:
+def is_superseding_update(last: dict[str, Any], update: dict[str, Any]) -> bool:
     """Say whether an update of a call replaces all that the one before it said: some agents send a whole output again.
 
     What stands in `_meta` is the agent's own, and may be a piece.
@@ -39,12 +39,12 @@ def _says_all(last: dict[str, Any], update: dict[str, Any]) -> bool:
     return last.get("status") == update.get("status") and set(last) <= set(update)
 
 
-def _text_of(update: dict[str, Any]) -> str | None:
+def update_text_content(update: dict[str, Any]) -> str | None:
     content = update.get("content")
     if not isinstance(content, dict) or set(content) != {"type", "text"} or content["type"] != "text":
         return None
     return content["text"] if isinstance(content["text"], str) else None
 
 
-def _frame(update: dict[str, Any]) -> dict[str, Any]:
+def update_without_content(update: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in update.items() if name != "content"}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from coordinator.runner.startable import Agent
+from coordinator.runner.startable import StartableAgent
 
 WRITER_WAIT_SECONDS = 2.0  # for OpenCode, which writes there
 MOST_MESSAGES, LONGEST_MESSAGE = 20_000, 1 << 20  # characters of a message without its parts
@@ -23,7 +23,7 @@ _MESSAGES = """WITH RECURSIVE family(id) AS (
 WHERE m.time_created >= ? AND length(m.data) <= ? LIMIT ?"""
 
 
-def store_path(agent: Agent, environ: Mapping[str, str]) -> str:
+def message_store_path(agent: StartableAgent, environ: Mapping[str, str]) -> str:
     """Return the path of the database in which the agent keeps its messages; "" for agents without one."""
     if not agent.store:
         return ""
@@ -32,7 +32,7 @@ def store_path(agent: Agent, environ: Mapping[str, str]) -> str:
     return os.path.join(os.path.dirname(path), environ.get("OPENCODE_DB") or path)
 
 
-def with_all_steps(ended: dict[str, Any], path: str, conversation: str, since_ms: int) -> dict[str, Any]:
+def add_model_usage(ended: dict[str, Any], path: str, conversation: str, since_ms: int) -> dict[str, Any]:
     """Return how a turn ended with the tokens of all its steps, by model; as it is where they cannot be read.
 
     Args:
@@ -43,8 +43,8 @@ def with_all_steps(ended: dict[str, Any], path: str, conversation: str, since_ms
 
     """
     by_model: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for message in _messages(path, conversation, since_ms):
-        counts = _counts(message)
+    for message in load_agent_messages(path, conversation, since_ms):
+        counts = message_token_counts(message)
         for name, count in counts.items():
             by_model[str(message.get("modelID") or "")][name] += count
     if not by_model:
@@ -54,7 +54,7 @@ def with_all_steps(ended: dict[str, Any], path: str, conversation: str, since_ms
     return {**ended, "_meta": {**(meta if isinstance(meta, dict) else {}), "quota": {"model_usage": used}}}
 
 
-def _messages(path: str, conversation: str, since_ms: int) -> list[dict[str, Any]]:
+def load_agent_messages(path: str, conversation: str, since_ms: int) -> list[dict[str, Any]]:
     """Return the agent's messages since then; none where the database cannot be read."""
     try:
         with contextlib.closing(
@@ -72,21 +72,21 @@ def _messages(path: str, conversation: str, since_ms: int) -> list[dict[str, Any
     return messages
 
 
-def _counts(message: Mapping[str, Any]) -> dict[str, int]:
+def message_token_counts(message: Mapping[str, Any]) -> dict[str, int]:
     """Return a message's tokens, by the names that the protocol has for them; thoughts are output."""
     tokens = message.get("tokens")
     tokens = tokens if isinstance(tokens, dict) else {}
     cache = tokens.get("cache")
     cache = cache if isinstance(cache, dict) else {}
     counts = {
-        "inputTokens": _count(tokens.get("input")),
-        "outputTokens": _count(tokens.get("output")) + _count(tokens.get("reasoning")),
-        "cachedReadTokens": _count(cache.get("read")),
-        "cachedWriteTokens": _count(cache.get("write")),
+        "inputTokens": parse_token_count(tokens.get("input")),
+        "outputTokens": parse_token_count(tokens.get("output")) + parse_token_count(tokens.get("reasoning")),
+        "cachedReadTokens": parse_token_count(cache.get("read")),
+        "cachedWriteTokens": parse_token_count(cache.get("write")),
     }
     return counts if any(counts.values()) else {}
 
 
-def _count(value: Any) -> int:
+def parse_token_count(value: Any) -> int:
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < EXACT_BELOW
     return value if is_count else 0

@@ -6,14 +6,14 @@ import re
 from typing import Any
 
 from coordinator.runner.errors import RunnerRefused
-from coordinator.runner.startable import Agent
+from coordinator.runner.startable import StartableAgent
 
 # Modes of agents that we do not know, by the words for "nobody is asked".
 UNASKED = re.compile(r"auto|yolo|bypass|full|dont.?ask|never|unrestricted|danger|^agent$", re.IGNORECASE)
 USUAL = re.compile(r"^(default|ask|normal|build|code|read.?only|plan)$", re.IGNORECASE)
 
 
-def option_of(opened: dict[str, Any], category: str) -> dict[str, Any] | None:
+def find_config_option(opened: dict[str, Any], category: str) -> dict[str, Any] | None:
     """Return an agent's config option of a category, `mode` or `model`."""
     options = opened.get("configOptions")
     for option in options if isinstance(options, list) else ():
@@ -22,36 +22,36 @@ def option_of(opened: dict[str, Any], category: str) -> dict[str, Any] | None:
     return None
 
 
-def offered(opened: dict[str, Any]) -> tuple[str | None, list[str]]:
+def list_session_modes(opened: dict[str, Any]) -> tuple[str | None, list[str]]:
     """Return the current mode's id and the ids of all of them; (None, []) of an agent without modes."""
     modes = opened.get("modes")
     if isinstance(modes, dict) and isinstance(modes.get("availableModes"), list):
         ids = [one["id"] for one in modes["availableModes"] if isinstance(one, dict) and "id" in one]
         return modes.get("currentModeId"), ids
-    option = option_of(opened, "mode")
+    option = find_config_option(opened, "mode")
     if option is None:
         return None, []
-    return option.get("currentValue"), values_of(option)
+    return option.get("currentValue"), list_option_values(option)
 
 
-def values_of(option: dict[str, Any]) -> list[str]:
+def list_option_values(option: dict[str, Any]) -> list[str]:
     """Return the values that a config option may have, those in groups as well."""
     found: list[str] = []
     choices = option.get("options")
     for one in choices if isinstance(choices, list) else ():
         if isinstance(one, dict) and isinstance(one.get("options"), list):
-            found += values_of(one)
+            found += list_option_values(one)
         elif isinstance(one, dict) and isinstance(one.get("value"), str):
             found.append(one["value"])
     return found
 
 
-def to_begin_in(agent: Agent, opened: dict[str, Any], wanted: str | None) -> str | None:
+def choose_initial_mode(agent: StartableAgent, opened: dict[str, Any], wanted: str | None) -> str | None:
     """Return the mode to choose, None to leave it as it is. Raises RunnerRefused where none of them asks a person.
 
     `wanted` is what somebody chose for this session.
     """
-    current, ids = offered(opened)
+    current, ids = list_session_modes(opened)
     chosen = wanted or agent.mode
     if chosen:
         if ids and chosen not in ids:

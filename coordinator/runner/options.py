@@ -48,7 +48,7 @@ class AgentOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RunnerOptions:
     """A runner's settings. `directories` and `private` are real paths; `keep` and `silence` are seconds."""
 
     url: str
@@ -67,7 +67,7 @@ class Options:
     private: tuple[str, ...] = ()
 
 
-def parser() -> argparse.ArgumentParser:
+def build_runner_parser() -> argparse.ArgumentParser:
     """Return the flags of `signalbox runner`."""
     flags = argparse.ArgumentParser(
         prog="signalbox runner",
@@ -100,9 +100,9 @@ def parser() -> argparse.ArgumentParser:
     return flags
 
 
-def load(flags: argparse.Namespace, environ: Mapping[str, str]) -> Options:
+def load_runner_options(flags: argparse.Namespace, environ: Mapping[str, str]) -> RunnerOptions:
     """Return the options. Raises RunnerRefused, in words, for what cannot be used."""
-    said = _file(flags.config, environ)
+    said = load_runner_settings_file(flags.config, environ)
     directories = flags.directory or said.get("directories") or [os.getcwd()]
     at_once = flags.at_once if flags.at_once is not None else said.get("at_once", AT_ONCE)
     if not isinstance(at_once, int) or not 1 <= at_once <= 200:
@@ -110,25 +110,25 @@ def load(flags: argparse.Namespace, environ: Mapping[str, str]) -> Options:
     url = flags.url or environ.get("SIGNALBOX_URL") or said.get("url") or DEFAULT_URL
     if not url.startswith(("http://", "https://")):
         raise RunnerRefused(f"Signalbox's address must begin with http:// or https://, not {url[:80]!r}.")
-    return Options(
-        url=_address_for_agents(url.rstrip("/")),
-        key=_key(flags, environ, said),
-        directories=tuple(_directory(one) for one in directories),
-        state=_state_folder(environ),
+    return RunnerOptions(
+        url=replace_localhost_host(url.rstrip("/")),
+        key=find_runner_key(flags, environ, said),
+        directories=tuple(require_directory(one) for one in directories),
+        state=runner_state_folder(environ),
         at_once=at_once,
         tags=tuple(flags.tag or said.get("tags") or ()),
         require_matching_tags=bool(said.get("require_matching_tags", False)),
         profile=flags.profile or said.get("profile") or "signalbox",
         hostname=flags.hostname or said.get("hostname") or socket.gethostname(),
-        keep=_minutes(said, "keep_minutes", 30.0),
-        silence=_minutes(said, "silence_minutes", 30.0),
+        keep=parse_minutes(said, "keep_minutes", 30.0),
+        silence=parse_minutes(said, "silence_minutes", 30.0),
         passes=tuple(said.get("pass") or ()),
-        private=_private(flags, environ, said),
-        agents={name: _agent(name, one) for name, one in (said.get("agents") or {}).items()},
+        private=list_private_paths(flags, environ, said),
+        agents={name: parse_agent_settings(name, one) for name, one in (said.get("agents") or {}).items()},
     )
 
 
-def private_text(path: str) -> str:
+def read_private_text_file(path: str) -> str:
     """Return the content of a file that its owner alone can read. Raises RunnerRefused."""
     path = os.path.expanduser(path)
     try:
@@ -140,7 +140,7 @@ def private_text(path: str) -> str:
         raise RunnerRefused(f"{path} cannot be read: {problem}.") from None
 
 
-def _address_for_agents(url: str) -> str:
+def replace_localhost_host(url: str) -> str:
     """Return the address with 127.0.0.1 for a name under `.localhost`: agents' programs cannot find such names."""
     parts = urlsplit(url)
     if not (parts.hostname or "").rstrip(".").endswith(".localhost"):
@@ -149,21 +149,21 @@ def _address_for_agents(url: str) -> str:
     return parts._replace(netloc=f"127.0.0.1{colon}{port}").geturl()
 
 
-def _key(flags: argparse.Namespace, environ: Mapping[str, str], said: Mapping[str, Any]) -> str:
+def find_runner_key(flags: argparse.Namespace, environ: Mapping[str, str], said: Mapping[str, Any]) -> str:
     if flags.key_file:
-        return private_text(flags.key_file)
+        return read_private_text_file(flags.key_file)
     named = flags.key or environ.get("SIGNALBOX_KEY") or said.get("key") or ""
     if not named and said.get("key_file"):
-        return private_text(said["key_file"])
+        return read_private_text_file(said["key_file"])
     if not all("!" <= sign <= "~" for sign in named):
         raise RunnerRefused("The API key contains characters that no key has.")
     return str(named)
 
 
-def _file(named: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
+def load_runner_settings_file(named: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the content of the settings file; nothing where none is named and none is in the default place."""
-    usual = _settings_path(None, {**environ, "SIGNALBOX_RUNNER_CONFIG": ""})
-    path = _settings_path(named, environ)
+    usual = runner_settings_path(None, {**environ, "SIGNALBOX_RUNNER_CONFIG": ""})
+    path = runner_settings_path(named, environ)
     try:
         with open(path, "rb") as file:
             is_private = not stat.S_IMODE(os.fstat(file.fileno()).st_mode) & OTHERS
@@ -174,7 +174,7 @@ def _file(named: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
         return {}
     except (OSError, ValueError) as problem:
         raise RunnerRefused(f"{path} cannot be read: {problem}.") from None
-    _require_known(path, said, FILE_FIELDS)
+    require_known_names(path, said, FILE_FIELDS)
     if "key" in said and not is_private:
         raise RunnerRefused(f"Others can read {path}, which holds a key. Run `chmod 600 {path}`.")
     for name, kind in (("url", str), ("directories", list), ("tags", list), ("pass", list), ("agents", dict)):
@@ -183,36 +183,41 @@ def _file(named: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
     return said
 
 
-def _settings_path(named: str | None, environ: Mapping[str, str]) -> str:
+def runner_settings_path(named: str | None, environ: Mapping[str, str]) -> str:
     folder = environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     usual = os.path.join(folder, "signalbox", "runner.toml")
     return os.path.expanduser(named or environ.get("SIGNALBOX_RUNNER_CONFIG") or usual)
 
 
-def _private(
+def list_private_paths(
     flags: argparse.Namespace, environ: Mapping[str, str], said: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """Return the paths that agents are not given: the runner's key, settings and state, and those that are named."""
     keys = (flags.key_file, said.get("key_file"))
-    named = (*keys, _settings_path(flags.config, environ), _state_folder(environ), *(flags.private or ()))
+    named = (
+        *keys,
+        runner_settings_path(flags.config, environ),
+        runner_state_folder(environ),
+        *(flags.private or ()),
+    )
     return tuple(os.path.realpath(os.path.expanduser(str(one))) for one in named if one)
 
 
 _WORDS = {str: "a string", list: "a list of strings", dict: "a table"}
 
 
-def _require_known(path: str, said: Mapping[str, Any], known: set[str]) -> None:
+def require_known_names(path: str, said: Mapping[str, Any], known: set[str]) -> None:
     if unknown := sorted(set(said) - known):
         raise RunnerRefused(
             f"{path}: unknown names: {', '.join(unknown)}. Known names: {', '.join(sorted(known))}."
         )
 
 
-def _agent(name: str, said: Any) -> AgentOptions:
+def parse_agent_settings(name: str, said: Any) -> AgentOptions:
     where = f"agents.{name}"
     if not isinstance(said, dict):
         raise RunnerRefused(f"{where} must be a table.")
-    _require_known(where, said, AGENT_FIELDS)
+    require_known_names(where, said, AGENT_FIELDS)
     command, env = said.get("command", ()), said.get("env", {})
     if not all(isinstance(word, str) for word in command) or isinstance(command, str):
         raise RunnerRefused(f'{where}: command must be a list of strings, such as ["my-agent", "--acp"].')
@@ -228,27 +233,29 @@ def _agent(name: str, said: Any) -> AgentOptions:
     )
 
 
-def _minutes(said: Mapping[str, Any], name: str, usual: float) -> float:
+def parse_minutes(said: Mapping[str, Any], name: str, usual: float) -> float:
     value = said.get(name, usual)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 100_000:
         raise RunnerRefused(f"{name} must be a number of minutes.")
     return float(value) * 60
 
 
-def _directory(named: Any) -> str:
+def require_directory(named: Any) -> str:
     path = os.path.realpath(os.path.expanduser(str(named)))
     if not os.path.isdir(path):
         raise RunnerRefused(f"{named} is not a directory on this machine.")
     return path
 
 
-def _state_folder(environ: Mapping[str, str]) -> str:
+def runner_state_folder(environ: Mapping[str, str]) -> str:
     named = environ.get("XDG_STATE_HOME", "")
     base = named if os.path.isabs(named) else os.path.join(os.path.expanduser("~"), ".local", "state")
     return os.path.join(base, "signalbox", "runner")
 
 
-def from_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[Options, bool]:
+def parse_runner_arguments(
+    arguments: Sequence[str], environ: Mapping[str, str]
+) -> tuple[RunnerOptions, bool]:
     """Return the options, and whether only the agents are to be listed. Raises RunnerRefused."""
-    flags = parser().parse_args(list(arguments))
-    return load(flags, environ), flags.list
+    flags = build_runner_parser().parse_args(list(arguments))
+    return load_runner_options(flags, environ), flags.list

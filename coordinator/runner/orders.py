@@ -11,7 +11,7 @@ RESUME = "resume_session"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RunnerOrder:
     """A run. Texts that are not there are empty; `config` is by option id, `agent` and what follows `fork_of` as known.
 
     `next_number` is the one of the session's next update, 0 where the server did not say.
@@ -35,7 +35,7 @@ class Order:
     instructions: str = ""
     mcp_servers: dict[str, Any] = field(default_factory=dict)
 
-    def blocks(self, *, with_instructions: bool) -> list[dict[str, Any]]:
+    def prompt_content_blocks(self, *, with_instructions: bool) -> list[dict[str, Any]]:
         """Return the prompt as the protocol's content blocks."""
         texts = [self.instructions] if with_instructions and self.instructions else []
         blocks: list[dict[str, Any]] = [
@@ -44,56 +44,57 @@ class Order:
         return blocks + [{"type": "image", **image} for image in self.images]
 
 
-def read(run: dict[str, Any]) -> Order:
+def parse_run_order(run: dict[str, Any]) -> RunnerOrder:
     """Return what a run orders. Raises RunnerRefused where there is nothing to do."""
-    parameters = _table(run.get("parameters"))
-    blueprint = _table(run.get("resolved_agent_blueprint"))
-    driven = _table(run.get("driven"))
+    parameters = dict_or_empty(run.get("parameters"))
+    blueprint = dict_or_empty(run.get("resolved_agent_blueprint"))
+    driven = dict_or_empty(run.get("driven"))
     following = driven.get("next")
-    prompt = _text(parameters, "prompt") or _text(run, "prompt")
-    images = _images(parameters.get("images"))
+    prompt = text_or_empty(parameters, "prompt") or text_or_empty(run, "prompt")
+    images = parse_prompt_images(parameters.get("images"))
     if not prompt and not images:
         raise RunnerRefused("The run has no prompt.")
-    return Order(
+    return RunnerOrder(
         run_id=str(run["run_id"]),
         session_id=str(run["session_id"]),
         prompt=prompt,
         is_resume=run.get("type") == RESUME,
         images=images,
-        agent=_text(parameters, "agent") or _text(driven, "agent"),
-        mode=_text(parameters, "mode"),
-        model=_text(parameters, "model"),
-        config=_table(parameters.get("config")),
+        agent=text_or_empty(parameters, "agent") or text_or_empty(driven, "agent"),
+        mode=text_or_empty(parameters, "mode"),
+        model=text_or_empty(parameters, "model"),
+        config=dict_or_empty(parameters.get("config")),
         wants_worktree=parameters.get("worktree") is True,
-        fork_of=_text(parameters, "fork_of"),
-        agent_session_id=_text(parameters, "agent_session_id") or _text(driven, "agent_session_id"),
-        worktree=_text(driven, "worktree"),
+        fork_of=text_or_empty(parameters, "fork_of"),
+        agent_session_id=text_or_empty(parameters, "agent_session_id")
+        or text_or_empty(driven, "agent_session_id"),
+        worktree=text_or_empty(driven, "worktree"),
         next_number=following if isinstance(following, int) else 0,
-        directory=_text(run, "project_dir"),
-        instructions=_text(blueprint, "system_prompt"),
-        mcp_servers=_table(blueprint.get("mcp_servers")),
+        directory=text_or_empty(run, "project_dir"),
+        instructions=text_or_empty(blueprint, "system_prompt"),
+        mcp_servers=dict_or_empty(blueprint.get("mcp_servers")),
     )
 
 
-def mcp_servers(order: Order, capabilities: dict[str, Any]) -> list[dict[str, Any]]:
+def build_mcp_server_entries(order: RunnerOrder, capabilities: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the blueprint's MCP servers in the protocol's form; those that the agent cannot reach are left out."""
-    kinds = _table(capabilities.get("mcpCapabilities"))
+    kinds = dict_or_empty(capabilities.get("mcpCapabilities"))
     found: list[dict[str, Any]] = []
     for name, server in order.mcp_servers.items():
         if not isinstance(server, dict):
             continue
         kind = server.get("type") or ("http" if "url" in server else "stdio")
         if kind in {"http", "sse"} and kinds.get(kind) and isinstance(server.get("url"), str):
-            headers = _pairs(server.get("headers"))
+            headers = format_header_pairs(server.get("headers"))
             found.append({"type": kind, "name": name, "url": server["url"], "headers": headers})
         elif kind == "stdio" and isinstance(server.get("command"), str):
             arguments = [str(one) for one in server.get("args") or []]
-            env = _pairs(server.get("env"))
+            env = format_header_pairs(server.get("env"))
             found.append({"name": name, "command": server["command"], "args": arguments, "env": env})
     return found
 
 
-def _images(told: object) -> tuple[dict[str, str], ...]:
+def parse_prompt_images(told: object) -> tuple[dict[str, str], ...]:
     return tuple(
         {"mimeType": one["mimeType"], "data": one["data"]}
         for one in (told if isinstance(told, list) else ())
@@ -101,14 +102,14 @@ def _images(told: object) -> tuple[dict[str, str], ...]:
     )
 
 
-def _pairs(told: object) -> list[dict[str, str]]:
-    return [{"name": str(name), "value": str(value)} for name, value in _table(told).items()]
+def format_header_pairs(told: object) -> list[dict[str, str]]:
+    return [{"name": str(name), "value": str(value)} for name, value in dict_or_empty(told).items()]
 
 
-def _table(value: object) -> dict[str, Any]:
+def dict_or_empty(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _text(table: dict[str, Any], name: str) -> str:
+def text_or_empty(table: dict[str, Any], name: str) -> str:
     value = table.get(name)
     return value if isinstance(value, str) else ""

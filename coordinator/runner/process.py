@@ -13,9 +13,9 @@ from acp.exceptions import RequestError
 
 from coordinator.runner.environment import MARK
 from coordinator.runner.errors import AgentFailed
-from coordinator.runner.guarding import Child, Guard
-from coordinator.runner.lines import READ, AgentLines, Tail
-from coordinator.runner.startable import Agent
+from coordinator.runner.guarding import ChildProcess, ProcessGuard
+from coordinator.runner.lines import READ, AgentLines, OutputTail
+from coordinator.runner.startable import StartableAgent
 
 Handler = Callable[[str, Any, bool], Awaitable[Any]]
 GRACE = 3.0  # seconds that an agent has to end when it is told to
@@ -31,9 +31,9 @@ class AgentProcess:
 
     def __init__(
         self,
-        agent: Agent,
-        guard: Guard,
-        process: Child,
+        agent: StartableAgent,
+        guard: ProcessGuard,
+        process: ChildProcess,
         *,
         mark: str,
         handler: Handler,
@@ -46,18 +46,18 @@ class AgentProcess:
         self._guard = guard
         self._process = process
         self._mark = mark
-        self._said = Tail()
+        self._said = OutputTail()
         self._lines = AgentLines(process.stdout, process.stdin, room=room, garbage=garbage, tail=self._said)
         self._connection = Connection(handler, self._lines)
-        self._errors = asyncio.create_task(self._drain())
+        self._errors = asyncio.create_task(self._collect_error_output())
         self.exited = asyncio.create_task(process.wait())
         self._ended = False
 
     @classmethod
-    async def started(
+    async def start_agent_process(
         cls,
-        agent: Agent,
-        guard: Guard,
+        agent: StartableAgent,
+        guard: ProcessGuard,
         *,
         directory: str,
         env: Mapping[str, str],
@@ -67,17 +67,17 @@ class AgentProcess:
     ) -> AgentProcess:
         """Start the agent in a directory. Raises AgentFailed."""
         try:
-            process = await guard.start(agent.command, directory=directory, env=env)
+            process = await guard.start_guarded_process(agent.command, directory=directory, env=env)
         except OSError as problem:
             raise AgentFailed(f"{agent.title} cannot be started: {problem}") from None
         return cls(agent, guard, process, mark=env[MARK], handler=handler, room=room, garbage=garbage)
 
     @property
-    def last_words(self) -> str:
+    def last_error_output(self) -> str:
         """What it wrote last that is no protocol: its stderr, and what went astray on stdout."""
         return str(self._said)
 
-    async def request(self, method: str, params: dict[str, Any], *, within: float | None = None) -> Any:
+    async def request_agent(self, method: str, params: dict[str, Any], *, within: float | None = None) -> Any:
         """Ask the agent and return its answer, a dict. Raises AgentFailed, and RequestError where it refuses."""
         asked = asyncio.ensure_future(self._connection.send_request(method, params))
         try:
@@ -87,54 +87,54 @@ class AgentProcess:
             if not asked.done():  # its last answer may still be on its way through the pipe
                 await asyncio.wait({asked}, timeout=1)
             if not asked.done():
-                raise AgentFailed(await self._how_it_ended())
-            return _as_dict(asked.result())
+                raise AgentFailed(await self.describe_agent_exit())
+            return answer_as_dict(asked.result())
         except ConnectionError:
-            raise AgentFailed(await self._how_it_ended()) from None
+            raise AgentFailed(await self.describe_agent_exit()) from None
         except RequestError as problem:
             if problem.code == LOGIN_NEEDED:
-                raise LoginNeeded(sign_in_first(self.agent, problem)) from None
+                raise LoginNeeded(describe_required_login(self.agent, problem)) from None
             raise
         finally:
             asked.cancel()
 
-    async def notify(self, method: str, params: dict[str, Any]) -> None:
+    async def notify_agent(self, method: str, params: dict[str, Any]) -> None:
         """Send the agent a notification; nothing happens where it has ended."""
         with contextlib.suppress(ConnectionError, OSError):
             await asyncio.wait_for(self._connection.send_notification(method, params), 5)
 
-    async def below(self) -> set[int]:
+    async def list_descendants(self) -> set[int]:
         """Return the processes that it started, and itself; none where the system does not show them."""
-        return await self._guard.marked(self._mark)
+        return await self._guard.list_marked_processes(self._mark)
 
-    async def end(self, grace: float = GRACE) -> None:
+    async def end_agent_process(self, grace: float = GRACE) -> None:
         """End the process and everything that it started. May be called again."""
         if self._ended:
             return
         self._ended = True
-        await self._guard.end(self._process, grace)
-        await self._guard.end_marked(self._mark)
+        await self._guard.end_guarded_process(self._process, grace)
+        await self._guard.kill_marked_processes(self._mark)
         with contextlib.suppress(Exception):
             await asyncio.wait_for(self._connection.close(), 2)
         self._process.close()
         self._errors.cancel()
 
-    async def _drain(self) -> None:
+    async def _collect_error_output(self) -> None:
         assert self._process.stderr is not None
         while part := await self._process.stderr.read(READ):
-            self._said.add(part)
+            self._said.append_output(part)
 
-    async def _how_it_ended(self) -> str:
+    async def describe_agent_exit(self) -> str:
         if self._lines.failed is not None:
             return f"{self.agent.title} cannot be understood. {self._lines.failed}."
         with contextlib.suppress(TimeoutError):
             code = await asyncio.wait_for(asyncio.shield(self.exited), 2)
             await asyncio.wait({self._errors}, timeout=0.5)
-            return f"{self.agent.title} ended by itself, {_ending(code)}"
+            return f"{self.agent.title} ended by itself, {describe_exit_code(code)}"
         return f"{self.agent.title} closed its output"
 
 
-def sign_in_first(agent: Agent, problem: RequestError) -> str:
+def describe_required_login(agent: StartableAgent, problem: RequestError) -> str:
     """Return what to do about an agent that answers that nobody has signed in, and what it said itself."""
     how = f"run `{agent.login}`" if agent.login else "use the agent's own program"
     said = str(problem).strip()
@@ -145,11 +145,11 @@ def sign_in_first(agent: Agent, problem: RequestError) -> str:
     )
 
 
-def _as_dict(value: Any) -> dict[str, Any]:
+def answer_as_dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _ending(code: int) -> str:
+def describe_exit_code(code: int) -> str:
     if code >= 0:
         return f"with exit code {code}"
     with contextlib.suppress(ValueError):

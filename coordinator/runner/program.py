@@ -10,8 +10,8 @@ from typing import Any
 
 from coordinator.runner import orders, worktrees
 from coordinator.runner.context import RunnerContext
-from coordinator.runner.errors import RunnerRefused, ServerRefused, Unreachable
-from coordinator.runner.session import DrivenSession
+from coordinator.runner.errors import RunnerRefused, ServerRefused, ServerTimedOut
+from coordinator.runner.session import RunnerSession
 
 log = logging.getLogger("signalbox.runner")
 
@@ -31,20 +31,20 @@ class Runner:
     def __init__(self, around: RunnerContext) -> None:
         self.problem = ""
         self._around = around
-        self._sessions: dict[str, DrivenSession] = {}
+        self._sessions: dict[str, RunnerSession] = {}
         self._runs: dict[str, str] = {}  # the session of each run that was taken
         self._commands: dict[str, None] = {}  # the ids of those that are under way or done, the oldest first
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._entering = asyncio.Lock()
 
-    def stop(self) -> None:
+    def request_stop(self) -> None:
         """End soon: turns are cancelled, agents end, the runner deregisters."""
         self._stop.set()
 
-    async def work(self) -> None:
+    async def work_until_stop(self) -> None:
         """Register, and carry out runs and commands until `stop`."""
-        loops = [asyncio.create_task(self._poll()), asyncio.create_task(self._tidy())]
+        loops = [asyncio.create_task(self._poll_server()), asyncio.create_task(self._end_idle_sessions())]
         stop = asyncio.create_task(self._stop.wait())
         await asyncio.wait({*loops, stop}, return_when=asyncio.FIRST_COMPLETED)
         for loop in (*loops, stop):
@@ -55,26 +55,26 @@ class Runner:
             elif isinstance(ended, Exception):
                 log.error("Error in the runner", exc_info=ended)
                 self.problem = f"Error in the runner: {ended!r}"
-        await self._leave()
+        await self._shut_down_runner()
 
     # --- registering ------------------------------------------------------------------------------------------
 
-    async def register(self) -> None:
+    async def register_with_server(self) -> None:
         """Say what this machine offers. Raises RunnerRefused."""
         until = time.monotonic() + REGISTER_WITHIN
         while True:
             try:
-                await self._around.server.register(self.offer())
+                await self._around.server.register_at_server(self.build_registration())
                 return
             except ServerRefused as problem:
                 if problem.status != CONFLICT or time.monotonic() > until:
                     raise RunnerRefused(
-                        f"Signalbox does not accept this runner: {problem}{_what_to_do(problem)}"
+                        f"Signalbox does not accept this runner: {problem}{registration_refusal_hint(problem)}"
                     ) from None
                 log.warning("%s. Trying again, in case that one has just ended.", problem.detail)
                 await asyncio.sleep(3)
 
-    def offer(self) -> dict[str, Any]:
+    def build_registration(self) -> dict[str, Any]:
         """Return what this runner registers with."""
         options = self._around.options
         return {
@@ -90,7 +90,7 @@ class Runner:
             "tags": list(options.tags),
             "require_matching_tags": options.require_matching_tags,
             "offers": {
-                "agents": [agent.offer() for agent in self._around.agents],
+                "agents": [agent.build_agent_offer() for agent in self._around.agents],
                 "missing": [dict(one) for one in self._around.missing],
                 "directories": list(options.directories),
                 "at_once": options.at_once,
@@ -100,86 +100,88 @@ class Runner:
 
     # --- what is to be done -----------------------------------------------------------------------------------
 
-    async def _poll(self) -> None:
-        await self.register()
+    async def _poll_server(self) -> None:
+        await self.register_with_server()
         log.info("Registered as %s. Ctrl-C ends this runner and its agents.", self._around.server.runner_id)
         while True:
             try:
-                answer = await self._around.server.poll(self._free())
+                answer = await self._around.server.fetch_next_work(self.free_run_slots())
             except ServerRefused as problem:
                 if problem.status == NOT_REGISTERED:
-                    await self.register()
+                    await self.register_with_server()
                     continue
                 if problem.status == ANOTHERS:
                     raise RunnerRefused(f"Signalbox refuses this runner's polls: {problem}") from None
                 log.warning("The server answered a poll with: %s", problem)
                 await asyncio.sleep(2)
                 continue
-            if self._heed(answer):
+            if self._apply_poll_answer(answer):
                 return
 
-    def _heed(self, answer: dict[str, Any]) -> bool:
+    def _apply_poll_answer(self, answer: dict[str, Any]) -> bool:
         """Carry out what an answer orders; returns whether the runner is to end."""
-        for run_id in _texts(answer.get("cancel_runs")):
+        for run_id in list_strings(answer.get("cancel_runs")):
             if session := self._sessions.get(self._runs.get(run_id, "")):
-                session.cancel(run_id)
-        stopped = {self._runs.get(run_id, "") for run_id in _texts(answer.get("stop_runs"))}
-        for session_id in stopped | set(_texts(answer.get("stop_sessions"))):
+                session.cancel_session_run(run_id)
+        stopped = {self._runs.get(run_id, "") for run_id in list_strings(answer.get("stop_runs"))}
+        for session_id in stopped | set(list_strings(answer.get("stop_sessions"))):
             if session := self._sessions.get(session_id):
-                self._spawn(session.end())
+                self._spawn_task(session.end_runner_session())
         if isinstance(answer.get("run"), dict):
-            self._spawn(self._take(answer["run"]))
+            self._spawn_task(self._start_run(answer["run"]))
         for command in answer.get("commands") or ():
             if isinstance(command, dict) and isinstance(command.get("session_id"), str):
-                self._spawn(self._command(command))
+                self._spawn_task(self._run_command(command))
         if answer.get("deregistered"):
             self.problem = "Somebody removed this runner in Signalbox."
         return bool(answer.get("deregistered"))
 
-    async def _take(self, run: dict[str, Any]) -> None:
+    async def _start_run(self, run: dict[str, Any]) -> None:
         """Have a run carried out; one that cannot be understood or has no place here fails."""
         try:
-            order = orders.read(run)
+            order = orders.parse_run_order(run)
         except (RunnerRefused, KeyError) as problem:
             with contextlib.suppress(ServerRefused):
-                await self._around.server.report(str(run.get("run_id")), "failed", error=str(problem))
+                await self._around.server.report_run_state(
+                    str(run.get("run_id")), "failed", error=str(problem)
+                )
             return
         if order.run_id in self._runs:
             return  # it waits for room here, and was handed out again
         self._runs[order.run_id] = order.session_id
-        session = await self._session(order)
-        await session.carry_out(order)
+        session = await self._claim_session(order)
+        await session.execute_run(order)
         self._runs.pop(order.run_id, None)
 
-    async def _session(self, order: orders.Order) -> DrivenSession:
+    async def _claim_session(self, order: orders.RunnerOrder) -> RunnerSession:
         """Return the session of an order; waits first for one that is ending: two must not report at once."""
         while (session := self._sessions.get(order.session_id)) is not None and session.is_ending:
             await session.is_over.wait()
-            self._forget(session)
+            self._forget_session(session)
         if session is None:
-            session = self._sessions[order.session_id] = DrivenSession(self._around, order)
+            session = self._sessions[order.session_id] = RunnerSession(self._around, order)
         if not session.is_taken:
             async with self._entering:
-                await self._make_room()
+                await self._wait_for_agent_slot()
                 session.is_taken = True
         return session
 
-    def _forget(self, session: DrivenSession) -> None:
+    def _forget_session(self, session: RunnerSession) -> None:
         if self._sessions.get(session.id) is session:
             del self._sessions[session.id]
 
-    async def _command(self, command: dict[str, Any]) -> None:
-        if isinstance(command.get("id"), str) and not self._is_new(command["id"]):
+    async def _run_command(self, command: dict[str, Any]) -> None:
+        if isinstance(command.get("id"), str) and not self._register_new_command(command["id"]):
             return
         while (session := self._sessions.get(command["session_id"])) is not None and session.is_ending:
             await session.is_over.wait()
-            self._forget(session)
+            self._forget_session(session)
         if session is None:
-            order = orders.Order(run_id="", session_id=command["session_id"], prompt="")
-            session = self._sessions[order.session_id] = DrivenSession(self._around, order)
-        await session.command(command)
+            order = orders.RunnerOrder(run_id="", session_id=command["session_id"], prompt="")
+            session = self._sessions[order.session_id] = RunnerSession(self._around, order)
+        await session.execute_command(command)
 
-    def _is_new(self, command_id: str) -> bool:
+    def _register_new_command(self, command_id: str) -> bool:
         """Note a command; the server sends it again until the runner has reported it done."""
         if command_id in self._commands:
             return False
@@ -188,61 +190,63 @@ class Runner:
             del self._commands[next(iter(self._commands))]
         return True
 
-    def _free(self) -> int:
+    def free_run_slots(self) -> int:
         working = len(self._runs)
         return max(0, self._around.options.at_once - working)
 
-    async def _make_room(self) -> None:
+    async def _wait_for_agent_slot(self) -> None:
         """Wait until one more agent may run; end the one that has waited longest for a prompt."""
         while True:
             living = [session for session in self._sessions.values() if session.is_taken]
             if len(living) < self._around.options.at_once:
                 return
-            idle = [session for session in living if session.turn is None and session.lives]
+            idle = [session for session in living if session.turn is None and session.has_running_agent]
             if idle:
-                await min(idle, key=lambda session: session.idle_since).end()
+                await min(idle, key=lambda session: session.idle_since).end_runner_session()
             else:
                 await asyncio.sleep(FULL_PAUSE)
 
-    async def _tidy(self) -> None:
+    async def _end_idle_sessions(self) -> None:
         """End agents that nobody used for long, and forget sessions that are over."""
         while True:
             await asyncio.sleep(TIDY_EVERY)
             now = time.monotonic()
             for session in list(self._sessions.values()):
-                kept = self._around.options.keep if session.lives else FORGOTTEN_AFTER
+                kept = self._around.options.keep if session.has_running_agent else FORGOTTEN_AFTER
                 if session.turn is None and now - session.idle_since >= kept and not session.is_ending:
-                    self._spawn(session.end())
+                    self._spawn_task(session.end_runner_session())
                 if session.is_over.is_set():
-                    self._forget(session)
+                    self._forget_session(session)
 
     # --- the end ----------------------------------------------------------------------------------------------
 
-    async def _leave(self) -> None:
+    async def _shut_down_runner(self) -> None:
         """End all sessions and deregister."""
         self._around.patience = LAST_WORDS
-        ending = [asyncio.create_task(session.end("stopped")) for session in self._sessions.values()]
+        ending = [
+            asyncio.create_task(session.end_runner_session("stopped")) for session in self._sessions.values()
+        ]
         for task in ending:
-            task.add_done_callback(self._done)
+            task.add_done_callback(self._collect_finished_task)
         if ending:
             await asyncio.wait(ending, timeout=3 * LAST_WORDS)
         if self._around.server.runner_id:
-            with contextlib.suppress(ServerRefused, Unreachable):
-                await self._around.server.leave()
-        await self._around.server.close()
+            with contextlib.suppress(ServerRefused, ServerTimedOut):
+                await self._around.server.leave_server()
+        await self._around.server.close_client()
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn_task(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._collect_finished_task)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _collect_finished_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (problem := task.exception()) is not None:
             log.error("Error in a task of the runner", exc_info=problem)
 
 
-def _what_to_do(problem: ServerRefused) -> str:
+def registration_refusal_hint(problem: ServerRefused) -> str:
     if problem.status in {NOT_REGISTERED, ANOTHERS}:
         return " Make a key of scope runner, and give it with SIGNALBOX_KEY or --key-file."
     if problem.status == CONFLICT:
@@ -250,5 +254,5 @@ def _what_to_do(problem: ServerRefused) -> str:
     return ""
 
 
-def _texts(value: object) -> list[str]:
+def list_strings(value: object) -> list[str]:
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []

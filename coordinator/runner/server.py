@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from coordinator.runner.errors import ServerRefused, Unreachable
+from coordinator.runner.errors import ServerRefused, ServerTimedOut
 
 log = logging.getLogger("signalbox.runner")
 
@@ -23,7 +23,7 @@ BROKEN_TRIES = 5  # a 500 is tried again this often, then counts as a refusal
 HOLD = 60.0  # seconds an answer may take: a poll is held for 30
 
 
-class Server:
+class SignalboxServer:
     """The runner's doors. `runner_id` is set by `register`."""
 
     def __init__(self, url: str, key: str) -> None:
@@ -32,59 +32,67 @@ class Server:
             base_url=url,
             headers={**headers, "User-Agent": "signalbox-runner"},
             timeout=httpx.Timeout(HOLD, connect=10, pool=None),
-            trust_env=not _is_here(url),  # no proxy stands before this machine itself
+            trust_env=not is_url_on_this_machine(url),  # no proxy stands before this machine itself
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         )
         self._url = url
         self.runner_id = ""
         self.is_away = False
 
-    async def close(self) -> None:
+    async def close_client(self) -> None:
         await self._client.aclose()
 
-    async def register(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def register_at_server(self, body: dict[str, Any]) -> dict[str, Any]:
         """Register and keep the id. Raises ServerRefused: 409 while another of the same identity is alive."""
-        answer = await self.ask("POST", "/runner/register", body)
+        answer = await self.request_until_answered("POST", "/runner/register", body)
         self.runner_id = str(answer["runner_id"])
         return answer
 
-    async def leave(self) -> None:
-        """Deregister. Raises Unreachable and ServerRefused."""
-        await self.ask("DELETE", f"/runners/{quote(self.runner_id, safe='')}?self=true", patience=3)
+    async def leave_server(self) -> None:
+        """Deregister. Raises ServerTimedOut and ServerRefused."""
+        await self.request_until_answered(
+            "DELETE", f"/runners/{quote(self.runner_id, safe='')}?self=true", patience=3
+        )
 
-    async def poll(self, free: int) -> dict[str, Any]:
+    async def fetch_next_work(self, free: int) -> dict[str, Any]:
         """Wait for something to do; {} where there is nothing. `free`: how many runs may be taken now."""
         path = f"/runner/runs?runner_id={quote(self.runner_id, safe='')}&free={free}"
-        return await self.ask("GET", path)
+        return await self.request_until_answered("GET", path)
 
-    async def report(self, run_id: str, what: str, *, patience: float | None = None, **said: Any) -> None:
-        """Report on a run: started, completed, failed or stopped. Raises ServerRefused and Unreachable."""
+    async def report_run_state(
+        self, run_id: str, what: str, *, patience: float | None = None, **said: Any
+    ) -> None:
+        """Report on a run: started, completed, failed or stopped. Raises ServerRefused and ServerTimedOut."""
         path = f"/runner/runs/{quote(run_id, safe='')}/{what}"
-        await self.ask("POST", path, {"runner_id": self.runner_id, **said}, patience=patience)
+        await self.request_until_answered(
+            "POST", path, {"runner_id": self.runner_id, **said}, patience=patience
+        )
 
-    async def for_session(
+    async def post_for_session(
         self, session_id: str, door: str, *, patience: float | None = None, **said: Any
     ) -> dict[str, Any]:
-        """Post to a runner's door of a session. Raises ServerRefused and Unreachable."""
+        """Post to a runner's door of a session. Raises ServerRefused and ServerTimedOut."""
         path = f"/runner/sessions/{quote(session_id, safe='')}/{door}"
-        return await self.ask("POST", path, {"runner_id": self.runner_id, **said}, patience=patience)
+        return await self.request_until_answered(
+            "POST", path, {"runner_id": self.runner_id, **said}, patience=patience
+        )
 
-    async def bind(self, session_id: str, **said: Any) -> None:
+    async def bind_agent_session(self, session_id: str, **said: Any) -> None:
         """Say by which id the agent knows the session, and where it works. Raises ServerRefused."""
-        await self.ask("POST", f"/sessions/{quote(session_id, safe='')}/bind", said)
+        await self.request_until_answered("POST", f"/sessions/{quote(session_id, safe='')}/bind", said)
 
-    async def session(self, session_id: str) -> dict[str, Any]:
+    async def fetch_session(self, session_id: str) -> dict[str, Any]:
         """Return a session's row. Raises ServerRefused."""
-        answer = await self.ask("GET", f"/sessions/{quote(session_id, safe='')}")
+        answer = await self.request_until_answered("GET", f"/sessions/{quote(session_id, safe='')}")
         row = answer.get("session")
         return row if isinstance(row, dict) else {}
 
-    async def ask(
+    async def request_until_answered(
         self, method: str, path: str, body: Any = None, *, patience: float | None = None
     ) -> dict[str, Any]:
         """Send a request until it is answered; `patience` in seconds, None: as long as it takes.
 
-        Raises ServerRefused for an answer that another try would not change, Unreachable when patience ends.
+        Raises ServerRefused for an answer that another try would not change, ServerTimedOut when patience ends.
         """
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         headers = {} if body is None else {"Content-Type": "application/json"}
@@ -93,20 +101,20 @@ class Server:
         while True:
             try:
                 answer = await self._client.request(method, path, content=content, headers=headers)
-                self._note(answer.status_code in AWAY, f"it says {answer.status_code}")
+                self._log_availability(answer.status_code in AWAY, f"it says {answer.status_code}")
                 if answer.status_code < 300:
-                    return _object(answer)
+                    return parse_answer_object(answer)
                 broken += answer.status_code == 500
                 if not self.is_away and (answer.status_code != 500 or broken >= BROKEN_TRIES):
-                    raise ServerRefused(answer.status_code, _detail(answer))
+                    raise ServerRefused(answer.status_code, answer_error_detail(answer))
             except httpx.TransportError as problem:
-                self._note(True, str(problem) or type(problem).__name__)
+                self._log_availability(True, str(problem) or type(problem).__name__)
             if until is not None and time.monotonic() + pause > until:
-                raise Unreachable("The server did not answer")
+                raise ServerTimedOut("The server did not answer")
             await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311 - no secret
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _note(self, is_away: bool, why: str) -> None:
+    def _log_availability(self, is_away: bool, why: str) -> None:
         """Say it once when the server goes, and when it is back."""
         if is_away and not self.is_away:
             log.warning(
@@ -117,7 +125,7 @@ class Server:
         self.is_away = is_away
 
 
-def _is_here(url: str) -> bool:
+def is_url_on_this_machine(url: str) -> bool:
     host = urlsplit(url).hostname or ""
     if host == "localhost":
         return True
@@ -127,7 +135,7 @@ def _is_here(url: str) -> bool:
         return False
 
 
-def _object(answer: httpx.Response) -> dict[str, Any]:
+def parse_answer_object(answer: httpx.Response) -> dict[str, Any]:
     if answer.status_code == 204 or not answer.content:
         return {}
     try:
@@ -137,7 +145,7 @@ def _object(answer: httpx.Response) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _detail(answer: httpx.Response) -> str:
+def answer_error_detail(answer: httpx.Response) -> str:
     try:
         detail = answer.json()["detail"]
     except (ValueError, RecursionError, KeyError, TypeError):

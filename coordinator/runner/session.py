@@ -11,20 +11,20 @@ from typing import Any
 from acp.exceptions import RequestError
 
 from coordinator.runner import gateway
-from coordinator.runner.asking import CANCELLED, Asking, SeenCalls
-from coordinator.runner.changes import Changes
-from coordinator.runner.commands import Commands
+from coordinator.runner.asking import CANCELLED, AgentToolCalls, PermissionQuestions
+from coordinator.runner.changes import TurnChanges
+from coordinator.runner.commands import SessionCommands
 from coordinator.runner.context import RunnerContext
-from coordinator.runner.conversation import Conversation, in_words
-from coordinator.runner.errors import AgentFailed, RunnerRefused, ServerRefused, Unreachable
-from coordinator.runner.held_updates import HeldUpdates
-from coordinator.runner.known_session import KnownSession
-from coordinator.runner.orders import Order
-from coordinator.runner.outbox import Outbox
+from coordinator.runner.conversation import AgentConversation, describe_request_error
+from coordinator.runner.errors import AgentFailed, RunnerRefused, ServerRefused, ServerTimedOut
+from coordinator.runner.held_updates import PendingUpdates
+from coordinator.runner.known_session import RememberedSession
+from coordinator.runner.orders import RunnerOrder
+from coordinator.runner.outbox import UpdateOutbox
 from coordinator.runner.process import AgentProcess
-from coordinator.runner.starting import start
-from coordinator.runner.terminals import Terminals
-from coordinator.runner.turns import Turn
+from coordinator.runner.starting import start_agent_conversation
+from coordinator.runner.terminals import SessionTerminals
+from coordinator.runner.turns import RunnerTurn
 
 log = logging.getLogger("signalbox.runner")
 
@@ -34,87 +34,89 @@ TO_END = 3.0  # … when its session is ended
 MOST_REASONS = 8  # turns in a row that only tell the agent why a person said no
 
 
-class DrivenSession:
+class RunnerSession:
     """One session. Its agent is started by its first run here, and kept for the next."""
 
-    def __init__(self, around: RunnerContext, order: Order) -> None:
+    def __init__(self, around: RunnerContext, order: RunnerOrder) -> None:
         self.id = order.session_id
-        self.turn: Turn | None = None
+        self.turn: RunnerTurn | None = None
         self.idle_since = time.monotonic()
         self.is_ending = False
         self.is_over = asyncio.Event()
         self.is_taken = False  # whether it has one of the runner's places for agents
         self._around = around
-        self._known = KnownSession(around, self.id, self._heard_unknown)
-        self._commands = Commands(
+        self._known = RememberedSession(around, self.id, self.report_unknown_message)
+        self._commands = SessionCommands(
             self._known,
             around.memory.folder,
-            self._tell,
+            self._send_update,
             talk=lambda: self._talk,
             is_at_work=lambda: self.turn is not None,
         )
         self._last_run = order.run_id
-        self._talk: Conversation | None = None
+        self._talk: AgentConversation | None = None
         self._is_without_process = False  # idle all the same: its process was ended to stop a command
-        self._terminals: Terminals | None = None
-        self._changes: Changes | None = None
+        self._terminals: SessionTerminals | None = None
+        self._changes: TurnChanges | None = None
         self._noting: asyncio.Task[None] | None = None  # how the directory stands, while the agent is opened
-        self._calls = SeenCalls()
-        self._early: HeldUpdates | None = None  # what the agent says before it is introduced
+        self._calls = AgentToolCalls()
+        self._early: PendingUpdates | None = None  # what the agent says before it is introduced
         self._one_at_a_time = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._outbox = Outbox(around.server, order, around.room, self._not_heard)
-        self._asking = Asking(around.server, self.id, self._calls, self._denied)
+        self._outbox = UpdateOutbox(around.server, order, around.room, self.end_refused_session)
+        self._asking = PermissionQuestions(around.server, self.id, self._calls, self.append_denial_reason)
 
     @property
-    def lives(self) -> bool:
+    def has_running_agent(self) -> bool:
         """Whether its agent runs."""
         return self._talk is not None
 
     # --- a run ------------------------------------------------------------------------------------------------
 
-    async def carry_out(self, order: Order) -> None:
+    async def execute_run(self, order: RunnerOrder) -> None:
         """Carry out a run and report its outcome. Never raises."""
         async with self._one_at_a_time:
             if self.is_ending:
                 self._last_run = order.run_id
-                await self._report("stopped", signal="SIGTERM")
+                await self.report_run_outcome("stopped", signal="SIGTERM")
                 return
-            turn = self.turn = Turn(order)
+            turn = self.turn = RunnerTurn(order)
             self._last_run = order.run_id
-            turn.started = asyncio.create_task(self._around.server.report(order.run_id, "started"))
+            turn.started = asyncio.create_task(self._around.server.report_run_state(order.run_id, "started"))
             try:
-                await self._take(turn)
+                await self._execute_turn(turn)
                 turn.ended.set()
-                await self._report_end(turn)
+                await self._report_turn_completed(turn)
             except Exception as problem:
                 turn.ended.set()
-                await self._report_failure(turn, problem)
+                await self._report_turn_failure(turn, problem)
             finally:
                 turn.started.cancel()
                 self.turn = None
                 self.idle_since = time.monotonic()
                 turn.over.set()
 
-    async def _take(self, turn: Turn) -> None:
+    async def _execute_turn(self, turn: RunnerTurn) -> None:
         """Open the conversation where it is not open, and prompt."""
         order = turn.order
-        talk = self._talk or await self._opened(order)
-        blocks = order.blocks(with_instructions=not order.is_resume)
-        if order.images and not (talk.capabilities.get("promptCapabilities") or {}).get("image"):
+        talk = self._talk or await self._start_conversation(order)
+        blocks = order.prompt_content_blocks(with_instructions=not order.is_resume)
+        if order.images and not (talk.agent_capabilities.get("promptCapabilities") or {}).get("image"):
             raise RunnerRefused(f"{talk.agent.title} does not accept images.")
-        await self._note_files()
-        watching = asyncio.create_task(self._watch_for_silence(turn, talk))
+        await self._record_directory_state()
+        watching = asyncio.create_task(self.end_silent_turn(turn, talk))
         try:
             for _ in range(MOST_REASONS):
-                await self._prompt(turn, talk, blocks)
+                await self._prompt_and_report(turn, talk, blocks)
                 if turn.is_cancelled or self.is_ending or not turn.denials:
                     break
                 blocks = [{"type": "text", "text": "\n\n".join(turn.denials)}]
         finally:
             watching.cancel()
 
-    async def _prompt(self, turn: Turn, talk: Conversation, blocks: list[dict[str, Any]]) -> None:
+    async def _prompt_and_report(
+        self, turn: RunnerTurn, talk: AgentConversation, blocks: list[dict[str, Any]]
+    ) -> None:
         """One prompt to the agent, from the report of its start to that of its changes."""
         turn.denials = []
         if turn.is_cancelled or self.is_ending:
@@ -122,185 +124,193 @@ class DrivenSession:
         assert turn.started is not None
         await turn.started  # it may be another runner's by now
         run_id = turn.order.run_id
-        self._tell({"sessionUpdate": "signalbox/turn_started", "runId": run_id, "prompt": blocks})
+        self._send_update({"sessionUpdate": "signalbox/turn_started", "runId": run_id, "prompt": blocks})
         turn.is_prompted, turn.heard_at = True, time.monotonic()
         keeps = talk.agent.keeps_commands
-        before = await talk.process.below() if keeps else set()
+        before = await talk.process.list_descendants() if keeps else set()
         if turn.is_cancelled:
             return
         try:
-            ended = await talk.prompt(blocks)
+            ended = await talk.prompt_agent(blocks)
         except RequestError:
             if not turn.is_cancelled:
                 raise
             ended = {"stopReason": "cancelled"}  # some agents call that an error
         if turn.is_silent:
-            raise AgentFailed(self._silence())
+            raise AgentFailed(self.silence_message())
         if turn.refused is not None:
             raise turn.refused
-        self._calls.forget()
-        if keeps and turn.is_cancelled and await talk.process.below() - before:
+        self._calls.clear_tool_calls()
+        if keeps and turn.is_cancelled and await talk.process.list_descendants() - before:
             # The next prompt takes the conversation up again, in a new process.
             self._is_without_process = True
-            await self._end_process()
-        await self._tell_changes()
-        self._tell({**ended, "sessionUpdate": "signalbox/turn_ended", "runId": run_id, "cost": turn.cost})
+            await self._end_agent()
+        await self._report_changes()
+        self._send_update(
+            {**ended, "sessionUpdate": "signalbox/turn_ended", "runId": run_id, "cost": turn.cost}
+        )
 
-    async def _note_files(self) -> None:
+    async def _record_directory_state(self) -> None:
         """Note the state of the directory as the turn starts."""
         assert self._changes is not None
         noting, self._noting = self._noting, None
-        await (noting or self._changes.turn_starts())
+        await (noting or self._changes.record_turn_start())
 
-    async def _tell_changes(self) -> None:
+    async def _report_changes(self) -> None:
         """Report what the turn has changed so far."""
         if self._changes is not None:
-            for update in await self._changes.turn_ended():
-                self._tell(update)
+            for update in await self._changes.collect_turn_changes():
+                self._send_update(update)
 
-    async def _report_end(self, turn: Turn) -> None:
-        await self._outbox.drained(self._around.patience)
+    async def _report_turn_completed(self, turn: RunnerTurn) -> None:
+        await self._outbox.wait_until_drained(self._around.patience)
         if self.is_ending:
-            await self._end_process()
-            await self._report("stopped", signal="SIGTERM")
+            await self._end_agent()
+            await self.report_run_outcome("stopped", signal="SIGTERM")
         else:
-            await self._report("completed", status="success", session_status="idle")
+            await self.report_run_outcome("completed", status="success", session_status="idle")
 
-    async def _report_failure(self, turn: Turn, problem: Exception) -> None:
+    async def _report_turn_failure(self, turn: RunnerTurn, problem: Exception) -> None:
         """Report why the run did not complete: stopped, where somebody wanted that; else failed."""
         if isinstance(problem, RequestError):
-            problem = AgentFailed(f"The agent reports an error: {in_words(problem)}")
-        if not isinstance(problem, AgentFailed | RunnerRefused | ServerRefused | Unreachable):
+            problem = AgentFailed(f"The agent reports an error: {describe_request_error(problem)}")
+        if not isinstance(problem, AgentFailed | RunnerRefused | ServerRefused | ServerTimedOut):
             log.exception("A run could not be carried out", exc_info=problem)
-        words = self._talk.process.last_words if self._talk else self._known_words
+        words = self._talk.process.last_error_output if self._talk else self._known_words
         was_stopped = (turn.is_cancelled or self.is_ending) and not turn.is_silent and turn.refused is None
-        self._introduced()
+        self._release_early_updates()
         reason = ""
         if not was_stopped:
-            reason = self._silence() if turn.is_silent else str(problem)
+            reason = self.silence_message() if turn.is_silent else str(problem)
             failed = {"sessionUpdate": "signalbox/agent_failed", "reason": reason, "stderrTail": words}
-            self._tell(failed)
-        await self._end_process()
+            self._send_update(failed)
+        await self._end_agent()
         if turn.is_prompted:
-            await self._tell_changes()
-        await self._outbox.drained(self._around.patience)
+            await self._report_changes()
+        await self._outbox.wait_until_drained(self._around.patience)
         if was_stopped:
-            await self._report("stopped", signal="SIGKILL" if turn.was_killed else "SIGTERM")
+            await self.report_run_outcome("stopped", signal="SIGKILL" if turn.was_killed else "SIGTERM")
         else:
             said = f"{reason}\n\n{words}" if words and isinstance(problem, AgentFailed) else reason
-            await self._report("failed", error=said[:8000])
+            await self.report_run_outcome("failed", error=said[:8000])
 
-    async def _report(self, what: str, **said: Any) -> None:
+    async def report_run_outcome(self, what: str, **said: Any) -> None:
         try:
-            await self._around.server.report(self._last_run, what, patience=self._around.patience, **said)
-        except (ServerRefused, Unreachable) as problem:
+            await self._around.server.report_run_state(
+                self._last_run, what, patience=self._around.patience, **said
+            )
+        except (ServerRefused, ServerTimedOut) as problem:
             log.warning("The report that run %s is %s was not accepted: %s", self._last_run, what, problem)
 
     # --- its agent --------------------------------------------------------------------------------------------
 
-    async def _opened(self, order: Order) -> Conversation:
+    async def _start_conversation(self, order: RunnerOrder) -> AgentConversation:
         """Start the agent and get to the conversation. Raises AgentFailed, RunnerRefused, ServerRefused."""
         around, known = self._around, self._known
-        agent = around.agent(order.agent or known.text("agent"))
-        directory = await known.directory(order)
-        earlier = await known.earlier_id(order)
+        agent = around.find_startable_agent(order.agent or known.recorded_text("agent"))
+        directory = await known.choose_working_directory(order)
+        earlier = await known.find_earlier_conversation_id(order)
         if earlier and agent.opens_once_a_minute:
-            await self._minute_passes()
-        self._early = HeldUpdates(around.room)
-        self._calls.forget()
-        self._terminals, talk = await start(
+            await self.wait_for_next_minute()
+        self._early = PendingUpdates(around.room)
+        self._calls.clear_tool_calls()
+        self._terminals, talk = await start_agent_conversation(
             around,
             agent,
             self.id,
             directory,
-            wrote=self._terminal_wrote,
-            told=self._heard,
-            unknown=self._heard_unknown,
-            ask=self._ask,
+            wrote=self.report_terminal_output,
+            told=self.handle_agent_update,
+            unknown=self.report_unknown_message,
+            ask=self.ask_after_updates,
         )
         self._talk, self._is_without_process = talk, False
-        self._changes = Changes(self.id, directory, around.memory.folder)
-        self._noting = asyncio.create_task(self._changes.turn_starts())
-        handed = await gateway.ask_for(around.server, around.options.url, self.id, agent.name)
+        self._changes = TurnChanges(self.id, directory, around.memory.folder)
+        self._noting = asyncio.create_task(self._changes.record_turn_start())
+        handed = await gateway.request_agent_gateway(around.server, around.options.url, self.id, agent.name)
         fork = bool(order.fork_of) and not order.is_resume
-        known.remember(opened_at=time.time())
-        await talk.open(order, earlier, fork=fork, gateway=handed)
-        mode = order.mode or known.text("mode")
-        model = order.model or known.text("model")
-        await talk.settle(mode=mode, model=model, config=order.config)
-        known.remember(
+        known.update_session_record(opened_at=time.time())
+        await talk.open_conversation(order, earlier, fork=fork, gateway=handed)
+        mode = order.mode or known.recorded_text("mode")
+        model = order.model or known.recorded_text("model")
+        await talk.apply_initial_settings(mode=mode, model=model, config=order.config)
+        known.update_session_record(
             agent=agent.name, agent_session_id=talk.id, mode=mode, model=model, opened_at=time.time()
         )
         with contextlib.suppress(ServerRefused):
-            await around.server.bind(
+            await around.server.bind_agent_session(
                 self.id,
                 executor_session_id=talk.id,
                 hostname=around.options.hostname,
                 executor_profile=around.options.profile,
                 project_dir=directory,
             )
-        self._introduced(
-            {**talk.as_told(), "hostname": around.options.hostname, "worktree": known.get("worktree")}
+        self._release_early_updates(
+            {
+                **talk.build_agent_update(),
+                "hostname": around.options.hostname,
+                "worktree": known.recorded_value("worktree"),
+            }
         )
-        self._watch(talk.process)
+        self.watch_process_exit(talk.process)
         return talk
 
-    def _introduced(self, *first: dict[str, Any]) -> None:
+    def _release_early_updates(self, *first: dict[str, Any]) -> None:
         """Report the agent, and then the updates that were held back until now."""
         early, self._early = self._early, None
-        for update in (*first, *(early.release() if early else ())):
-            self._tell(update)
+        for update in (*first, *(early.release_pending_updates() if early else ())):
+            self._send_update(update)
 
-    async def _minute_passes(self) -> None:
+    async def wait_for_next_minute(self) -> None:
         """Wait until the minute (UTC) in which the conversation was last opened is over. Raises AgentFailed."""
-        opened_at = self._known.get("opened_at")
+        opened_at = self._known.recorded_value("opened_at")
         while isinstance(opened_at, int | float) and time.time() // 60 == opened_at // 60:
             if self.is_ending or (self.turn is not None and self.turn.is_cancelled):
                 raise AgentFailed("The run was stopped before the conversation was opened.")
             await asyncio.sleep(0.1)
 
-    def _watch(self, process: AgentProcess) -> None:
+    def watch_process_exit(self, process: AgentProcess) -> None:
         """Notice when a kept agent ends by itself."""
 
-        async def noticed() -> None:
+        async def handle_process_exit() -> None:
             await asyncio.wait({process.exited})
             if self.turn is None and not self.is_ending and self._talk and self._talk.process is process:
                 code = process.exited.result()
-                await self._end_process()
+                await self._end_agent()
                 status = "finished" if code == 0 else "failed"
                 if code != 0:
                     reason = f"{process.agent.title} ended by itself between two turns (exit code {code})"
-                    words = process.last_words
-                    self._tell(
+                    words = process.last_error_output
+                    self._send_update(
                         {"sessionUpdate": "signalbox/agent_failed", "reason": reason, "stderrTail": words}
                     )
-                await self._report_status(status)
+                await self.report_final_status(status)
 
-        self._spawn(noticed())
+        self._spawn_session_task(handle_process_exit())
 
-    async def _end_process(self) -> None:
+    async def _end_agent(self) -> None:
         """End the agent and what it started."""
         talk, self._talk = self._talk, None
-        self._asking.withdraw("The agent's process has ended.")
+        self._asking.withdraw_questions("The agent's process has ended.")
         if self._terminals is not None:
-            await self._terminals.close()
+            await self._terminals.end_all_terminals()
         if talk is not None:
-            self._known_words = talk.process.last_words
-            await talk.process.end()
+            self._known_words = talk.process.last_error_output
+            await talk.process.end_agent_process()
         self.is_taken = False
 
     _known_words = ""
 
     # --- what people want of it -------------------------------------------------------------------------------
 
-    def cancel(self, run_id: str) -> None:
+    def cancel_session_run(self, run_id: str) -> None:
         """Stop the turn and keep the agent."""
         turn = self.turn
         if turn is not None and turn.order.run_id == run_id and not turn.is_cancelled:
             turn.is_cancelled = True
-            self._spawn(self._stop_turn(turn, "The turn was stopped.", TO_STOP))
+            self._spawn_session_task(self._cancel_or_kill_turn(turn, "The turn was stopped.", TO_STOP))
 
-    async def end(self, status: str = "finished") -> None:
+    async def end_runner_session(self, status: str = "finished") -> None:
         """End the session: its turn, then its agent. May be called again."""
         if self.is_ending:
             await self.is_over.wait()
@@ -308,21 +318,21 @@ class DrivenSession:
         self.is_ending = True
         turn = self.turn
         if turn is not None:
-            await self._stop_turn(turn, "The session was ended.", TO_END)
+            await self._cancel_or_kill_turn(turn, "The session was ended.", TO_END)
             await turn.over.wait()
         if self._talk is not None or self._is_without_process:  # its turn was over already
-            await self._end_process()
-            await self._report_status(status)
+            await self._end_agent()
+            await self.report_final_status(status)
         await self._commands.all_done.wait()  # what came of a command is told before nothing is any more
-        await self._outbox.drained(self._around.patience)
-        await self._outbox.close()
+        await self._outbox.wait_until_drained(self._around.patience)
+        await self._outbox.close_outbox()
         self.is_over.set()
 
-    async def _stop_turn(self, turn: Turn, why: str, within: float) -> None:
+    async def _cancel_or_kill_turn(self, turn: RunnerTurn, why: str, within: float) -> None:
         """Cancel a turn as the protocol has it; an agent that does not heed that is ended."""
-        self._asking.withdraw(why)
+        self._asking.withdraw_questions(why)
         if turn.is_prompted and self._talk is not None:
-            await self._talk.cancel()
+            await self._talk.cancel_turn()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(turn.ended.wait(), within)
         if turn.ended.is_set() or self._talk is None:
@@ -330,97 +340,99 @@ class DrivenSession:
         # One that is still opening ends by itself, before it is prompted.
         if turn.is_prompted or self.is_ending:
             turn.was_killed = True
-            await self._talk.process.end(1.0)
+            await self._talk.process.end_agent_process(1.0)
 
-    async def _report_status(self, status: str) -> None:
-        await self._outbox.drained(self._around.patience)
-        with contextlib.suppress(ServerRefused, Unreachable):
-            await self._around.server.for_session(
+    async def report_final_status(self, status: str) -> None:
+        await self._outbox.wait_until_drained(self._around.patience)
+        with contextlib.suppress(ServerRefused, ServerTimedOut):
+            await self._around.server.post_for_session(
                 self.id, "status", patience=self._around.patience, status=status
             )
 
-    async def command(self, command: dict[str, Any]) -> None:
+    async def execute_command(self, command: dict[str, Any]) -> None:
         """Carry out a command, and report that it is done. Never raises."""
-        await self._commands.obey(command)
+        await self._commands.run_session_command(command)
 
     # --- what the agent says ----------------------------------------------------------------------------------
 
-    def _heard(self, update: dict[str, Any]) -> None:
-        if self._talk is not None and not self._talk.heard(update):
+    def handle_agent_update(self, update: dict[str, Any]) -> None:
+        if self._talk is not None and not self._talk.apply_agent_update(update):
             return
-        self._calls.note(update)
+        self._calls.update_tool_call(update)
         if self.turn is not None:
             self.turn.heard_at = time.monotonic()
             if update.get("sessionUpdate") == "usage_update" and update.get("cost") is not None:
                 self.turn.cost = update["cost"]
-        self._tell(update)
+        self._send_update(update)
         if self._terminals is not None:
-            self._terminals.shown_in(update)
+            self._terminals.report_shown_terminals(update)
 
-    def _heard_unknown(self, message: str) -> None:
-        self._tell({"sessionUpdate": "signalbox/unknown", "message": message})
+    def report_unknown_message(self, message: str) -> None:
+        self._send_update({"sessionUpdate": "signalbox/unknown", "message": message})
 
-    def _terminal_wrote(
+    def report_terminal_output(
         self, terminal_id: str, output: str, status: dict[str, int | str | None] | None
     ) -> None:
         if self.turn is not None:
             self.turn.heard_at = time.monotonic()
         update = {
             "sessionUpdate": "signalbox/terminal",
-            "toolCallId": self._calls.shows_terminal(terminal_id),
+            "toolCallId": self._calls.find_terminal_call(terminal_id),
             "terminalId": terminal_id,
             "output": output,
         }
-        self._tell(update if status is None else {**update, "exitStatus": status})
+        self._send_update(update if status is None else {**update, "exitStatus": status})
 
-    async def _ask(self, params: dict[str, Any]) -> dict[str, Any]:
+    async def ask_after_updates(self, params: dict[str, Any]) -> dict[str, Any]:
         if self.is_ending or (self.turn is not None and self.turn.is_cancelled):
             return CANCELLED
         # What the agent said before comes before the question: else its words would be cut there.
-        await self._outbox.drained(QUESTION_WAIT_SECONDS)
-        answer = await self._asking.ask(self._last_run, params)
+        await self._outbox.wait_until_drained(QUESTION_WAIT_SECONDS)
+        answer = await self._asking.ask_permission(self._last_run, params)
         if self.turn is not None:
             self.turn.heard_at = time.monotonic()
         return answer
 
-    def _denied(self, what: str, why: str) -> None:
+    def append_denial_reason(self, what: str, why: str) -> None:
         if self.turn is not None:
             self.turn.denials.append(f"This was denied: {what}\nThe reason: {why}")
 
-    def _tell(self, update: dict[str, Any]) -> None:
+    def _send_update(self, update: dict[str, Any]) -> None:
         if self._early is not None:
-            self._early.put(update)
+            self._early.add_pending_update(update)
         else:
-            self._outbox.put(self._last_run, update)
+            self._outbox.queue_update(self._last_run, update)
 
-    async def _watch_for_silence(self, turn: Turn, talk: Conversation) -> None:
+    async def end_silent_turn(self, turn: RunnerTurn, talk: AgentConversation) -> None:
         """End a turn in which nothing happens any more, though the agent neither works nor waits for anybody."""
         longest = self._around.options.silence
         while True:
             await asyncio.sleep(min(30.0, longest / 4))
-            if self._asking.is_waiting or self._calls.are_open or self._around.server.is_away:
+            if self._asking.has_open_questions or self._calls.has_open_calls or self._around.server.is_away:
                 turn.heard_at = time.monotonic()
             if time.monotonic() - turn.heard_at >= longest:
                 turn.is_silent = True
-                await self._stop_turn(turn, "The agent went silent.", TO_STOP)
+                await self._cancel_or_kill_turn(turn, "The agent went silent.", TO_STOP)
                 return
 
-    def _silence(self) -> str:
+    def silence_message(self) -> str:
         minutes = self._around.options.silence / 60
         return f"The agent said nothing for {minutes:g} minutes, so its turn was ended"
 
-    def _not_heard(self, problem: ServerRefused) -> None:
+    def end_refused_session(self, problem: ServerRefused) -> None:
         """The server accepts no more updates of this session: nobody can watch its agent, so it ends."""
         log.warning("Signalbox does not accept updates of session %s: %s", self.id, problem)
         if self.turn is None:
-            self._spawn(self.end())
+            self._spawn_session_task(self.end_runner_session())
         else:
             self.turn.refused = problem
-            self._spawn(
-                self._stop_turn(self.turn, "Signalbox does not accept updates of this session.", TO_END)
+            self._spawn_session_task(
+                self._cancel_or_kill_turn(
+                    self.turn, "Signalbox does not accept updates of this session.", TO_END
+                )
             )
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn_session_task(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -13,7 +13,7 @@ import stat
 import zlib
 from dataclasses import dataclass
 
-from coordinator.runner.git import GitFailed, git
+from coordinator.runner.git import GitFailed, run_git
 
 MOST_INDEX = 128 * 1024 * 1024  # bytes
 MOST_OF_A_FILE = 2 * 1024 * 1024  # bytes; of a larger one it is only seen that it changed
@@ -24,7 +24,7 @@ FILE, PROGRAM, LINK = "100644", "100755", "120000"
 
 
 @dataclass(frozen=True, slots=True)
-class WorkTree:
+class GitWorkTree:
     """A directory in a git work tree, and where its repository keeps what it knows."""
 
     directory: str
@@ -35,9 +35,9 @@ class WorkTree:
     format: str
 
     @classmethod
-    def of(cls, directory: str) -> WorkTree:
+    def find_work_tree(cls, directory: str) -> GitWorkTree:
         """Return the place. Raises GitFailed where it is in no work tree, or git refuses it."""
-        told = git(
+        told = run_git(
             "rev-parse",
             "--path-format=absolute",
             "--show-toplevel",
@@ -49,16 +49,16 @@ class WorkTree:
             "info/exclude",
             "--show-object-format",
             directory=directory,
-        ).text.split("\n")
+        ).decoded_output.split("\n")
         if len(told) != 5:
             raise GitFailed("the work tree's path has a line break in it")
         return cls(directory, *told)
 
 
-class Shadow:
+class ShadowRepository:
     """A repository for the snapshots of one place, in a folder of the runner's own. Blocks: call it in a thread."""
 
-    def __init__(self, place: WorkTree, folder: str) -> None:
+    def __init__(self, place: GitWorkTree, folder: str) -> None:
         """Raises OSError."""
         self._place = place
         self._folder = folder
@@ -74,24 +74,28 @@ class Shadow:
             os.makedirs(os.path.join(folder, name), exist_ok=True)
         is_sha1 = place.format == "sha1"
         extension = "" if is_sha1 else f"[extensions]\n\tobjectFormat = {place.format}\n"
-        self._write("HEAD", "ref: refs/heads/none\n")
-        self._write("config", f"[core]\n\trepositoryformatversion = {int(not is_sha1)}\n{extension}")
-        self._write("objects/info/alternates", f"{place.objects}\n")
+        self._write_repository_file("HEAD", "ref: refs/heads/none\n")
+        self._write_repository_file(
+            "config", f"[core]\n\trepositoryformatversion = {int(not is_sha1)}\n{extension}"
+        )
+        self._write_repository_file("objects/info/alternates", f"{place.objects}\n")
         self._left = 0
 
-    def _write(self, name: str, text: str) -> None:
+    def _write_repository_file(self, name: str, text: str) -> None:
         with open(os.path.join(self._folder, name), "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
 
-    def git(self, *words: str, given: bytes = b"", most: int | None = None) -> bytes:
+    def run_shadow_git(self, *words: str, given: bytes = b"", most: int | None = None) -> bytes:
         """Run git on this repository and the place's files; return its answer. Raises GitFailed."""
-        return self.ask(*words, given=given, most=most)[0]
+        return self.run_bounded_shadow_git(*words, given=given, most=most)[0]
 
-    def ask(self, *words: str, given: bytes = b"", most: int | None = None) -> tuple[bytes, bool]:
-        """As `git`, and say whether the answer was cut."""
+    def run_bounded_shadow_git(
+        self, *words: str, given: bytes = b"", most: int | None = None
+    ) -> tuple[bytes, bool]:
+        """As `run_git`, and say whether the answer was cut."""
         more = {} if most is None else {"most": most}
         settings = ("-c", "core.quotePath=false", "-c", "core.untrackedCache=false")
-        answer = git(
+        answer = run_git(
             *words,
             directory=self._place.directory,
             given=given,
@@ -101,10 +105,10 @@ class Shadow:
         )
         return answer.said, answer.cut
 
-    def take(self) -> str:
+    def take_snapshot(self) -> str:
         """Return the name of the tree with the present files. Raises GitFailed and OSError."""
-        self._begin()
-        gone, other, cut = self._unlike_index()
+        self._copy_index_and_excludes()
+        gone, other, cut = self.list_unindexed_files()
         if cut or len(other) > MOST_FILES:
             raise GitFailed("there are too many files that git does not know to compare them")
         prefix = os.path.relpath(self._place.directory, self._place.top)
@@ -113,16 +117,16 @@ class Shadow:
         zero = b"0" * (40 if self._place.format == "sha1" else 64)
         lines = [b"0 %b\t%b%b" % (zero, inside, path) for path in gone]
         for path in other:
-            if found := self._entry(path):
+            if found := self._build_index_entry(path):
                 lines.append(b"%b %b\t%b%b" % (*(one.encode() for one in found), inside, path))
         if lines:
-            self.git("update-index", "-z", "--index-info", given=b"\0".join(lines) + b"\0")
-        return self.git("write-tree", "--missing-ok").decode().strip()
+            self.run_shadow_git("update-index", "-z", "--index-info", given=b"\0".join(lines) + b"\0")
+        return self.run_shadow_git("write-tree", "--missing-ok").decode().strip()
 
-    def _begin(self) -> None:
+    def _copy_index_and_excludes(self) -> None:
         """Start with a copy of the work tree's index, as old as it, and with what it excludes."""
         with open(os.path.join(self._folder, "info", "exclude"), "wb") as ours:
-            for path in (_excludes_of_user(self._place.top), self._place.excludes):
+            for path in (user_excludes_file(self._place.top), self._place.excludes):
                 if path and os.path.isfile(path):
                     with open(path, "rb") as theirs:
                         ours.write(theirs.read(MOST_EXCLUDES) + b"\n")
@@ -134,9 +138,9 @@ class Shadow:
                 raise GitFailed("the work tree's index is too large")
             shutil.copy2(self._place.index, self._index)  # git tells by its age which entries it may trust
 
-    def _unlike_index(self) -> tuple[list[bytes], list[bytes], bool]:
+    def list_unindexed_files(self) -> tuple[list[bytes], list[bytes], bool]:
         """Return the files that are gone, those that are not as the index has them, and whether there are more."""
-        said, cut = self.ask(
+        said, cut = self.run_bounded_shadow_git(
             "ls-files",
             "-z",
             "-t",
@@ -156,23 +160,23 @@ class Shadow:
                 other.add(path)
         return sorted(gone), sorted(other - gone), cut
 
-    def _entry(self, path: bytes) -> tuple[str, str] | None:
+    def _build_index_entry(self, path: bytes) -> tuple[str, str] | None:
         """Return a file's mode and the name of its blob, None for what git keeps no content of."""
         whole = os.path.join(os.fsencode(self._place.directory), path)
         try:
             found = os.lstat(whole)
             if stat.S_ISLNK(found.st_mode):
-                return LINK, self._blob(os.readlink(whole))
+                return LINK, self._store_blob(os.readlink(whole))
             if not stat.S_ISREG(found.st_mode):
                 return None
             mode = PROGRAM if found.st_mode & stat.S_IXUSR else FILE
-            return mode, self._blob(self._content(whole, found))
+            return mode, self._store_blob(self._read_bounded_content(whole, found))
         except FileNotFoundError:
             return None
         except OSError as problem:
-            return FILE, self._blob(b"\0cannot be read: %b" % str(problem.errno).encode())
+            return FILE, self._store_blob(b"\0cannot be read: %b" % str(problem.errno).encode())
 
-    def _content(self, path: bytes, found: os.stat_result) -> bytes:
+    def _read_bounded_content(self, path: bytes, found: os.stat_result) -> bytes:
         """Return a file's content; of what is too large, what changes when it changes."""
         if found.st_size <= min(MOST_OF_A_FILE, self._left):
             # Should it have become a pipe since, nobody waits for it.
@@ -183,7 +187,7 @@ class Shadow:
                 return content
         return b"\0too large to compare: %d bytes at %d" % (found.st_size, found.st_mtime_ns)
 
-    def _blob(self, content: bytes) -> str:
+    def _store_blob(self, content: bytes) -> str:
         """Keep a content as git does, and return its name."""
         whole = b"blob %d\0%b" % (len(content), content)
         name = hashlib.new(self._place.format, whole, usedforsecurity=False).hexdigest()
@@ -198,10 +202,12 @@ class Shadow:
         return name
 
 
-def _excludes_of_user(directory: str) -> str:
+def user_excludes_file(directory: str) -> str:
     """Return the file in which the runner's user names what no repository shall see; "" where there is none."""
     try:
-        named = git("config", "--global", "--path", "core.excludesFile", directory=directory).text
+        named = run_git(
+            "config", "--global", "--path", "core.excludesFile", directory=directory
+        ).decoded_output
     except GitFailed:
         return ""
     return named

@@ -13,7 +13,7 @@ from coordinator.runner.options import AgentOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownAgentProgram:
     """An agent program that we know.
 
     `needs` are the programs that must be on the PATH, the one to start first; `names` tells programs of them to the
@@ -46,7 +46,7 @@ class Known:
 
 _COPILOT_MODES = "https://agentclientprotocol.com/protocol/session-modes#"
 KNOWN = (
-    Known(
+    KnownAgentProgram(
         "claude",
         "Claude Code",
         ("claude-agent-acp",),
@@ -57,7 +57,7 @@ KNOWN = (
         instead="CLAUDE_CODE_EXECUTABLE",
         login="claude",
     ),
-    Known(
+    KnownAgentProgram(
         "codex",
         "Codex",
         ("codex-acp", "codex"),
@@ -68,7 +68,7 @@ KNOWN = (
         keeps_commands=True,  # seen with 0.169 and codex-acp 2.6: only the end of its process ends them
         login="codex login",
     ),
-    Known(
+    KnownAgentProgram(
         "gemini",
         "Gemini CLI",
         ("gemini",),
@@ -79,7 +79,7 @@ KNOWN = (
         opens_once_a_minute=True,  # 0.61 names a conversation's file by the minute, and empties one that is there
         login="gemini",
     ),
-    Known(
+    KnownAgentProgram(
         "opencode",
         "OpenCode",
         ("opencode",),
@@ -90,7 +90,7 @@ KNOWN = (
         store="opencode/opencode.db",
         login="opencode auth login",
     ),
-    Known(
+    KnownAgentProgram(
         "copilot",
         "GitHub Copilot CLI",
         ("copilot",),
@@ -101,7 +101,7 @@ KNOWN = (
         sets={"COPILOT_ALLOW_ALL": "false"},  # else its person's shell could have it ask nobody
         login="copilot login",
     ),
-    Known(
+    KnownAgentProgram(
         "qwen",
         "Qwen Code",
         ("qwen",),
@@ -111,7 +111,7 @@ KNOWN = (
         asks=("default", "plan"),
         login="qwen",
     ),
-    Known(
+    KnownAgentProgram(
         "kilo",
         "Kilo",
         ("kilo",),
@@ -122,7 +122,7 @@ KNOWN = (
         store="kilo/kilo.db",
         login="kilo auth login",
     ),
-    Known(
+    KnownAgentProgram(
         "goose",
         "Goose",
         ("goose",),
@@ -132,7 +132,7 @@ KNOWN = (
         login="goose configure",
     ),
     # Run as far as they go without an account: to their answer that somebody has to sign in.
-    Known(
+    KnownAgentProgram(
         "droid",
         "Factory Droid",
         ("droid",),
@@ -141,7 +141,7 @@ KNOWN = (
         passes=("FACTORY_*",),
         login="droid",
     ),
-    Known(
+    KnownAgentProgram(
         "cline",
         "Cline",
         ("cline",),
@@ -150,7 +150,7 @@ KNOWN = (
         passes=("CLINE_*",),
         login="cline auth",
     ),
-    Known(
+    KnownAgentProgram(
         "auggie",
         "Auggie",
         ("auggie",),
@@ -159,7 +159,7 @@ KNOWN = (
         passes=("AUGMENT_*",),
         login="auggie login",
     ),
-    Known(
+    KnownAgentProgram(
         "qoder",
         "Qoder CLI",
         ("qodercli",),
@@ -168,7 +168,7 @@ KNOWN = (
         passes=("QODER_*",),
         login="qodercli login",
     ),
-    Known(
+    KnownAgentProgram(
         "kimi",
         "Kimi Code",
         ("kimi",),
@@ -177,7 +177,7 @@ KNOWN = (
         passes=("KIMI_*", "MOONSHOT_*"),
         login="kimi login",
     ),
-    Known(
+    KnownAgentProgram(
         "vibe",
         "Mistral Vibe",
         ("vibe-acp",),
@@ -189,7 +189,7 @@ KNOWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
+class StartableAgent:
     """An agent that this machine has. `mode` is the one that the settings want a session to begin in."""
 
     name: str
@@ -205,19 +205,19 @@ class Agent:
     keeps_commands: bool = False
     login: str = ""
 
-    def offer(self) -> dict[str, str]:
+    def build_agent_offer(self) -> dict[str, str]:
         """Return what the runner registers of it."""
         return {"name": self.name, "title": self.title, "version": self.version}
 
 
-def find(
+def find_startable_agents(
     wanted: Mapping[str, AgentOptions], path: str | None = None
-) -> tuple[list[Agent], list[dict[str, str]]]:
+) -> tuple[list[StartableAgent], list[dict[str, str]]]:
     """Return the agents that can be started, and of those that cannot {name, title, how}.
 
     `wanted` is what the settings say of agents by name, known ones or not; `path` the PATH they are looked for in.
     """
-    found: list[Agent] = []
+    found: list[StartableAgent] = []
     missing: list[dict[str, str]] = []
     known = {one.name: one for one in KNOWN}
     names = [*known, *(name for name in wanted if name not in known)]
@@ -225,7 +225,11 @@ def find(
         said = wanted.get(name, AgentOptions())
         if not said.enabled:
             continue
-        agent, how = _named(name, said, path) if said.command else _known(known[name], said, path)
+        agent, how = (
+            find_configured_agent(name, said, path)
+            if said.command
+            else find_known_agent(known[name], said, path)
+        )
         if agent is not None:
             found.append(agent)
         else:
@@ -234,17 +238,19 @@ def find(
     return found, missing
 
 
-def _named(name: str, said: AgentOptions, path: str | None) -> tuple[Agent | None, str]:
+def find_configured_agent(
+    name: str, said: AgentOptions, path: str | None
+) -> tuple[StartableAgent | None, str]:
     """Return the agent whose command the settings name, or what its command lacks."""
     program = shutil.which(os.path.expanduser(said.command[0]), path=path)
     if program is None:
         return None, f"There is no program {said.command[0]!r}: correct `command` in the runner's settings"
     known = next((one for one in KNOWN if one.name == name), None)
-    return Agent(
+    return StartableAgent(
         name,
         said.title or (known.title if known else name),
         (program, *said.command[1:]),
-        _version_of(known, program, path) if known else _version(program),
+        find_agent_version(known, program, path) if known else read_package_version(program),
         {**(known.sets if known else {}), **said.env},
         (*(known.passes if known else ()), *said.passes),
         known.asks if known else (),
@@ -256,18 +262,20 @@ def _named(name: str, said: AgentOptions, path: str | None) -> tuple[Agent | Non
     ), ""
 
 
-def _known(known: Known, said: AgentOptions, path: str | None) -> tuple[Agent | None, str]:
+def find_known_agent(
+    known: KnownAgentProgram, said: AgentOptions, path: str | None
+) -> tuple[StartableAgent | None, str]:
     programs = {need: shutil.which(need, path=path) for need in known.needs}
     if None in programs.values():
         return None, known.how
     told = {name: shutil.which(program, path=path) for name, program in known.names.items()}
     env = {name: program for name, program in told.items() if program and name not in os.environ}
     program = str(programs[known.needs[0]])
-    return Agent(
+    return StartableAgent(
         known.name,
         said.title or known.title,
         (program, *known.arguments),
-        _version_of(known, program, path),
+        find_agent_version(known, program, path),
         {**env, **known.sets, **said.env},
         (*known.passes, *said.passes),
         known.asks,
@@ -279,20 +287,20 @@ def _known(known: Known, said: AgentOptions, path: str | None) -> tuple[Agent | 
     ), ""
 
 
-def _version_of(known: Known, program: str, path: str | None) -> str:
+def find_agent_version(known: KnownAgentProgram, program: str, path: str | None) -> str:
     """Return the version of the agent itself, not of an adapter that speaks for it; "" where nobody says it."""
     if known.instead and (other := os.environ.get(known.instead)):
-        return _version(other)
+        return read_package_version(other)
     if known.brings is not None:
         package, field_name = known.brings
-        return _version(program, os.path.join("node_modules", package), field_name)
+        return read_package_version(program, os.path.join("node_modules", package), field_name)
     if len(known.needs) > 1:
         own = shutil.which(known.needs[-1], path=path)
-        return _version(own) if own else ""
-    return _version(program)
+        return read_package_version(own) if own else ""
+    return read_package_version(program)
 
 
-def _version(program: str, beside: str = "", field_name: str = "version") -> str:
+def read_package_version(program: str, beside: str = "", field_name: str = "version") -> str:
     """Return the version that the package around a program says, without starting it; "" where none does.
 
     `beside`: the package lies there, seen from the program's folder or one around it.

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from coordinator.runner import environment, message_store
-from coordinator.runner.client import Answer, Client
+from coordinator.runner.client import AgentClient, Answer
 from coordinator.runner.context import RunnerContext
-from coordinator.runner.conversation import Conversation
+from coordinator.runner.conversation import AgentConversation
 from coordinator.runner.process import AgentProcess
-from coordinator.runner.startable import Agent
-from coordinator.runner.terminals import Tell, Terminals
+from coordinator.runner.startable import StartableAgent
+from coordinator.runner.terminals import SessionTerminals, Tell
 
 
-async def start(
+async def start_agent_conversation(
     around: RunnerContext,
-    agent: Agent,
+    agent: StartableAgent,
     session_id: str,
     directory: str,
     *,
@@ -24,35 +24,39 @@ async def start(
     told: Callable[[dict[str, Any]], None],
     unknown: Callable[[str], None],
     ask: Answer,
-) -> tuple[Terminals, Conversation]:
+) -> tuple[SessionTerminals, AgentConversation]:
     """Start a session's agent; return its terminals and the conversation, not opened yet. Raises AgentFailed."""
-    env = environment.for_agent(
+    env = environment.build_agent_environment(
         agent,
         around.environ,
         passes=around.options.passes,
         key=around.options.key,
         session_id=session_id,
-        mark=around.guard.new_mark(),
+        mark=around.guard.create_process_mark(),
     )
-    places = around.places.also(directory)
-    terminals = Terminals(around.guard, places, env, wrote)
-    client = Client(
+    places = around.places.with_directory(directory)
+    terminals = SessionTerminals(around.guard, places, env, wrote)
+    client = AgentClient(
         told=told,
         unknown=unknown,
         ask=ask,
-        agent_program=lambda: conversation.program,  # after `initialize`; a request comes later still
+        agent_program=lambda: (
+            conversation.reported_program_name
+        ),  # after `initialize`; a request comes later still
         places=places,
         directory=directory,
         terminals=terminals,
     )
-    process = await AgentProcess.started(
+    process = await AgentProcess.start_agent_process(
         agent,
         around.guard,
         directory=directory,
         env=env,
-        handler=client.handle,
-        room=around.room.wait,
+        handler=client.handle_agent_message,
+        room=around.room.wait_for_capacity,
         garbage=unknown,
     )
-    conversation = Conversation(agent, process, directory, store=message_store.store_path(agent, env))
+    conversation = AgentConversation(
+        agent, process, directory, store=message_store.message_store_path(agent, env)
+    )
     return terminals, conversation

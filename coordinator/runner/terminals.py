@@ -11,7 +11,7 @@ from typing import Any
 
 from coordinator.runner.directories import AllowedDirectories
 from coordinator.runner.errors import RunnerRefused
-from coordinator.runner.guarding import Child, Guard
+from coordinator.runner.guarding import ChildProcess, ProcessGuard
 
 MOST_TERMINALS = 32  # of a session at once
 KEPT, TOLD = 1 << 20, 64 << 10  # bytes of output: that the agent may have, that the server is told
@@ -22,10 +22,10 @@ CONTINUED = bytes(range(0x80, 0xC0))  # what a letter's first byte is followed b
 Tell = Callable[[str, str, dict[str, int | str | None] | None], None]
 
 
-class Terminal:
+class AgentTerminal:
     """One command that runs or has run."""
 
-    def __init__(self, process: Child, most: int, tell: Callable[[], None]) -> None:
+    def __init__(self, process: ChildProcess, most: int, tell: Callable[[], None]) -> None:
         self.process = process
         self._most = most
         self._tell = tell
@@ -34,40 +34,40 @@ class Terminal:
         self._told_at = 0.0
         self._telling: asyncio.TimerHandle | None = None
         self.status: dict[str, int | str | None] | None = None
-        self._reading = asyncio.create_task(self._read())
-        self.ended = asyncio.create_task(self._end())
+        self._reading = asyncio.create_task(self._collect_output())
+        self.ended = asyncio.create_task(self._wait_for_exit())
 
     @property
-    def output(self) -> dict[str, Any]:
-        answer: dict[str, Any] = {"output": _text(self._kept), "truncated": self._is_cut}
+    def terminal_output(self) -> dict[str, Any]:
+        answer: dict[str, Any] = {"output": decode_terminal_output(self._kept), "truncated": self._is_cut}
         return answer if self.status is None else {**answer, "exitStatus": self.status}
 
     @property
-    def end_of_output(self) -> str:
-        return _text(self._kept[-TOLD:])
+    def last_terminal_output(self) -> str:
+        return decode_terminal_output(self._kept[-TOLD:])
 
-    def close(self) -> None:
+    def close_terminal(self) -> None:
         """Let go of it."""
         self._reading.cancel()
         if self._telling is not None:
             self._telling.cancel()
         self.process.close()
 
-    def _tell_now(self) -> None:
+    def _report_output_now(self) -> None:
         self._telling = None
         self._told_at = time.monotonic()
         self._tell()
 
-    async def _read(self) -> None:
+    async def _collect_output(self) -> None:
         assert self.process.stdout is not None
         while part := await self.process.stdout.read(READ):
             self._is_cut |= len(self._kept) + len(part) > self._most
             self._kept = (self._kept + part)[-self._most :] if self._most else b""
             if self._telling is None:
                 wait = max(0.0, self._told_at + TOLD_EVERY - time.monotonic())
-                self._telling = asyncio.get_running_loop().call_later(wait, self._tell_now)
+                self._telling = asyncio.get_running_loop().call_later(wait, self._report_output_now)
 
-    async def _end(self) -> None:
+    async def _wait_for_exit(self) -> None:
         code = await self.process.wait()
         # What it left in the pipe; whoever it left behind may hold that open.
         await asyncio.wait({self._reading}, timeout=REST)
@@ -77,18 +77,20 @@ class Terminal:
         self._tell()
 
 
-class Terminals:
+class SessionTerminals:
     """The terminals of one session. `tell` gets a terminal's id, the end of its output, and its exit status."""
 
-    def __init__(self, guard: Guard, places: AllowedDirectories, env: Mapping[str, str], tell: Tell) -> None:
+    def __init__(
+        self, guard: ProcessGuard, places: AllowedDirectories, env: Mapping[str, str], tell: Tell
+    ) -> None:
         self._guard = guard
         self._places = places
         self._env = env
         self._tell = tell
-        self._terminals: dict[str, Terminal] = {}
+        self._terminals: dict[str, AgentTerminal] = {}
         self._numbers = itertools.count(1)
 
-    async def create(self, params: dict[str, Any], directory: str) -> dict[str, Any]:
+    async def create_terminal(self, params: dict[str, Any], directory: str) -> dict[str, Any]:
         """Answer terminal/create. Raises RunnerRefused."""
         if len(self._terminals) >= MOST_TERMINALS:
             raise RunnerRefused(f"{MOST_TERMINALS} terminals are open; release one first")
@@ -97,12 +99,12 @@ class Terminals:
             raise RunnerRefused("command and args must be strings")
         # Agents send a whole line of shell as the command, too.
         words = [command, *arguments] if arguments else ["/bin/sh", "-c", command]
-        where = self._places.directory(params.get("cwd") or directory)
+        where = self._places.resolve_allowed_directory(params.get("cwd") or directory)
         try:
-            process = await self._guard.start(
+            process = await self._guard.start_guarded_process(
                 words,
                 directory=where,
-                env={**self._env, **_variables(params)},
+                env={**self._env, **terminal_environment(params)},
                 stdin=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.STDOUT,
             )
@@ -111,61 +113,63 @@ class Terminals:
         terminal_id = f"term_{next(self._numbers)}"
         limit = params.get("outputByteLimit")
         most = min(KEPT, limit) if isinstance(limit, int) and limit >= 0 else KEPT
-        self._terminals[terminal_id] = Terminal(process, most, lambda: self._told(terminal_id))
+        self._terminals[terminal_id] = AgentTerminal(
+            process, most, lambda: self._report_terminal(terminal_id)
+        )
         return {"terminalId": terminal_id}
 
-    def output(self, params: dict[str, Any]) -> dict[str, Any]:
+    def answer_output_request(self, params: dict[str, Any]) -> dict[str, Any]:
         """Answer terminal/output. Raises RunnerRefused."""
-        return self._of(params).output
+        return self.find_terminal(params).terminal_output
 
-    async def wait(self, params: dict[str, Any]) -> dict[str, Any]:
+    async def wait_for_terminal_exit(self, params: dict[str, Any]) -> dict[str, Any]:
         """Answer terminal/wait_for_exit. Raises RunnerRefused."""
-        terminal = self._of(params)
+        terminal = self.find_terminal(params)
         await asyncio.shield(terminal.ended)
         return dict(terminal.status or {})
 
-    async def kill(self, params: dict[str, Any]) -> dict[str, Any]:
+    async def kill_terminal(self, params: dict[str, Any]) -> dict[str, Any]:
         """Answer terminal/kill: what it wrote can still be read. Raises RunnerRefused."""
-        await self._guard.end(self._of(params).process, 1.0)
+        await self._guard.end_guarded_process(self.find_terminal(params).process, 1.0)
         return {}
 
-    async def release(self, params: dict[str, Any]) -> dict[str, Any]:
+    async def release_terminal(self, params: dict[str, Any]) -> dict[str, Any]:
         """Answer terminal/release. Raises RunnerRefused."""
-        terminal = self._of(params)
-        await self._end(terminal)
+        terminal = self.find_terminal(params)
+        await self._end_terminal(terminal)
         self._terminals.pop(str(params.get("terminalId")), None)
         return {}
 
-    def shown_in(self, update: dict[str, Any]) -> None:
+    def report_shown_terminals(self, update: dict[str, Any]) -> None:
         """Report again the output of terminals that a call shows: their call is known from now on."""
         content = update.get("content")
         for part in content if isinstance(content, list) else ():
             if isinstance(part, dict) and part.get("type") == "terminal":
-                self._told(str(part.get("terminalId")))
+                self._report_terminal(str(part.get("terminalId")))
 
-    async def close(self) -> None:
+    async def end_all_terminals(self) -> None:
         """End all of them."""
-        await asyncio.gather(*(self._end(terminal) for terminal in self._terminals.values()))
+        await asyncio.gather(*(self._end_terminal(terminal) for terminal in self._terminals.values()))
         self._terminals.clear()
 
-    async def _end(self, terminal: Terminal) -> None:
-        await self._guard.end(terminal.process, 1.0)
+    async def _end_terminal(self, terminal: AgentTerminal) -> None:
+        await self._guard.end_guarded_process(terminal.process, 1.0)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(terminal.ended, 1.0)
-        terminal.close()
+        terminal.close_terminal()
 
-    def _told(self, terminal_id: str) -> None:
+    def _report_terminal(self, terminal_id: str) -> None:
         if terminal := self._terminals.get(terminal_id):
-            self._tell(terminal_id, terminal.end_of_output, terminal.status)
+            self._tell(terminal_id, terminal.last_terminal_output, terminal.status)
 
-    def _of(self, params: dict[str, Any]) -> Terminal:
+    def find_terminal(self, params: dict[str, Any]) -> AgentTerminal:
         terminal = self._terminals.get(str(params.get("terminalId")))
         if terminal is None:
             raise RunnerRefused("There is no such terminal")
         return terminal
 
 
-def _variables(params: dict[str, Any]) -> dict[str, str]:
+def terminal_environment(params: dict[str, Any]) -> dict[str, str]:
     named = params.get("env") or []
     pairs = [(one.get("name"), one.get("value")) for one in named if isinstance(one, dict)]
     return {
@@ -175,6 +179,6 @@ def _variables(params: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _text(data: bytes) -> str:
+def decode_terminal_output(data: bytes) -> str:
     # A cut may go through a letter.
     return data.lstrip(CONTINUED).decode("utf-8", "replace")

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coordinator.runner.errors import ServerRefused
-from coordinator.runner.orders import Order
+from coordinator.runner.orders import RunnerOrder
 
 
 @dataclass(slots=True)
-class Turn:
+class RunnerTurn:
     """One run: what became of it so far. `ended` is set when the agent is done, `over` when that is reported."""
 
-    order: Order
+    order: RunnerOrder
     heard_at: float = field(default_factory=time.monotonic)
     cost: Any = None
     denials: list[str] = field(default_factory=list)

@@ -13,9 +13,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from coordinator.runner.directories import holds
+from coordinator.runner.directories import is_inside_folder
 from coordinator.runner.errors import RunnerRefused
-from coordinator.runner.git import GitFailed, git
+from coordinator.runner.git import GitFailed, run_git
 
 ARE_MADE = True
 CHECKED_OUT_WITHIN = 120.0  # seconds
@@ -23,66 +23,75 @@ MOST_NAMED = 5
 ADDING = threading.Lock()  # git reads the others' notes, and fails where one is half made
 
 
-async def make(session_id: str, directory: str, state: str) -> str:
+async def create_worktree(session_id: str, directory: str, state: str) -> str:
     """Return the directory's counterpart in the session's work tree, made if need be. Raises RunnerRefused."""
-    return await asyncio.to_thread(_make, session_id, os.path.realpath(directory), state)
+    return await asyncio.to_thread(create_worktree_blocking, session_id, os.path.realpath(directory), state)
 
 
-async def known(session_id: str, state: str) -> str | None:
-    """Return what `make` returned for a session whose work tree is kept, None without one. Raises RunnerRefused."""
-    return await asyncio.to_thread(_standing, session_id, state)
+async def find_worktree(session_id: str, state: str) -> str | None:
+    """Return what `create_worktree` returned for a session whose work tree is kept, None without one. Raises RunnerRefused."""
+    return await asyncio.to_thread(find_worktree_blocking, session_id, state)
 
 
-async def remove(session_id: str, directory: str, state: str, *, discard: bool = False) -> None:
+async def remove_worktree(session_id: str, directory: str, state: str, *, discard: bool = False) -> None:
     """Remove a session's work tree, and its branch where it holds no commit of its own.
 
     Raises RunnerRefused where there is none, and, without `discard`, where it holds uncommitted work.
     """
-    await asyncio.to_thread(_remove, session_id, os.path.realpath(directory), state, discard)
+    await asyncio.to_thread(remove_worktree_blocking, session_id, os.path.realpath(directory), state, discard)
 
 
-def _make(session_id: str, directory: str, state: str) -> str:
-    folder, note = _folder(session_id, state)
-    if tree := _standing(session_id, state):
+def create_worktree_blocking(session_id: str, directory: str, state: str) -> str:
+    folder, note = worktree_folder_and_note(session_id, state)
+    if tree := find_worktree_blocking(session_id, state):
         return tree
     try:
-        top = git("rev-parse", "--show-toplevel", directory=directory).text
+        top = run_git("rev-parse", "--show-toplevel", directory=directory).decoded_output
     except GitFailed as problem:
         raise RunnerRefused(
             f"A run can get a work tree of its own only in a git repository, and {directory} is not in one ({problem})."
             " Choose another directory, or start the run without a work tree of its own."
         ) from None
     try:
-        began = git("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}", directory=top).text
+        began = run_git(
+            "rev-parse", "--verify", "--end-of-options", "HEAD^{commit}", directory=top
+        ).decoded_output
     except GitFailed:
         raise RunnerRefused(
             f"{top} has no commit yet to begin a work tree from. Commit something there first."
         ) from None
-    branch, path = f"signalbox/{_slug(session_id)}", os.path.join(folder, os.path.basename(top) or "tree")
+    branch, path = (
+        f"signalbox/{worktree_slug(session_id)}",
+        os.path.join(folder, os.path.basename(top) or "tree"),
+    )
     inside = os.path.relpath(directory, top)
     works_in = path if inside == "." else os.path.join(path, inside)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     try:
-        _check_out(top, path, branch, began)
-        if not holds(os.path.realpath(path), os.path.realpath(works_in)):
-            _forget(top, path, branch, began)
+        check_out_worktree(top, path, branch, began)
+        if not is_inside_folder(os.path.realpath(path), os.path.realpath(works_in)):
+            unregister_worktree(top, path, branch, began)
             raise RunnerRefused(f"In the last commit of {top}, {inside} leads out of the repository.")
         os.makedirs(works_in, exist_ok=True)
     except (GitFailed, OSError) as problem:
         raise RunnerRefused(f"No work tree could be made of {top}: {problem}") from None
-    _write(note, {"top": top, "path": path, "works_in": works_in, "branch": branch, "began": began})
+    save_worktree_note(
+        note, {"top": top, "path": path, "works_in": works_in, "branch": branch, "began": began}
+    )
     return works_in
 
 
-def _standing(session_id: str, state: str) -> str | None:
+def find_worktree_blocking(session_id: str, state: str) -> str | None:
     """Return where the session works in its work tree. Raises RunnerRefused where that is gone or leads elsewhere."""
-    folder, note = _folder(session_id, state)
-    noted = _known(note)
+    folder, note = worktree_folder_and_note(session_id, state)
+    noted = load_worktree_note(note)
     if noted is None:
         return None
     path, works_in = str(noted.get("path")), str(noted.get("works_in"))
     tree = os.path.realpath(path)
-    if not holds(os.path.realpath(folder), tree) or not holds(tree, os.path.realpath(works_in)):
+    if not is_inside_folder(os.path.realpath(folder), tree) or not is_inside_folder(
+        tree, os.path.realpath(works_in)
+    ):
         raise RunnerRefused(
             f"{works_in} leads out of the session's work tree. Fix that, or discard the work tree."
         )
@@ -91,29 +100,31 @@ def _standing(session_id: str, state: str) -> str | None:
     return works_in
 
 
-def _check_out(top: str, path: str, branch: str, began: str) -> None:
+def check_out_worktree(top: str, path: str, branch: str, began: str) -> None:
     """Add a work tree; the remains of an earlier attempt are removed. Raises GitFailed."""
     shutil.rmtree(path, ignore_errors=True)
     with ADDING:
-        git("worktree", "prune", directory=top)
-        is_known = _tip(top, branch) is not None  # an earlier work tree of the session left commits on it
+        run_git("worktree", "prune", directory=top)
+        is_known = (
+            find_branch_tip(top, branch) is not None
+        )  # an earlier work tree of the session left commits on it
         which = (path, branch) if is_known else ("-b", branch, path, began)
-        git("worktree", "add", "--no-checkout", *which, directory=top, within=CHECKED_OUT_WITHIN)
+        run_git("worktree", "add", "--no-checkout", *which, directory=top, within=CHECKED_OUT_WITHIN)
     # Settings may hold in a work tree, or on a branch, alone: what filters is known there.
-    calm = _without_filters(path)
-    git("reset", "--hard", "--quiet", directory=path, variables=calm, within=CHECKED_OUT_WITHIN)
+    calm = disable_git_filters(path)
+    run_git("reset", "--hard", "--quiet", directory=path, variables=calm, within=CHECKED_OUT_WITHIN)
 
 
-def _remove(session_id: str, directory: str, state: str, discard: bool) -> None:
-    folder, note = _folder(session_id, state)
-    known = _known(note)
+def remove_worktree_blocking(session_id: str, directory: str, state: str, discard: bool) -> None:
+    folder, note = worktree_folder_and_note(session_id, state)
+    known = load_worktree_note(note)
     if known is None:
         raise RunnerRefused(f"This machine has no work tree of {session_id} for {directory}.")
     path, top = str(known["path"]), str(known["top"])
     if os.path.isdir(path) and not discard:
-        _require_committed(path, top)
+        require_committed_worktree(path, top)
     try:
-        _forget(top, path, str(known["branch"]), str(known["began"]))
+        unregister_worktree(top, path, str(known["branch"]), str(known["began"]))
     except GitFailed as problem:
         if os.path.isdir(top):
             raise RunnerRefused(f"The work tree {path} could not be removed: {problem}") from None
@@ -125,12 +136,14 @@ def _remove(session_id: str, directory: str, state: str, discard: bool) -> None:
         )
 
 
-def _require_committed(path: str, top: str) -> None:
+def require_committed_worktree(path: str, top: str) -> None:
     """Raise RunnerRefused where files differ from what is committed, or commits are on no branch."""
-    filters = _without_filters(top, path)  # on the branch of either other settings may hold
+    filters = disable_git_filters(top, path)  # on the branch of either other settings may hold
     try:
-        modules = git("rev-parse", "--path-format=absolute", "--git-path", "modules", directory=path).text
-        said = git(
+        modules = run_git(
+            "rev-parse", "--path-format=absolute", "--git-path", "modules", directory=path
+        ).decoded_output
+        said = run_git(
             "status",
             "--porcelain",
             "-z",
@@ -140,12 +153,14 @@ def _require_committed(path: str, top: str) -> None:
             directory=path,
             variables=filters,
         ).said
-        held = git("for-each-ref", "--contains", "HEAD", "--count=1", "refs/heads", directory=path).text
+        held = run_git(
+            "for-each-ref", "--contains", "HEAD", "--count=1", "refs/heads", directory=path
+        ).decoded_output
     except GitFailed as problem:
         raise RunnerRefused(f"It is not known whether {path} holds uncommitted work: {problem}") from None
     if files := [line[3:].decode("utf-8", "replace") for line in said.split(b"\0") if line]:
         raise RunnerRefused(
-            f"The work tree holds uncommitted work in {_counted(files)}. Have it committed, or discard it."
+            f"The work tree holds uncommitted work in {format_file_count(files)}. Have it committed, or discard it."
         )
     if not held:
         raise RunnerRefused(
@@ -157,29 +172,31 @@ def _require_committed(path: str, top: str) -> None:
         )
 
 
-def _counted(files: list[str]) -> str:
+def format_file_count(files: list[str]) -> str:
     named = ", ".join(files[:MOST_NAMED]) + (", …" if len(files) > MOST_NAMED else "")
     return f"1 file ({named})" if len(files) == 1 else f"{len(files):,} files ({named})"
 
 
-def _forget(top: str, path: str, branch: str, began: str) -> None:
+def unregister_worktree(top: str, path: str, branch: str, began: str) -> None:
     """Remove the work tree, and its branch where that is where it began. Raises GitFailed."""
     if os.path.isdir(path):
-        git("worktree", "remove", "--force", "--force", path, directory=top, within=CHECKED_OUT_WITHIN)
+        run_git("worktree", "remove", "--force", "--force", path, directory=top, within=CHECKED_OUT_WITHIN)
     else:
-        git("worktree", "prune", directory=top)
-    if _tip(top, branch) == began:  # nothing was committed: the name alone would be left
-        git("update-ref", "-d", f"refs/heads/{branch}", began, directory=top)
+        run_git("worktree", "prune", directory=top)
+    if find_branch_tip(top, branch) == began:  # nothing was committed: the name alone would be left
+        run_git("update-ref", "-d", f"refs/heads/{branch}", began, directory=top)
 
 
-def _tip(top: str, branch: str) -> str | None:
+def find_branch_tip(top: str, branch: str) -> str | None:
     try:
-        return git("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}", directory=top).text
+        return run_git(
+            "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}", directory=top
+        ).decoded_output
     except GitFailed:
         return None
 
 
-def _without_filters(*directories: str) -> Mapping[str, str]:
+def disable_git_filters(*directories: str) -> Mapping[str, str]:
     """Return variables that switch off each filter that the repository itself defines: a filter is a program.
 
     `directories` are its work trees in which git is to run; settings may hold in one of them alone.
@@ -187,7 +204,7 @@ def _without_filters(*directories: str) -> Mapping[str, str]:
     names = set()
     for directory, scope in itertools.product(directories, ("--local", "--worktree")):
         try:
-            told = git(
+            told = run_git(
                 "config",
                 scope,
                 "--includes",
@@ -199,7 +216,7 @@ def _without_filters(*directories: str) -> Mapping[str, str]:
             )
         except GitFailed:
             continue  # none
-        names |= {one.rpartition(".")[0] for one in told.text.split("\0") if one}
+        names |= {one.rpartition(".")[0] for one in told.decoded_output.split("\0") if one}
     calm = (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false"))
     settings = [(f"{name}.{key}", value) for name in sorted(names) for key, value in calm]
     # Not with -c: a filter's name may hold a "=".
@@ -209,13 +226,13 @@ def _without_filters(*directories: str) -> Mapping[str, str]:
     return variables
 
 
-def _folder(session_id: str, state: str) -> tuple[str, str]:
+def worktree_folder_and_note(session_id: str, state: str) -> tuple[str, str]:
     """Return the folder of a session's work tree, and the file in it that says what it is."""
-    folder = os.path.join(state, "worktrees", _slug(session_id))
+    folder = os.path.join(state, "worktrees", worktree_slug(session_id))
     return folder, os.path.join(folder, "tree.json")
 
 
-def _slug(session_id: str) -> str:
+def worktree_slug(session_id: str) -> str:
     """Return a name for a branch and a folder; a client may have chosen the id."""
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}", session_id):
         return session_id
@@ -223,7 +240,7 @@ def _slug(session_id: str) -> str:
     return f"{re.sub(r'[^A-Za-z0-9_-]+', '-', session_id)[:40].strip('-') or 'session'}-{digest}"
 
 
-def _known(note: str) -> dict[str, Any] | None:
+def load_worktree_note(note: str) -> dict[str, Any] | None:
     try:
         with open(note, "rb") as file:
             known = json.loads(file.read(1 << 16))
@@ -232,7 +249,7 @@ def _known(note: str) -> dict[str, Any] | None:
     return known if isinstance(known, dict) else None
 
 
-def _write(note: str, known: dict[str, Any]) -> None:
+def save_worktree_note(note: str, known: dict[str, Any]) -> None:
     with open(f"{note}.new", "w") as file:
         json.dump(known, file)
     os.replace(f"{note}.new", note)

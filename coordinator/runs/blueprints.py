@@ -6,27 +6,27 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.scopes import READ_BLUEPRINTS_WHOLE, TAKE_RUNS
 from coordinator.models import Blueprint, Capability, Run, Runner
 from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
 from coordinator.models.sessions import RunStatus
 from coordinator.runs import sealed_servers
-from coordinator.secrets import masked_servers
-from coordinator.secrets.masking import without_secrets
+from coordinator.secrets import mask_server_secrets
+from coordinator.secrets.masking import mask_secrets
 
 PROMPT_SEPARATOR = "\n\n---\n\n"
 
 
-def plain_moment(value: Any) -> str:
+def format_blueprint_instant(value: Any) -> str:
     """Return an instant as blueprints show it: UTC without a zone, as their readers have always got it."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).replace(tzinfo=None).isoformat()
     return str(value)
 
 
-def blueprint_shape(blueprint: Blueprint) -> dict[str, Any]:
+def blueprint_as_json(blueprint: Blueprint) -> dict[str, Any]:
     """Return a blueprint as written, without the fields it does not have."""
     fields = {
         "name": blueprint.name,
@@ -40,37 +40,37 @@ def blueprint_shape(blueprint: Blueprint) -> dict[str, Any]:
         "capabilities": blueprint.capabilities,
         "demands": blueprint.demands,
         "status": blueprint.status,
-        "created_at": plain_moment(blueprint.created_at),
-        "modified_at": plain_moment(blueprint.modified_at),
+        "created_at": format_blueprint_instant(blueprint.created_at),
+        "modified_at": format_blueprint_instant(blueprint.modified_at),
     }
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def whole_shape(blueprint: Blueprint, *, raw: bool = False) -> dict[str, Any]:
+def unmasked_blueprint_as_json(blueprint: Blueprint, *, raw: bool = False) -> dict[str, Any]:
     """Return a blueprint with the values of its MCP servers' variables and headers, for the runner that takes a run.
 
-    Resolved unless `raw`. Raises Invalid as `resolved_shape` does, and where a value cannot be opened.
+    Resolved unless `raw`. Raises UnprocessableRequest as `resolved_blueprint_as_json` does, and where a value cannot be opened.
     """
-    shape = blueprint_shape(blueprint) if raw else resolved_shape(blueprint)
+    shape = blueprint_as_json(blueprint) if raw else resolved_blueprint_as_json(blueprint)
     if "mcp_servers" in shape:
-        parts = [_own_part(blueprint)] if raw else _parts(blueprint)
-        opened = [sealed_servers.opened(servers, owner) or {} for owner, servers in parts]
+        parts = [own_server_source(blueprint)] if raw else blueprint_server_sources(blueprint)
+        opened = [sealed_servers.unseal_server_values(servers, owner) or {} for owner, servers in parts]
         shape["mcp_servers"] = {name: server for servers in opened for name, server in servers.items()}
     return shape
 
 
-def resolved_shape(blueprint: Blueprint) -> dict[str, Any]:
+def resolved_blueprint_as_json(blueprint: Blueprint) -> dict[str, Any]:
     """Return a blueprint with its capabilities' texts and MCP servers joined in.
 
-    Raises Invalid where a capability is missing or two parts bring an MCP server of the same name.
+    Raises UnprocessableRequest where a capability is missing or two parts bring an MCP server of the same name.
     """
-    shape = blueprint_shape(blueprint)
+    shape = blueprint_as_json(blueprint)
     names = blueprint.capabilities if isinstance(blueprint.capabilities, list) else []
     if not names:
         return shape
-    capabilities = _capabilities(names)
+    capabilities = load_capabilities(names)
     prompts = [blueprint.system_prompt, *(capability.text for capability in capabilities)]
-    servers = _merged_servers(_parts(blueprint))
+    servers = merge_server_sources(blueprint_server_sources(blueprint))
     resolved = {
         **shape,
         "system_prompt": PROMPT_SEPARATOR.join(prompt for prompt in prompts if prompt) or None,
@@ -81,16 +81,18 @@ def resolved_shape(blueprint: Blueprint) -> dict[str, Any]:
     return {name: resolved[name] for name in dict.fromkeys(order) if resolved[name] is not None}
 
 
-def visible_to_key(key: KeyIdentity, shape: dict[str, Any]) -> dict[str, Any]:
+def mask_blueprint_for_key(key: KeyIdentity, shape: dict[str, Any]) -> dict[str, Any]:
     """Return a blueprint or capability as a key may read it: texts whole for those that run or edit it, else masked.
 
     Nobody is told the values of its MCP servers' variables and headers.
     """
-    told: dict[str, Any] = shape if key.scopes & READ_BLUEPRINTS_WHOLE else without_secrets(shape)
-    return {**told, "mcp_servers": masked_servers(shape["mcp_servers"])} if "mcp_servers" in shape else told
+    told: dict[str, Any] = shape if key.scopes & READ_BLUEPRINTS_WHOLE else mask_secrets(shape)
+    return (
+        {**told, "mcp_servers": mask_server_secrets(shape["mcp_servers"])} if "mcp_servers" in shape else told
+    )
 
 
-def runs_it(key: KeyIdentity, name: str) -> bool:
+def has_run_in_progress(key: KeyIdentity, name: str) -> bool:
     """Say whether a runner of this key has a run of the blueprint in hand, and so needs all of it."""
     if not key.scopes & TAKE_RUNS:
         return False
@@ -99,20 +101,20 @@ def runs_it(key: KeyIdentity, name: str) -> bool:
     return Run.objects.filter(agent_name=name, status__in=in_hand, runner_id__in=own.values("pk")).exists()
 
 
-def resolved_or_none(name: str | None) -> dict[str, Any] | None:
+def find_resolved_blueprint(name: str | None) -> dict[str, Any] | None:
     """Return the whole blueprint of that name, resolved, or None where there is none or it cannot be resolved."""
     blueprint = Blueprint.objects.filter(pk=name).first() if name else None
     if blueprint is None:
-        brought = brought_agent(name)
-        return brought.shape() if brought else None
+        brought = find_runner_agent(name)
+        return brought.runner_agent_as_json() if brought else None
     try:
-        return whole_shape(blueprint)
-    except Invalid:
+        return unmasked_blueprint_as_json(blueprint)
+    except UnprocessableRequest:
         return None
 
 
 @dataclass(frozen=True, slots=True)
-class BroughtAgent:
+class RunnerAgent:
     """A procedural agent that a runner brought when it registered: there as long as the runner is."""
 
     runner: Runner
@@ -128,7 +130,7 @@ class BroughtAgent:
         told = self.told.get("parameters_schema")
         return told if isinstance(told, dict) else {"type": "object"}
 
-    def demands(self) -> dict[str, Any]:
+    def own_runner_demands(self) -> dict[str, Any]:
         """Only its own runner has it."""
         return {
             "hostname": self.runner.hostname,
@@ -137,7 +139,7 @@ class BroughtAgent:
             "executor_type": PROCEDURAL,
         }
 
-    def shape(self) -> dict[str, Any]:
+    def runner_agent_as_json(self) -> dict[str, Any]:
         """Return it as clients know blueprints, with its command and its runner. It has no times of its own."""
         return {
             "name": self.name,
@@ -154,48 +156,50 @@ class BroughtAgent:
         }
 
 
-def brought_agents() -> list[BroughtAgent]:
+def load_runner_agents() -> list[RunnerAgent]:
     """Return the procedural agents of all runners by name; of several of one name, the first runner's."""
-    found: dict[str, BroughtAgent] = {}
+    found: dict[str, RunnerAgent] = {}
     for runner in Runner.objects.filter(deregistered_at__isnull=True).order_by("registered_at", "runner_id"):
         if runner.executor_type == PROCEDURAL:
-            for told in runner.agents:
-                found.setdefault(told["name"], BroughtAgent(runner, told))
+            for told in runner.procedural_agents:
+                found.setdefault(told["name"], RunnerAgent(runner, told))
     return sorted(found.values(), key=lambda agent: agent.name)
 
 
-def brought_agent(name: str | None) -> BroughtAgent | None:
+def find_runner_agent(name: str | None) -> RunnerAgent | None:
     """Return the procedural agent of that name, or None."""
-    return next((agent for agent in brought_agents() if agent.name == name), None) if name else None
+    return next((agent for agent in load_runner_agents() if agent.name == name), None) if name else None
 
 
-def _capabilities(names: list[str]) -> list[Capability]:
+def load_capabilities(names: list[str]) -> list[Capability]:
     found = Capability.objects.in_bulk(names)
     for name in names:
         if name not in found:
-            raise Invalid(f"Capability resolution failed: {name} not found")
+            raise UnprocessableRequest(f"Capability resolution failed: {name} not found")
     return [found[name] for name in names]
 
 
-def _parts(blueprint: Blueprint) -> list[tuple[str, Any]]:
+def blueprint_server_sources(blueprint: Blueprint) -> list[tuple[str, Any]]:
     """Return what a blueprint's MCP servers come from, by name: its capabilities, then itself."""
     names = blueprint.capabilities if isinstance(blueprint.capabilities, list) else []
-    parts = [(f"capability {one.name}", one.mcp_servers) for one in _capabilities(names)]
-    return [*parts, _own_part(blueprint)]
+    parts = [(f"capability {one.name}", one.mcp_servers) for one in load_capabilities(names)]
+    return [*parts, own_server_source(blueprint)]
 
 
-def _own_part(blueprint: Blueprint) -> tuple[str, Any]:
+def own_server_source(blueprint: Blueprint) -> tuple[str, Any]:
     return f"agent {blueprint.name}", blueprint.mcp_servers
 
 
-def _merged_servers(parts: list[tuple[str, Any]]) -> dict[str, Any]:
+def merge_server_sources(parts: list[tuple[str, Any]]) -> dict[str, Any]:
     """Capabilities' servers come first; a name may come from one part only."""
     merged: dict[str, Any] = {}
     brought_by: dict[str, str] = {}
     for part, servers in parts:
         for name, server in (servers or {}).items():
             if name in merged:
-                raise Invalid(f"MCP server name conflict: '{name}' comes from {brought_by[name]} and {part}")
+                raise UnprocessableRequest(
+                    f"MCP server name conflict: '{name}' comes from {brought_by[name]} and {part}"
+                )
             merged[name], brought_by[name] = server, part
     return merged
 
@@ -209,7 +213,7 @@ def capability_type(capability: Capability) -> str:
     return "mcp" if capability.mcp_servers and not capability.text else "text"
 
 
-def capability_shape(capability: Capability) -> dict[str, Any]:
+def capability_as_json(capability: Capability) -> dict[str, Any]:
     """Return a capability, without the fields it does not have."""
     fields = {
         "name": capability.name,
@@ -218,13 +222,13 @@ def capability_shape(capability: Capability) -> dict[str, Any]:
         "text": capability.text,
         "script": capability.script,
         "mcp_servers": capability.mcp_servers,
-        "created_at": plain_moment(capability.created_at),
-        "modified_at": plain_moment(capability.modified_at),
+        "created_at": format_blueprint_instant(capability.created_at),
+        "modified_at": format_blueprint_instant(capability.modified_at),
     }
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def capability_summary(capability: Capability) -> dict[str, Any]:
+def capability_summary_as_json(capability: Capability) -> dict[str, Any]:
     """Return a capability as lists show it."""
     servers = capability.mcp_servers or {}
     return {
@@ -236,6 +240,6 @@ def capability_summary(capability: Capability) -> dict[str, Any]:
         "has_text": bool(capability.text),
         "has_mcp": bool(servers),
         "mcp_server_names": list(servers),
-        "created_at": plain_moment(capability.created_at),
-        "modified_at": plain_moment(capability.modified_at),
+        "created_at": format_blueprint_instant(capability.created_at),
+        "modified_at": format_blueprint_instant(capability.modified_at),
     }

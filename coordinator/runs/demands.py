@@ -11,7 +11,7 @@ PROPERTIES = ("hostname", "project_dir", "executor_profile")
 NAMED = (*PROPERTIES, "executor_type")
 
 
-class Offers(Protocol):
+class RunnerProperties(Protocol):
     """What a runner offers; coordinator.models.Runner has it."""
 
     hostname: Any
@@ -25,7 +25,7 @@ class Offers(Protocol):
         """`autonomous` or `procedural`."""
 
 
-def merge(*parts: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def merge_run_demands(*parts: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Join demands, the most binding first: the first to name a property decides, tags add up.
 
     Returns them as they are stored and sent (`tags` is there whenever anything is demanded), or None where
@@ -37,19 +37,19 @@ def merge(*parts: Mapping[str, Any] | None) -> dict[str, Any] | None:
         value = next((part[name] for part in given if part.get(name) is not None), None)
         if value is not None:
             merged[name] = value
-    tags = list(dict.fromkeys(tag for part in given for tag in tags_of(part)))
+    tags = list(dict.fromkeys(tag for part in given for tag in demanded_tags(part)))
     if not merged and not tags:
         return None
     return {**merged, "tags": tags}
 
 
-def tags_of(demands: Mapping[str, Any]) -> Iterable[str]:
+def demanded_tags(demands: Mapping[str, Any]) -> Iterable[str]:
     """Return the tags demanded; none where an old row holds something else."""
     tags = demands.get("tags")
     return tags if isinstance(tags, list) else ()
 
 
-def meets(runner: Offers, demands: Any) -> bool:
+def runner_meets_demands(runner: RunnerProperties, demands: Any) -> bool:
     """Say whether `runner` may take a run with these demands (None: no demands).
 
     A runner that requires matching tags takes only runs that name at least one of its tags, and one of procedural
@@ -64,7 +64,7 @@ def meets(runner: Offers, demands: Any) -> bool:
         return False
     if any(demands.get(name) not in (None, getattr(runner, name)) for name in PROPERTIES):
         return False
-    wanted, offered = set(tags_of(demands)), set(runner.tags or ())
+    wanted, offered = set(demanded_tags(demands)), set(runner.tags or ())
     if runner.require_matching_tags and not wanted & offered:
         return False
     return wanted <= offered

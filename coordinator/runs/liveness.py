@@ -12,14 +12,14 @@ from coordinator.models import Runner
 BETWEEN_POLLS = timedelta(seconds=5)
 
 
-def stale_after() -> timedelta:
+def runner_stale_after() -> timedelta:
     """Return after how long a silence a runner is called stale."""
     return timedelta(seconds=settings.RUNNER_STALE_AFTER)
 
 
-def is_alive(runner: Runner, now: datetime) -> bool:
+def is_runner_alive(runner: Runner, now: datetime) -> bool:
     """Say whether a runner is alive: in a poll, or with a sign of life within the time until its next poll."""
     if runner.gone_at is not None or runner.deregistered_at is not None:
         return False
     next_sign = timedelta(seconds=settings.RUNNER_POLL_TIMEOUT) + BETWEEN_POLLS
-    return runner.silence(now) < min(next_sign, stale_after())
+    return runner.time_since_heartbeat(now) < min(next_sign, runner_stale_after())

@@ -16,29 +16,29 @@ PARAMETERS = ("agent", "images", "mode", "model", "config", "worktree", "fork_of
 FOR_PEOPLE = ("mode", "config")
 
 
-def agents_of(offers: Any) -> list[dict[str, Any]]:
+def offered_agents(offers: Any) -> list[dict[str, Any]]:
     """Return the agents that are offered, each with a name."""
-    return _named(offers, "agents")
+    return named_offer_entries(offers, "agents")
 
 
-def missing_of(offers: Any) -> list[dict[str, Any]]:
+def missing_agents(offers: Any) -> list[dict[str, Any]]:
     """Return the agents that the runner knows and its machine has not, each with a name and how to get it."""
-    return _named(offers, "missing")
+    return named_offer_entries(offers, "missing")
 
 
-def _named(offers: Any, name: str) -> list[dict[str, Any]]:
+def named_offer_entries(offers: Any, name: str) -> list[dict[str, Any]]:
     found = offers.get(name) if isinstance(offers, Mapping) else None
     listed = found if isinstance(found, list) else []
     return [one for one in listed if isinstance(one, dict) and isinstance(one.get("name"), str)]
 
 
-def directories_of(offers: Any) -> list[str]:
+def offered_directories(offers: Any) -> list[str]:
     """Return the folders in which the runner may work, with all that is in them."""
     found = offers.get("directories") if isinstance(offers, Mapping) else None
     return [one for one in found if isinstance(one, str) and one] if isinstance(found, list) else []
 
 
-def holds(directories: Iterable[str], folder: str) -> bool:
+def contains_folder(directories: Iterable[str], folder: str) -> bool:
     """Say whether a folder is one of these, or in one of them."""
     wanted = posixpath.normpath(folder)
     return any(
@@ -47,47 +47,47 @@ def holds(directories: Iterable[str], folder: str) -> bool:
     )
 
 
-def of_runners(runner_ids: Iterable[str]) -> dict[str, Any]:
+def load_runner_offers(runner_ids: Iterable[str]) -> dict[str, Any]:
     """Return what these runners offer, by id; those that offer nothing of the kind are left out."""
     return dict(RunnerOffers.objects.filter(pk__in=list(runner_ids)).values_list("pk", "offers"))
 
 
-def agent_of(run: Run) -> str | None:
+def ordered_agent(run: Run) -> str | None:
     """Return for which agent a run was ordered; None where it does not say, or any will do."""
     ordered_with = getattr(run, "ordered_with", None)
-    return agent_in(ordered_with.parameters) if ordered_with is not None else None
+    return agent_in_parameters(ordered_with.parameters) if ordered_with is not None else None
 
 
-def agent_in(parameters: Any) -> str | None:
+def agent_in_parameters(parameters: Any) -> str | None:
     """Return the agent that the parameters of a run name."""
     agent = parameters.get("agent") if isinstance(parameters, dict) else None
     return agent if isinstance(agent, str) else None
 
 
-def agents_meant(run: Run, runner: Runner | None) -> set[str | None]:
+def load_braked_agent_names(run: Run, runner: Runner | None) -> set[str | None]:
     """Return the names by which a brake may mean a run's agent: where none is chosen, of all that the runner offers."""
-    offered = of_runners([runner.pk]).get(runner.pk) if runner is not None else None
-    return names_meant(run, chosen_for(run), runner, offered)
+    offered = load_runner_offers([runner.pk]).get(runner.pk) if runner is not None else None
+    return agent_names_for_run(run, load_chosen_agents(run), runner, offered)
 
 
-def chosen_for(run: Run) -> set[str]:
+def load_chosen_agents(run: Run) -> set[str]:
     """Return the agents that were chosen for a run: when it was ordered, and by its session. One query."""
     driven = DrivenSession.objects.filter(pk=run.session_id).values_list("agent", flat=True).first()
-    return {one for one in (agent_of(run), driven) if one is not None}
+    return {one for one in (ordered_agent(run), driven) if one is not None}
 
 
-def names_meant(run: Run, chosen: set[str], runner: Runner | None, offers: Any) -> set[str | None]:
-    """Return what `agents_meant` does, where it is known what was chosen and what the runner offers."""
-    names = chosen or {one["name"] for one in agents_of(offers)}
+def agent_names_for_run(run: Run, chosen: set[str], runner: Runner | None, offers: Any) -> set[str | None]:
+    """Return what `load_braked_agent_names` does, where it is known what was chosen and what the runner offers."""
+    names = chosen or {one["name"] for one in offered_agents(offers)}
     profile = runner.executor_profile if runner is not None else None
     return {run.agent_name, profile, *names, *(PROGRAMS.get(name) for name in names)}
 
 
-def lacks(offers: Any, agent: str | None, folder: str | None) -> str:
+def describe_missing_offer(offers: Any, agent: str | None, folder: str | None) -> str:
     """Return what of a run a runner with these offers (None: it has none) cannot serve; empty where it can."""
-    if agent is not None and agent not in {one["name"] for one in agents_of(offers)}:
+    if agent is not None and agent not in {one["name"] for one in offered_agents(offers)}:
         return f"agent {agent}"
-    directories = directories_of(offers)
-    if offers is not None and folder and directories and not holds(directories, folder):
+    directories = offered_directories(offers)
+    if offers is not None and folder and directories and not contains_folder(directories, folder):
         return f"directory {folder}"
     return ""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from coordinator.errors import BadRequest, Busy
+from coordinator.errors import BadRequest, ServiceBusy
 from coordinator.runs import schemas
 from coordinator.sandbox import JobFailed, Limits, LimitsExceeded, Overloaded, Sandbox
 
@@ -55,10 +55,10 @@ _sandbox = Sandbox(
 _sandbox_place = threading.Lock()  # one thread at most waits for the child, however many orders come
 
 
-def require_fit(parameters: dict[str, Any], schema: Any, agent: str | None) -> None:
+def require_valid_parameters(parameters: dict[str, Any], schema: Any, agent: str | None) -> None:
     """Raise BadRequest, with the faults and the schema, where the parameters do not meet it."""
     schema = PROMPT_ALONE if schema is None else schema
-    faults = _faults(parameters, schema, agent or NO_AGENT)
+    faults = validate_run_parameters(parameters, schema, agent or NO_AGENT)
     if faults:
         raise BadRequest(
             {
@@ -71,18 +71,18 @@ def require_fit(parameters: dict[str, Any], schema: Any, agent: str | None) -> N
         )
 
 
-def _faults(parameters: dict[str, Any], schema: Any, agent: str) -> list[dict[str, str]]:
-    """Return what does not meet the schema. Raises BadRequest for a schema that cannot be applied, and Busy."""
+def validate_run_parameters(parameters: dict[str, Any], schema: Any, agent: str) -> list[dict[str, str]]:
+    """Return what does not meet the schema. Raises BadRequest for a schema that cannot be applied, and ServiceBusy."""
     size = len(msgspec.json.encode(parameters))
     if schema is PROMPT_ALONE or schema is DRIVEN:
-        return schemas.validation_errors(parameters, schema)
+        return schemas.find_schema_errors(parameters, schema)
     if len(msgspec.json.encode(schema)) > LARGEST_SCHEMA:
         raise BadRequest(f"The parameters_schema of {agent} is larger than {LARGEST_SCHEMA // 1024} KiB.")
     try:
-        if schemas.is_quick(parameters, schema, size):
-            return schemas.validation_errors(parameters, schema)
-        return _validate_in_child(parameters, schema)
-    except schemas.Inapplicable as problem:
+        if schemas.is_schema_quick(parameters, schema, size):
+            return schemas.find_schema_errors(parameters, schema)
+        return validate_parameters_in_child(parameters, schema)
+    except schemas.InapplicableSchema as problem:
         raise BadRequest(f"The parameters_schema of {agent} cannot be applied: {problem}") from None
     except JobFailed:
         raise BadRequest(f"The parameters_schema of {agent} cannot be applied to these parameters.") from None
@@ -91,18 +91,18 @@ def _faults(parameters: dict[str, Any], schema: Any, agent: str) -> list[dict[st
             f"The parameters_schema of {agent} takes too long to apply to these parameters. Nothing was ordered."
         ) from None
     except Overloaded:
-        raise Busy(BUSY, retry_after=1) from None
+        raise ServiceBusy(BUSY, retry_after=1) from None
 
 
-def _validate_in_child(parameters: dict[str, Any], schema: Any) -> list[dict[str, str]]:
-    """Return what does not meet the schema. Raises Inapplicable, Busy and SandboxError."""
+def validate_parameters_in_child(parameters: dict[str, Any], schema: Any) -> list[dict[str, str]]:
+    """Return what does not meet the schema. Raises Inapplicable, ServiceBusy and SandboxError."""
     if not _sandbox_place.acquire(timeout=VALIDATION_WAIT_SECONDS):
-        raise Busy(BUSY, retry_after=1)
+        raise ServiceBusy(BUSY, retry_after=1)
     try:
         body = msgspec.json.encode({"parameters": parameters, "schema": schema})
-        answer = _sandbox.run("validate", body)
+        answer = _sandbox.run_sandbox_job("validate", body)
     finally:
         _sandbox_place.release()
     if "inapplicable" in answer.facts:
-        raise schemas.Inapplicable(str(answer.facts["inapplicable"])[:200])
+        raise schemas.InapplicableSchema(str(answer.facts["inapplicable"])[:200])
     return msgspec.json.decode(answer.body, type=list[dict[str, str]])

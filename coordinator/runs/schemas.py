@@ -1,7 +1,7 @@
 """Validates a run's parameters against a foreign JSON Schema. Imports nothing of Django or of our data.
 
 A schema of two kilobytes can take years: references that double at each level, patterns that
-backtrack, evaluations that are repeated for each value. `is_quick` says for which schemas the work is bounded by
+backtrack, evaluations that are repeated for each value. `is_schema_quick` says for which schemas the work is bounded by
 their size and the parameters'; the others are validated in a child process that the kernel ends in time
 (runs.schema_jobs).
 """
@@ -27,21 +27,21 @@ QUICK_STEPS = 5_000  # pairs of a value of the schema and a value of the paramet
 QUICK_BYTES = 4_000_000  # values of the schema times bytes of the parameters, which each error may copy
 
 
-class Inapplicable(Exception):
+class InapplicableSchema(Exception):
     """The schema is none, or refers to what is not in it."""
 
 
-def is_quick(parameters: dict[str, Any], schema: Any, parameters_size: int) -> bool:
-    """Return whether the work of `validation_errors` is bounded, so that it needs no child process.
+def is_schema_quick(parameters: dict[str, Any], schema: Any, parameters_size: int) -> bool:
+    """Return whether the work of `find_schema_errors` is bounded, so that it needs no child process.
 
     `parameters_size` is their length as JSON, in bytes.
     """
     most = min(QUICK_STEPS, QUICK_BYTES // max(1, parameters_size))
-    size = _count_values(schema, most, refused=UNBOUNDED)
-    return size is not None and _count_values(parameters, most // max(1, size)) is not None
+    size = count_json_values(schema, most, refused=UNBOUNDED)
+    return size is not None and count_json_values(parameters, most // max(1, size)) is not None
 
 
-def _count_values(value: Any, most: int, *, refused: frozenset[str] = frozenset()) -> int | None:
+def count_json_values(value: Any, most: int, *, refused: frozenset[str] = frozenset()) -> int | None:
     """Return how many values and keys there are; None where more than `most`, or a key is one of `refused`."""
     count, pending = 0, [value]
     while pending:
@@ -59,8 +59,8 @@ def _count_values(value: Any, most: int, *, refused: frozenset[str] = frozenset(
     return count
 
 
-def validation_errors(parameters: Any, schema: Any) -> list[dict[str, str]]:
-    """Return what in the parameters does not meet the schema, at most MAX_ERRORS. Raises Inapplicable."""
+def find_schema_errors(parameters: Any, schema: Any) -> list[dict[str, str]]:
+    """Return what in the parameters does not meet the schema, at most MAX_ERRORS. Raises InapplicableSchema."""
     # Loaded by the first who needs it: a restart is short without.
     from jsonschema import Draft202012Validator, validators  # noqa: PLC0415
     from referencing import Registry  # noqa: PLC0415
@@ -74,15 +74,15 @@ def validation_errors(parameters: Any, schema: Any) -> list[dict[str, str]]:
         errors = list(islice(validator(schema, registry=Registry()).iter_errors(parameters), MAX_ERRORS))
         return [
             {
-                "path": _shortened(error.json_path),
-                "message": _shortened(error.message),
-                "schema_path": _shortened(".".join(str(part) for part in error.absolute_schema_path)),
+                "path": shorten_error_text(error.json_path),
+                "message": shorten_error_text(error.message),
+                "schema_path": shorten_error_text(".".join(str(part) for part in error.absolute_schema_path)),
             }
             for error in errors
         ]
     except Exception as problem:
-        raise Inapplicable(str(problem).partition("\n")[0][:200] or type(problem).__name__) from None
+        raise InapplicableSchema(str(problem).partition("\n")[0][:200] or type(problem).__name__) from None
 
 
-def _shortened(text: str) -> str:
+def shorten_error_text(text: str) -> str:
     return text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[:MAX_MESSAGE_LENGTH]}…"

@@ -9,53 +9,61 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from coordinator.errors import Invalid
-from coordinator.secrets import MASK, is_placeholder, keyring, masked_servers
+from coordinator.errors import UnprocessableRequest
+from coordinator.secrets import MASK, is_placeholder, keyring, mask_server_secrets
 
 PARTS = ("env", "headers")
 Servers = dict[str, Any]
 
 
-def purpose(owner: str, server: str, part: str, name: str) -> str:
+def server_value_purpose(owner: str, server: str, part: str, name: str) -> str:
     """Return what a value is sealed for; `owner` is such as `agent NAME` or `capability NAME`."""
     return "\x1f".join(("blueprint", owner, server, part, name))
 
 
-def sealed(servers: Any, owner: str, stored: Any = None) -> Any:
+def seal_server_values(servers: Any, owner: str, stored: Any = None) -> Any:
     """Return `servers` as they are stored. A value that is only the mask stays what it is in `stored`.
 
     It stays only where the server's address, command and arguments do, and all its other variables and headers (one
-    may name a proxy, or another address), so that nobody sends it elsewhere who could not read it. Raises Invalid for
+    may name a proxy, or another address), so that nobody sends it elsewhere who could not read it. Raises UnprocessableRequest for
     a mask that stands for nothing, or whose server was changed.
     """
-    servers = _unmasked(servers, stored)
-    held = {(server, part, name): value for server, part, name, value in _values(stored)}
+    servers = restore_unchanged_servers(servers, stored)
+    held = {(server, part, name): value for server, part, name, value in iterate_server_values(stored)}
 
-    def changed(server: str) -> bool:
+    def has_server_changed(server: str) -> bool:
         """Say whether a variable or header of the server is new, gone, or has another value than its mask."""
-        now = {(part, name): value for one, part, name, value in _values(servers) if one == server}
-        then = {(part, name): value for one, part, name, value in _values(stored) if one == server}
+        now = {
+            (part, name): value for one, part, name, value in iterate_server_values(servers) if one == server
+        }
+        then = {
+            (part, name): value for one, part, name, value in iterate_server_values(stored) if one == server
+        }
         return now.keys() != then.keys() or any(
             value != (then[place] if is_placeholder(value) else MASK) for place, value in now.items()
         )
 
-    def seal(server: str, part: str, name: str, value: str) -> str:
+    def seal_or_keep_value(server: str, part: str, name: str, value: str) -> str:
         if is_placeholder(value):
             return value
         if value != MASK:
-            return keyring.seal(purpose(owner, server, part, name), value)
+            return keyring.seal_text_with_keyring(server_value_purpose(owner, server, part, name), value)
         if (server, part, name) not in held:
-            raise Invalid(f"The value of {name} of the MCP server {server} is masked. Send the value itself.")
-        if _outside(servers[server]) != _outside(stored[server]) or changed(server):
-            raise Invalid(
+            raise UnprocessableRequest(
+                f"The value of {name} of the MCP server {server} is masked. Send the value itself."
+            )
+        if server_without_values(servers[server]) != server_without_values(
+            stored[server]
+        ) or has_server_changed(server):
+            raise UnprocessableRequest(
                 f"The MCP server {server} was changed, so {name} is not kept: enter the value again, not {MASK}."
             )
         return held[server, part, name]
 
-    return _mapped(servers, seal)
+    return map_server_values(servers, seal_or_keep_value)
 
 
-def _outside(server: Any) -> Any:
+def server_without_values(server: Any) -> Any:
     """Return what of a server is neither variable nor header: where its values go."""
     return (
         {key: part for key, part in server.items() if key not in PARTS}
@@ -64,54 +72,63 @@ def _outside(server: Any) -> Any:
     )
 
 
-def _unmasked(servers: Any, stored: Any) -> Any:
+def restore_unchanged_servers(servers: Any, stored: Any) -> Any:
     """Return `servers`, those whose address, command and arguments came back as they were shown as they are stored."""
     if not isinstance(servers, dict) or not isinstance(stored, dict):
         return servers
-    shown = masked_servers(stored)
+    shown = mask_server_secrets(stored)
     return {
-        name: server | _outside(stored[name])
+        name: server | server_without_values(stored[name])
         if isinstance(server, dict)
         and isinstance(stored.get(name), dict)
-        and _outside(server) == _outside(shown[name])
+        and server_without_values(server) == server_without_values(shown[name])
         else server
         for name, server in servers.items()
     }
 
 
-def opened(servers: Any, owner: str) -> Any:
-    """Return `servers` with their values. Raises Invalid where one cannot be opened."""
+def unseal_server_values(servers: Any, owner: str) -> Any:
+    """Return `servers` with their values. Raises UnprocessableRequest where one cannot be opened."""
 
-    def unseal(server: str, part: str, name: str, value: str) -> str:
-        if not keyring.is_sealed(value):  # stored before values were sealed
+    def unseal_value(server: str, part: str, name: str, value: str) -> str:
+        if not keyring.is_sealed_text(value):  # stored before values were sealed
             return value
         try:
-            return keyring.unseal(purpose(owner, server, part, name), value)
+            return keyring.unseal_text_with_keyring(server_value_purpose(owner, server, part, name), value)
         except keyring.KeyringUnusable as problem:
-            raise Invalid(f"{name} of the MCP server {server} cannot be read: {problem}") from None
+            raise UnprocessableRequest(
+                f"{name} of the MCP server {server} cannot be read: {problem}"
+            ) from None
 
-    return _mapped(servers, unseal)
+    return map_server_values(servers, unseal_value)
 
 
-def resealed(servers: Any, owner: str) -> Any:
+def reseal_server_values(servers: Any, owner: str) -> Any:
     """Return stored `servers` sealed with the newest key; those sealed with it already stay as they are."""
-    newest = keyring.newest_key()
+    newest = keyring.load_newest_key_id()
 
-    def reseal(server: str, part: str, name: str, value: str) -> str:
-        if is_placeholder(value) or (keyring.is_sealed(value) and keyring.key_id_of(value) == newest):
+    def reseal_value(server: str, part: str, name: str, value: str) -> str:
+        if is_placeholder(value) or (
+            keyring.is_sealed_text(value) and keyring.sealing_key_id(value) == newest
+        ):
             return value
-        why = purpose(owner, server, part, name)
-        return keyring.seal(why, keyring.unseal(why, value) if keyring.is_sealed(value) else value)
+        why = server_value_purpose(owner, server, part, name)
+        return keyring.seal_text_with_keyring(
+            why, keyring.unseal_text_with_keyring(why, value) if keyring.is_sealed_text(value) else value
+        )
 
-    return _mapped(servers, reseal)
+    return map_server_values(servers, reseal_value)
 
 
-def different_values(before: Any, after: Any) -> int:
+def count_different_values(before: Any, after: Any) -> int:
     """Return in how many values of variables and headers the two differ."""
-    return sum(one != other for one, other in zip(_values(before), _values(after), strict=True))
+    return sum(
+        one != other
+        for one, other in zip(iterate_server_values(before), iterate_server_values(after), strict=True)
+    )
 
 
-def _values(servers: Any) -> Iterator[tuple[str, str, str, str]]:
+def iterate_server_values(servers: Any) -> Iterator[tuple[str, str, str, str]]:
     if not isinstance(servers, dict):
         return
     for server, told in servers.items():
@@ -122,7 +139,7 @@ def _values(servers: Any) -> Iterator[tuple[str, str, str, str]]:
                     yield server, part, name, value
 
 
-def _mapped(servers: Any, change: Callable[[str, str, str, str], str]) -> Any:
+def map_server_values(servers: Any, change: Callable[[str, str, str, str], str]) -> Any:
     """Return a copy of `servers` with each value of a variable or header changed."""
     if not isinstance(servers, dict):
         return servers
@@ -134,6 +151,6 @@ def _mapped(servers: Any, change: Callable[[str, str, str, str], str]) -> Any:
         else told
         for server, told in servers.items()
     }
-    for server, part, name, value in _values(servers):
+    for server, part, name, value in iterate_server_values(servers):
         found[server][part][name] = change(server, part, name, value)
     return found

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from coordinator.models import Brake, LivingExecutor, Run, Runner
-from coordinator.models.brakes import reaches
+from coordinator.models.brakes import is_covered_by_brake
 from coordinator.runs import offers
-from coordinator.runs.demands import NAMED, meets, tags_of
-from coordinator.runs.liveness import is_alive
+from coordinator.runs.demands import NAMED, demanded_tags, runner_meets_demands
+from coordinator.runs.liveness import is_runner_alive
 from coordinator.runs.statuses import ACTIVE, OPEN
 
 WORDS = {
@@ -22,18 +22,18 @@ WORDS = {
 }
 
 
-class SpentBudget(Protocol):
+class RunBlockingBudget(Protocol):
     """A budget of the day that is used up and lets no run begin (policy.budgets)."""
 
     @property
     def title(self) -> str: ...
 
-    def concerns(self, agents: Iterable[str | None], session_id: str) -> bool:
+    def covers_session(self, agents: Iterable[str | None], session_id: str) -> bool:
         """Say whether it counts what one of these agents does in a session."""
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class RunQueueState:
     """What decides how long runs wait: the runners that are there, and the sessions that are busy."""
 
     runners: list[Runner]
@@ -41,21 +41,23 @@ class Queue:
     living: Mapping[str, str] = field(default_factory=dict)  # whose process waits in a session
     offers: Mapping[str, Any] = field(default_factory=dict)  # of runners that drive agents, by their ids
     brakes: Sequence[Brake] = ()  # that are on
-    spent: Sequence[SpentBudget] = ()  # that let no run begin
+    spent: Sequence[RunBlockingBudget] = ()  # that let no run begin
 
     @classmethod
-    def at(cls, now: datetime, spent: Sequence[SpentBudget] = ()) -> Queue:
+    def load_queue_state(cls, now: datetime, spent: Sequence[RunBlockingBudget] = ()) -> RunQueueState:
         """Return the queue's surroundings at `now`: five queries."""
         runners = [
-            runner for runner in Runner.objects.filter(deregistered_at__isnull=True) if is_alive(runner, now)
+            runner
+            for runner in Runner.objects.filter(deregistered_at__isnull=True)
+            if is_runner_alive(runner, now)
         ]
         busy = Run.objects.filter(status__in=ACTIVE).values_list("session_id", flat=True)
         living = dict(LivingExecutor.objects.values_list("session_id", "runner_id"))
-        offered = offers.of_runners(runner.pk for runner in runners)
+        offered = offers.load_runner_offers(runner.pk for runner in runners)
         brakes = list(Brake.objects.filter(released_at__isnull=True))
         return cls(runners, frozenset(busy), living, offered, brakes, spent)
 
-    def why(self, run: Run) -> str:
+    def explain_waiting_run(self, run: Run) -> str:
         """Return why a run is held or, if it is pending, not taken yet; else an empty text."""
         hold = getattr(run, "hold", None)
         if hold is not None and run.status in OPEN:
@@ -66,54 +68,63 @@ class Queue:
             return "Its session is busy with an earlier run."
         if not self.runners:
             return "No runner is online."
-        meant = self._agents_meant(run) if self.brakes or self.spent else []
-        return self._braked(meant) or self._over_budget(run, meant) or self._for_whom(run)
+        meant = self.agent_names_by_runner(run) if self.brakes or self.spent else []
+        return (
+            self.explain_brake_on_runners(meant)
+            or self.explain_spent_budget(run, meant)
+            or self.explain_awaited_runner(run)
+        )
 
-    def _agents_meant(self, run: Run) -> list[tuple[Runner, set[str | None]]]:
+    def agent_names_by_runner(self, run: Run) -> list[tuple[Runner, set[str | None]]]:
         """Return each runner with the names by which a brake or a budget may mean the run's agent there: one query."""
-        chosen = offers.chosen_for(run)
+        chosen = offers.load_chosen_agents(run)
         return [
-            (runner, offers.names_meant(run, chosen, runner, self.offers.get(runner.pk)))
+            (runner, offers.agent_names_for_run(run, chosen, runner, self.offers.get(runner.pk)))
             for runner in self.runners
         ]
 
-    def _over_budget(self, run: Run, meant: Sequence[tuple[Runner, set[str | None]]]) -> str:
+    def explain_spent_budget(self, run: Run, meant: Sequence[tuple[Runner, set[str | None]]]) -> str:
         """Return that a budget is used up, where it concerns the run on every runner that is online."""
         for budget in self.spent:
-            if all(budget.concerns(agents, run.session_id) for _, agents in meant):
+            if all(budget.covers_session(agents, run.session_id) for _, agents in meant):
                 words = f"The budget of {budget.title} is used up."
                 return f"{words} The run starts once a person raises it or the day ends."
         return ""
 
-    def _braked(self, meant: Sequence[tuple[Runner, set[str | None]]]) -> str:
+    def explain_brake_on_runners(self, meant: Sequence[tuple[Runner, set[str | None]]]) -> str:
         """Return that a brake is on, where it holds every runner that is online."""
         for brake in self.brakes:
-            if all(reaches(brake.reach, brake.name, agents, runner.hostname) for runner, agents in meant):
+            if all(
+                is_covered_by_brake(brake.reach, brake.name, agents, runner.hostname)
+                for runner, agents in meant
+            ):
                 return "The brake is on. The run starts once a person releases it."
         return ""
 
-    def _lacks(self, runner: Runner, run: Run) -> str:
-        return offers.lacks(self.offers.get(runner.pk), offers.agent_of(run), run.project_dir)
+    def missing_on_runner(self, runner: Runner, run: Run) -> str:
+        return offers.describe_missing_offer(
+            self.offers.get(runner.pk), offers.ordered_agent(run), run.project_dir
+        )
 
-    def _for_whom(self, run: Run) -> str:
+    def explain_awaited_runner(self, run: Run) -> str:
         """Return which runner has yet to come for the run, or what no runner has."""
         if run.session_id in self.living:
             return (
                 f"Its session's process is waiting on runner {self.living[run.session_id]}, which takes "
                 "this run."
             )
-        meeting = [runner for runner in self.runners if meets(runner, run.demands)]
-        lacks = {runner.pk: self._lacks(runner, run) for runner in meeting}
+        meeting = [runner for runner in self.runners if runner_meets_demands(runner, run.demands)]
+        lacks = {runner.pk: self.missing_on_runner(runner, run) for runner in meeting}
         able = [runner for runner in meeting if not lacks[runner.pk]]
         if meeting and not able:
             return f"No online runner has {next(iter(lacks.values()))}."
         if able:
             names = ", ".join(runner.hostname for runner in able[:3])
             return f"One of these runners takes it with its next poll: {names}."
-        return f"No online runner has {missing(run.demands, self.runners)}."
+        return f"No online runner has {describe_missing_demands(run.demands, self.runners)}."
 
 
-def missing(demands: Any, runners: Iterable[Runner]) -> str:
+def describe_missing_demands(demands: Any, runners: Iterable[Runner]) -> str:
     """Return what is demanded that no runner offers, or everything, where only the combination is missing."""
     if not isinstance(demands, Mapping):
         return "the setting to take runs without tags, and this run has none"
@@ -122,10 +133,14 @@ def missing(demands: Any, runners: Iterable[Runner]) -> str:
     lacks = [
         f"{WORDS[name]} {value}" for name, value in wanted if all(getattr(r, name) != value for r in runners)
     ]
-    lacks += [f"tag {tag}" for tag in tags_of(demands) if all(tag not in (r.tags or ()) for r in runners)]
+    lacks += [
+        f"tag {tag}" for tag in demanded_tags(demands) if all(tag not in (r.tags or ()) for r in runners)
+    ]
     if lacks:
         return ", ".join(lacks)
-    asked = [f"{WORDS[name]} {value}" for name, value in wanted] + [f"tag {tag}" for tag in tags_of(demands)]
+    asked = [f"{WORDS[name]} {value}" for name, value in wanted] + [
+        f"tag {tag}" for tag in demanded_tags(demands)
+    ]
     return (
         f"all of this at once: {', '.join(asked)}"
         if asked

@@ -16,24 +16,24 @@ class BrokenFrame(Exception):
     """The other side closed within a frame, or sent what is no frame."""
 
 
-def packed(facts: dict[str, Any], body: bytes = b"") -> bytes:
+def pack_frame(facts: dict[str, Any], body: bytes = b"") -> bytes:
     """Return a frame: two lengths (32 bits each), the facts as JSON, the body."""
     head = json.dumps(facts).encode()
     return _LENGTHS.pack(len(head), len(body)) + head + body
 
 
-def read(receive: Callable[[int], bytes], *, most: int) -> Frame | None:
+def read_frame(receive: Callable[[int], bytes], *, most: int) -> Frame | None:
     """Read a frame with `receive(up_to)`, or return None where the other side has closed.
 
     `most` is the longest body, in bytes. Raises BrokenFrame.
     """
-    head = _exactly(receive, _LENGTHS.size)
+    head = read_exact_bytes(receive, _LENGTHS.size)
     if not head:
         return None
     of_facts, of_body = _LENGTHS.unpack(head)
     if of_facts > MOST_FACTS or of_body > most:
         raise BrokenFrame("too long")
-    facts, body = _exactly(receive, of_facts), _exactly(receive, of_body)
+    facts, body = read_exact_bytes(receive, of_facts), read_exact_bytes(receive, of_body)
     try:
         decoded = json.loads(facts)
     except ValueError:
@@ -43,7 +43,7 @@ def read(receive: Callable[[int], bytes], *, most: int) -> Frame | None:
     return decoded, body
 
 
-def _exactly(receive: Callable[[int], bytes], count: int) -> bytes:
+def read_exact_bytes(receive: Callable[[int], bytes], count: int) -> bytes:
     """Return `count` bytes; none where the other side has closed before the first. Raises BrokenFrame."""
     pieces = bytearray()
     while len(pieces) < count:

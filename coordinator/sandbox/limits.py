@@ -30,32 +30,32 @@ class Limits:
     fork_each: bool = False
 
 
-class OutOfTime(BaseException):
-    """The time that `within` gave is used up. No `except Exception` of a library swallows it."""
+class JobTimeout(BaseException):
+    """The time that `limit_cpu_time` gave is used up. No `except Exception` of a library swallows it."""
 
 
-def confine(limits: Limits) -> None:
+def confine_process(limits: Limits) -> None:
     """Give up privileges, priority, files and memory beyond `limits`, for good.
 
     Limits that the system does not have are left out.
     """
     os.nice(5)  # pages go first
-    _drop_privileges()
-    _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_FSIZE, 0)
-    _limit(resource.RLIMIT_AS, limits.memory_bytes)
-    _limit(resource.RLIMIT_NOFILE, _highest_open_file() + 1)
+    drop_privileges()
+    set_resource_limit(resource.RLIMIT_CORE, 0)
+    set_resource_limit(resource.RLIMIT_FSIZE, 0)
+    set_resource_limit(resource.RLIMIT_AS, limits.memory_bytes)
+    set_resource_limit(resource.RLIMIT_NOFILE, find_highest_open_file() + 1)
     if not limits.fork_each:
-        isolate(reading=True)
+        isolate_process(reading=True)
 
 
-def isolate(*, reading: bool) -> None:
+def isolate_process(*, reading: bool) -> None:
     """Have the kernel refuse new processes, files and connections from here on; what is open is read if `reading`."""
-    _limit(resource.RLIMIT_NPROC, 0)
+    set_resource_limit(resource.RLIMIT_NPROC, 0)
     refuse_all_but_computing(reading=reading)
 
 
-def _drop_privileges() -> None:
+def drop_privileges() -> None:
     if os.getuid() == 0:
         with contextlib.suppress(OSError):  # a container may know of no other user
             os.setgroups([])
@@ -63,16 +63,16 @@ def _drop_privileges() -> None:
             os.setuid(NOBODY)
 
 
-def _limit(which: int, value: int) -> None:
+def set_resource_limit(which: int, value: int) -> None:
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(which, (value, value))
 
 
-def _highest_open_file() -> int:
-    return max(number for number in range(256) if _is_open(number))
+def find_highest_open_file() -> int:
+    return max(number for number in range(256) if is_file_open(number))
 
 
-def _is_open(number: int) -> bool:
+def is_file_open(number: int) -> bool:
     try:
         os.fstat(number)
     except OSError:
@@ -81,7 +81,7 @@ def _is_open(number: int) -> bool:
 
 
 @contextmanager
-def job_timers(limits: Limits) -> Iterator[None]:
+def set_job_timers(limits: Limits) -> Iterator[None]:
     """Have the kernel end this process where the block takes longer than `limits`: its signals are not caught."""
     signal.setitimer(signal.ITIMER_VIRTUAL, limits.cpu_seconds)
     signal.setitimer(signal.ITIMER_REAL, limits.wall_seconds)
@@ -93,16 +93,16 @@ def job_timers(limits: Limits) -> Iterator[None]:
 
 
 @contextmanager
-def within(cpu_seconds: float) -> Iterator[None]:
-    """Raise OutOfTime in the block after that much processor time, or sooner where an outer block has less left.
+def limit_cpu_time(cpu_seconds: float) -> Iterator[None]:
+    """Raise JobTimeout in the block after that much processor time, or sooner where an outer block has less left.
 
-    Python code is interrupted between its steps. A library that does not come back is ended by `job_timers`.
+    Python code is interrupted between its steps. A library that does not come back is ended by `set_job_timers`.
     """
 
-    def stop(_signal: int, _frame: object) -> None:
-        raise OutOfTime
+    def raise_job_timeout(_signal: int, _frame: object) -> None:
+        raise JobTimeout
 
-    signal.signal(signal.SIGPROF, stop)
+    signal.signal(signal.SIGPROF, raise_job_timeout)
     outer = signal.setitimer(signal.ITIMER_PROF, 0)[0]
     given = min(cpu_seconds, outer) if outer else cpu_seconds
     signal.setitimer(signal.ITIMER_PROF, given)

@@ -65,7 +65,7 @@ class JobResult:
 
 
 @dataclass(slots=True)
-class _Job:
+class SandboxJob:
     data: bytes
     ticket: str  # the answer must bear it: a child that says more than it was asked answers no later job
     future: Future[JobResult]
@@ -83,28 +83,30 @@ class Sandbox:
         self.most_waiting = most_waiting
         self._lock = threading.Lock()
         self._owner = 0  # the process whose thread and child these are; a fork has neither
-        self._jobs: queue.Queue[_Job] = queue.Queue()
-        self._child: _Child | None = None
+        self._jobs: queue.Queue[SandboxJob] = queue.Queue()
+        self._child: SandboxChild | None = None
         self._resting_until = 0.0
 
-    def submit(self, job: str, body: bytes = b"", **facts: Any) -> Future[JobResult]:
+    def submit_sandbox_job(self, job: str, body: bytes = b"", **facts: Any) -> Future[JobResult]:
         """Hand in the job named `job` with bytes and facts (JSON), and return its answer's future.
 
         The future raises LimitsExceeded, JobFailed or Overloaded. Raises Overloaded where too many wait already.
         """
         with self._lock:
             if self._owner != os.getpid():
-                self._begin()
+                self.start_job_thread()
             if self._jobs.qsize() >= self.most_waiting:
                 raise Overloaded("Too many jobs wait.")
             future: Future[JobResult] = Future()
             ticket = secrets.token_hex(16)
-            self._jobs.put(_Job(frames.packed({**facts, "job": job, "ticket": ticket}, body), ticket, future))
+            self._jobs.put(
+                SandboxJob(frames.pack_frame({**facts, "job": job, "ticket": ticket}, body), ticket, future)
+            )
             return future
 
-    def run(self, job: str, body: bytes = b"", **facts: Any) -> JobResult:
+    def run_sandbox_job(self, job: str, body: bytes = b"", **facts: Any) -> JobResult:
         """Do as `submit` and wait. Raises LimitsExceeded, JobFailed or Overloaded."""
-        return self.submit(job, body, **facts).result()
+        return self.submit_sandbox_job(job, body, **facts).result()
 
     @property
     def child_pid(self) -> int | None:
@@ -112,74 +114,76 @@ class Sandbox:
 
     def close(self) -> None:
         """End the child. A later job starts another."""
-        self._end()
+        self.end_sandbox_child()
 
-    def _begin(self) -> None:
+    def start_job_thread(self) -> None:
         self._owner = os.getpid()
         self._jobs = queue.Queue()
         self._child = None
-        threading.Thread(target=self._serve, args=(self._jobs,), name=self.module, daemon=True).start()
+        threading.Thread(
+            target=self.serve_sandbox_jobs, args=(self._jobs,), name=self.module, daemon=True
+        ).start()
 
-    def _serve(self, jobs: queue.Queue[_Job]) -> None:
+    def serve_sandbox_jobs(self, jobs: queue.Queue[SandboxJob]) -> None:
         while True:
             job = jobs.get()
             if not job.future.set_running_or_notify_cancel():
                 continue
             try:
-                job.future.set_result(self._done(job))
+                job.future.set_result(self.execute_sandbox_job(job))
             except SandboxError as problem:
                 job.future.set_exception(problem)
             except Exception as problem:  # nobody may wait for ever, whatever went wrong
                 log.exception("The sandbox %s is broken", self.module)
-                self._end()
+                self.end_sandbox_child()
                 job.future.set_exception(JobFailed(str(problem)))
 
-    def _done(self, job: _Job) -> JobResult:
-        child = self._child or self._start()
+    def execute_sandbox_job(self, job: SandboxJob) -> JobResult:
+        child = self._child or self.start_sandbox_child()
         try:
-            frame = child.exchange(job.data, self.limits.wall_seconds + 1)
+            frame = child.exchange_frames(job.data, self.limits.wall_seconds + 1)
         except TimeoutError:
-            self._end()
+            self.end_sandbox_child()
             raise LimitsExceeded("The job did not end in time.") from None
         except (OSError, frames.BrokenFrame):
             frame = None
         if frame is None:  # most likely the kernel ended it at one of its limits
-            self._end()
+            self.end_sandbox_child()
             raise LimitsExceeded("The job ended its process.")
         facts, body = frame
         if facts.pop("ticket", None) != job.ticket:
-            self._end()
+            self.end_sandbox_child()
             raise Overloaded("The child answered another job.")
         status = facts.pop("status", None)
         if status == "done":
             return JobResult(facts, body)
         raise (LimitsExceeded if status == "over" else JobFailed)(str(facts.get("detail", status)))
 
-    def _start(self) -> _Child:
+    def start_sandbox_child(self) -> SandboxChild:
         if time.monotonic() < self._resting_until:
             raise Overloaded("The sandbox could not be started a moment ago.")
         try:
-            self._child = _Child(self.module, self.limits)
+            self._child = SandboxChild(self.module, self.limits)
         except (OSError, frames.BrokenFrame) as problem:
             self._resting_until = time.monotonic() + REST_SECONDS
             log.error("The sandbox %s cannot be started: %s", self.module, problem)
             raise Overloaded("The sandbox cannot be started.") from None
         return self._child
 
-    def _end(self) -> None:
+    def end_sandbox_child(self) -> None:
         if self._child is not None:
-            self._child.kill()
+            self._child.kill_sandbox_child()
             self._child = None
 
 
-class _Child:
+class SandboxChild:
     """One running child process and the socket to it."""
 
     def __init__(self, module: str, limits: Limits) -> None:
         self.socket, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(  # noqa: S603 # our own interpreter and module
-                [sys.executable, "-I", "-B", "-c", _BOOT, str(ROOT), module, _as_json(limits)],
+                [sys.executable, "-I", "-B", "-c", _BOOT, str(ROOT), module, encode_limits(limits)],
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
                 stderr=subprocess.DEVNULL,
@@ -188,15 +192,15 @@ class _Child:
                 start_new_session=True,
             )
         try:
-            ready = self._receive(time.monotonic() + START_SECONDS)
+            ready = self.receive_frame(time.monotonic() + START_SECONDS)
         except OSError:
-            self.kill()
+            self.kill_sandbox_child()
             raise
         if ready is None:
-            self.kill()
+            self.kill_sandbox_child()
             raise frames.BrokenFrame(f"it ended at once with status {self.process.returncode}")
 
-    def exchange(self, data: bytes, seconds: float) -> frames.Frame | None:
+    def exchange_frames(self, data: bytes, seconds: float) -> frames.Frame | None:
         """Send a job and return its answer, or None where the child ended.
 
         Raises TimeoutError, OSError and BrokenFrame.
@@ -204,16 +208,16 @@ class _Child:
         deadline = time.monotonic() + seconds
         self.socket.settimeout(seconds)
         self.socket.sendall(data)
-        return self._receive(deadline)
+        return self.receive_frame(deadline)
 
-    def _receive(self, deadline: float) -> frames.Frame | None:
-        def receive(up_to: int) -> bytes:
+    def receive_frame(self, deadline: float) -> frames.Frame | None:
+        def receive_bytes(up_to: int) -> bytes:
             self.socket.settimeout(max(0.001, deadline - time.monotonic()))
             return self.socket.recv(up_to)
 
-        return frames.read(receive, most=MOST_ANSWER)
+        return frames.read_frame(receive_bytes, most=MOST_ANSWER)
 
-    def kill(self) -> None:
+    def kill_sandbox_child(self) -> None:
         """End the child and what it forked."""
         self.socket.close()
         with contextlib.suppress(ProcessLookupError):
@@ -221,5 +225,5 @@ class _Child:
         self.process.wait()
 
 
-def _as_json(limits: Limits) -> str:
+def encode_limits(limits: Limits) -> str:
     return json.dumps(asdict(limits))

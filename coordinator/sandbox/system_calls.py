@@ -68,18 +68,18 @@ _LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _CALL_NUMBER, _CALL_CONVENTION = 0, 4  # offsets in struct seccomp_data
 
 
-class _Program(ctypes.Structure):
+class FilterProgram(ctypes.Structure):
     """linux/filter.h's sock_fprog."""
 
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
 
-def available() -> bool:
+def is_seccomp_available() -> bool:
     """Say whether this system can refuse calls: a 64-bit Linux on a known machine, with seccomp."""
     if not sys.platform.startswith("linux") or sys.maxsize < 2**32 or platform.machine() not in _MACHINES:
         return False
     # A kernel that has filters tries to read the missing one; others do not know what is asked.
-    return _prctl(_PR_SET_SECCOMP, _MODE_FILTER) == errno.EFAULT
+    return call_prctl(_PR_SET_SECCOMP, _MODE_FILTER) == errno.EFAULT
 
 
 def refuse_all_but_computing(*, reading: bool) -> None:
@@ -88,29 +88,29 @@ def refuse_all_but_computing(*, reading: bool) -> None:
     With `reading` it can still read what is open. Does nothing where the system cannot; raises OSError where it can
     but does not. The process must have one thread.
     """
-    if not available():
+    if not is_seccomp_available():
         return
     convention, column = _MACHINES[platform.machine()]
     calls = _COMPUTING | _READING if reading else _COMPUTING
     numbers = [number for both in calls.values() if (number := both[column]) is not None]
-    instructions = _instructions(convention, numbers)
-    program = _Program(len(instructions) // 8, instructions)
+    instructions = build_filter_program(convention, numbers)
+    program = FilterProgram(len(instructions) // 8, instructions)
     for option, first, second in (
         (_PR_SET_NO_NEW_PRIVS, 1, 0),  # without it, only root may filter
         (_PR_SET_SECCOMP, _MODE_FILTER, ctypes.addressof(program)),
     ):
-        if problem := _prctl(option, first, second):
+        if problem := call_prctl(option, first, second):
             raise OSError(problem, "The system does not refuse system calls")
 
 
-def _prctl(option: int, first: int, second: int = 0) -> int:
+def call_prctl(option: int, first: int, second: int = 0) -> int:
     """Call prctl(2); return 0 or the error's number."""
     arguments = [ctypes.c_ulong(value) for value in (first, second, 0, 0)]
     libc = ctypes.CDLL(None, use_errno=True)
     return 0 if libc.prctl(option, *arguments) == 0 else ctypes.get_errno()
 
 
-def _instructions(convention: int, allowed: list[int]) -> bytes:
+def build_filter_program(convention: int, allowed: list[int]) -> bytes:
     """Return the program: of another convention, refuse; one of `allowed`, allow; else refuse.
 
     A jump's distances count the instructions that are passed over, when equal and when not.
@@ -118,18 +118,18 @@ def _instructions(convention: int, allowed: list[int]) -> bytes:
     count = len(allowed)
     return b"".join(
         [
-            _instruction(_LOAD, _CALL_CONVENTION),
-            _instruction(_JUMP_IF_EQUAL, convention, not_equal=count + 1),
-            _instruction(_LOAD, _CALL_NUMBER),
+            build_filter_instruction(_LOAD, _CALL_CONVENTION),
+            build_filter_instruction(_JUMP_IF_EQUAL, convention, not_equal=count + 1),
+            build_filter_instruction(_LOAD, _CALL_NUMBER),
             *(
-                _instruction(_JUMP_IF_EQUAL, number, equal=count - place)
+                build_filter_instruction(_JUMP_IF_EQUAL, number, equal=count - place)
                 for place, number in enumerate(allowed)
             ),
-            _instruction(_RETURN, _REFUSE),
-            _instruction(_RETURN, _ALLOW),
+            build_filter_instruction(_RETURN, _REFUSE),
+            build_filter_instruction(_RETURN, _ALLOW),
         ]
     )
 
 
-def _instruction(code: int, value: int, *, equal: int = 0, not_equal: int = 0) -> bytes:
+def build_filter_instruction(code: int, value: int, *, equal: int = 0, not_equal: int = 0) -> bytes:
     return struct.pack("=HBBI", code, equal, not_equal, value)

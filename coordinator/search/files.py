@@ -12,7 +12,7 @@ from typing import Any
 from django.db import connection
 from django.db.models.expressions import RawSQL
 
-from coordinator.engine.values import like_in_any_case
+from coordinator.engine.values import case_insensitive_like
 from coordinator.models import Event
 from coordinator.search.paths import LONGEST
 
@@ -23,7 +23,7 @@ _LARGE = ("tool_input", "tool_output", "content", "reason")
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class TouchedFile:
     """A path that some call named."""
 
     id: int
@@ -31,7 +31,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
+class FileTouch:
     """A call that touched a file. `tool_input` is its beginning, as stored; `failed` where its end has an error."""
 
     event: Event
@@ -41,14 +41,14 @@ class Touch:
 
 
 @dataclass(frozen=True, slots=True)
-class Touches:
+class FileTouchPage:
     """A page of calls, newest first; `before` is where the next page begins, if there is one."""
 
-    touches: list[Touch]
+    touches: list[FileTouch]
     before: int | None
 
 
-def named(text: str) -> list[File]:
+def find_named_files(text: str) -> list[TouchedFile]:
     """Return the files that somebody means: exactly this path, else those that end so, else those that have it in.
 
     Upper and lower case are one except in the first. Of many, MOST_FILES, the shortest paths first.
@@ -56,41 +56,48 @@ def named(text: str) -> list[File]:
     text = text.strip()[:LONGEST]
     if not text:
         return []
-    exactly = _files("path = %s", [text])
+    exactly = query_touched_files("path = %s", [text])
     if exactly:
         return exactly
-    like = f"path {like_in_any_case()} %s ESCAPE '!'"
+    like = f"path {case_insensitive_like()} %s ESCAPE '!'"
     pattern = text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
-    return _files(like, [f"%/{pattern.lstrip('/')}"]) or _files(like, [f"%{pattern}%"])
+    return query_touched_files(like, [f"%/{pattern.lstrip('/')}"]) or query_touched_files(
+        like, [f"%{pattern}%"]
+    )
 
 
-def _files(where: str, parameters: list[str]) -> list[File]:
+def query_touched_files(where: str, parameters: list[str]) -> list[TouchedFile]:
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT id, path FROM sbx_files WHERE {where} ORDER BY length(path), path LIMIT %s",  # noqa: S608
             [*parameters, MOST_FILES],
         )
-        return [File(*row) for row in cursor.fetchall()]
+        return [TouchedFile(*row) for row in cursor.fetchall()]
 
 
-def touches(
-    files: Sequence[File], *, tool: str = "", agent: str = "", before: int | None = None, limit: int = PAGE
-) -> Touches:
+def load_file_touches(
+    files: Sequence[TouchedFile],
+    *,
+    tool: str = "",
+    agent: str = "",
+    before: int | None = None,
+    limit: int = PAGE,
+) -> FileTouchPage:
     """Return the newest calls that touched one of these files."""
     if not files:
-        return Touches([], None)
+        return FileTouchPage([], None)
     paths = {file.id: file.path for file in files}
-    found = _touched(list(paths), tool, agent, before, limit + 1)
-    rows = _rows([event_id for event_id, _ in found[:limit]])
+    found = query_file_touches(list(paths), tool, agent, before, limit + 1)
+    rows = load_touch_events([event_id for event_id, _ in found[:limit]])
     shown = [
-        Touch(rows[pk], paths[file_id], rows[pk].beginning or "", rows[pk].failed)
+        FileTouch(rows[pk], paths[file_id], rows[pk].beginning or "", rows[pk].failed)
         for pk, file_id in found[:limit]
         if pk in rows
     ]
-    return Touches(shown, found[limit - 1][0] if len(found) > limit else None)
+    return FileTouchPage(shown, found[limit - 1][0] if len(found) > limit else None)
 
 
-def _touched(
+def query_file_touches(
     files: list[int], tool: str, agent: str, before: int | None, limit: int
 ) -> list[tuple[int, int]]:
     """Return the newest calls, each once, with one of the files that it touched."""
@@ -123,7 +130,7 @@ events.error IS NOT NULL OR EXISTS (
 )"""
 
 
-def _rows(ids: Sequence[int]) -> dict[int, Any]:
+def load_touch_events(ids: Sequence[int]) -> dict[int, Any]:
     found: Any = Event.objects.filter(pk__in=ids).select_related("session", "context").defer(*_LARGE)
     found = found.annotate(
         beginning=RawSQL(f"substr(events.tool_input, 1, {READ_UP_TO})", []),  # noqa: S611 # constants
@@ -133,19 +140,19 @@ def _rows(ids: Sequence[int]) -> dict[int, Any]:
     return rows
 
 
-def sessions_touching(text: str) -> RawSQL:
+def sessions_touching_file(text: str) -> RawSQL:
     """Return a query for the ids of the sessions that touched one of the files that somebody means."""
-    ids = [file.id for file in named(text)] or [-1]
+    ids = [file.id for file in find_named_files(text)] or [-1]
     touching = "SELECT DISTINCT session_id FROM sbx_file_touches WHERE file_id IN"
     return RawSQL(f"{touching} ({', '.join(['%s'] * len(ids))})", ids)  # noqa: S611 # constants
 
 
-def sessions_calling(tool: str) -> RawSQL:
+def sessions_calling_tool(tool: str) -> RawSQL:
     """Return a query for the ids of the sessions that called a tool."""
     return RawSQL("SELECT session_id FROM sbx_session_tools WHERE tool = %s", [tool])
 
 
-def tools(most: int = 300) -> list[str]:
+def list_called_tools(most: int = 300) -> list[str]:
     """Return the tools that sessions called, in order, at most so many."""
     with connection.cursor() as cursor:
         # From one to the next: DISTINCT would read the whole index.

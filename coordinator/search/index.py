@@ -30,7 +30,16 @@ from django.db import connection
 
 from coordinator.engine import full_text, partitions
 from coordinator.search.progress import all_words_are_cut
-from coordinator.search.text import BLOCK, INDEX_CHARACTERS, PIECE, TEXTS, Term, blocks, plain, readable
+from coordinator.search.text import (
+    BLOCK,
+    INDEX_CHARACTERS,
+    PIECE,
+    TEXTS,
+    SearchTerm,
+    extract_readable_text,
+    id_block_words,
+    normalize_search_text,
+)
 
 WALK_SECONDS = 0.1  # seconds after which no further stretch is begun
 TOO_LATE = 0.05  # seconds beyond that by which a stretch may end, as far as the one before tells
@@ -38,12 +47,12 @@ FEW_WORDS = 100  # words of one piece that are put into the question at once
 CHECKED_FIRST = 300  # candidates whose texts are checked before a question of many words is put
 CHECKED_AT_ONCE = 100
 
-Group = Sequence[Term]  # one of these must be found
-EVERYTHING = full_text.Matching("events e", "e.id", "", "")
+Group = Sequence[SearchTerm]  # one of these must be found
+EVERYTHING = full_text.MatchQuery("events e", "e.id", "", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SearchLimits:
     """Beside words: ids below `before` only, instants (µs) from `since` until before `until`, and an agent."""
 
     before: int | None = None
@@ -53,7 +62,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class IndexWalkResult:
     """Ids, newest first. `reached` is the id down to which was looked; None if that is everything."""
 
     ids: list[int]
@@ -61,159 +70,173 @@ class Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TermPlan:
     """How the index is asked for a term: the groups `first`, and, once candidates were checked by text, `later`.
 
     With all of them asked an event has the term, unless its text has to be checked even then (`by_text`).
     """
 
-    term: Term
+    term: SearchTerm
     first: Sequence[Group] = ()
     later: Sequence[Group] = ()
     by_text: bool = False
 
 
-def walk(labels: Sequence[Group], terms: Sequence[Term], limits: Limits, limit: int) -> Walk:
+def find_newest_matches(
+    labels: Sequence[Group], terms: Sequence[SearchTerm], limits: SearchLimits, limit: int
+) -> IndexWalkResult:
     """Return the newest events, at most `limit`, that have one of each group of labels, and every term."""
-    walker = _Walker(limits, time.monotonic() + WALK_SECONDS)
-    top = _newest() + 1 if limits.before is None else min(limits.before, _newest() + 1)
+    walker = IndexWalker(limits, time.monotonic() + WALK_SECONDS)
+    top = newest_event_id() + 1 if limits.before is None else min(limits.before, newest_event_id() + 1)
     plans = []
     for term in terms:
-        plan = plan_of(term)
+        plan = plan_term_search(term)
         if plan is None:
-            return Walk([])
+            return IndexWalkResult([])
         plans.append(plan)
     first = [*labels, *(group for plan in plans for group in plan.first)]
     later = [group for plan in plans for group in plan.later]
     unsure = [plan.term for plan in plans if plan.later or plan.by_text]
     if not unsure:
-        return walker.ask(first, top, limit)
-    checked = walker.check(first, unsure, top, limit, CHECKED_FIRST if later else None)
-    if checked.reached is None or len(checked.ids) == limit or not later or walker.is_late:
+        return walker.walk_matching_groups(first, top, limit)
+    checked = walker.walk_and_check_texts(first, unsure, top, limit, CHECKED_FIRST if later else None)
+    if checked.reached is None or len(checked.ids) == limit or not later or walker.is_time_over:
         return checked
     by_text = [plan.term for plan in plans if plan.by_text]
-    rest = walker.check([*first, *later], by_text, checked.reached, limit - len(checked.ids), None)
-    return Walk(checked.ids + rest.ids, rest.reached)
+    rest = walker.walk_and_check_texts(
+        [*first, *later], by_text, checked.reached, limit - len(checked.ids), None
+    )
+    return IndexWalkResult(checked.ids + rest.ids, rest.reached)
 
 
-def plan_of(term: Term) -> Plan | None:
+def plan_term_search(term: SearchTerm) -> TermPlan | None:
     """Return how the index is asked for a term; None where no event can have it."""
     words = term.words
     if not words:
-        return Plan(term, by_text=True)
+        return TermPlan(term, by_text=True)
     if not term.opens and not term.prefix:
-        return Plan(term, [[term]], by_text=bool(term.exact))
+        return TermPlan(term, [[term]], by_text=bool(term.exact))
     if len(words) == 1:
-        return _planned(term, [_words_having(words[0]) if term.opens else _words_beginning(words[0])])
+        return plan_edge_words(
+            term, [find_words_with_piece(words[0]) if term.opens else find_words_with_prefix(words[0])]
+        )
     starts: Sequence[str] | None = [words[0]]
     if term.opens:  # words that end so: of fewer letters than PIECE the index cannot say which
-        starts = _words_having(words[0], at_end=True) if len(words[0]) >= PIECE else None
-    return _planned(term, [starts, _words_beginning(words[-1]) if term.prefix else [words[-1]]])
+        starts = find_words_with_piece(words[0], at_end=True) if len(words[0]) >= PIECE else None
+    return plan_edge_words(term, [starts, find_words_with_prefix(words[-1]) if term.prefix else [words[-1]]])
 
 
-def _planned(term: Term, parts: Sequence[Sequence[str] | None]) -> Plan | None:
+def plan_edge_words(term: SearchTerm, parts: Sequence[Sequence[str] | None]) -> TermPlan | None:
     """Return the plan for a term whose first and last word, or whose only one, are among `parts` (None: unknown)."""
     known = [words for words in parts if words is not None]
     if not all(known):
         return None
-    most = full_text.most_words()
+    most = full_text.max_expanded_words()
     if len(known) == len(parts) and math.prod(map(len, known)) <= most:
         ends = itertools.product(*known)
-        group = [Term((first, *term.words[1:-1], *last)) for first, *last in ends]
-        return Plan(term, [group]) if len(group) <= FEW_WORDS else Plan(term, _fixed(term), [group])
-    few = [[Term((word,)) for word in words] for words in known if 1 < len(words) <= min(FEW_WORDS, most)]
-    many = [[Term((word,)) for word in words] for words in known if FEW_WORDS < len(words) <= most]
-    return Plan(term, [*_fixed(term), *few], many, by_text=True)
+        group = [SearchTerm((first, *term.words[1:-1], *last)) for first, *last in ends]
+        return (
+            TermPlan(term, [group])
+            if len(group) <= FEW_WORDS
+            else TermPlan(term, whole_word_groups(term), [group])
+        )
+    few = [
+        [SearchTerm((word,)) for word in words] for words in known if 1 < len(words) <= min(FEW_WORDS, most)
+    ]
+    many = [[SearchTerm((word,)) for word in words] for words in known if FEW_WORDS < len(words) <= most]
+    return TermPlan(term, [*whole_word_groups(term), *few], many, by_text=True)
 
 
-def _fixed(term: Term) -> list[Group]:
+def whole_word_groups(term: SearchTerm) -> list[Group]:
     """Return what is asked for those words of a term that are whole."""
     words = term.words[int(term.opens) : len(term.words) - int(term.prefix)]
-    return [[Term(words)]] if words else []
+    return [[SearchTerm(words)]] if words else []
 
 
-def _words_having(piece: str, *, at_end: bool = False) -> list[str]:
+def find_words_with_piece(piece: str, *, at_end: bool = False) -> list[str]:
     """Return the indexed words that have a piece, one more than may be asked at most.
 
     While not all words are cut into pieces, those that begin with it are found all the same.
     """
-    most = full_text.most_words() + 1
-    words = full_text.words_having(piece, most, at_end=at_end)
+    most = full_text.max_expanded_words() + 1
+    words = full_text.list_words_containing(piece, most, at_end=at_end)
     if all_words_are_cut():
         return words
-    known = [piece] if at_end else full_text.words_beginning(piece, most)
+    known = [piece] if at_end else full_text.list_words_with_prefix(piece, most)
     return list(dict.fromkeys([*known, *words]))[:most]
 
 
-def _words_beginning(piece: str) -> list[str]:
+def find_words_with_prefix(piece: str) -> list[str]:
     """Return the indexed words that begin so, one more than may be asked at most."""
-    return full_text.words_beginning(piece, full_text.most_words() + 1)
+    return full_text.list_words_with_prefix(piece, full_text.max_expanded_words() + 1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Walker:
+class IndexWalker:
     """Walks within `limits`, until time.monotonic() has come to `until`."""
 
-    limits: Limits
+    limits: SearchLimits
     until: float
 
     @property
-    def is_late(self) -> bool:
+    def is_time_over(self) -> bool:
         return time.monotonic() >= self.until
 
-    def ask(self, groups: Sequence[Group], top: int, limit: int) -> Walk:
+    def walk_matching_groups(self, groups: Sequence[Group], top: int, limit: int) -> IndexWalkResult:
         """Walk through what has the groups, from below `top`."""
         ids: list[int] = []
-        stretches = list(full_text.stretches(top, BLOCK))
+        stretches = list(full_text.iterate_search_ranges(top, BLOCK))
         for (low, high), ahead in zip(stretches, [*stretches[1:], None], strict=True):
             began = time.monotonic()
-            ids += _ask(groups, self.limits, low, high, limit - len(ids))
+            ids += query_index_stretch(groups, self.limits, low, high, limit - len(ids))
             if len(ids) == limit:
-                return Walk(ids, ids[-1])
-            if ahead is not None and self._would_be_late((time.monotonic() - began) / (high - low), ahead):
-                return Walk(ids, low)
-        return Walk(ids)
+                return IndexWalkResult(ids, ids[-1])
+            if ahead is not None and self.would_exceed_time((time.monotonic() - began) / (high - low), ahead):
+                return IndexWalkResult(ids, low)
+        return IndexWalkResult(ids)
 
-    def _would_be_late(self, seconds_an_id: float, ahead: tuple[int, int]) -> bool:
+    def would_exceed_time(self, seconds_an_id: float, ahead: tuple[int, int]) -> bool:
         """Say whether to end before the stretch `ahead`: it is late, or would be by far at the last one's pace."""
         low, high = ahead
         now = time.monotonic()
         return now >= self.until or now + seconds_an_id * (high - low) > self.until + TOO_LATE
 
-    def check(
-        self, groups: Sequence[Group], terms: Sequence[Term], top: int, limit: int, most: int | None
-    ) -> Walk:
+    def walk_and_check_texts(
+        self, groups: Sequence[Group], terms: Sequence[SearchTerm], top: int, limit: int, most: int | None
+    ) -> IndexWalkResult:
         """Walk through what has the groups, look at the texts of `most` of it, and keep what has the terms."""
         if not terms:
-            return self.ask(groups, top, limit)
-        patterns = [re.compile(term.pattern) for term in terms]
+            return self.walk_matching_groups(groups, top, limit)
+        patterns = [re.compile(term.term_pattern) for term in terms]
         ids: list[int] = []
         looked, high = 0, top
         while most is None or looked < most:
-            found = self.ask(groups, high, CHECKED_AT_ONCE)
-            ids += _having(found.ids, patterns)[: limit - len(ids)]
+            found = self.walk_matching_groups(groups, high, CHECKED_AT_ONCE)
+            ids += filter_events_by_patterns(found.ids, patterns)[: limit - len(ids)]
             if len(ids) == limit:
-                return Walk(ids, ids[-1])
+                return IndexWalkResult(ids, ids[-1])
             if found.reached is None:
-                return Walk(ids)
+                return IndexWalkResult(ids)
             looked, high = looked + len(found.ids), found.reached
-            if self.is_late:
+            if self.is_time_over:
                 break
-        return Walk(ids, high)
+        return IndexWalkResult(ids, high)
 
 
-def _newest() -> int:
+def newest_event_id() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT max(id) FROM events")
         return cursor.fetchone()[0] or 0
 
 
-def _ask(groups: Sequence[Group], limits: Limits, low: int, high: int, limit: int) -> list[int]:
+def query_index_stretch(
+    groups: Sequence[Group], limits: SearchLimits, low: int, high: int, limit: int
+) -> list[int]:
     """Return the newest events of one stretch that match."""
-    by_block = bool(groups) and full_text.is_asked_by_block(low, high)
+    by_block = bool(groups) and full_text.is_searched_by_block(low, high)
     if by_block:
-        groups = [[Term((word,)) for word in blocks(low, high)], *groups]
-    found = full_text.matching(groups) if groups else EVERYTHING
+        groups = [[SearchTerm((word,)) for word in id_block_words(low, high)], *groups]
+    found = full_text.event_match_query(groups) if groups else EVERYTHING
     key = found.key
     # An expression, so that PostgreSQL does not read the stretch by the primary key instead of asking its index.
     place = f"{key} + 0" if by_block else key
@@ -221,18 +244,20 @@ def _ask(groups: Sequence[Group], limits: Limits, low: int, high: int, limit: in
     if found.condition:
         conditions.append(found.condition)
         parameters.append(found.question)
-    joins, limited, of_limits = _limited(limits, key, with_events=bool(groups))
+    joins, limited, of_limits = build_limit_conditions(limits, key, with_events=bool(groups))
     columns = [key, *(column for column in ("e.id", "c.event_id") if f"ON {column} " in joins)]
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT {key} FROM {found.table}{joins} WHERE {' AND '.join([*conditions, *limited])}"  # noqa: S608 # constants
-            f"{partitions.among_parts(low, high, *columns)} ORDER BY {place} DESC LIMIT %s",
+            f"{partitions.partition_bounds_condition(low, high, *columns)} ORDER BY {place} DESC LIMIT %s",
             [*parameters, *of_limits, limit],
         )
         return [row[0] for row in cursor.fetchall()]
 
 
-def _limited(limits: Limits, key: str, *, with_events: bool) -> tuple[str, list[str], list[str | int]]:
+def build_limit_conditions(
+    limits: SearchLimits, key: str, *, with_events: bool
+) -> tuple[str, list[str], list[str | int]]:
     """Return joins, conditions and their parameters. Words of deleted events are left out by a join alone."""
     joins = f" JOIN events e ON e.id = {key}" if with_events else ""
     conditions: list[str] = []
@@ -250,16 +275,16 @@ def _limited(limits: Limits, key: str, *, with_events: bool) -> tuple[str, list[
     return joins, conditions, parameters
 
 
-def _having(ids: Sequence[int], patterns: Sequence[re.Pattern[str]]) -> list[int]:
+def filter_events_by_patterns(ids: Sequence[int], patterns: Sequence[re.Pattern[str]]) -> list[int]:
     """Return those of the events whose texts have every one of the patterns."""
     said = {
-        pk: "\n".join(plain(readable(text)[:INDEX_CHARACTERS]) for text in texts)
-        for pk, texts in texts_of(ids).items()
+        pk: "\n".join(normalize_search_text(extract_readable_text(text)[:INDEX_CHARACTERS]) for text in texts)
+        for pk, texts in load_indexed_event_texts(ids).items()
     }
     return [pk for pk in ids if pk in said and all(pattern.search(said[pk]) for pattern in patterns)]
 
 
-def texts_of(ids: Sequence[int]) -> dict[int, list[str]]:
+def load_indexed_event_texts(ids: Sequence[int]) -> dict[int, list[str]]:
     """Return the texts of events, as stored and as far as they are indexed."""
     if not ids:
         return {}

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from coordinator.search.text import unescaped
+from coordinator.search.text import unescape_cut_json
 
 READ_UP_TO = 100_000  # characters of an input; of a longer one the beginning is read, where paths stand
 MOST_PATHS = 50  # of one call
@@ -24,20 +24,20 @@ _IN_CUT = re.compile(rf'"(?:{"|".join(NAMES)})"\s*:\s*"((?:[^"\\]|\\.){{1,{LONGE
 _CUT_LOOKED_AT = 2_000
 
 
-def paths_of(stored: str | None, directory: str | None) -> list[str]:
+def extract_input_paths(stored: str | None, directory: str | None) -> list[str]:
     """Return the paths that a stored input names; relative ones are taken from the session's directory."""
     if not stored:
         return []
     try:
         given = json.loads(stored)
     except (ValueError, RecursionError):
-        text = unescaped(stored)
-        named = [unescaped(path) for path in _IN_CUT.findall(stored[:_CUT_LOOKED_AT])[:1]]
-        return _tidy([*named, *_IN_PATCH.findall(text)], directory)
-    return _tidy(_named(given), directory)
+        text = unescape_cut_json(stored)
+        named = [unescape_cut_json(path) for path in _IN_CUT.findall(stored[:_CUT_LOOKED_AT])[:1]]
+        return normalize_paths([*named, *_IN_PATCH.findall(text)], directory)
+    return normalize_paths(iterate_named_paths(given), directory)
 
 
-def _named(given: Any) -> Iterator[str]:
+def iterate_named_paths(given: Any) -> Iterator[str]:
     if isinstance(given, str):
         yield from _IN_PATCH.findall(given)
     if not isinstance(given, dict):
@@ -54,18 +54,20 @@ def _named(given: Any) -> Iterator[str]:
                 yield from _IN_PATCH.findall(value)
 
 
-def _tidy(named: Any, directory: str | None) -> list[str]:
-    paths = dict.fromkeys(_whole(path.strip(), directory) for path in named if _is_path(path.strip()))
+def normalize_paths(named: Any, directory: str | None) -> list[str]:
+    paths = dict.fromkeys(
+        make_path_absolute(path.strip(), directory) for path in named if looks_like_path(path.strip())
+    )
     return list(paths)[:MOST_PATHS]
 
 
-def _is_path(text: str) -> bool:
+def looks_like_path(text: str) -> bool:
     return (
         0 < len(text) <= LONGEST and text.isprintable() and "://" not in text and text not in (".", "..", "/")
     )
 
 
-def _whole(path: str, directory: str | None) -> str:
+def make_path_absolute(path: str, directory: str | None) -> str:
     is_relative = not path.startswith(("/", "~", "\\", "$")) and path[1:2] != ":"
     if is_relative and directory and directory.startswith("/") and directory.isprintable():
         return posixpath.normpath(posixpath.join(directory, path))

@@ -10,7 +10,7 @@ MANY_CHANGES = 2_000  # that the index has not followed yet: fewer are followed 
 
 
 @dataclass(frozen=True, slots=True)
-class Unindexed:
+class IndexingProgress:
     """What is still to be indexed, each in percent done, or None where nothing of it is.
 
     `events`: a sweep through all of them. `pieces`: words that were kept before there were pieces of words.
@@ -24,7 +24,7 @@ class Unindexed:
     files: int | None = None
 
 
-def coming() -> Unindexed:
+def load_indexing_progress() -> IndexingProgress:
     """Return what the index is still to be given."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -34,17 +34,17 @@ def coming() -> Unindexed:
         )
         row = cursor.fetchone()
     if row is None:
-        return Unindexed(events=0)
+        return IndexingProgress(events=0)
     swept, cut_upto, cut, to_cut, filed, newest, changes = row
-    return Unindexed(
-        events=_percent(swept, newest) if swept is not None and swept < newest else None,
-        pieces=_percent(cut, to_cut) if cut_upto is not None and to_cut else None,
+    return IndexingProgress(
+        events=percent_done(swept, newest) if swept is not None and swept < newest else None,
+        pieces=percent_done(cut, to_cut) if cut_upto is not None and to_cut else None,
         changes=changes if changes > MANY_CHANGES else 0,
-        files=_percent(filed, newest) if filed is not None and filed < newest else None,
+        files=percent_done(filed, newest) if filed is not None and filed < newest else None,
     )
 
 
-def _percent(done: int, of: int) -> int:
+def percent_done(done: int, of: int) -> int:
     return min(99, 100 * done // of)
 
 

@@ -18,20 +18,20 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from coordinator.engine.values import text_of
+from coordinator.engine.values import cast_to_text_sql
 from coordinator.models import UnreadableText
-from coordinator.models.fields import decoded
+from coordinator.models.fields import decode_stored_json
 
 # The beginning of each value is indexed: enough for what people look for, and a bound on what a huge output costs.
 INDEX_CHARACTERS = 12_000
 # What is indexed of an event, as SQL. A call's end repeats its input, which would only be found twice.
 TEXTS = (
-    f"CASE WHEN event_type <> 'post_tool' THEN substr({text_of('tool_input')}, 1, {INDEX_CHARACTERS}) END, "
+    f"CASE WHEN event_type <> 'post_tool' THEN substr({cast_to_text_sql('tool_input')}, 1, {INDEX_CHARACTERS}) END, "
     + ", ".join(
-        f"substr({text_of(name)}, 1, {INDEX_CHARACTERS})"
+        f"substr({cast_to_text_sql(name)}, 1, {INDEX_CHARACTERS})"
         for name in ("tool_output", "content", "error", "reason")
     )
-    + f", {text_of('tool_name')}"
+    + f", {cast_to_text_sql('tool_name')}"
 )
 _WORD = re.compile(r"[^\W_]+")
 _ASKED = re.compile(r'"([^"]*)"|(\S+)')
@@ -46,10 +46,10 @@ BLOCK = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class SearchTerm:
     """Words that must stand side by side; the first may begin earlier (`opens`), the last may go on (`prefix`).
 
-    `exact` is what was put in quotes, as `plain` gives it: it must stand so, sign by sign. It may have no words.
+    `exact` is what was put in quotes, as `normalize_search_text` gives it: it must stand so, sign by sign. It may have no words.
     """
 
     words: tuple[str, ...]
@@ -58,8 +58,8 @@ class Term:
     exact: str = ""
 
     @property
-    def pattern(self) -> str:
-        """What finds the term in a text that `plain` made: the words with anything but letters between."""
+    def term_pattern(self) -> str:
+        """What finds the term in a text that `normalize_search_text` made: the words with anything but letters between."""
         found = [re.escape(word) for word in (self.exact.split() or self.words)]
         begins = not self.opens and found[0][0].isalnum()
         ends = not self.prefix and found[-1][-1].isalnum()
@@ -70,12 +70,12 @@ class Term:
 _NO_LETTER_BEFORE, _NO_LETTER_AFTER = r"(?<![^\W_])", r"(?![^\W_])"
 
 
-def words_of(text: str) -> list[str]:
+def split_search_words(text: str) -> list[str]:
     """Return a text's words as the index knows them."""
-    return _WORD.findall(plain(text))
+    return _WORD.findall(normalize_search_text(text))
 
 
-def plain(text: str) -> str:
+def normalize_search_text(text: str) -> str:
     """Return a text in lower case and without accents."""
     if text.isascii():
         return text.lower()
@@ -83,52 +83,57 @@ def plain(text: str) -> str:
     return "".join(character for character in decomposed if not unicodedata.combining(character)).lower()
 
 
-def terms_of(question: str) -> list[Term]:
+def parse_search_terms(question: str) -> list[SearchTerm]:
     """Read a question: pieces of words, `beginn*`, and "exactly this". All of them must be found."""
     terms = [
-        _exactly(phrase) if phrase.strip() else _piece(word) for phrase, word in _ASKED.findall(question)
+        parse_exact_phrase(phrase) if phrase.strip() else parse_word_piece(word)
+        for phrase, word in _ASKED.findall(question)
     ]
     return [term for term in terms if term][:MOST_TERMS]
 
 
-def _exactly(phrase: str) -> Term | None:
-    words, exact = _cut(words_of(phrase)), " ".join(plain(phrase).split())
+def parse_exact_phrase(phrase: str) -> SearchTerm | None:
+    words, exact = truncate_words(split_search_words(phrase)), " ".join(normalize_search_text(phrase).split())
     if not exact:
         return None
-    return Term(words, exact="" if (exact,) == words else exact)
+    return SearchTerm(words, exact="" if (exact,) == words else exact)
 
 
-def _piece(typed: str) -> Term | None:
+def parse_word_piece(typed: str) -> SearchTerm | None:
     """Return the term for what was typed between blanks; fewer than PIECE letters are whole words."""
-    words = _cut(words_of(typed))
+    words = truncate_words(split_search_words(typed))
     if not words:
         return None
     if typed.endswith("*"):
-        return Term(words, prefix=True)
+        return SearchTerm(words, prefix=True)
     # A sign at either end is an end: `.env` begins with env, and in `render(` nothing comes after render.
     is_piece = sum(map(len, words)) >= PIECE
-    return Term(words, prefix=is_piece and typed[-1].isalnum(), opens=is_piece and typed[0].isalnum())
+    return SearchTerm(words, prefix=is_piece and typed[-1].isalnum(), opens=is_piece and typed[0].isalnum())
 
 
-def _cut(words: list[str]) -> tuple[str, ...]:
+def truncate_words(words: list[str]) -> tuple[str, ...]:
     return tuple(word[:MOST_LETTERS] for word in words)
 
 
-def label(kind: str, value: str) -> str:
+def fact_label(kind: str, value: str) -> str:
     """Return one word that stands for a fact (`session`, `kind`, `tool`, `day` …) and that no text contains."""
-    return _remembered_label(kind, value) if len(value) <= LONGEST_REMEMBERED else _label(kind, value)
+    return (
+        _remembered_label(kind, value)
+        if len(value) <= LONGEST_REMEMBERED
+        else compute_fact_label(kind, value)
+    )
 
 
-def _label(kind: str, value: str) -> str:
+def compute_fact_label(kind: str, value: str) -> str:
     return f"sbx{kind}{hashlib.sha256(value.encode()).hexdigest()[:16]}"
 
 
 # A session has many events, and there are few kinds and tools.
-_remembered_label = functools.lru_cache(maxsize=2_000)(_label)
+_remembered_label = functools.lru_cache(maxsize=2_000)(compute_fact_label)
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class EventFacts:
     """What is indexed of an event beside its texts."""
 
     event_id: int
@@ -137,36 +142,39 @@ class Facts:
     tool_name: str | None
     at: datetime | None
 
-    def words(self) -> list[str]:
+    def event_fact_words(self) -> list[str]:
         """Return the words that stand for these facts."""
-        words = [label("session", self.session_id), label("kind", self.event_type)]
-        words += blocks(self.event_id, self.event_id + 1)
+        words = [fact_label("session", self.session_id), fact_label("kind", self.event_type)]
+        words += id_block_words(self.event_id, self.event_id + 1)
         if self.tool_name:
-            words.append(label("tool", self.tool_name))
+            words.append(fact_label("tool", self.tool_name))
         if self.at:
-            words += _spans_with(self.at.date())
+            words += date_span_words(self.at.date())
         return words
 
 
 @functools.lru_cache(maxsize=100)
-def _spans_with(day: date) -> tuple[str, str, str]:
+def date_span_words(day: date) -> tuple[str, str, str]:
     """Return the words that stand for a day, its month and its year."""
-    return span(f"{day:%Y}"), span(f"{day:%Y%m}"), span(f"{day:%Y%m%d}")
+    return time_span_word(f"{day:%Y}"), time_span_word(f"{day:%Y%m}"), time_span_word(f"{day:%Y%m%d}")
 
 
-def words_of_texts(texts: Iterable[str | None]) -> list[str]:
+def index_words_of_texts(texts: Iterable[str | None]) -> list[str]:
     """Return the words of an event's texts (TEXTS), as they stand."""
     return [
-        word[:MOST_LETTERS] for text in texts if text for word in words_of(readable(text)[:INDEX_CHARACTERS])
+        word[:MOST_LETTERS]
+        for text in texts
+        if text
+        for word in split_search_words(extract_readable_text(text)[:INDEX_CHARACTERS])
     ]
 
 
-def blocks(low: int, high: int) -> list[str]:
+def id_block_words(low: int, high: int) -> list[str]:
     """Return the words that stand for the blocks of the ids from `low` until before `high`."""
     return [f"sbxblock{number}" for number in range(low // BLOCK, -(-high // BLOCK))]
 
 
-def span(digits: str) -> str:
+def time_span_word(digits: str) -> str:
     """Return the word that stands for a year, a month or a day (UTC): `2026`, `202602`, `20260223`."""
     return f"sbxtime{digits}"
 
@@ -174,7 +182,7 @@ def span(digits: str) -> str:
 FIRST_YEAR, LAST_YEAR = 1970, 2100
 
 
-def spans_of(since: datetime | None, until: datetime | None) -> tuple[str, ...]:
+def cover_period_with_spans(since: datetime | None, until: datetime | None) -> tuple[str, ...]:
     """Return the fewest words whose spans cover what lies between two instants; the days at the edges whole."""
     first = max(since.date() if since else date(FIRST_YEAR, 1, 1), date(FIRST_YEAR, 1, 1))
     last = min(until.date() if until else date(LAST_YEAR, 12, 31), date(LAST_YEAR, 12, 31))
@@ -183,32 +191,32 @@ def spans_of(since: datetime | None, until: datetime | None) -> tuple[str, ...]:
         year_end = date(first.year, 12, 31)
         month_end = (first.replace(day=28) + timedelta(days=4)).replace(day=1) - timedelta(days=1)
         if (first.month, first.day) == (1, 1) and year_end <= last:
-            words.append(span(f"{first:%Y}"))
+            words.append(time_span_word(f"{first:%Y}"))
             first = year_end + timedelta(days=1)
         elif first.day == 1 and month_end <= last:
-            words.append(span(f"{first:%Y%m}"))
+            words.append(time_span_word(f"{first:%Y%m}"))
             first = month_end + timedelta(days=1)
         else:
-            words.append(span(f"{first:%Y%m%d}"))
+            words.append(time_span_word(f"{first:%Y%m%d}"))
             first += timedelta(days=1)
     return tuple(words)
 
 
-def readable(stored: str) -> str:
+def extract_readable_text(stored: str) -> str:
     """Return the texts in a stored JSON value, as a person reads them; what is no JSON, as it stands."""
-    value = decoded(stored)
+    value = decode_stored_json(stored)
     if isinstance(value, UnreadableText):
         was_cut = len(stored) >= INDEX_CHARACTERS and stored[:1] in ("{", "[", '"')
-        return unescaped(stored) if was_cut else stored
-    return "\n".join(_texts(value))
+        return unescape_cut_json(stored) if was_cut else stored
+    return "\n".join(iterate_json_texts(value))
 
 
-def unescaped(stored: str) -> str:
+def unescape_cut_json(stored: str) -> str:
     """Return JSON that was cut without its escapes: nothing else hides what it says."""
-    return _ESCAPED.sub(_meant, stored)
+    return _ESCAPED.sub(decode_json_escape, stored)
 
 
-def _meant(match: re.Match[str]) -> str:
+def decode_json_escape(match: re.Match[str]) -> str:
     """Return what JSON means by an escape."""
     code, sign = match.groups()
     if code is None:
@@ -217,7 +225,7 @@ def _meant(match: re.Match[str]) -> str:
     return " " if character == "\0" or "\ud800" <= character <= "\udfff" else character
 
 
-def _texts(value: Any) -> Iterator[str]:
+def iterate_json_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -225,9 +233,9 @@ def _texts(value: Any) -> Iterator[str]:
             if key == "type":  # every block of content has one; nobody looks for the word "text" to find them
                 continue
             if not (key in {"data", "blob", "signature"} and isinstance(inner, str) and len(inner) > 200):
-                yield from _texts(inner)
+                yield from iterate_json_texts(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _texts(inner)
+            yield from iterate_json_texts(inner)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield str(value)

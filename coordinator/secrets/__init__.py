@@ -20,32 +20,32 @@ _ADDRESS_WITH_PASSWORD = re.compile(
 )
 
 
-def _listed(words: str) -> frozenset[str]:
+def split_word_list(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-SECRET_WORDS = _listed(
+SECRET_WORDS = split_word_list(
     "key keys token tokens secret secrets password passwords passwd passphrase pass pwd credential "
     "credentials creds authorization bearer jwt cookie cookies pin otp salt signature dsn"
 )
 # Written in one word, as in `authtoken`; `key` alone would catch monkeys and turkeys.
 SECRET_ENDINGS = tuple(
-    _listed(
+    split_word_list(
         "apikey apikeys accesskey privatekey secretkey sshkey signingkey encryptionkey password "
         "passphrase secret token credential credentials"
     )
 )
 # Secrets only where nothing follows: AWS_ACCESS but not ACCESS_LOG, PROXY_AUTH but not AUTH_MODE.
-SECRET_LAST = _listed("access auth")
+SECRET_LAST = split_word_list("access auth")
 # Their addresses usually carry a password or are themselves one.
-SECRET_ADDRESSES = _listed(
+SECRET_ADDRESSES = split_word_list(
     "database db postgres postgresql mysql mariadb mongo mongodb redis amqp rabbitmq broker webhook"
 )
 # Where these come last, or beside `tokens`, only a measure is meant: TOKEN_LIMIT, MAX_TOKENS.
-MEASURES = _listed(
+MEASURES = split_word_list(
     "count limit limits length size budget ttl timeout expiry lifetime age rate usage enabled required"
 )
-AMOUNTS = _listed("max min num number total prompt completion input output context thinking")
+AMOUNTS = split_word_list("max min num number total prompt completion input output context thinking")
 
 
 def looks_secret(key: str | None, value: str | None = None) -> bool:
@@ -56,54 +56,54 @@ def looks_secret(key: str | None, value: str | None = None) -> bool:
     if value is not None and _ADDRESS_WITH_PASSWORD.search(value):
         return True
     words = [word.lower() for word in _WORDS.findall(key or "")]
-    if not words or _is_measure(words) or words == ["pwd"]:  # PWD alone is a working folder
+    if not words or is_measure_name(words) or words == ["pwd"]:  # PWD alone is a working folder
         return False
     if words[-1] in SECRET_LAST or (words[-1] in {"url", "uri"} and SECRET_ADDRESSES & set(words)):
         return True
     return any(word in SECRET_WORDS or word.endswith(SECRET_ENDINGS) for word in words)
 
 
-def _is_measure(words: list[str]) -> bool:
+def is_measure_name(words: list[str]) -> bool:
     return words[-1] in MEASURES or (words[-1] == "tokens" and bool(AMOUNTS & set(words)))
 
 
-def masked(key: str | None, value: str | None) -> str | None:
+def mask_if_secret(key: str | None, value: str | None) -> str | None:
     """Return `***` for a value that `looks_secret` and is not empty, else the value as it is."""
     return MASK if value and looks_secret(key, value) else value
 
 
-def is_kept(key: str, stored: str | None, submitted: str) -> bool:
+def is_unchanged_mask(key: str, stored: str | None, submitted: str) -> bool:
     """Say whether `submitted` is only the mask of the secret in `stored`, sent back unchanged."""
-    return submitted == MASK and masked(key, stored) == MASK
+    return submitted == MASK and mask_if_secret(key, stored) == MASK
 
 
-def masked_servers(servers: Any) -> Any:
+def mask_server_secrets(servers: Any) -> Any:
     """Return an agent's MCP servers, by name, without secrets.
 
     Of `env` and `headers` the names stay, and values that are placeholders.
     """
     if not isinstance(servers, dict):
         return servers
-    return {name: _masked_server(server) for name, server in servers.items()}
+    return {name: mask_one_server(server) for name, server in servers.items()}
 
 
-def _masked_server(server: Any) -> Any:
+def mask_one_server(server: Any) -> Any:
     if not isinstance(server, dict):
         return MASK
     shown: dict[str, Any] = {}
     for name, value in server.items():
         if name in {"env", "headers"}:
-            shown[name] = _masked_values(value) if isinstance(value, dict) else MASK
+            shown[name] = mask_server_values(value) if isinstance(value, dict) else MASK
         elif isinstance(value, list) and all(isinstance(one, str) for one in value):
-            shown[name] = masked_arguments(value)
+            shown[name] = mask_command_arguments(value)
         elif isinstance(value, str):
-            shown[name] = masked(name, value)
+            shown[name] = mask_if_secret(name, value)
         else:
             shown[name] = value if isinstance(value, bool | int | float | None) else MASK
     return shown
 
 
-def _masked_values(values: dict[str, Any]) -> dict[str, Any]:
+def mask_server_values(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value if is_placeholder(value) else MASK for name, value in values.items()}
 
 
@@ -112,7 +112,7 @@ def is_placeholder(value: Any) -> bool:
     return isinstance(value, str) and _PLACEHOLDER.fullmatch(value) is not None
 
 
-def masked_arguments(arguments: Iterable[str]) -> list[str]:
+def mask_command_arguments(arguments: Iterable[str]) -> list[str]:
     """Return a command's arguments without secrets: `--token=***`, and `***` for the one after `--token`."""
     shown: list[str] = []
     hide_next = False
@@ -121,7 +121,7 @@ def masked_arguments(arguments: Iterable[str]) -> list[str]:
         if hide_next:
             shown.append(MASK)
         elif equals:
-            shown.append(f"{name}={masked(name, value)}")
+            shown.append(f"{name}={mask_if_secret(name, value)}")
         else:
             shown.append(MASK if looks_secret("", argument) else argument)
         hide_next = not equals and not hide_next and argument.startswith("-") and looks_secret(argument)

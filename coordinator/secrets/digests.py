@@ -21,14 +21,14 @@ def keyed_digest(purpose: str, *parts: Any) -> str:
     What decides is compared by this, made of the unmasked values; never compare masked text.
     """
     text = json.dumps([purpose, *parts], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return keyed(text.encode()).hex()
+    return keyed_hmac(text.encode()).hex()
 
 
-def keyed(raw: bytes) -> bytes:
+def keyed_hmac(raw: bytes) -> bytes:
     """Return the HMAC-SHA256 of `raw` under this installation's key: 32 bytes."""
-    return hmac.digest(_key(settings.SECRET_KEY), raw, "sha256")
+    return hmac.digest(derive_digest_key(settings.SECRET_KEY), raw, "sha256")
 
 
 @lru_cache(maxsize=4)
-def _key(secret_key: str) -> bytes:
+def derive_digest_key(secret_key: str) -> bytes:
     return hashlib.blake2b(secret_key.encode(), person=b"sbx-masking").digest()

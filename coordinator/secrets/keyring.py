@@ -32,48 +32,48 @@ class KeyringUnusable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Keyring:
+class CredentialKeyring:
     """The keys by id; the first seals."""
 
     keys: dict[str, bytes]
 
     @property
-    def newest(self) -> str:
+    def newest_key_id(self) -> str:
         return next(iter(self.keys))
 
 
-def path() -> Path:
+def keyring_path() -> Path:
     """Return where the keys are: SIGNALBOX_CREDENTIAL_KEYS, or `credential_keys` in the data folder."""
     named = settings.CREDENTIAL_KEYS_FILE
     return Path(named).expanduser().absolute() if named else Path(settings.DATA_DIR) / NAME
 
 
-def is_sealed(text: str) -> bool:
+def is_sealed_text(text: str) -> bool:
     return text.startswith(PREFIX)
 
 
-def key_id_of(sealed: str) -> str:
-    """Return the id of the key that sealed a text of `seal`."""
+def sealing_key_id(sealed: str) -> str:
+    """Return the id of the key that sealed a text of `seal_text_with_keyring`."""
     return sealed.removeprefix(PREFIX).partition(":")[0]
 
 
-def seal(purpose: str, text: str) -> str:
+def seal_text_with_keyring(purpose: str, text: str) -> str:
     """Return `text` sealed for `purpose`. Raises KeyringUnusable."""
-    ring = _ring()
+    ring = load_or_create_keyring()
     nonce = secrets.token_bytes(NONCE)
-    raw = nonce + AESGCM(ring.keys[ring.newest]).encrypt(nonce, text.encode(), purpose.encode())
-    return f"{PREFIX}{ring.newest}:{base64.b64encode(raw).decode()}"
+    raw = nonce + AESGCM(ring.keys[ring.newest_key_id]).encrypt(nonce, text.encode(), purpose.encode())
+    return f"{PREFIX}{ring.newest_key_id}:{base64.b64encode(raw).decode()}"
 
 
-def unseal(purpose: str, sealed: str) -> str:
+def unseal_text_with_keyring(purpose: str, sealed: str) -> str:
     """Return what was sealed for `purpose`.
 
     Raises KeyringUnusable where its key is not here, and for a text that was changed or sealed for something else.
     """
-    key = _ring().keys.get(key_id_of(sealed))
+    key = load_or_create_keyring().keys.get(sealing_key_id(sealed))
     if key is None:
         raise KeyringUnusable(
-            f"The key {key_id_of(sealed)[:16]!r} of a stored credential is not in {path()}. Put the right file there, "
+            f"The key {sealing_key_id(sealed)[:16]!r} of a stored credential is not in {keyring_path()}. Put the right file there, "
             "from a backup, or enter the credential again."
         )
     try:
@@ -85,38 +85,38 @@ def unseal(purpose: str, sealed: str) -> str:
         ) from None
 
 
-def newest_key() -> str:
+def load_newest_key_id() -> str:
     """Return the id of the key that seals now."""
-    return _ring().newest
+    return load_or_create_keyring().newest_key_id
 
 
-def add_key() -> str:
+def add_keyring_key() -> str:
     """Add a key that seals from now on, and return its id. The others still open what they sealed."""
-    keys = dict([_new_key(), *_ring().keys.items()])
-    _replace(Keyring(keys))
+    keys = dict([generate_keyring_key(), *load_or_create_keyring().keys.items()])
+    replace_keyring_file(CredentialKeyring(keys))
     return next(iter(keys))
 
 
-def keep_newest() -> int:
+def remove_older_keys() -> int:
     """Remove every key but the newest and return how many. What those sealed cannot be opened afterwards."""
-    ring = _ring()
-    _replace(Keyring({ring.newest: ring.keys[ring.newest]}))
+    ring = load_or_create_keyring()
+    replace_keyring_file(CredentialKeyring({ring.newest_key_id: ring.keys[ring.newest_key_id]}))
     return len(ring.keys) - 1
 
 
-def _new_key() -> tuple[str, bytes]:
+def generate_keyring_key() -> tuple[str, bytes]:
     return secrets.token_hex(4), secrets.token_bytes(KEY)
 
 
-def _ring() -> Keyring:
+def load_or_create_keyring() -> CredentialKeyring:
     """Return the file's keys, read anew where it changed; makes a first key where there is no file."""
-    file = path()
+    file = keyring_path()
     try:
         if not file.exists():
-            _make(file)
-        private_files.file(file)
+            create_keyring_file(file)
+        private_files.make_file_private(file)
         status = file.stat()
-        return _read(str(file), status.st_mtime_ns, status.st_ino)
+        return parse_keyring_file(str(file), status.st_mtime_ns, status.st_ino)
     except (OSError, private_files.NotPrivate, ValueError) as problem:
         raise KeyringUnusable(
             f"The keys of the stored credentials, {file}, cannot be used: {problem}"
@@ -124,18 +124,18 @@ def _ring() -> Keyring:
 
 
 @lru_cache(maxsize=2)
-def _read(file: str, _changed: int, _inode: int) -> Keyring:
+def parse_keyring_file(file: str, _changed: int, _inode: int) -> CredentialKeyring:
     lines = [line.split() for line in Path(file).read_text().splitlines() if line.strip()]
     keys = {name: base64.b64decode(key, validate=True) for name, key in lines}
     if not keys or any(len(key) != KEY for key in keys.values()):
         raise ValueError("it holds no key, or one of the wrong length")
-    return Keyring(keys)
+    return CredentialKeyring(keys)
 
 
-def _make(file: Path) -> None:
+def create_keyring_file(file: Path) -> None:
     """Make the file with its first key, and its folder; where another process was faster, its file stays."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    made = _written(file, Keyring(dict([_new_key()])))
+    made = write_temporary_keyring(file, CredentialKeyring(dict([generate_keyring_key()])))
     try:
         os.link(made, file)
     except FileExistsError:
@@ -144,12 +144,12 @@ def _make(file: Path) -> None:
         made.unlink()
 
 
-def _replace(ring: Keyring) -> None:
-    file = path()
-    _written(file, ring).replace(file)
+def replace_keyring_file(ring: CredentialKeyring) -> None:
+    file = keyring_path()
+    write_temporary_keyring(file, ring).replace(file)
 
 
-def _written(file: Path, ring: Keyring) -> Path:
+def write_temporary_keyring(file: Path, ring: CredentialKeyring) -> Path:
     """Write the keys beside `file`, and have them on the disk when this returns."""
     made = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
     with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:

@@ -2,7 +2,7 @@
 
 The 32 hexadecimal digits (older rows have 8) are half of a keyed digest of the secret, which is as much as can be
 met by nobody: the same secret is recognised wherever it comes again, two secrets never look alike, and nobody who
-reads a mask, or has the database, can try out guesses. People read the first eight (`short`). What decides compares
+reads a mask, or has the database, can try out guesses. People read the first eight (`shorten_masks`). What decides compares
 digests of unmasked values all the same (coordinator.secrets.digests). A masked text holds nothing to mask anew.
 """
 
@@ -20,9 +20,9 @@ import msgspec
 import re2
 from django.conf import settings
 
-from coordinator.errors import TooLarge
+from coordinator.errors import RequestTooLarge
 from coordinator.secrets import shapes, vendors
-from coordinator.secrets.digests import keyed
+from coordinator.secrets.digests import keyed_hmac
 
 MASK = re2.compile(r"\[masked: [A-Za-z0-9 ]{1,40} [0-9a-f]{8}(?:[0-9a-f]{24})?\]")
 _LONG_MASK = re.compile(r"(\[masked: [A-Za-z0-9 ]{1,40} [0-9a-f]{8})[0-9a-f]{24}\]")
@@ -47,12 +47,12 @@ Found = tuple[int, int, str]  # where a secret stands in a text, and its kind
 _start = itemgetter(0)
 
 
-def _digest(secret: str) -> str:
-    return keyed(secret.encode("utf-8", "surrogatepass"))[:16].hex()
+def secret_digest(secret: str) -> str:
+    return keyed_hmac(secret.encode("utf-8", "surrogatepass"))[:16].hex()
 
 
 @dataclass(slots=True)
-class Masker:
+class SecretMasker:
     """Masks values and counts what it masked.
 
     `judged`: a person decides by what is left, so everything that could run, expand or lead elsewhere stays
@@ -66,16 +66,16 @@ class Masker:
     cut: bool = field(default=False, init=False)
     _room: int = field(default=MOST_CANDIDATES, init=False)
 
-    def encoded(self, value: Any) -> str | None:
+    def mask_to_json(self, value: Any) -> str | None:
         """Return the masked value as JSON text; None for None."""
-        return None if value is None else self._of_json(msgspec.json.encode(value))
+        return None if value is None else self.mask_json_bytes(msgspec.json.encode(value))
 
-    def _of_json(self, raw: bytes) -> str:
+    def mask_json_bytes(self, raw: bytes) -> str:
         if shapes.MARKS.search(raw) is None:
             return raw.decode()
-        return msgspec.json.encode(self._walked(msgspec.json.decode(raw))).decode()
+        return msgspec.json.encode(self._mask_decoded_value(msgspec.json.decode(raw))).decode()
 
-    def all_of(
+    def mask_values_and_texts(
         self, values: Sequence[Any], texts: Sequence[str | None]
     ) -> tuple[list[str | None], list[str | None]]:
         """Return the values as `encoded` gives them and the texts as `text` does, in the same order.
@@ -91,29 +91,31 @@ class Masker:
         masked, at, first = [], 0, mark.start()  # what stands before the first mark holds none
         for raw in raws:
             at += 0 if raw is None else len(raw) + 1
-            masked.append(None if raw is None else raw.decode() if at <= first else self._of_json(raw))
-        return masked, [self.text(text) for text in texts]
+            masked.append(None if raw is None else raw.decode() if at <= first else self.mask_json_bytes(raw))
+        return masked, [self.mask_text(text) for text in texts]
 
-    def value(self, value: Any) -> Any:
+    def mask_value(self, value: Any) -> Any:
         """Return a masked copy of a JSON value, or the value itself where nothing is masked."""
         if value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, str):
-            return self.text(value)
+            return self.mask_text(value)
         raw = msgspec.json.encode(value, enc_hook=str)
-        return value if shapes.MARKS.search(raw) is None else self._walked(msgspec.json.decode(raw))
+        return (
+            value if shapes.MARKS.search(raw) is None else self._mask_decoded_value(msgspec.json.decode(raw))
+        )
 
-    def text(self, text: str | None) -> str | None:
+    def mask_text(self, text: str | None) -> str | None:
         if text is None or len(text) < SHORTEST:
             return text
         raw = text.encode("utf-8", "surrogatepass")
         if shapes.MARKS.search(raw) is None:
             return text
         pieces, end = [], 0
-        found, read = self._found(raw)
+        found, read = self._find_secrets(raw)
         for start, stop, kind in found:
-            acts = self.judged and _could_act(raw, start, stop, kind)
-            mask = None if acts else self._mask(kind, _text(raw, start, stop))
+            acts = self.judged and could_be_executed(raw, start, stop, kind)
+            mask = None if acts else self._make_mask(kind, decode_text_slice(raw, start, stop))
             if mask is not None:
                 pieces += [raw[end:start], mask.encode()]
                 end = stop
@@ -122,23 +124,27 @@ class Masker:
             end = len(raw)
         return b"".join([*pieces, raw[end:]]).decode("utf-8", "surrogatepass") if pieces else text
 
-    def _mask(self, kind: str, secret: str) -> str | None:
+    def _make_mask(self, kind: str, secret: str) -> str | None:
         """Return what stands for the secret, or None where it must be seen."""
-        if self.judged and not (_is_key(secret) if kind == "private key" else _is_inert(secret)):
+        if self.judged and not (
+            is_pure_private_key(secret) if kind == "private key" else is_inert_text(secret)
+        ):
             return None
-        mask = f"[masked: {kind} {_digest(secret)}]"
+        mask = f"[masked: {kind} {secret_digest(secret)}]"
         if self.originals is not None:
             self.originals[mask] = secret
         self.count += 1
         return mask
 
-    def _found(self, raw: bytes) -> tuple[list[Found], int]:
+    def _find_secrets(self, raw: bytes) -> tuple[list[Found], int]:
         """Return where secrets stand in a text, in order, and how far it was read; of two that overlap, the first."""
         found: list[Found] = []
         end = 0
-        named = _named(raw, judged=self.judged)
-        after_commands = _after_commands(raw, judged=self.judged)
-        for start, stop, kind in merge(_keys(raw), _shaped(raw), named, after_commands, key=_start):
+        named = find_named_secrets(raw, judged=self.judged)
+        after_commands = find_command_passwords(raw, judged=self.judged)
+        for start, stop, kind in merge(
+            find_vendor_keys(raw), find_shaped_secrets(raw), named, after_commands, key=_start
+        ):
             self._room -= 1
             if self._room < 0:
                 self.cut = True
@@ -148,70 +154,76 @@ class Masker:
                 end = stop
         return found, len(raw)
 
-    def _walked(self, root: Any) -> Any:
+    def _mask_decoded_value(self, root: Any) -> Any:
         """Mask a freshly decoded value in place and return it."""
         top = [root]
         waiting: list[Any] = [top]
         while waiting:
             holder = waiting.pop()
-            for place, item in self._masked_of(holder):
+            for place, item in self._find_container_replacements(holder):
                 holder[place] = item
             waiting += [
-                one for one in (holder.values() if isinstance(holder, dict) else holder) if _holds(one)
+                one
+                for one in (holder.values() if isinstance(holder, dict) else holder)
+                if is_json_container(one)
             ]
         return top[0]
 
-    def _masked_of(self, holder: Any) -> list[tuple[Any, str]]:
+    def _find_container_replacements(self, holder: Any) -> list[tuple[Any, str]]:
         """Return what of a list or object is replaced, and by what; the names of an object are masked at once."""
         if isinstance(holder, list):
-            return self._of_list(holder)
-        names = [self.text(name) or "" for name in holder]
+            return self._find_list_replacements(holder)
+        names = [self.mask_text(name) or "" for name in holder]
         if names != list(holder):
             items = list(zip(names, holder.values(), strict=True))
             holder.clear()
             holder.update(items)
-        named = _named_value(holder)
+        named = name_of_value_pair(holder)
         return [
             (name, masked)
             for name, item in holder.items()
-            if (masked := self._beside(named if name == "value" and named else name, item)) != item
+            if (masked := self._mask_named_item(named if name == "value" and named else name, item)) != item
         ]
 
-    def _of_list(self, items: list[Any]) -> list[tuple[int, str]]:
+    def _find_list_replacements(self, items: list[Any]) -> list[tuple[int, str]]:
         found: list[tuple[int, str]] = []
         flag = ""  # that a secret may follow
         for place, item in enumerate(items):
             if not isinstance(item, str):
                 flag = ""
                 continue
-            secret = bool(flag) and (not self.judged or _is_flags(flag, item))
-            masked = self._beside("password" if secret else "", item)
+            secret = bool(flag) and (not self.judged or is_surely_flag_value(flag, item))
+            masked = self._mask_named_item("password" if secret else "", item)
             if masked != item:
                 found.append((place, masked))
             flag = item if not secret and item.startswith("-") and shapes.FLAG.search(item) else ""
         return found
 
-    def _beside(self, name: str, item: Any) -> Any:
+    def _mask_named_item(self, name: str, item: Any) -> Any:
         """Return a value as it may stand beside its name: texts are masked whole under a secret's, lists' texts too."""
         if isinstance(item, list):
-            if item and name and _strength(name) and all(isinstance(one, str) for one in item):
-                return [self._beside(name, one) for one in item]
+            if item and name and secret_name_strength(name) and all(isinstance(one, str) for one in item):
+                return [self._mask_named_item(name, one) for one in item]
             return item
         if not isinstance(item, str) or not item:
             return item
-        if name and (strength := _strength(name)) and _is_secret(item, strong=strength == "strong"):
+        if (
+            name
+            and (strength := secret_name_strength(name))
+            and is_named_value_secret(item, strong=strength == "strong")
+        ):
             at = item.find(" ") + 1 if item[:12].lower().startswith(("bearer ", "basic ", "token ")) else 0
-            mask = self._mask(_kind(name, item[at:]), item[at:])
+            mask = self._make_mask(classify_secret_kind(name, item[at:]), item[at:])
             if mask is not None:
                 return item[:at] + mask
-        return self.text(item)
+        return self.mask_text(item)
 
 
-def _holds(value: Any) -> bool:
+def is_json_container(value: Any) -> bool:
     return isinstance(value, dict | list)
 
 
-def _named_value(holder: dict[str, Any]) -> str | None:
+def name_of_value_pair(holder: dict[str, Any]) -> str | None:
     """Return the name that `{"name": …, "value": …}` gives its value."""
     if "value" not in holder:
         return None
@@ -220,14 +232,14 @@ def _named_value(holder: dict[str, Any]) -> str | None:
 
 
 @lru_cache(maxsize=4_096)
-def _strength(name: str) -> str:
+def secret_name_strength(name: str) -> str:
     """Say how surely a name is a secret's: `strong`, `weak`, or not at all."""
     if len(name) > LONGEST_NAME or shapes.HARMLESS_NAME.search(name):
         return ""
     return "strong" if shapes.STRONG_NAME.search(name) else "weak" if shapes.WEAK_NAME.search(name) else ""
 
 
-def _kind(name: str, secret: str) -> str:
+def classify_secret_kind(name: str, secret: str) -> str:
     if len(secret) >= 16:
         if key := vendors.KEY.match(secret.encode("utf-8", "surrogatepass"), 0, vendors.LONGEST):
             return vendors.KEYS[(key.lastindex or 1) - 1].kind
@@ -243,19 +255,19 @@ def _kind(name: str, secret: str) -> str:
     return "secret"
 
 
-def _is_secret(value: str, *, strong: bool) -> bool:
+def is_named_value_secret(value: str, *, strong: bool) -> bool:
     """Say whether the whole of a value under a secret's name is one."""
-    if _is_hollow(value):
+    if is_secret_placeholder(value):
         return False
     return strong or (len(value) >= 12 and looks_random(value))
 
 
-def _is_hollow(value: str) -> bool:
+def is_secret_placeholder(value: str) -> bool:
     """Say whether a value is no secret but stands for one: a variable, a template, a mask, a placeholder."""
     stripped = value.strip()
     if len(stripped) < 3 or stripped[0] in "$<{%[" or stripped.startswith(("./", "~/", "process.env")):
         return True
-    if stripped[0] == "/" and not (shapes.AWS_SECRET.search(stripped) and _is_mixed(stripped)):
+    if stripped[0] == "/" and not (shapes.AWS_SECRET.search(stripped) and is_mixed_alphanumeric(stripped)):
         return True
     return stripped.lower() in shapes.PLACEHOLDERS or shapes.HOLLOW.search(stripped) is not None
 
@@ -264,12 +276,12 @@ def _is_hollow(value: str) -> bool:
 BESIDE = frozenset({"password", "token", "cookie", "key", "credentials", "secret", "bearer token"})
 
 
-def _is_flags(flag: str, text: str) -> bool:
+def is_surely_flag_value(flag: str, text: str) -> bool:
     """Say whether the word behind a flag is surely its secret and no program to run, as in `env -utoken mkfs.ext4`."""
-    return looks_random(text) and (flag.startswith("--") or _is_mixed(text))
+    return looks_random(text) and (flag.startswith("--") or is_mixed_alphanumeric(text))
 
 
-def _could_act(raw: bytes, start: int, stop: int, kind: str) -> bool:
+def could_be_executed(raw: bytes, start: int, stop: int, kind: str) -> bool:
     """Say whether what stands in a secret's place could be a word that runs, or the beginning of a host's name."""
     if shapes.HOST_GOES_ON.match(raw, stop, stop + 100):
         return True
@@ -277,22 +289,22 @@ def _could_act(raw: bytes, start: int, stop: int, kind: str) -> bool:
         return False  # a key that gives itself away, or a password inside an address
     if shapes.LINE_BEGINS.search(raw[max(0, start - 16) : start]):
         return True
-    text = _text(raw, start, stop)
+    text = decode_text_slice(raw, start, stop)
     return not looks_random(text) or shapes.VARIABLE.search(text) is not None
 
 
-def _is_inert(secret: str) -> bool:
+def is_inert_text(secret: str) -> bool:
     """Say whether a text can neither run nor expand and names no address, host or path."""
     if not shapes.INERT.search(secret) or shapes.PLACE.search(secret):
         return False
-    return "/" not in secret or (shapes.BASE64.search(secret) is not None and _is_mixed(secret))
+    return "/" not in secret or (shapes.BASE64.search(secret) is not None and is_mixed_alphanumeric(secret))
 
 
-def _is_key(secret: str) -> bool:
+def is_pure_private_key(secret: str) -> bool:
     """Say whether a private key is one throughout, without a line that could be a command or a path."""
     match = shapes.KEY.fullmatch(secret) if secret.isascii() else None
     return match is not None and all(
-        (_is_mixed(word) or word.endswith("="))
+        (is_mixed_alphanumeric(word) or word.endswith("="))
         and "=" not in word.strip("=")
         and not shapes.ROOTED.search(word)
         for word in shapes.KEY_WORD.findall(match.group(1))
@@ -300,7 +312,7 @@ def _is_key(secret: str) -> bool:
     )
 
 
-def _is_mixed(text: str) -> bool:
+def is_mixed_alphanumeric(text: str) -> bool:
     """Say whether a text has digits, small letters and large ones."""
     return shapes.DIGIT.search(text) is not None and not text.islower() and not text.isupper()
 
@@ -321,7 +333,7 @@ LONGEST_BARE = 1_000
 EQUALS = ord("=")
 
 
-def _keys(raw: bytes) -> Iterator[Found]:
+def find_vendor_keys(raw: bytes) -> Iterator[Found]:
     """Yield (start, stop, kind) of keys of known makers; kind is "" where a text only begins like one."""
     match = _KEY_BEGINS.search(raw)
     while match:
@@ -335,17 +347,17 @@ def _keys(raw: bytes) -> Iterator[Found]:
         match = _KEY_BEGINS.search(raw, found.end() if found else start + 1)
 
 
-def _shaped(raw: bytes) -> Iterator[Found]:
+def find_shaped_secrets(raw: bytes) -> Iterator[Found]:
     """Yield (start, stop, kind) of other known shapes and headers; kind is "" where a text is none after all."""
     for match in _ANY.finditer(raw):
-        number, (start, stop) = _which(raw, *match.span())
+        number, (start, stop) = first_fitting_shape(raw, *match.span())
         kind = _SHAPES[number].kind
-        text = "" if kind in {"private key", "signature"} else _text(raw, start, stop)
-        fits = not text or not _is_hollow(text.lstrip("/"))  # base64 may begin with one
+        text = "" if kind in {"private key", "signature"} else decode_text_slice(raw, start, stop)
+        fits = not text or not is_secret_placeholder(text.lstrip("/"))  # base64 may begin with one
         yield start, stop, kind if fits and (kind != "bearer token" or looks_random(text)) else ""
 
 
-def _which(raw: bytes, start: int, stop: int) -> tuple[int, tuple[int, int]]:
+def first_fitting_shape(raw: bytes, start: int, stop: int) -> tuple[int, tuple[int, int]]:
     """Return the number of the first shape that fits there, and where its secret begins and ends."""
     for number in sorted(_WHICH.Match(raw[start:stop])):
         match = _ONE[number].match(raw, start, stop)
@@ -354,7 +366,7 @@ def _which(raw: bytes, start: int, stop: int) -> tuple[int, tuple[int, int]]:
     return 0, (start, start)
 
 
-def _after_commands(raw: bytes, *, judged: bool) -> Iterator[Found]:
+def find_command_passwords(raw: bytes, *, judged: bool) -> Iterator[Found]:
     """Yield (start, stop, kind) of passwords in commands' short flags: `mysql -psecret`.
 
     `judged`: none that could be a path or an address, for a person must see those.
@@ -362,11 +374,14 @@ def _after_commands(raw: bytes, *, judged: bool) -> Iterator[Found]:
     for command in shapes.COMMANDS.finditer(raw):
         match = shapes.SHORT_FLAGS[command.group(1)].search(raw, *command.span())
         if match is not None:
-            text = _text(raw, *match.span(1))
-            yield *match.span(1), "" if _is_hollow(text) or (judged and "/" in text) else "password"
+            text = decode_text_slice(raw, *match.span(1))
+            yield (
+                *match.span(1),
+                "" if is_secret_placeholder(text) or (judged and "/" in text) else "password",
+            )
 
 
-def _named(raw: bytes, *, judged: bool) -> Iterator[Found]:
+def find_named_secrets(raw: bytes, *, judged: bool) -> Iterator[Found]:
     """Yield (start, stop, kind) of values beside the names of secrets; kind is "" where a value is none.
 
     `judged`: the word after a flag may be a program to run, so it must look like the flag's value.
@@ -375,24 +390,28 @@ def _named(raw: bytes, *, judged: bool) -> Iterator[Found]:
     for match in shapes.NAMED.finditer(raw):
         if match.start() < end:
             continue
-        name = _name_around(match, raw)
-        start, stop, quoted = _value_at(raw, match.end())
-        text = _text(raw, start, stop)
-        if stop == start or _is_hollow(text):
+        name = whole_name_around(match, raw)
+        start, stop, quoted = locate_value_at(raw, match.end())
+        text = decode_text_slice(raw, start, stop)
+        if stop == start or is_secret_placeholder(text):
             yield start, start, ""
             continue
         gap = match.group().rstrip()[-1:]
         if gap in b"=:>":
-            sure = _is_beside(
+            sure = is_secret_beside_name(
                 name, text, quoted=quoted, env=raw[start - 1] == EQUALS, after=raw[stop : stop + 2]
             ) and not (judged and shapes.VARIABLE_AS_TYPE.search(match.group()))
         else:
-            sure = name.startswith("-") and not text.startswith("-") and (not judged or _is_flags(name, text))
-        yield start, stop, _kind(name, text) if sure else ""
+            sure = (
+                name.startswith("-")
+                and not text.startswith("-")
+                and (not judged or is_surely_flag_value(name, text))
+            )
+        yield start, stop, classify_secret_kind(name, text) if sure else ""
         end = stop if sure else end
 
 
-def _value_at(raw: bytes, at: int) -> tuple[int, int, bool]:
+def locate_value_at(raw: bytes, at: int) -> tuple[int, int, bool]:
     """Return start and stop of the value at `at`, without its quotes, and whether it is quoted."""
     while raw[at : at + 1] == b"\\":
         at += 1
@@ -405,10 +424,10 @@ def _value_at(raw: bytes, at: int) -> tuple[int, int, bool]:
     return (at, match.end(), False) if match and match.end() < at + LONGEST_BARE else (at, at, False)
 
 
-def _is_beside(name: str, text: str, *, quoted: bool, env: bool, after: bytes) -> bool:
+def is_secret_beside_name(name: str, text: str, *, quoted: bool, env: bool, after: bytes) -> bool:
     """Say whether the text beside a name is its secret. `env`: it is written NAME=value."""
-    strength = _strength(name)
-    if not strength or (not quoted and _is_code(text, after)):
+    strength = secret_name_strength(name)
+    if not strength or (not quoted and looks_like_code(text, after)):
         return False
     if strength == "weak":
         return len(text) >= 16 and looks_random(text)
@@ -419,11 +438,11 @@ def _is_beside(name: str, text: str, *, quoted: bool, env: bool, after: bytes) -
     )
 
 
-def _text(raw: bytes, start: int, stop: int) -> str:
+def decode_text_slice(raw: bytes, start: int, stop: int) -> str:
     return raw[start:stop].decode("utf-8", "surrogatepass")
 
 
-def _name_around(match: Any, raw: bytes) -> str:
+def whole_name_around(match: Any, raw: bytes) -> str:
     """Return the whole name whose end was matched."""
     start = at = match.start()
     while start > 0 and at - start < LONGEST_BEFORE and raw[start - 1] in NAME_BYTES:
@@ -433,61 +452,61 @@ def _name_around(match: Any, raw: bytes) -> str:
     return raw[start:at].decode()
 
 
-def _is_code(text: str, after: bytes) -> bool:
+def looks_like_code(text: str, after: bytes) -> bool:
     return after[:1] in (b"(", b"[") or after == b"?." or shapes.CODE.search(text) is not None
 
 
-def masker(*, judged: bool = False) -> Masker | None:
+def create_masker(*, judged: bool = False) -> SecretMasker | None:
     """Return a masker, or None where masking is switched off."""
-    return Masker(judged=judged) if settings.MASK_SECRETS else None
+    return SecretMasker(judged=judged) if settings.MASK_SECRETS else None
 
 
-def without_secrets(value: Any, *, judged: bool = False) -> Any:
+def mask_secrets(value: Any, *, judged: bool = False) -> Any:
     """Return a JSON value masked, unless masking is switched off; `judged` as for Masker.
 
-    Raises TooLarge where the rest of what a person is to judge would be left out.
+    Raises RequestTooLarge where the rest of what a person is to judge would be left out.
     """
-    found = masker(judged=judged)
+    found = create_masker(judged=judged)
     if found is None:
         return value
-    shown = found.value(value)
+    shown = found.mask_value(value)
     if judged and found.cut:
-        raise TooLarge(
+        raise RequestTooLarge(
             "This contains too much that looks like secrets for a person to judge. Name a file instead."
         )
     return shown
 
 
-def for_logs(text: str) -> str:
+def mask_log_line(text: str) -> str:
     """Return a line of Signalbox's own log without secrets, also where masking is switched off."""
-    text = short(Masker().text(text) or "")
+    text = shorten_masks(SecretMasker().mask_text(text) or "")
     for pattern in shapes.IN_LOGS:
         text = pattern.sub(lambda match: match.group()[: match.start(1) - match.start()] + "***", text)
     return text
 
 
-def originals_of(*values: Any) -> dict[str, str]:
+def find_masked_originals(*values: Any) -> dict[str, str]:
     """Return mask: secret for everything that is masked on a card with these values."""
-    found = Masker(judged=True, originals={})
+    found = SecretMasker(judged=True, originals={})
     for value in values:
-        found.value(value)
+        found.mask_value(value)
     return found.originals or {}
 
 
-def restored(value: Any, originals: dict[str, str]) -> Any:
+def restore_masked_secrets(value: Any, originals: dict[str, str]) -> Any:
     """Return a JSON value with each mask of `originals` replaced by its secret; other masks stay."""
     if isinstance(value, str):
         return MASK.sub(lambda mask: originals.get(mask.group(), mask.group()), value)
     if isinstance(value, dict):
-        return {name: restored(item, originals) for name, item in value.items()}
-    return [restored(item, originals) for item in value] if isinstance(value, list) else value
+        return {name: restore_masked_secrets(item, originals) for name, item in value.items()}
+    return [restore_masked_secrets(item, originals) for item in value] if isinstance(value, list) else value
 
 
-def short(text: str) -> str:
+def shorten_masks(text: str) -> str:
     """Return a text with each mask's digest cut to eight digits, for people to read."""
     return _LONG_MASK.sub(r"\1]", text) if "[masked: " in text else text
 
 
-def masks_in(value: Any) -> set[str]:
+def find_masks(value: Any) -> set[str]:
     text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
     return {mask.group() for mask in MASK.finditer(text)}

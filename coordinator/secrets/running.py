@@ -6,7 +6,7 @@ from typing import Any
 
 import re2
 
-from coordinator.secrets.masking import MASK, masks_in
+from coordinator.secrets.masking import MASK, find_masks
 
 # What makes something else of a text.
 _DECODES = re2.compile(
@@ -29,28 +29,28 @@ _ASSIGNED = re2.compile(r"([A-Za-z_][A-Za-z0-9_]*)=[\"']?MASKED")
 MOST_NAMES = 20
 
 
-def runs_hidden(shown: Any) -> bool:
+def can_run_hidden_value(shown: Any) -> bool:
     """Say whether a masked value may be decoded or run. Where that cannot be told, the answer is yes."""
-    if not masks_in(shown):
+    if not find_masks(shown):
         return False
-    return any(_acts(text) for text in _texts(shown))
+    return any(decodes_or_runs_mask(text) for text in collect_nested_texts(shown))
 
 
-def _acts(text: str) -> bool:
+def decodes_or_runs_mask(text: str) -> bool:
     plain = _MODULE.sub("module ", MASK.sub("MASKED", text))  # a mask's own words say nothing
     if _DECODES.search(plain) or _RUNS.search(plain):
         return True
     names = {match.group(1) for match in _ASSIGNED.finditer(plain)}
-    return len(names) > MOST_NAMES or any(_expands(name, plain) for name in names)
+    return len(names) > MOST_NAMES or any(expands_hidden_variable(name, plain) for name in names)
 
 
-def _expands(name: str, text: str) -> bool:
+def expands_hidden_variable(name: str, text: str) -> bool:
     """Say whether a variable with a hidden value is cut, replaced or indirect, or stands where a command does."""
     used = rf"\$\{{!|\$\{{{name}[#%/:^,@\[]|(?:^|[;&|(`\n]|\$\()\s*[\"']?\$\{{?{name}\b"
     return re2.search(used, text) is not None
 
 
-def _texts(value: Any) -> list[str]:
+def collect_nested_texts(value: Any) -> list[str]:
     found, waiting = [], [value]
     while waiting:
         one = waiting.pop()

@@ -19,23 +19,25 @@ from django.conf import settings
 NONCE = 12  # bytes
 
 
-def seal(purpose: str, text: bytes) -> bytes:
-    """Return `text` sealed, as URL-safe base64. Only `unseal` with the same purpose opens it."""
+def seal_for_purpose(purpose: str, text: bytes) -> bytes:
+    """Return `text` sealed, as URL-safe base64. Only `unseal_for_purpose` with the same purpose opens it."""
     nonce = os.urandom(NONCE)
-    return base64.urlsafe_b64encode(nonce + _cipher(settings.SECRET_KEY, purpose).encrypt(nonce, text, None))
+    return base64.urlsafe_b64encode(
+        nonce + sealing_cipher(settings.SECRET_KEY, purpose).encrypt(nonce, text, None)
+    )
 
 
-def unseal(purpose: str, sealed: bytes) -> bytes:
+def unseal_for_purpose(purpose: str, sealed: bytes) -> bytes:
     """Return what was sealed. Raises ValueError for anything that was not sealed here for this purpose."""
     try:
         raw = base64.b64decode(sealed, altchars=b"-_", validate=True)
-        return _cipher(settings.SECRET_KEY, purpose).decrypt(raw[:NONCE], raw[NONCE:], None)
+        return sealing_cipher(settings.SECRET_KEY, purpose).decrypt(raw[:NONCE], raw[NONCE:], None)
     except (binascii.Error, InvalidTag, ValueError):
         raise ValueError("This was not sealed here.") from None
 
 
 @lru_cache(maxsize=64)
-def _cipher(secret_key: str, purpose: str) -> AESGCM:
+def sealing_cipher(secret_key: str, purpose: str) -> AESGCM:
     key = hashlib.blake2b(
         purpose.encode(), key=hashlib.sha512(secret_key.encode()).digest(), person=b"sbx-sealing"
     )

@@ -17,7 +17,7 @@ import re2
 from coordinator.secrets.vendors import BEGINNINGS
 
 
-class Shape(NamedTuple):
+class SecretShape(NamedTuple):
     """One kind of secret: what people call it, where it stands (the whole match, else its one group), and its mark.
 
     The mark is found in the JSON of every text that holds one, or the text is not looked at closely.
@@ -38,37 +38,37 @@ _GAP = r"(?:\s|\\+[nrt])+"
 _WORD = r"[^\s\\\"']+"
 
 KNOWN = (
-    Shape("private key", rf"-----BEGIN {_KEY_TYPE}(?:{_LINE}*{_KEY_HEAD})*(?:{_LINE}*[A-Za-z0-9+/=]{{16,}})+"
+    SecretShape("private key", rf"-----BEGIN {_KEY_TYPE}(?:{_LINE}*{_KEY_HEAD})*(?:{_LINE}*[A-Za-z0-9+/=]{{16,}})+"
           rf"(?:{_LINE}*[A-Za-z0-9+/=]{{0,64}}{_LINE}*-----END {_KEY_TYPE})?", "-----BEGIN "),
-    Shape("private key", rf"Private-Lines: ?[0-9]{{1,4}}((?:{_LINE}+[A-Za-z0-9+/=]{{16,}})+)", "Private-Lines:"),
-    Shape("Slack webhook", r"hooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9][A-Za-z0-9/_-]{19,})",
+    SecretShape("private key", rf"Private-Lines: ?[0-9]{{1,4}}((?:{_LINE}+[A-Za-z0-9+/=]{{16,}})+)", "Private-Lines:"),
+    SecretShape("Slack webhook", r"hooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9][A-Za-z0-9/_-]{19,})",
           r"hooks\.slack"),
-    Shape("Discord webhook", r"discord(?:app)?\.com/api/webhooks/[0-9]{5,25}/([A-Za-z0-9_-]{40,100})",
+    SecretShape("Discord webhook", r"discord(?:app)?\.com/api/webhooks/[0-9]{5,25}/([A-Za-z0-9_-]{40,100})",
           r"discord(?:app)?\.com/api"),
-    Shape("Discord token", rf"{_BEGIN}([MNO][A-Za-z0-9_-]{{23,27}}\.[A-Za-z0-9_-]{{6}}\.[A-Za-z0-9_-]{{27,40}})",
+    SecretShape("Discord token", rf"{_BEGIN}([MNO][A-Za-z0-9_-]{{23,27}}\.[A-Za-z0-9_-]{{6}}\.[A-Za-z0-9_-]{{27,40}})",
           r"\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27}"),
-    Shape("Telegram token", rf"{_BEGIN}([0-9]{{8,10}}:AA[A-Za-z0-9_-]{{33}})", r":AA[A-Za-z0-9_-]{33}"),
-    Shape("JSON Web Token", r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
+    SecretShape("Telegram token", rf"{_BEGIN}([0-9]{{8,10}}:AA[A-Za-z0-9_-]{{33}})", r":AA[A-Za-z0-9_-]{33}"),
+    SecretShape("JSON Web Token", r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
           r"eyJ[A-Za-z0-9_-]{8,}\.eyJ"),
-    Shape("Azure client secret", r"[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}", r"[0-9]Q~[A-Za-z0-9_~.-]{8}"),
-    Shape("Azure key", r"[A-Za-z0-9]{52}JQQJ9[9D][A-Za-z0-9]{10,30}[A-Za-z0-9+/=]{0,8}", r"JQQJ9[9D]"),
-    Shape("Azure DevOps token", r"[A-Za-z0-9]{60,80}AZDO[A-Za-z0-9]{4}", "AZDO[A-Za-z0-9]{4}"),
-    Shape("Terraform token", r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,}", r"\.atlasv1\."),
-    Shape("New Relic key", r"[a-f0-9]{36}NRAL", r"[a-f0-9]{8}NRAL"),
-    Shape("Mailgun key", rf"{_BEGIN}([a-f0-9]{{32}}-[a-f0-9]{{8}}-[a-f0-9]{{8}})\b",
+    SecretShape("Azure client secret", r"[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}", r"[0-9]Q~[A-Za-z0-9_~.-]{8}"),
+    SecretShape("Azure key", r"[A-Za-z0-9]{52}JQQJ9[9D][A-Za-z0-9]{10,30}[A-Za-z0-9+/=]{0,8}", r"JQQJ9[9D]"),
+    SecretShape("Azure DevOps token", r"[A-Za-z0-9]{60,80}AZDO[A-Za-z0-9]{4}", "AZDO[A-Za-z0-9]{4}"),
+    SecretShape("Terraform token", r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,}", r"\.atlasv1\."),
+    SecretShape("New Relic key", r"[a-f0-9]{36}NRAL", r"[a-f0-9]{8}NRAL"),
+    SecretShape("Mailgun key", rf"{_BEGIN}([a-f0-9]{{32}}-[a-f0-9]{{8}}-[a-f0-9]{{8}})\b",
           r"[a-f0-9]{9}-[a-f0-9]{8}-[a-f0-9]{8}"),
-    Shape("Mailchimp key", rf"{_BEGIN}([a-f0-9]{{32}}-us[0-9]{{1,2}})\b", r"[a-f0-9]{16}-us[0-9]"),
-    Shape("password", rf"{_ADDRESS}([^\s/?#@\"'<>\\`]+)@", rf"{_ADDRESS}[^\s/?#@\"'<>\\`]+@"),
-    Shape("signature", r"(?i:[?&](?:sig|x-amz-signature|x-goog-signature)=)([A-Za-z0-9%+/=_-]{30,})",
+    SecretShape("Mailchimp key", rf"{_BEGIN}([a-f0-9]{{32}}-us[0-9]{{1,2}})\b", r"[a-f0-9]{16}-us[0-9]"),
+    SecretShape("password", rf"{_ADDRESS}([^\s/?#@\"'<>\\`]+)@", rf"{_ADDRESS}[^\s/?#@\"'<>\\`]+@"),
+    SecretShape("signature", r"(?i:[?&](?:sig|x-amz-signature|x-goog-signature)=)([A-Za-z0-9%+/=_-]{30,})",
           "(?i:[?&](?:sig|x-amz-signature|x-goog-signature)=)"),
     # .netrc, .pgpass
-    Shape(
+    SecretShape(
         "password",
         rf"{_BEGIN}(?:(?:machine{_GAP}{_WORD}|default){_GAP}(?:login|account){_GAP}{_WORD}(?:{_GAP}account{_GAP}{_WORD})?"
         rf"|machine{_GAP}{_WORD}\.{_WORD}){_GAP}password{_GAP}({_WORD})",
         r"(?:machine|default)(?:\s|\\)[^\"]*password(?:\s|\\)",
     ),
-    Shape("password", rf":5432:[^\s:]{{1,64}}:[^\s:]{{1,64}}:({_WORD})", ":5432:"),
+    SecretShape("password", rf":5432:[^\s:]{{1,64}}:[^\s:]{{1,64}}:({_WORD})", ":5432:"),
 )  # fmt: skip
 
 # A value beside one of these is a secret unless it is a placeholder.
@@ -110,16 +110,16 @@ SHORT_FLAGS = {
 }
 # Authorization: Bearer value; Cookie: name=value; name=value
 HEADERS = (
-    Shape(
+    SecretShape(
         "credentials",
         r"(?i:authorization)\\*[\"'`]?\s{0,8}[:=]\s{0,8}\\*[\"'`]?"
         r"(?i:basic|bearer|token|digest|negotiate|apikey|bot|ssws|flyv1)\s{1,8}([^\s\"'`,;&|<>(){}\[\]$\\]{6,})",
         r"(?i:authorization)\\*[\"'`]?\s{0,8}[:=]",
     ),
-    Shape(
+    SecretShape(
         "bearer token", rf"(?i:{_BEGIN}bearer)\s{{1,8}}([A-Za-z0-9._~+/-]{{16,}}=*)", r"(?i:bearer)(?:\s|\\)"
     ),
-    Shape(
+    SecretShape(
         "cookie",
         r"(?i:cookie)\\*[\"'`]?\s{0,8}:\s{0,8}\\*[\"'`]?([A-Za-z0-9_.-]+=[^\r\n\"'`\\]{8,})",
         r"(?i:cookie\W)",

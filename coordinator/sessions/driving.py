@@ -12,18 +12,18 @@ UNNAMED = "acp"  # the source of events of an agent whose program is not known
 LONGEST_OUTPUT = 64 * 1024  # characters of a terminal that are kept while its call runs
 
 
-def is_amount(value: Any) -> TypeGuard[int | float]:
+def is_countable_amount(value: Any) -> TypeGuard[int | float]:
     """Say whether a value is a number of tokens, or of money, that can be: one that can be reckoned with."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 2**53
 
 
-def program_of(agent: str | None) -> str:
+def driven_program_name(agent: str | None) -> str:
     """Return what rules, looks and events call the program of a runner's agent."""
     return PROGRAMS.get(agent or "", agent or UNNAMED)
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class DrivenAgentUpdate:
     """One thing told: its number in the session, when (ISO, UTC), of which kind, with which fields."""
 
     n: int
@@ -43,7 +43,7 @@ class SpeechPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldCall:
+class ReportedToolCall:
     """A tool call as all updates of it together tell it.
 
     `tool` and `tool_input` are as the agent's hooks would give them, where that is known. `ready` says that the input
@@ -71,7 +71,7 @@ class TurnUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class Speech:
+class AgentProtocolReader:
     """How the agents of runners speak (dialects.acp); the actions are handed it, because a dialect is above them.
 
     `words` reads a chunk, `merged` adds an update to what is known of a call, `call` reads that for a program,
@@ -80,7 +80,7 @@ class Speech:
 
     words: Callable[[str, Mapping[str, Any]], SpeechPiece | None]
     merged: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
-    call: Callable[[Mapping[str, Any], str], ToldCall]
+    call: Callable[[Mapping[str, Any], str], ReportedToolCall]
     terminal: Callable[[Mapping[str, Any]], str | None]
     content: Callable[[Any], list[dict[str, Any]]]
     usage: Callable[[Mapping[str, Any]], TurnUsage]

@@ -61,7 +61,7 @@ class DedupedEvent(NewEvent, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedEvent:
     """An event that is written: its id in `events`; None for one that said what was written already."""
 
     event_id: int | None

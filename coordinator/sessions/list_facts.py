@@ -13,13 +13,13 @@ from django.db.models import Count, OuterRef, QuerySet, Subquery, Sum
 from coordinator.lib import instants
 from coordinator.models import EventContext, PermissionContext, Session
 from coordinator.sessions import spans, titles, usage
-from coordinator.sessions.usage import Usage
+from coordinator.sessions.usage import TokenUsage
 
 EARLIEST = timedelta(days=1) // instants.MICROSECOND  # before a session was made, in microseconds
 
 
 @dataclass(slots=True)
-class SessionFacts:
+class SessionListFacts:
     """One session's numbers and its title; none where nobody has said anything yet."""
 
     title: str = ""
@@ -27,65 +27,67 @@ class SessionFacts:
     errors: int = 0
     children: int = 0
     waiting: int = 0
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
     first_us: int | None = None
     last: datetime | None = field(default=None)
 
 
-def with_last_instant(sessions: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
+def annotate_last_event_instant(sessions: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
     """Add `last_us`: the instant of each session's latest event, read from the end of its timeline's index."""
     latest = EventContext.objects.filter(session_id=OuterRef("pk")).order_by("-instant_us", "-event_id")
     dated: QuerySet[Any, Any] = sessions.annotate(last_us=Subquery(latest.values("instant_us")[:1]))
     return dated
 
 
-def began_us(session: Session, first_us: int | None = None) -> int:
+def session_began_us(session: Session, first_us: int | None = None) -> int:
     """Return when the session began, in microseconds: its earliest event, where that was told a little before it.
 
     Clocks differ, and what an agent did before it first reached us is told later. What is dated long before is odd.
     0 where nothing can be read. `first_us` is that event's instant, where it is known.
     """
-    created = instants.to_us(session.created_at) if isinstance(session.created_at, datetime) else 0
+    created = instants.to_microseconds(session.created_at) if isinstance(session.created_at, datetime) else 0
     if first_us is None:
-        contexts = spans.within(EventContext.objects.filter(session_id=session.pk), [session.pk], "event_id")
+        contexts = spans.bound_rows_to_sessions(
+            EventContext.objects.filter(session_id=session.pk), [session.pk], "event_id"
+        )
         in_order = contexts.order_by("instant_us", "event_id")
         first_us = in_order.values_list("instant_us", flat=True).first()
     return first_us if first_us is not None and created - EARLIEST <= first_us < created else created
 
 
-def facts_of(session_ids: Iterable[str]) -> dict[str, SessionFacts]:
+def load_session_list_facts(session_ids: Iterable[str]) -> dict[str, SessionListFacts]:
     """Return the facts of these sessions by id. The same few queries however many sessions there are."""
     ids = list(session_ids)
-    facts = {session_id: SessionFacts() for session_id in ids}
-    for session_id, events, errors, children, first_us, last_us in _rows(NUMBERS, ids):
+    facts = {session_id: SessionListFacts() for session_id in ids}
+    for session_id, events, errors, children, first_us, last_us in fetch_rows_for_sessions(NUMBERS, ids):
         fact = facts[session_id]
         fact.events, fact.errors, fact.children = events, errors, children
-        fact.first_us, fact.last = first_us, _moment(last_us)
+        fact.first_us, fact.last = first_us, instant_or_none(last_us)
     asked = PermissionContext.objects.filter(session_id__in=ids, request__status="pending").order_by()
     for session_id, waiting in asked.values_list("session_id").annotate(number=Count("*")):
         facts[session_id].waiting = waiting
-    for session_id, spent in usage.of_sessions(ids).items():
+    for session_id, spent in usage.load_usage_by_session(ids).items():
         facts[session_id].usage = spent
-    for session_id, title in titles.of(ids).items():
+    for session_id, title in titles.load_session_titles(ids).items():
         facts[session_id].title = title
     return facts
 
 
-def waiting_in(session_id: str) -> int:
+def count_session_waiting_requests(session_id: str) -> int:
     """Return how many requests of the session's agent wait for a person."""
     return PermissionContext.objects.filter(session_id=session_id, request__status="pending").count()
 
 
-def masked_in(session_id: str) -> int:
+def count_masked_secrets(session_id: str) -> int:
     """Return how many secrets were masked in the session's events; an index of those events alone says it."""
     hit = EventContext.objects.filter(session_id=session_id, masked__gt=0)
-    hit = spans.within(hit, [session_id], "event_id")
+    hit = spans.bound_rows_to_sessions(hit, [session_id], "event_id")
     return int(hit.aggregate(total=Sum("masked"))["total"] or 0)
 
 
-def _moment(at_us: int | None) -> datetime | None:
+def instant_or_none(at_us: int | None) -> datetime | None:
     try:
-        return None if at_us is None else instants.from_us(at_us)
+        return None if at_us is None else instants.from_microseconds(at_us)
     except OverflowError:
         return None
 
@@ -104,12 +106,15 @@ FROM sessions s WHERE s.session_id IN (%(ids)s)
 """
 
 
-def _rows(statement: str, ids: list[str]) -> list[tuple[Any, ...]]:
+def fetch_rows_for_sessions(statement: str, ids: list[str]) -> list[tuple[Any, ...]]:
     """Return the rows of one of the statements above for these sessions."""
     if not ids:
         return []
     with connection.cursor() as cursor:
-        span = spans.of(*ids)
-        told = {"events": spans.in_sql(span, "e.id"), "contexts": spans.in_sql(span, "c.event_id")}
+        span = spans.session_event_span(*ids)
+        told = {
+            "events": spans.span_condition_sql(span, "e.id"),
+            "contexts": spans.span_condition_sql(span, "c.event_id"),
+        }
         cursor.execute(statement % {"ids": ", ".join(["%s"] * len(ids)), **told}, ids)
         return list(cursor.fetchall())

@@ -17,31 +17,33 @@ COMES_AGAIN_WITHIN = timedelta(minutes=2)
 MOST_AT_ONCE = 2  # notes in one answer: some agents cut at 10,000 characters
 
 
-def waiting_in(now: datetime) -> frozenset[str]:
+def sessions_with_waiting_notes(now: datetime) -> frozenset[str]:
     """Return the sessions for which a note waits, or was handed to a hook that may come again for it."""
     waiting = Q(given_at__isnull=True, closed_at__isnull=True)
     unheard = Q(given_to__isnull=False, given_at__gte=now - COMES_AGAIN_WITHIN)
     return frozenset(Note.objects.filter(waiting | unheard).values_list("session_id", flat=True))
 
 
-def for_agent(notes: Iterable[Note]) -> str:
+def format_notes_for_agent(notes: Iterable[Note]) -> str:
     """Return what the agent reads."""
-    return "\n\n".join(f"[{_head(note)}]\n{note.text}\n[End of the note.]" for note in notes)
+    return "\n\n".join(f"[{note_heading(note)}]\n{note.text}\n[End of the note.]" for note in notes)
 
 
-def _head(note: Note) -> str:
-    at = note.written_at if isinstance(note.written_at, str) else instants.canonical(note.written_at)
-    return (
-        f"Note from {note.writer}, a person who watches this session in Signalbox, written at {at[:19]} UTC"
+def note_heading(note: Note) -> str:
+    at = (
+        note.written_at
+        if isinstance(note.written_at, str)
+        else instants.format_canonical_instant(note.written_at)
     )
+    return f"Note from {note.writer_name}, a person who watches this session in Signalbox, written at {at[:19]} UTC"
 
 
-def newest(session_id: str, most: int = 5) -> Sequence[Note]:
+def load_newest_notes(session_id: str, most: int = 5) -> Sequence[Note]:
     """Return the session's newest notes, the newest first."""
     return list(Note.objects.filter(session_id=session_id).order_by("-id")[:most])
 
 
-def is_lost(note: Note, status: str) -> bool:
+def is_note_lost(note: Note, status: str) -> bool:
     """Say whether a note was not delivered and will not be: it was closed, or its session has ended."""
     if note.given_at is not None:
         return False

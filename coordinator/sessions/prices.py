@@ -23,7 +23,7 @@ _SUFFIX = re.compile(r"(?:\[[^\]]*\]|@[\w.-]+|-v\d+(?::\d+)?|-20\d{6}|-latest)$"
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class TokenPrice:
     """US dollars for a million tokens of each kind; `listed`: the list price, not one that somebody here set."""
 
     input: float
@@ -32,12 +32,12 @@ class Price:
     cache_write: float
     listed: bool = False
 
-    def of(self, tokens: Mapping[str, int]) -> float:
+    def cost_of_tokens(self, tokens: Mapping[str, int]) -> float:
         """Return what these tokens, by kind, cost in US dollars."""
         return sum(tokens[kind] * float(getattr(self, kind)) for kind in KINDS) / MILLION
 
 
-def plain_name(model: str) -> str:
+def normalize_model_name(model: str) -> str:
     """Return a model's name without what clouds, dates and options add to it."""
     name, before = _PREFIX.sub("", model.strip().lower()), ""
     while name != before:
@@ -45,32 +45,32 @@ def plain_name(model: str) -> str:
     return name
 
 
-def own_prices() -> dict[str, Price]:
+def load_own_prices() -> dict[str, TokenPrice]:
     """Return the prices that people here have set, by the model's plain name."""
     rows = ModelPrice.objects.order_by("model").values("model", *KINDS)
-    return {plain_name(row["model"]): Price(*(row[kind] for kind in KINDS)) for row in rows}
+    return {normalize_model_name(row["model"]): TokenPrice(*(row[kind] for kind in KINDS)) for row in rows}
 
 
-def price_of(model: str, own: Mapping[str, Price]) -> Price | None:
+def find_model_price(model: str, own: Mapping[str, TokenPrice]) -> TokenPrice | None:
     """Return the price of a model by the name that an agent reported; None where nobody knows one."""
-    name = plain_name(model)
-    return own.get(name) or list_price(name)
+    name = normalize_model_name(model)
+    return own.get(name) or find_list_price(name)
 
 
 @lru_cache(maxsize=512)  # names come from agents: bounded
-def list_price(name: str) -> Price | None:
+def find_list_price(name: str) -> TokenPrice | None:
     """Return the list price of a model by its plain name, or None."""
     from genai_prices import Usage, calc_price  # noqa: PLC0415 - 24 MB and 0.13 s, only where a model has no own price
 
-    def dollars(**tokens: int) -> float:
+    def price_per_million(**tokens: int) -> float:
         return float(calc_price(Usage(**tokens), model_ref=name).total_price * MILLION)
 
     try:
-        return Price(
-            input=dollars(input_tokens=1),
-            output=dollars(output_tokens=1),
-            cache_read=dollars(input_tokens=1, cache_read_tokens=1),
-            cache_write=dollars(input_tokens=1, cache_write_tokens=1),
+        return TokenPrice(
+            input=price_per_million(input_tokens=1),
+            output=price_per_million(output_tokens=1),
+            cache_read=price_per_million(input_tokens=1, cache_read_tokens=1),
+            cache_write=price_per_million(input_tokens=1, cache_write_tokens=1),
             listed=True,
         )
     except (LookupError, ValueError):

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from django.db import connection
 
-from coordinator.engine.values import text_of
-from coordinator.secrets.masking import without_secrets
-from coordinator.sessions.titles import text_of_message
+from coordinator.engine.values import cast_to_text_sql
+from coordinator.secrets.masking import mask_secrets
+from coordinator.sessions.titles import extract_message_text
 
 STEPS = 3
 LOOKED_BACK = 60  # events of the session, for its last calls
@@ -22,13 +22,13 @@ SAYS_MOST = ("command", "cmd", "file_path", "path", "pattern", "url", "query", "
 
 _PLACE = "e.session_id = %s AND e.id < %s AND e.id > %s"
 _CALLED = f"""
-SELECT * FROM (SELECT %s AS place, e.id, e.event_type, {text_of("e.tool_name")},
-    substr({text_of("e.tool_input")}, 1, {READ_UP_TO})
+SELECT * FROM (SELECT %s AS place, e.id, e.event_type, {cast_to_text_sql("e.tool_name")},
+    substr({cast_to_text_sql("e.tool_input")}, 1, {READ_UP_TO})
 FROM events e WHERE {_PLACE} ORDER BY e.id DESC LIMIT {LOOKED_BACK}) r WHERE event_type = 'pre_tool'
 """  # noqa: S608 # constants
 # However long ago in its turn: all columns of the index sbx_events_kinds are named, so that it is read from its end.
 _TOLD = f"""
-SELECT * FROM (SELECT %s AS place, e.id, e.event_type, NULL, substr({text_of("e.content")}, 1, {READ_UP_TO})
+SELECT * FROM (SELECT %s AS place, e.id, e.event_type, NULL, substr({cast_to_text_sql("e.content")}, 1, {READ_UP_TO})
 FROM events e WHERE {_PLACE} AND e.event_type = 'message' AND e.tool_name IS NULL AND e.role = 'user'
 ORDER BY e.tool_name DESC, e.id DESC LIMIT {WORDLESS}) r
 """  # noqa: S608 # constants
@@ -36,7 +36,7 @@ _BEFORE = f"{_TOLD} UNION ALL {_CALLED}"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecentCall:
     """A call that was made: its tool, and what it was about."""
 
     tool: str
@@ -44,17 +44,17 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Recent:
+class RecentActivity:
     """What a person last told the agent (empty where that is long ago), and its last calls, oldest first."""
 
     task: str = ""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[RecentCall, ...] = ()
 
 
 Row = tuple[str, str | None, object]  # type, tool, and the input; of what a person told, its content
 
 
-def before(places: Sequence[tuple[str, int]]) -> list[Recent]:
+def load_activity_before_events(places: Sequence[tuple[str, int]]) -> list[RecentActivity]:
     """Return, for each session and event, what was told and called last before it: one query for all.
 
     Secrets are masked; texts are cut at LONGEST.
@@ -72,30 +72,36 @@ def before(places: Sequence[tuple[str, int]]) -> list[Recent]:
     found: list[list[Row]] = [[] for _ in places]
     for number, _, *row in rows:
         found[number].append(tuple(row))
-    return [_recent(one) for one in found]
+    return [build_recent_activity(one) for one in found]
 
 
-def _recent(rows: Sequence[Row]) -> Recent:
+def build_recent_activity(rows: Sequence[Row]) -> RecentActivity:
     """Return what rows of one session say, newest first."""
-    said = (text_of_message(content) for kind, _, content in rows if kind == "message")
-    called = [Step(str(tool), _about(given)) for kind, tool, given in rows if kind == "pre_tool" and tool]
-    return Recent(_shown(next(filter(None, said), "")), tuple(reversed(called[:STEPS])))
+    said = (extract_message_text(content) for kind, _, content in rows if kind == "message")
+    called = [
+        RecentCall(str(tool), summarize_stored_input(given))
+        for kind, tool, given in rows
+        if kind == "pre_tool" and tool
+    ]
+    return RecentActivity(
+        mask_and_shorten_line(next(filter(None, said), "")), tuple(reversed(called[:STEPS]))
+    )
 
 
-def _about(stored: object) -> str:
+def summarize_stored_input(stored: object) -> str:
     """Return what a call was about, in a line; its input may be cut, or no JSON."""
     if not isinstance(stored, str):
         return ""
     try:
         given = json.loads(stored)
     except (ValueError, RecursionError):
-        return _shown(stored)
+        return mask_and_shorten_line(stored)
     if not isinstance(given, dict):
-        return _shown(stored)
+        return mask_and_shorten_line(stored)
     most = next((given[name] for name in SAYS_MOST if isinstance(given.get(name), str)), None)
-    return _shown(stored if most is None else most)
+    return mask_and_shorten_line(stored if most is None else most)
 
 
-def _shown(text: str) -> str:
-    line = " ".join(str(without_secrets(text)).split())
+def mask_and_shorten_line(text: str) -> str:
+    line = " ".join(str(mask_secrets(text)).split())
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"

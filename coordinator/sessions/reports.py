@@ -23,7 +23,7 @@ MODEL_REQUEST = "model_request"  # what a request to a model took
 UNRECORDED_PROMPT = "(A prompt"
 
 
-def beginning_origin(call_id: str, given: Any) -> str:
+def call_start_origin(call_id: str, given: Any) -> str:
     """Return the origin that the beginning of an MCP tool's call takes, whether its agent or the gateway reports it.
 
     Of the two the first is kept. What is reported under one id with other arguments is another call.
@@ -75,7 +75,7 @@ _TOLD = frozenset(
 )
 
 
-def is_told_by_runner(event_type: str, role: str | None) -> bool:
+def is_reported_by_runner(event_type: str, role: str | None) -> bool:
     """Say whether the runner tells this of a session that it drives, so that the agent's hooks need not."""
     return role in {"user", "assistant"} if event_type == "message" else event_type in _TOLD
 

@@ -24,21 +24,25 @@ OBSERVED_SOURCES = (*AGENT_TITLES, "telemetry")
 OBSERVED_PROFILES = (*OBSERVED_SOURCES, GATEWAY_PROFILE)
 
 
-def idle_ids(session_ids: Iterable[str], now: datetime) -> set[str]:
+def find_idle_session_ids(session_ids: Iterable[str], now: datetime) -> set[str]:
     """Return those of the sessions that are running, driven by no run and silent for SIGNALBOX_SESSION_IDLE_AFTER."""
     silent = timedelta(seconds=settings.SESSION_IDLE_AFTER)
     asked = Session.objects.filter(pk__in=list(session_ids))
-    return {session.pk for session in _undriven(asked) if now - last_sign_of_life(session, now) >= silent}
+    return {
+        session.pk
+        for session in sessions_without_open_run(asked)
+        if now - last_session_activity(session, now) >= silent
+    }
 
 
-def due(now: datetime, session_id: str | None = None) -> list[str]:
+def find_silent_session_ids(now: datetime, session_id: str | None = None) -> list[str]:
     """Return the sessions (or the one) of agents who tell by themselves that SIGNALBOX_SESSION_SILENT_AFTER ends.
 
     One that waits for a person is not among them: it is we who have not answered. Told to wait, it was answered, and
     what waits no longer needs no answer.
     """
     silent = timedelta(seconds=settings.SESSION_SILENT_AFTER)
-    cutoff = instants.to_us(now - silent)
+    cutoff = instants.to_microseconds(now - silent)
     asked = PermissionContext.objects.filter(
         Q(waits_until__isnull=True) | Q(waits_until__gt=now),
         session_id=OuterRef("pk"),
@@ -48,22 +52,24 @@ def due(now: datetime, session_id: str | None = None) -> list[str]:
     reported = Q(executor_profile__in=OBSERVED_PROFILES) | Q(last_source__in=OBSERVED_SOURCES)
     quiet = Q(last_us__lte=cutoff) | Q(last_us=None)
     among = Session.objects.all() if session_id is None else Session.objects.filter(pk=session_id)
-    found = _undriven(among).filter(reported, quiet, ~Exists(asked), executor_session_id__isnull=False)
-    return [session.pk for session in found[:1000] if now - last_sign_of_life(session, now) >= silent]
+    found = sessions_without_open_run(among).filter(
+        reported, quiet, ~Exists(asked), executor_session_id__isnull=False
+    )
+    return [session.pk for session in found[:1000] if now - last_session_activity(session, now) >= silent]
 
 
-def last_sign_of_life(session: Any, now: datetime) -> datetime:
+def last_session_activity(session: Any, now: datetime) -> datetime:
     """Return the session's last activity: its newest event, its start or its reopening.
 
     `session` is one of those with `last_us`. `now` where no time of it can be read.
     """
     times = [at for at in (session.created_at, session.last_resumed_at) if isinstance(at, datetime)]
     if session.last_us is not None:
-        times.append(instants.from_us(min(max(session.last_us, 0), instants.to_us(now))))
+        times.append(instants.from_microseconds(min(max(session.last_us, 0), instants.to_microseconds(now))))
     return max(times, default=now)
 
 
-def _undriven(sessions: QuerySet[Session]) -> QuerySet[Any, Any]:
+def sessions_without_open_run(sessions: QuerySet[Session]) -> QuerySet[Any, Any]:
     """Return the running ones that no run drives, with the instant and the source of their newest event."""
     newest = EventContext.objects.filter(session_id=OuterRef("pk")).order_by("-instant_us", "-event_id")
     driven = Run.objects.filter(session=OuterRef("pk"), status__in=OPEN_RUNS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from coordinator.secrets.masking import MASK, short, without_secrets
+from coordinator.secrets.masking import MASK, mask_secrets, shorten_masks
 from coordinator.sessions.reports import UNRECORDED_PROMPT
 
 LONGEST = 100  # characters of a title that is made of a text
@@ -56,31 +56,31 @@ _SENTENCE_ENDS = re.compile(r"[.!?…](?:[\"')\]]{0,2})(?=\s)|[\u3002\uff01\uff1
 _NO_END = re.compile(r"(?:\b(?:e\.g|i\.e|etc|vs|cf|approx|no|nr|z\.B|bzw|d\.h)|\b[A-Z])\.$", re.IGNORECASE)
 
 
-def title_of(text: str) -> str:
+def make_title_from_text(text: str) -> str:
     """Return a text's first sentence, readable, masked and no longer than LONGEST; empty where it says nothing."""
-    text = without_secrets(text[:READ_UP_TO])
-    command = _between(text, "command-name")
+    text = mask_secrets(text[:READ_UP_TO])
+    command = text_inside_tag(text, "command-name")
     if command is not None:
-        return bounded(f"{command} {_plain(_between(text, 'command-args') or '')}")
-    shell = _between(text, "bash-input")
+        return shorten_title_line(f"{command} {strip_markdown(text_inside_tag(text, 'command-args') or '')}")
+    shell = text_inside_tag(text, "bash-input")
     if shell is not None:
-        return bounded(f"! {shell}")
+        return shorten_title_line(f"! {shell}")
     text = _NOT_SAID.sub(" ", text).strip()
     if text.startswith((*_CAVEATS, UNRECORDED_PROMPT)):
         return ""
     code = next((match[1] for match in _FENCE.finditer(text) if match[1].strip()), "")
-    said = _first_sentence(_plain(_FENCE.sub("\n", text)))
-    return bounded(said or code.strip().partition("\n")[0])
+    said = extract_first_sentence(strip_markdown(_FENCE.sub("\n", text)))
+    return shorten_title_line(said or code.strip().partition("\n")[0])
 
 
-def says_much(title: str) -> bool:
+def is_meaningful_title(title: str) -> bool:
     """Say whether a title tells what a session is about; `/clear` does not."""
     return bool(title) and title not in _IDLE_COMMANDS
 
 
-def bounded(text: str, longest: int = LONGEST) -> str:
+def shorten_title_line(text: str, longest: int = LONGEST) -> str:
     """Return a text on one line, without what an eye misses, cut between words and never within a mask."""
-    line = " ".join("".join(char for char in short(text) if _is_seen(char)).split())
+    line = " ".join("".join(char for char in shorten_masks(text) if is_visible_character(char)).split())
     if len(line) <= longest:
         return line
     cut = longest - 1
@@ -91,21 +91,21 @@ def bounded(text: str, longest: int = LONGEST) -> str:
     return line[: blank if blank > 0 else cut].rstrip(_LOOSE_ENDS) + "…"
 
 
-def _between(text: str, tag: str) -> str | None:
+def text_inside_tag(text: str, tag: str) -> str | None:
     """Return what stands in the first `<tag>…</tag>`; None without one."""
     _, opened, rest = text.partition(f"<{tag}>")
     inside, closed, _ = rest.partition(f"</{tag}>")
     return inside.strip() if opened and closed else None
 
 
-def _is_seen(char: str) -> bool:
+def is_visible_character(char: str) -> bool:
     """Say whether a character belongs into a title: blanks do, and the joiners of scripts and emoji."""
     if char.isspace() or char in "\u200c\u200d":
         return True
     return char not in _BLANK and unicodedata.category(char) not in {"Cc", "Cf", "Cs", "Co", "Cn"}
 
 
-def _plain(text: str) -> str:
+def strip_markdown(text: str) -> str:
     """Return Markdown without its marks, a paragraph, heading or item of a list on each line."""
     text = _ADDRESS.sub(r"\1", _REFERENCE.sub(r"\1", _IMAGE_OR_LINK.sub(r"\1", text)))
     blocks: list[str] = []
@@ -113,7 +113,7 @@ def _plain(text: str) -> str:
     tags = {*_CLOSED.findall(text), *_NEVER_CLOSED}  # `<name>` alone stands for something to be filled in
     for drawn in _TAG.sub(lambda tag: " " if tag[1] in tags else tag[0], text).splitlines():
         bare = _LINE_MARK.sub("", drawn)
-        line = "" if _RULE.match(drawn) else _without_marks(bare)
+        line = "" if _RULE.match(drawn) else strip_inline_markdown(bare)
         if line and goes_on and bare == drawn:
             blocks[-1] += f" {line}"
         elif line:
@@ -122,13 +122,13 @@ def _plain(text: str) -> str:
     return "\n".join(blocks)
 
 
-def _without_marks(line: str) -> str:
+def strip_inline_markdown(line: str) -> str:
     for pattern in (_STRONG, _STRONG, _EMPHASIS, _CODE):
         line = pattern.sub(r"\2", line)
     return " ".join(line.split())
 
 
-def _first_sentence(text: str) -> str:
+def extract_first_sentence(text: str) -> str:
     """Return the first line of a text up to its first sentence's end; a line that announces the next has it, too."""
     first, _, rest = text.partition("\n")
     if first.endswith(":") or len(first) < SHORTEST_SENTENCE:

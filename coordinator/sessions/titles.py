@@ -9,77 +9,79 @@ from typing import Any, NamedTuple
 from django.db import connection
 from django.db.models.functions import Substr
 
-from coordinator.engine.values import text_of
-from coordinator.lib.invisible import show_invisible
+from coordinator.engine.values import cast_to_text_sql
+from coordinator.lib.invisible import reveal_invisible_characters
 from coordinator.models import Run, SessionTitle, UnreadableText
-from coordinator.models.fields import decoded
-from coordinator.sessions.title_words import READ_UP_TO, says_much, title_of
+from coordinator.models.fields import decode_stored_json
+from coordinator.sessions.title_words import READ_UP_TO, is_meaningful_title, make_title_from_text
 
 BEGINNING = 20  # messages among which a person's first words are looked for
 AT_ONCE = 100  # sessions whose first words one statement reads
 
 
-class Guess(NamedTuple):
+class TitleGuess(NamedTuple):
     """A title that was made of a session's first words; `settled` where a person has said what it is about."""
 
     title: str
     settled: bool
 
 
-def of(session_ids: Iterable[str | None]) -> dict[str, str]:
+def load_session_titles(session_ids: Iterable[str | None]) -> dict[str, str]:
     """Return the titles of those of the sessions that have one. A few queries, however many sessions there are."""
     ids = sorted({session_id for session_id in session_ids if session_id})
     if not ids:
         return {}
     kept = dict(SessionTitle.objects.filter(pk__in=ids).values_list("pk", "title"))
-    guessed = guesses([session_id for session_id in ids if session_id not in kept])
+    guessed = guess_session_titles([session_id for session_id in ids if session_id not in kept])
     titles = {session_id: guess.title for session_id, guess in guessed.items()} | kept
-    return {session_id: show_invisible(title) for session_id, title in titles.items()}
+    return {session_id: reveal_invisible_characters(title) for session_id, title in titles.items()}
 
 
-def of_one(session_id: str) -> str:
+def load_session_title(session_id: str) -> str:
     """Return a session's title; empty where nobody has said anything yet."""
-    return of([session_id]).get(session_id, "")
+    return load_session_titles([session_id]).get(session_id, "")
 
 
-def guesses(session_ids: Iterable[str]) -> dict[str, Guess]:
+def guess_session_titles(session_ids: Iterable[str]) -> dict[str, TitleGuess]:
     """Return what sessions' first words say: a person's, else the first run's prompt, else whatever there was."""
-    found: dict[str, Guess] = {}
+    found: dict[str, TitleGuess] = {}
     ids = list(session_ids)
-    spoken = _first_words(ids)
-    quiet = [session_id for session_id in ids if not any(map(says_much, spoken.get(session_id, ())))]
-    prompts = _first_prompts(quiet)
+    spoken = titles_from_first_messages(ids)
+    quiet = [
+        session_id for session_id in ids if not any(map(is_meaningful_title, spoken.get(session_id, ())))
+    ]
+    prompts = titles_from_first_prompts(quiet)
     for session_id in ids:
         said = spoken.get(session_id, [])
-        title = next(filter(says_much, said), "")
+        title = next(filter(is_meaningful_title, said), "")
         if title:
-            found[session_id] = Guess(title, settled=True)
+            found[session_id] = TitleGuess(title, settled=True)
         elif guess := next(filter(None, [prompts.get(session_id, ""), *said]), ""):
-            found[session_id] = Guess(guess, settled=False)
+            found[session_id] = TitleGuess(guess, settled=False)
     return found
 
 
-def _first_prompts(ids: list[str]) -> dict[str, str]:
+def titles_from_first_prompts(ids: list[str]) -> dict[str, str]:
     """Return the title that each session's first run's prompt makes."""
     if not ids:
         return {}
     runs = Run.objects.filter(session_id__in=ids).order_by("-created_at", "-run_id")
     heads = runs.annotate(head=Substr("prompt", 1, READ_UP_TO)).values_list("session_id", "head")
-    return {session_id: title_of(head) for session_id, head in heads if isinstance(head, str)}
+    return {session_id: make_title_from_text(head) for session_id, head in heads if isinstance(head, str)}
 
 
 # By hand, because the ORM's way to say so makes PostgreSQL walk the whole table. Naming all columns of the index
 # sbx_events_kinds in the order lets both engines read it from its beginning, whatever they guess of the rows.
 _FIRST_WORDS = f"""
 SELECT session_id, id, head FROM (
-    SELECT e.session_id, e.id, e.role, substr({text_of("e.content")}, 1, {READ_UP_TO}) AS head FROM events e
+    SELECT e.session_id, e.id, e.role, substr({cast_to_text_sql("e.content")}, 1, {READ_UP_TO}) AS head FROM events e
     WHERE e.session_id = %s AND e.event_type = 'message' AND e.tool_name IS NULL
     ORDER BY e.tool_name, e.id LIMIT {BEGINNING}
 ) m WHERE role = 'user'
 """  # noqa: S608 # constants
 
 
-def _first_words(ids: list[str]) -> dict[str, list[str]]:
+def titles_from_first_messages(ids: list[str]) -> dict[str, list[str]]:
     """Return the titles that people's first messages make, in their order, for each session that has any."""
     said: dict[str, list[str]] = {}
     for start in range(0, len(ids), AT_ONCE):
@@ -89,22 +91,22 @@ def _first_words(ids: list[str]) -> dict[str, list[str]]:
             rows = cursor.fetchall()
         for session_id, _, stored in rows:
             # Once one says what the session is about, what follows it need not be read.
-            if not any(map(says_much, said.get(session_id, ()))) and (
-                title := title_of(text_of_message(stored))
+            if not any(map(is_meaningful_title, said.get(session_id, ()))) and (
+                title := make_title_from_text(extract_message_text(stored))
             ):
                 said.setdefault(session_id, []).append(title)
     return said
 
 
-def text_of_message(stored: Any) -> str:
+def extract_message_text(stored: Any) -> str:
     """Return the text in a message's stored blocks; they may have been cut, or be no JSON."""
-    blocks = decoded(stored) if isinstance(stored, str) else None
+    blocks = decode_stored_json(stored) if isinstance(stored, str) else None
     if isinstance(blocks, UnreadableText):
-        return _text_of_cut(blocks)
-    return "\n".join(_texts(blocks))
+        return extract_cut_json_text(blocks)
+    return "\n".join(iterate_block_texts(blocks))
 
 
-def _texts(blocks: Any) -> Iterator[str]:
+def iterate_block_texts(blocks: Any) -> Iterator[str]:
     for block in blocks if isinstance(blocks, list) else [blocks]:
         if isinstance(block, str):
             yield block
@@ -112,7 +114,7 @@ def _texts(blocks: Any) -> Iterator[str]:
             yield block["text"]
 
 
-def _text_of_cut(stored: str) -> str:
+def extract_cut_json_text(stored: str) -> str:
     """Return the first text in JSON that was cut off."""
     _, _, rest = stored.partition('"text":')
     _, _, text = rest.partition('"')

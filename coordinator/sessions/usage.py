@@ -20,7 +20,7 @@ from coordinator.sessions.prices import KINDS, MOST_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class TokenUsage:
     """Tokens by kind, and their cost in US dollars as far as prices are known (`priced`: all of them are)."""
 
     input: int = 0
@@ -31,23 +31,23 @@ class Usage:
     priced: bool = True
 
     @property
-    def tokens(self) -> int:
+    def total_tokens(self) -> int:
         return self.input + self.output + self.cache_read + self.cache_write
 
     @property
-    def cached(self) -> int:
+    def cached_tokens(self) -> int:
         return self.cache_read + self.cache_write
 
     @property
-    def cost_words(self) -> str:
+    def cost_label(self) -> str:
         """The cost as people read it; `from $1.20` where some of it has no price."""
         if not self.priced and not self.cost:
             return "no price"
         digits = 2 if self.cost >= 0.1 else 4
         return f"{'' if self.priced else 'from '}${self.cost:,.{digits}f}"
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
+    def __add__(self, other: TokenUsage) -> TokenUsage:
+        return TokenUsage(
             self.input + other.input,
             self.output + other.output,
             self.cache_read + other.cache_read,
@@ -57,28 +57,32 @@ class Usage:
         )
 
 
-def _counted(rows: QuerySet[EventContext], *by: str) -> Iterator[tuple[tuple[str | None, ...], Usage]]:
+def iterate_usage_groups(
+    rows: QuerySet[EventContext], *by: str
+) -> Iterator[tuple[tuple[str | None, ...], TokenUsage]]:
     """Yield the usage of each group of `rows` by `by` and model, priced."""
-    price = _pricing()
-    for row in _summed(rows, *by):
+    price = build_usage_pricer()
+    for row in sum_tokens_by_columns(rows, *by):
         tokens = [row[f"sum_{kind}"] for kind in KINDS]
         yield (*(row[name] for name in by), row["model"]), price(row["model"], tokens)
 
 
-def _summed(rows: QuerySet[EventContext], *by: str) -> QuerySet[Any, Any]:
-    sums = {f"sum_{kind}": Sum(_told(f"{kind}_tokens")) for kind in KINDS}
+def sum_tokens_by_columns(rows: QuerySet[EventContext], *by: str) -> QuerySet[Any, Any]:
+    sums = {f"sum_{kind}": Sum(bounded_token_column(f"{kind}_tokens")) for kind in KINDS}
     told = rows.filter(output_tokens__isnull=False).order_by()
     summed: QuerySet[Any, Any] = told.values(*by, "model").annotate(**sums)
     return summed
 
 
-def _by_agent(rows: QuerySet[EventContext]) -> Iterator[tuple[str | None, str | None, Usage]]:
+def iterate_usage_by_agent(
+    rows: QuerySet[EventContext],
+) -> Iterator[tuple[str | None, str | None, TokenUsage]]:
     """Yield the usage of each agent and model. Agents are joined to sums: asked for each event, they take the time."""
     # Of an expression: to group by the column SQLite would walk through all of its index, not through what is recent.
     by_session = rows.annotate(session_name=Coalesce("session_id", Value(""), output_field=TextField()))
-    sql, parameters = _summed(by_session, "session_name").query.sql_with_params()
+    sql, parameters = sum_tokens_by_columns(by_session, "session_name").query.sql_with_params()
     sums = ", ".join(f"sum(g.sum_{kind})" for kind in KINDS)
-    price = _pricing()
+    price = build_usage_pricer()
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT s.agent_name, g.model, {sums} FROM ({sql}) g"  # noqa: S608 # constants
@@ -89,20 +93,20 @@ def _by_agent(rows: QuerySet[EventContext]) -> Iterator[tuple[str | None, str | 
             yield agent, model, price(model, tokens)
 
 
-def _pricing() -> Callable[[str | None, Sequence[Any]], Usage]:
+def build_usage_pricer() -> Callable[[str | None, Sequence[Any]], TokenUsage]:
     """Return what makes a usage of a model's tokens by kind (KINDS), priced."""
-    own = prices.own_prices()
+    own = prices.load_own_prices()
 
-    def priced(model: str | None, sums: Sequence[Any]) -> Usage:
+    def price_model_tokens(model: str | None, sums: Sequence[Any]) -> TokenUsage:
         tokens = {kind: int(number or 0) for kind, number in zip(KINDS, sums, strict=True)}
-        price = prices.price_of(model or "", own)
-        cost = price.of(tokens) if price else 0.0
-        return Usage(**tokens, cost=cost, priced=price is not None or not any(tokens.values()))
+        price = prices.find_model_price(model or "", own)
+        cost = price.cost_of_tokens(tokens) if price else 0.0
+        return TokenUsage(**tokens, cost=cost, priced=price is not None or not any(tokens.values()))
 
-    return priced
+    return price_model_tokens
 
 
-def _told(column: str) -> Case:
+def bounded_token_column(column: str) -> Case:
     """Return the tokens that one event says, within bounds: agents tell them, and a sum must not run over."""
     return Case(
         When(**{f"{column}__gt": MOST_TOKENS}, then=Value(MOST_TOKENS)),
@@ -112,36 +116,38 @@ def _told(column: str) -> Case:
     )
 
 
-def of_sessions(session_ids: Iterable[str]) -> dict[str, Usage]:
+def load_usage_by_session(session_ids: Iterable[str]) -> dict[str, TokenUsage]:
     """Return the usage of each of these sessions that has any."""
-    found: dict[str, Usage] = {}
+    found: dict[str, TokenUsage] = {}
     ids = list(session_ids)
-    rows = spans.within(EventContext.objects.filter(session_id__in=ids), ids, "event_id")
-    for (session_id, _), usage in _counted(rows, "session_id"):
-        found[str(session_id)] = found.get(str(session_id), Usage()) + usage
+    rows = spans.bound_rows_to_sessions(EventContext.objects.filter(session_id__in=ids), ids, "event_id")
+    for (session_id, _), usage in iterate_usage_groups(rows, "session_id"):
+        found[str(session_id)] = found.get(str(session_id), TokenUsage()) + usage
     return found
 
 
-def models_of(session_id: str) -> dict[str, Usage]:
+def load_usage_by_model(session_id: str) -> dict[str, TokenUsage]:
     """Return a session's usage by model, the dearest first."""
-    rows = spans.within(EventContext.objects.filter(session_id=session_id), [session_id], "event_id")
-    return _sorted({model or "unknown": usage for (model,), usage in _counted(rows)})
+    rows = spans.bound_rows_to_sessions(
+        EventContext.objects.filter(session_id=session_id), [session_id], "event_id"
+    )
+    return sort_usages_by_cost({model or "unknown": usage for (model,), usage in iterate_usage_groups(rows)})
 
 
-def since(moment: datetime) -> tuple[dict[str, Usage], dict[str, Usage]]:
+def load_usage_since(moment: datetime) -> tuple[dict[str, TokenUsage], dict[str, TokenUsage]]:
     """Return the usage received since `moment`, by model and by agent, the dearest first."""
-    rows = spans.since(EventContext.objects.filter(received_at__gte=moment), moment, "event_id")
-    models: dict[str, Usage] = {}
-    agents: dict[str, Usage] = {}
-    for name, model, usage in _by_agent(rows):
-        models[model or "unknown"] = models.get(model or "unknown", Usage()) + usage
-        agents[name or "no agent"] = agents.get(name or "no agent", Usage()) + usage
-    return _sorted(models), _sorted(agents)
+    rows = spans.bound_rows_since(EventContext.objects.filter(received_at__gte=moment), moment, "event_id")
+    models: dict[str, TokenUsage] = {}
+    agents: dict[str, TokenUsage] = {}
+    for name, model, usage in iterate_usage_by_agent(rows):
+        models[model or "unknown"] = models.get(model or "unknown", TokenUsage()) + usage
+        agents[name or "no agent"] = agents.get(name or "no agent", TokenUsage()) + usage
+    return sort_usages_by_cost(models), sort_usages_by_cost(agents)
 
 
-def total(usages: Mapping[str, Usage]) -> Usage:
-    return sum(usages.values(), Usage())
+def sum_usages(usages: Mapping[str, TokenUsage]) -> TokenUsage:
+    return sum(usages.values(), TokenUsage())
 
 
-def _sorted(usages: dict[str, Usage]) -> dict[str, Usage]:
-    return dict(sorted(usages.items(), key=lambda item: (-item[1].cost, -item[1].tokens, item[0])))
+def sort_usages_by_cost(usages: dict[str, TokenUsage]) -> dict[str, TokenUsage]:
+    return dict(sorted(usages.items(), key=lambda item: (-item[1].cost, -item[1].total_tokens, item[0])))

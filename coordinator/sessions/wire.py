@@ -7,9 +7,9 @@ from typing import Any
 
 from coordinator.models import Event, Run, Session
 from coordinator.runs import blueprints
-from coordinator.secrets.masking import without_secrets
+from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions.events import EVENT_COLUMNS
-from coordinator.sessions.results import result_fields
+from coordinator.sessions.results import parse_result_fields
 
 SESSION_COLUMNS = (
     "session_id", "status", "created_at", "project_dir", "agent_name", "last_resumed_at", "parent_session_id",
@@ -17,33 +17,33 @@ SESSION_COLUMNS = (
 )  # fmt: skip
 
 
-def moment(value: Any) -> str | None:
+def format_wire_instant(value: Any) -> str | None:
     """Return an instant as the wire writes it; what cannot be read goes out as it stands."""
     if isinstance(value, datetime):
         return value.isoformat()
     return None if value is None else str(value)
 
 
-def session_shape(session: Session) -> dict[str, Any]:
+def session_as_json(session: Session) -> dict[str, Any]:
     """Return a session as the wire shows it, instants as text."""
-    return {name: moment(getattr(session, name)) for name in SESSION_COLUMNS}
+    return {name: format_wire_instant(getattr(session, name)) for name in SESSION_COLUMNS}
 
 
-def parameters_of(run: Run) -> dict[str, Any]:
+def run_parameters(run: Run) -> dict[str, Any]:
     """Return what a run was ordered with. Read the run with `select_related("ordered_with")` where there are many."""
     ordered_with = getattr(run, "ordered_with", None)
     given = ordered_with.parameters if ordered_with is not None else None
     return given if isinstance(given, dict) else {"prompt": run.prompt}
 
 
-def run_shape(run: Run) -> dict[str, Any]:
+def run_as_json(run: Run) -> dict[str, Any]:
     return {
         "run_id": run.run_id,
         "type": run.type,
         "session_id": run.session_id,
         "agent_name": run.agent_name,
         "prompt": run.prompt,
-        "parameters": parameters_of(run),
+        "parameters": run_parameters(run),
         "project_dir": run.project_dir,
         "parent_session_id": run.parent_session_id,
         "execution_mode": run.execution_mode,
@@ -51,34 +51,34 @@ def run_shape(run: Run) -> dict[str, Any]:
         "status": run.status,
         "runner_id": run.runner_id,
         "error": run.error,
-        "created_at": moment(run.created_at),
-        "claimed_at": moment(run.claimed_at),
-        "started_at": moment(run.started_at),
-        "completed_at": moment(run.completed_at),
-        "timeout_at": moment(run.timeout_at),
+        "created_at": format_wire_instant(run.created_at),
+        "claimed_at": format_wire_instant(run.claimed_at),
+        "started_at": format_wire_instant(run.started_at),
+        "completed_at": format_wire_instant(run.completed_at),
+        "timeout_at": format_wire_instant(run.timeout_at),
     }
 
 
-def shown_run(run: Run) -> dict[str, Any]:
+def masked_run_as_json(run: Run) -> dict[str, Any]:
     """Return a run for whoever reads it: the secrets of what it was ordered with are for its runner alone."""
-    shape = run_shape(run)
-    return {**shape, **{name: without_secrets(shape[name]) for name in ("prompt", "parameters", "error")}}
+    shape = run_as_json(run)
+    return {**shape, **{name: mask_secrets(shape[name]) for name in ("prompt", "parameters", "error")}}
 
 
-def polled_run(run: Run) -> dict[str, Any]:
+def polled_run_as_json(run: Run) -> dict[str, Any]:
     """Return a run as a poll answers it: with what newer runners look for beside the recorded fields.
 
     `parameters` is where newer runners find the prompt; `resolved_agent_blueprint` spares them asking for the
     blueprint and is null where it is unknown or cannot be resolved (the runner's own request then says why).
     """
-    blueprint = blueprints.resolved_or_none(run.agent_name)
-    return {**run_shape(run), "scope": None, "resolved_agent_blueprint": blueprint}
+    blueprint = blueprints.find_resolved_blueprint(run.agent_name)
+    return {**run_as_json(run), "scope": None, "resolved_agent_blueprint": blueprint}
 
 
-def event_shape(event: Event) -> dict[str, Any]:
+def event_as_json(event: Event) -> dict[str, Any]:
     """Return an event's row with its JSON columns decoded; a result's two fields are kept in its output."""
     shape = {"id": event.pk, **{name: getattr(event, name) for name in EVENT_COLUMNS}}
-    text, data = result_fields(event.event_type, event.tool_output)
+    text, data = parse_result_fields(event.event_type, event.tool_output)
     if text is not None or data is not None:
         shape["tool_output"] = None
     return {**shape, "result_text": text, "result_data": data}

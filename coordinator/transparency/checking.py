@@ -11,7 +11,7 @@ from coordinator.models import AuditCheckpoint, AuditLeaf, AuditLog
 from coordinator.models.audit import AUDIT_KEPT
 from coordinator.transparency import entries
 from coordinator.transparency.merkle import EMPTY_ROOT, leaf_hash, node_hash
-from coordinator.transparency.notes import Checkpoint, Note, NoteError, Verifier
+from coordinator.transparency.notes import LogCheckpoint, NoteError, NoteVerifier, SignedNote
 
 STEP = 2_000  # leaves read at a time
 SLACK = timedelta(days=1)  # entries are not written in the exact order of their times
@@ -19,7 +19,7 @@ MOST_LISTED = 100  # problems
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class LogProblem:
     """One thing that is wrong, in words. `entry` is the leaf's number where it is about one entry."""
 
     text: str
@@ -27,21 +27,21 @@ class Problem:
 
 
 @dataclass(slots=True)
-class Report:
+class LogCheckReport:
     """What was checked and what is wrong."""
 
     entries: int = 0
     rows: int = 0
     checkpoints: int = 0
     root: bytes = EMPTY_ROOT
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[LogProblem] = field(default_factory=list)
     # Entries of other programs whose rows are not there.
     foreign_gone: list[int] = field(default_factory=list)
     newest_kept: datetime | None = None  # the latest time of one of our rows that was met on the way
     unlisted: int = 0  # problems beyond MOST_LISTED
 
     @property
-    def remarks(self) -> list[str]:
+    def remark_texts(self) -> list[str]:
         """Findings that prove no change, but are worth knowing."""
         gone = self.foreign_gone
         if not gone:
@@ -51,28 +51,28 @@ class Report:
             f"rows bring their own times and are deleted {AUDIT_KEPT.days} days after those."
         ]
 
-    def add(self, text: str, entry: int | None = None) -> None:
+    def add_problem(self, text: str, entry: int | None = None) -> None:
         if len(self.problems) < MOST_LISTED:
-            self.problems.append(Problem(text, entry))
+            self.problems.append(LogProblem(text, entry))
         else:
             self.unlisted += 1
 
 
-class Compact:
+class CompactMerkleTree:
     """The roots of a growing tree: the hashes of the complete subtrees that its leaves make, largest first."""
 
     def __init__(self) -> None:
         self.size = 0
         self._peaks: list[bytes] = []
 
-    def add(self, leaf: bytes) -> None:
+    def add_leaf(self, leaf: bytes) -> None:
         self._peaks.append(leaf)
         self.size += 1
         for _ in range((self.size & -self.size).bit_length() - 1):
             right, left = self._peaks.pop(), self._peaks.pop()
             self._peaks.append(node_hash(left, right))
 
-    def root(self) -> bytes:
+    def current_root(self) -> bytes:
         if not self._peaks:
             return EMPTY_ROOT
         found = self._peaks[-1]
@@ -82,86 +82,99 @@ class Compact:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ReferenceCheckpoint:
     """A checkpoint to compare with: where it comes from, in words, and when it was made (None: not known)."""
 
-    checkpoint: Checkpoint
+    checkpoint: LogCheckpoint
     where: str
     at: object = None
 
 
-def check(outside: Iterable[str], trusted: Sequence[Verifier], now: datetime) -> Report:
+def check_entire_log(
+    outside: Iterable[str], trusted: Sequence[NoteVerifier], now: datetime
+) -> LogCheckReport:
     """Check every leaf, row and checkpoint. `outside` are signed notes that were kept elsewhere, `trusted` the keys
     that may have signed them."""
-    report = Report()
+    report = LogCheckReport()
     known = sorted(
-        [*_own(report, trusted), *_outside(report, outside, trusted)], key=lambda one: one.checkpoint.size
+        [*load_own_checkpoints(report, trusted), *parse_outside_checkpoints(report, outside, trusted)],
+        key=lambda one: one.checkpoint.size,
     )
     report.checkpoints = len(known)
-    _compare(report, known, now)
-    _find_unlogged(report)
+    compare_leaves_with_checkpoints(report, known, now)
+    find_unlogged_rows(report)
     return report
 
 
-def _own(report: Report, trusted: Sequence[Verifier]) -> Iterator[Known]:
+def load_own_checkpoints(
+    report: LogCheckReport, trusted: Sequence[NoteVerifier]
+) -> Iterator[ReferenceCheckpoint]:
     for row in AuditCheckpoint.objects.order_by("tree_size").iterator(chunk_size=STEP):
         where = f"the database's checkpoint of {row.tree_size:,} entries"
-        found = _read(report, row.note, where, trusted)
+        found = parse_trusted_checkpoint(report, row.note, where, trusted)
         if found and (found.size, found.root) != (row.tree_size, bytes(row.root_hash)):
-            report.add(f"In {where}, the note and the columns beside it differ.")
+            report.add_problem(f"In {where}, the note and the columns beside it differ.")
         if found:
-            yield Known(found, where, row.created_at)
+            yield ReferenceCheckpoint(found, where, row.created_at)
 
 
-def _outside(report: Report, notes: Iterable[str], trusted: Sequence[Verifier]) -> Iterator[Known]:
+def parse_outside_checkpoints(
+    report: LogCheckReport, notes: Iterable[str], trusted: Sequence[NoteVerifier]
+) -> Iterator[ReferenceCheckpoint]:
     for number, note in enumerate(notes, start=1):
         where = f"given checkpoint {number}"
-        if found := _read(report, note, where, trusted):
-            yield Known(found, where)
+        if found := parse_trusted_checkpoint(report, note, where, trusted):
+            yield ReferenceCheckpoint(found, where)
 
 
-def _read(report: Report, note: str, where: str, trusted: Sequence[Verifier]) -> Checkpoint | None:
+def parse_trusted_checkpoint(
+    report: LogCheckReport, note: str, where: str, trusted: Sequence[NoteVerifier]
+) -> LogCheckpoint | None:
     try:
-        parsed = Note.parse(note)
-        found = Checkpoint.parse(parsed.text)
-        if not parsed.signed_by([key for key in trusted if key.name == found.origin]):
-            report.add(f"No known key of this log has signed {where}.")
+        parsed = SignedNote.parse(note)
+        found = LogCheckpoint.parse(parsed.text)
+        if not parsed.find_signing_keys([key for key in trusted if key.name == found.origin]):
+            report.add_problem(f"No known key of this log has signed {where}.")
             return None
     except NoteError as problem:
-        report.add(f"{where[0].upper()}{where[1:]} cannot be trusted: {problem}")
+        report.add_problem(f"{where[0].upper()}{where[1:]} cannot be trusted: {problem}")
         return None
     return found
 
 
-def _compare(report: Report, known: Sequence[Known], now: datetime) -> None:
+def compare_leaves_with_checkpoints(
+    report: LogCheckReport, known: Sequence[ReferenceCheckpoint], now: datetime
+) -> None:
     """Walk through the leaves once, and compare the root at every checkpoint's size on the way."""
-    tree, waiting, differs = Compact(), list(known), False
-    right: list[Known] = []
-    for leaf, columns in _leaves_with_rows():
+    tree, waiting, differs = CompactMerkleTree(), list(known), False
+    right: list[ReferenceCheckpoint] = []
+    for leaf, columns in iterate_leaves_with_rows():
         if leaf.leaf_index != tree.size:
-            report.add(f"Entry {tree.size} is missing: the next in the log is {leaf.leaf_index}.", tree.size)
+            report.add_problem(
+                f"Entry {tree.size} is missing: the next in the log is {leaf.leaf_index}.", tree.size
+            )
             return
-        _check_row(report, leaf, columns, waiting, now)
-        tree.add(bytes(leaf.leaf_hash or b""))
+        check_leaf_row(report, leaf, columns, waiting, now)
+        tree.add_leaf(bytes(leaf.leaf_hash or b""))
         report.entries, report.root = tree.size, EMPTY_ROOT
         while waiting and waiting[0].checkpoint.size == tree.size:
             reached = waiting.pop(0)
-            if reached.checkpoint.root == tree.root():
+            if reached.checkpoint.root == tree.current_root():
                 right.append(reached)
             elif not differs:
                 differs = True
-                report.add(_differs(right, reached))
-    report.root = tree.root()
+                report.add_problem(describe_difference(right, reached))
+    report.root = tree.current_root()
     for left in waiting:
         if left.checkpoint.size > tree.size:
-            report.add(
+            report.add_problem(
                 f"{left.where[0].upper()}{left.where[1:]} covers {left.checkpoint.size:,} entries, and the log has "
                 f"{tree.size:,}: its end was cut off, or an older copy of the database was restored.",
                 tree.size,
             )
 
 
-def _differs(right: Sequence[Known], reached: Known) -> str:
+def describe_difference(right: Sequence[ReferenceCheckpoint], reached: ReferenceCheckpoint) -> str:
     """Say between which checkpoints the log was changed; `right` are those that it agrees with."""
     size = reached.checkpoint.size
     before = next((one for one in reversed(right) if one.checkpoint.size < size), None)
@@ -173,42 +186,46 @@ def _differs(right: Sequence[Known], reached: Known) -> str:
     )
 
 
-def _leaves_with_rows() -> Iterator[tuple[AuditLeaf, Mapping[str, Any] | None]]:
+def iterate_leaves_with_rows() -> Iterator[tuple[AuditLeaf, Mapping[str, Any] | None]]:
     """Yield every numbered leaf in order, with its row's columns (None: the row is gone)."""
     after = -1
     while page := list(AuditLeaf.objects.filter(leaf_index__gt=after).order_by("leaf_index")[:STEP]):
-        stored = entries.stored_columns(leaf.audit_id for leaf in page)
+        stored = entries.load_stored_columns(leaf.audit_id for leaf in page)
         for leaf in page:
             yield leaf, stored.get(leaf.audit_id)
         after = page[-1].leaf_index or 0
 
 
-def _check_row(
-    report: Report,
+def check_leaf_row(
+    report: LogCheckReport,
     leaf: AuditLeaf,
     columns: Mapping[str, Any] | None,
-    waiting: Sequence[Known],
+    waiting: Sequence[ReferenceCheckpoint],
     now: datetime,
 ) -> None:
     if leaf.leaf_hash is None:
         return  # not sealed yet
     name = f"Entry {leaf.leaf_index} (audit row {leaf.audit_id})"
     if columns is None:
-        _check_gone(report, leaf, name, waiting, now)
+        check_missing_row(report, leaf, name, waiting, now)
         return
     report.rows += 1
     if leaf.by_signalbox:
-        _note_time(report, columns["timestamp"])
-    if leaf_hash(entries.entry_of(columns, by_signalbox=leaf.by_signalbox)) != bytes(leaf.leaf_hash):
-        report.add(f"{name} was changed: it does not match its leaf.", leaf.leaf_index)
+        update_newest_row_time(report, columns["timestamp"])
+    if leaf_hash(entries.build_canonical_entry(columns, by_signalbox=leaf.by_signalbox)) != bytes(
+        leaf.leaf_hash
+    ):
+        report.add_problem(f"{name} was changed: it does not match its leaf.", leaf.leaf_index)
 
 
-def _check_gone(report: Report, leaf: AuditLeaf, name: str, waiting: Sequence[Known], now: datetime) -> None:
+def check_missing_row(
+    report: LogCheckReport, leaf: AuditLeaf, name: str, waiting: Sequence[ReferenceCheckpoint], now: datetime
+) -> None:
     """Report a row that is not there, unless its retention may be over.
 
     They are not where a checkpoint sealed it since, or where an entry before it is still kept.
     """
-    if bytes(leaf.leaf_hash or b"") == leaf_hash(entries.lost_entry(leaf.audit_id)):
+    if bytes(leaf.leaf_hash or b"") == leaf_hash(entries.build_lost_entry(leaf.audit_id)):
         return
     sealed = next((one.at for one in waiting if isinstance(one.at, datetime)), None)
     before = report.newest_kept
@@ -219,14 +236,14 @@ def _check_gone(report: Report, leaf: AuditLeaf, name: str, waiting: Sequence[Kn
     else:
         return
     if leaf.by_signalbox:
-        report.add(
+        report.add_problem(
             f"{name} was deleted: {when}, and rows are kept for {AUDIT_KEPT.days} days.", leaf.leaf_index
         )
     else:
         report.foreign_gone.append(leaf.leaf_index or 0)
 
 
-def _note_time(report: Report, stored: object) -> None:
+def update_newest_row_time(report: LogCheckReport, stored: object) -> None:
     try:
         written = datetime.fromisoformat(str(stored))
     except ValueError:
@@ -235,7 +252,7 @@ def _note_time(report: Report, stored: object) -> None:
         report.newest_kept = written
 
 
-def _find_unlogged(report: Report) -> None:
+def find_unlogged_rows(report: LogCheckReport) -> None:
     """Report rows without a leaf: somebody dropped the trigger before writing them."""
     after = -1
     while page := list(
@@ -244,5 +261,5 @@ def _find_unlogged(report: Report) -> None:
         known = set(AuditLeaf.objects.filter(pk__in=page).values_list("pk", flat=True))
         for pk in page:
             if pk not in known:
-                report.add(f"Audit row {pk} is not in the log: it was added without being logged.")
+                report.add_problem(f"Audit row {pk} is not in the log: it was added without being logged.")
         after = page[-1]

@@ -18,9 +18,9 @@ import msgspec
 import rfc8785
 from django.db import DatabaseError, connection
 
-from coordinator.engine.values import as_bytes
+from coordinator.engine.values import cast_to_bytes_sql
 from coordinator.models import AuditLog
-from coordinator.models.fields import dump
+from coordinator.models.fields import dump_compact_json
 from coordinator.transparency.merkle import leaf_hash
 
 VERSION = 1
@@ -28,26 +28,26 @@ COLUMNS = tuple(str(field.column) for field in AuditLog._meta.concrete_fields)
 MOST_SAFE = 2**53 - 1  # the largest integer that RFC 8785 writes as a number
 
 
-def entry_of(columns: Mapping[str, Any], *, by_signalbox: bool) -> bytes:
+def build_canonical_entry(columns: Mapping[str, Any], *, by_signalbox: bool) -> bytes:
     """Return the canonical form of a row, given what its columns hold."""
-    entry = {name: _plain(value) for name, value in columns.items() if name != "metadata"}
+    entry = {name: canonical_column_value(value) for name, value in columns.items() if name != "metadata"}
     entry |= {"v": VERSION, "written_by": "signalbox" if by_signalbox else "other program"}
     stored = columns["metadata"]
     try:
         value = None if stored is None else json.loads(stored)
-        if stored is None or dump(value) == stored:
-            return canonical(entry | {"metadata": value})
+        if stored is None or dump_compact_json(value) == stored:
+            return encode_rfc8785_json(entry | {"metadata": value})
     except (ValueError, TypeError, RecursionError, rfc8785.CanonicalizationError):
         pass
-    return canonical(entry | {"metadata_text": _plain(stored)})
+    return encode_rfc8785_json(entry | {"metadata_text": canonical_column_value(stored)})
 
 
-def canonical(value: Any) -> bytes:
+def encode_rfc8785_json(value: Any) -> bytes:
     """Return the canonical form of a JSON value (RFC 8785). Raises rfc8785.CanonicalizationError, RecursionError.
 
     Most values are such that msgspec writes them in this very form, in a thirtieth of the time.
     """
-    if _is_plainly_written(value):
+    if has_single_json_form(value):
         try:
             return msgspec.json.encode(value, order="sorted")
         except UnicodeEncodeError:  # half a character: rfc8785 refuses it in its own words
@@ -55,7 +55,7 @@ def canonical(value: Any) -> bytes:
     return bytes(rfc8785.dumps(value))
 
 
-def _is_plainly_written(value: Any) -> bool:
+def has_single_json_form(value: Any) -> bool:
     """Say whether there is one way to write a value: no fractions, no large numbers, only ASCII names."""
     kind = type(value)
     if kind is str or value is None or kind is bool:
@@ -64,12 +64,12 @@ def _is_plainly_written(value: Any) -> bool:
         return bool(-MOST_SAFE <= value <= MOST_SAFE)
     if kind is dict:
         return all(
-            type(name) is str and name.isascii() and _is_plainly_written(one) for name, one in value.items()
+            type(name) is str and name.isascii() and has_single_json_form(one) for name, one in value.items()
         )
-    return kind is list and all(map(_is_plainly_written, value))
+    return kind is list and all(map(has_single_json_form, value))
 
 
-def columns_of(row: AuditLog) -> dict[str, Any]:
+def read_row_columns(row: AuditLog) -> dict[str, Any]:
     """Return what the columns of a row that was just written hold."""
     return {
         str(field.column): field.get_prep_value(getattr(row, field.attname))
@@ -77,25 +77,25 @@ def columns_of(row: AuditLog) -> dict[str, Any]:
     }
 
 
-def hash_of(columns: Mapping[str, Any], *, by_signalbox: bool) -> bytes:
-    return leaf_hash(entry_of(columns, by_signalbox=by_signalbox))
+def compute_entry_hash(columns: Mapping[str, Any], *, by_signalbox: bool) -> bytes:
+    return leaf_hash(build_canonical_entry(columns, by_signalbox=by_signalbox))
 
 
-def lost_entry(audit_id: int) -> bytes:
+def build_lost_entry(audit_id: int) -> bytes:
     """Return the placeholder for a row that was deleted before its entry was read: nobody knows its content."""
-    return bytes(rfc8785.dumps({"v": VERSION, "id": _plain(audit_id), "lost": True}))
+    return bytes(rfc8785.dumps({"v": VERSION, "id": canonical_column_value(audit_id), "lost": True}))
 
 
-def stored_columns(audit_ids: Iterable[int]) -> dict[int, dict[str, Any]]:
+def load_stored_columns(audit_ids: Iterable[int]) -> dict[int, dict[str, Any]]:
     """Return the columns of those rows that are there, by id, as they are stored."""
     wanted = list(audit_ids)
     try:
-        return _read(wanted, "{}")
+        return query_stored_columns(wanted, "{}")
     except (DatabaseError, UnicodeDecodeError):  # bytes that are no text, in a row of another program
-        return {found: columns for one in wanted for found, columns in _read_bytes(one).items()}
+        return {found: columns for one in wanted for found, columns in query_columns_as_bytes(one).items()}
 
 
-def _read(wanted: list[int], form: str) -> dict[int, dict[str, Any]]:
+def query_stored_columns(wanted: list[int], form: str) -> dict[int, dict[str, Any]]:
     if not wanted:
         return {}
     columns = ", ".join(form.format(name) for name in COLUMNS)
@@ -105,15 +105,15 @@ def _read(wanted: list[int], form: str) -> dict[int, dict[str, Any]]:
         return {row[0]: dict(zip(COLUMNS, row, strict=True)) for row in cursor.fetchall()}
 
 
-def _read_bytes(audit_id: int) -> dict[int, dict[str, Any]]:
+def query_columns_as_bytes(audit_id: int) -> dict[int, dict[str, Any]]:
     try:
-        return _read([audit_id], "{}")
+        return query_stored_columns([audit_id], "{}")
     except (DatabaseError, UnicodeDecodeError):
-        (columns,) = _read([audit_id], as_bytes("{}")).values()
+        (columns,) = query_stored_columns([audit_id], cast_to_bytes_sql("{}")).values()
         return {audit_id: columns | {"id": audit_id}}
 
 
-def _plain(value: Any) -> Any:
+def canonical_column_value(value: Any) -> Any:
     """Return a column's value in a form that RFC 8785 knows."""
     if isinstance(value, memoryview | bytes):
         raw = bytes(value)

@@ -13,25 +13,35 @@ from typing import Any
 from coordinator.models import AuditCheckpoint, AuditLeaf
 from coordinator.transparency import entries
 from coordinator.transparency.merkle import leaf_hash
-from coordinator.transparency.notes import Verifier
+from coordinator.transparency.notes import NoteVerifier
 
 STEP = 1_000  # leaves read at a time
 
 
-def lines(checkpoint: AuditCheckpoint, known: Sequence[Verifier]) -> Iterator[dict[str, Any]]:
+def generate_export_lines(
+    checkpoint: AuditCheckpoint, known: Sequence[NoteVerifier]
+) -> Iterator[dict[str, Any]]:
     """Yield the lines of an export of what a checkpoint covers."""
-    yield {"signalbox_audit_export": 1, "keys": [key.text for key in known], "checkpoint": checkpoint.note}
+    yield {
+        "signalbox_audit_export": 1,
+        "keys": [key.public_key_text for key in known],
+        "checkpoint": checkpoint.note,
+    }
     for low in range(0, checkpoint.tree_size, STEP):
         high = min(low + STEP, checkpoint.tree_size)
         leaves = AuditLeaf.objects.filter(leaf_index__gte=low, leaf_index__lt=high).order_by("leaf_index")
-        yield from _lines_of(list(leaves))
+        yield from generate_leaf_lines(list(leaves))
 
 
-def _lines_of(leaves: list[AuditLeaf]) -> Iterator[dict[str, Any]]:
-    stored = entries.stored_columns(leaf.audit_id for leaf in leaves)
+def generate_leaf_lines(leaves: list[AuditLeaf]) -> Iterator[dict[str, Any]]:
+    stored = entries.load_stored_columns(leaf.audit_id for leaf in leaves)
     for leaf in leaves:
         found, columns = bytes(leaf.leaf_hash or b""), stored.get(leaf.audit_id)
-        entry = entries.entry_of(columns, by_signalbox=leaf.by_signalbox) if columns is not None else b""
+        entry = (
+            entries.build_canonical_entry(columns, by_signalbox=leaf.by_signalbox)
+            if columns is not None
+            else b""
+        )
         if columns is not None and leaf_hash(entry) == found:
             yield {"index": leaf.leaf_index, "entry": entry.decode()}
         else:

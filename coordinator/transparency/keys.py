@@ -10,7 +10,7 @@ from django.conf import settings
 
 from coordinator.lib import private_files
 from coordinator.models import AuditKey
-from coordinator.transparency.notes import NoteError, Signer, Verifier
+from coordinator.transparency.notes import NoteError, NoteSigner, NoteVerifier
 
 REMEDY = "Put the right key file there, or make a new key with `manage.py audit rotate-key`."
 
@@ -19,34 +19,35 @@ class KeyUnusable(Exception):
     """The signing key cannot be read. The text says what to do."""
 
 
-def path() -> Path:
+def audit_key_path() -> Path:
     """Return where the key is: SIGNALBOX_AUDIT_KEY, or `audit_key` in the data folder."""
     return Path(settings.AUDIT_KEY_FILE)
 
 
-def signer() -> Signer:
+def load_audit_signer() -> NoteSigner:
     """Return this server's key, made where there is none. Raises KeyUnusable."""
-    file = path()
+    file = audit_key_path()
     try:
         if not file.exists():
-            if known():
+            if load_log_verifiers():
                 raise NoteError("it does not exist, and this log has been signed before. " + REMEDY)
-            _make(file, Signer.make(origin()))
-        private_files.file(file)
-        found = Signer.parse(file.read_text())
+            create_audit_key_file(file, NoteSigner.generate_signer(find_log_origin()))
+        private_files.make_file_private(file)
+        found = NoteSigner.parse(file.read_text())
     except (OSError, private_files.NotPrivate, NoteError) as problem:
         raise KeyUnusable(f"The audit log's key {file} cannot be used: {problem}") from None
-    if known() and found.name != origin():
+    if load_log_verifiers() and found.name != find_log_origin():
         raise KeyUnusable(
-            f"The key {file} is for the log {found.name}, and this database's log is {origin()}. " + REMEDY
+            f"The key {file} is for the log {found.name}, and this database's log is {find_log_origin()}. "
+            + REMEDY
         )
     return found
 
 
-def rotate() -> Signer:
+def replace_audit_key() -> NoteSigner:
     """Replace the key with a new one and return that; the old key stays beside it with the ending `.old`."""
-    file, new = path(), Signer.make(origin())
-    made = _written(file, new)
+    file, new = audit_key_path(), NoteSigner.generate_signer(find_log_origin())
+    made = write_temporary_key_file(file, new)
     if file.exists():
         old = file.with_name(file.name + ".old")
         old.unlink(missing_ok=True)
@@ -55,26 +56,26 @@ def rotate() -> Signer:
     return new
 
 
-def known() -> list[Verifier]:
+def load_log_verifiers() -> list[NoteVerifier]:
     """Return the public keys that checkpoints were signed with, oldest first; one that cannot be read is left out."""
     found = []
     for text in AuditKey.objects.order_by("first_used_at").values_list("verifier", flat=True):
         try:
-            found.append(Verifier.parse(text))
+            found.append(NoteVerifier.parse(text))
         except NoteError:
             continue
     return found
 
 
-def origin() -> str:
+def find_log_origin() -> str:
     """Return the log's name: that of its first key, or a new one where the log has none yet."""
-    keys = known()
+    keys = load_log_verifiers()
     return keys[0].name if keys else f"signalbox/{secrets.token_hex(8)}"
 
 
-def _make(file: Path, key: Signer) -> None:
+def create_audit_key_file(file: Path, key: NoteSigner) -> None:
     """Make the file, whole at once; where another server that shares it was faster, its file stays."""
-    made = _written(file, key)
+    made = write_temporary_key_file(file, key)
     try:
         os.link(made, file)
     except FileExistsError:
@@ -83,11 +84,11 @@ def _make(file: Path, key: Signer) -> None:
         made.unlink()
 
 
-def _written(file: Path, key: Signer) -> Path:
+def write_temporary_key_file(file: Path, key: NoteSigner) -> Path:
     """Write a key beside `file`, and have it on the disk when this returns."""
     made = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
     with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
-        opened.write(key.text + "\n")
+        opened.write(key.private_key_text + "\n")
         opened.flush()
         os.fsync(opened.fileno())
     return made

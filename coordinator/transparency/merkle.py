@@ -29,7 +29,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 
-def fold(hashes: Sequence[bytes]) -> bytes:
+def fold_hashes(hashes: Sequence[bytes]) -> bytes:
     """Return the hash of a complete subtree from those of its 2**n parts, in order."""
     level = list(hashes)
     while len(level) > 1:
@@ -37,55 +37,63 @@ def fold(hashes: Sequence[bytes]) -> bytes:
     return level[0]
 
 
-def root(subtree: Subtree, size: int) -> bytes:
+def compute_tree_root(subtree: Subtree, size: int) -> bytes:
     """Return the root of the tree's first `size` leaves."""
-    return _range(subtree, 0, size) if size else EMPTY_ROOT
+    return compute_range_hash(subtree, 0, size) if size else EMPTY_ROOT
 
 
 def inclusion_path(subtree: Subtree, index: int, size: int) -> list[bytes]:
     """Return the audit path of leaf `index` in the tree of `size` leaves, from the leaf's sibling up (§2.1.1)."""
     if not 0 <= index < size:
         raise ValueError(f"A tree of {size} leaves has no leaf {index}.")
-    return _path(subtree, index, 0, size)
+    return build_inclusion_path(subtree, index, 0, size)
 
 
 def consistency_path(subtree: Subtree, old: int, new: int) -> list[bytes]:
     """Return what shows that the tree of `old` leaves is the beginning of that of `new` leaves (§2.1.2)."""
     if not 0 <= old <= new:
         raise ValueError(f"A tree of {new} leaves cannot continue one of {old}.")
-    return _subproof(subtree, old, 0, new, whole=True) if 0 < old < new else []
+    return build_consistency_subproof(subtree, old, 0, new, whole=True) if 0 < old < new else []
 
 
-def _split(size: int) -> int:
+def largest_power_below(size: int) -> int:
     """Return the largest power of two that is smaller than `size`."""
     return 1 << (size - 1).bit_length() - 1
 
 
-def _range(subtree: Subtree, low: int, high: int) -> bytes:
+def compute_range_hash(subtree: Subtree, low: int, high: int) -> bytes:
     size = high - low
     if size & (size - 1) == 0:  # the splits of the standard keep such a range aligned
         level = size.bit_length() - 1
         return subtree(level, low >> level)
-    middle = low + _split(size)
-    return node_hash(_range(subtree, low, middle), _range(subtree, middle, high))
+    middle = low + largest_power_below(size)
+    return node_hash(compute_range_hash(subtree, low, middle), compute_range_hash(subtree, middle, high))
 
 
-def _path(subtree: Subtree, index: int, low: int, high: int) -> list[bytes]:
+def build_inclusion_path(subtree: Subtree, index: int, low: int, high: int) -> list[bytes]:
     if high - low == 1:
         return []
-    middle = low + _split(high - low)
+    middle = low + largest_power_below(high - low)
     if index < middle:
-        return [*_path(subtree, index, low, middle), _range(subtree, middle, high)]
-    return [*_path(subtree, index, middle, high), _range(subtree, low, middle)]
+        return [*build_inclusion_path(subtree, index, low, middle), compute_range_hash(subtree, middle, high)]
+    return [*build_inclusion_path(subtree, index, middle, high), compute_range_hash(subtree, low, middle)]
 
 
-def _subproof(subtree: Subtree, old: int, low: int, high: int, *, whole: bool) -> list[bytes]:
+def build_consistency_subproof(
+    subtree: Subtree, old: int, low: int, high: int, *, whole: bool
+) -> list[bytes]:
     if old == high:
-        return [] if whole else [_range(subtree, low, high)]
-    middle = low + _split(high - low)
+        return [] if whole else [compute_range_hash(subtree, low, high)]
+    middle = low + largest_power_below(high - low)
     if old <= middle:
-        return [*_subproof(subtree, old, low, middle, whole=whole), _range(subtree, middle, high)]
-    return [*_subproof(subtree, old, middle, high, whole=False), _range(subtree, low, middle)]
+        return [
+            *build_consistency_subproof(subtree, old, low, middle, whole=whole),
+            compute_range_hash(subtree, middle, high),
+        ]
+    return [
+        *build_consistency_subproof(subtree, old, middle, high, whole=False),
+        compute_range_hash(subtree, low, middle),
+    ]
 
 
 def verify_inclusion(
@@ -94,9 +102,9 @@ def verify_inclusion(
     """Raise ProofError unless leaf `index` of the tree with this root has that hash (RFC 9162 §2.1.3.2)."""
     if not 0 <= index < size:
         raise ProofError(f"Leaf {index} is not in a tree of {size} leaves.")
-    _require_hashes([entry_hash, *path])
+    require_hash_lengths([entry_hash, *path])
     found = entry_hash
-    for sibling, is_left in _sides(index, size - 1, path):
+    for sibling, is_left in iterate_path_sides(index, size - 1, path):
         found = node_hash(sibling, found) if is_left else node_hash(found, sibling)
     if found != expected:
         raise ProofError("The entry's hash does not lead to the root of the checkpoint.")
@@ -110,17 +118,17 @@ def verify_consistency(old: int, new: int, path: Sequence[bytes], old_root: byte
     if not 0 <= old <= new:
         raise ProofError(f"A tree of {new} leaves does not continue one of {old}.")
     if old in {0, new}:
-        _require_no_path(old, path, old_root, new_root if old == new else EMPTY_ROOT)
+        require_empty_path(old, path, old_root, new_root if old == new else EMPTY_ROOT)
         return
     if not path:
         raise ProofError("The proof is empty.")
-    _require_hashes(path)
+    require_hash_lengths(path)
     siblings = list(path) if old & (old - 1) else [old_root, *path]
     low, high = old - 1, new - 1
     while low & 1:
         low, high = low >> 1, high >> 1
     of_old = of_new = siblings[0]
-    for sibling, is_left in _sides(low, high, siblings[1:]):
+    for sibling, is_left in iterate_path_sides(low, high, siblings[1:]):
         of_old = node_hash(sibling, of_old) if is_left else of_old
         of_new = node_hash(sibling, of_new) if is_left else node_hash(of_new, sibling)
     if of_old != old_root:
@@ -129,7 +137,7 @@ def verify_consistency(old: int, new: int, path: Sequence[bytes], old_root: byte
         raise ProofError("The proof does not lead to the newer root.")
 
 
-def _require_no_path(old: int, path: Sequence[bytes], old_root: bytes, expected: bytes) -> None:
+def require_empty_path(old: int, path: Sequence[bytes], old_root: bytes, expected: bytes) -> None:
     if path:
         raise ProofError("The empty tree, and trees of one size, need no proof, and this one has hashes.")
     if old_root != expected:
@@ -140,12 +148,12 @@ def _require_no_path(old: int, path: Sequence[bytes], old_root: bytes, expected:
         )
 
 
-def _require_hashes(given: Sequence[bytes]) -> None:
+def require_hash_lengths(given: Sequence[bytes]) -> None:
     if any(len(one) != HASH_LENGTH for one in given):
         raise ProofError("The proof holds something that is not a hash of 32 bytes.")
 
 
-def _sides(low: int, high: int, path: Sequence[bytes]) -> Iterator[tuple[bytes, bool]]:
+def iterate_path_sides(low: int, high: int, path: Sequence[bytes]) -> Iterator[tuple[bytes, bool]]:
     """Yield each hash of a path on its way up, and whether it is the left one of its pair."""
     for sibling in path:
         if high == 0:

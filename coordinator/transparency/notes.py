@@ -28,25 +28,25 @@ class NoteError(Exception):
     """A note, key or proof file cannot be read or trusted. The text says why."""
 
 
-def _bytes_of(text: str) -> bytes:
+def decode_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise NoteError(f"This is not base64: {text[:60]!r}.") from None
 
 
-def text_of(data: bytes) -> str:
+def encode_base64(data: bytes) -> str:
     """Return standard base64."""
     return base64.b64encode(data).decode()
 
 
-def key_id(name: str, kind: int, public: bytes) -> bytes:
+def compute_key_id(name: str, kind: int, public: bytes) -> bytes:
     """Return the four bytes by which signatures name their key."""
     return hashlib.sha256(name.encode() + b"\n" + bytes([kind]) + public).digest()[:4]
 
 
 @dataclass(frozen=True, slots=True)
-class Verifier:
+class NoteVerifier:
     """A public key: `kind` is ED25519 for a log, COSIGNATURE for a witness; `public` has 32 bytes."""
 
     name: str
@@ -55,20 +55,20 @@ class Verifier:
 
     @property
     def id(self) -> bytes:
-        return key_id(self.name, self.kind, self.public)
+        return compute_key_id(self.name, self.kind, self.public)
 
     @property
-    def text(self) -> str:
+    def public_key_text(self) -> str:
         """The key as people exchange it: `name+hash+base64`."""
-        return f"{self.name}+{self.id.hex()}+{text_of(bytes([self.kind]) + self.public)}"
+        return f"{self.name}+{self.id.hex()}+{encode_base64(bytes([self.kind]) + self.public)}"
 
     @classmethod
-    def parse(cls, text: str) -> Verifier:
+    def parse(cls, text: str) -> NoteVerifier:
         """Read `name+hash+base64`. Raises NoteError."""
         parts = text.strip().split("+", 2)
         if len(parts) != 3 or not _NAME.fullmatch(parts[0]):
             raise NoteError("A public key has the form name+hash+base64.")
-        data = _bytes_of(parts[2])
+        data = decode_base64(parts[2])
         if len(data) != 33 or data[0] not in {ED25519, COSIGNATURE}:
             raise NoteError("Only Ed25519 keys of logs (type 1) and of witnesses (type 4) are read here.")
         found = cls(parts[0], data[0], data[1:])
@@ -76,7 +76,7 @@ class Verifier:
             raise NoteError("The key's hash does not fit the key: a character may be wrong.")
         return found
 
-    def verify(self, text: str, signature: bytes) -> None:
+    def verify_signature(self, text: str, signature: bytes) -> None:
         """Raise NoteError unless `signature` (without the key's id) is this key's over the note's text."""
         message, bare = text.encode(), signature
         if self.kind == COSIGNATURE:
@@ -91,31 +91,33 @@ class Verifier:
 
 
 @dataclass(frozen=True, slots=True)
-class Signer:
+class NoteSigner:
     """A private key of a log; `seed` has 32 bytes."""
 
     name: str
     seed: bytes
 
     @classmethod
-    def make(cls, name: str) -> Signer:
+    def generate_signer(cls, name: str) -> NoteSigner:
         return cls(name, Ed25519PrivateKey.generate().private_bytes_raw())
 
     @property
-    def verifier(self) -> Verifier:
-        return Verifier(self.name, ED25519, self._key.public_key().public_bytes_raw())
+    def verifier(self) -> NoteVerifier:
+        return NoteVerifier(self.name, ED25519, self.private_key.public_key().public_bytes_raw())
 
     @property
-    def _key(self) -> Ed25519PrivateKey:
+    def private_key(self) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(self.seed)
 
     @property
-    def text(self) -> str:
+    def private_key_text(self) -> str:
         """The key as its file holds it: `PRIVATE+KEY+name+hash+base64`."""
-        return f"PRIVATE+KEY+{self.name}+{self.verifier.id.hex()}+{text_of(bytes([ED25519]) + self.seed)}"
+        return (
+            f"PRIVATE+KEY+{self.name}+{self.verifier.id.hex()}+{encode_base64(bytes([ED25519]) + self.seed)}"
+        )
 
     @classmethod
-    def parse(cls, text: str) -> Signer:
+    def parse(cls, text: str) -> NoteSigner:
         """Read `PRIVATE+KEY+name+hash+base64`. Raises NoteError, which never contains the key."""
         parts = text.strip().split("+", 4)
         if len(parts) != 5 or parts[:2] != ["PRIVATE", "KEY"]:
@@ -131,18 +133,18 @@ class Signer:
             raise NoteError("The private key's hash does not fit the key.")
         return found
 
-    def sign(self, text: str) -> str:
+    def sign_note(self, text: str) -> str:
         """Return the signed note: the text, an empty line, one signature line."""
-        return f"{text}\n{signature_line(self.verifier, self._key.sign(text.encode()))}"
+        return f"{text}\n{format_signature_line(self.verifier, self.private_key.sign(text.encode()))}"
 
 
-def signature_line(by: Verifier, signature: bytes) -> str:
+def format_signature_line(by: NoteVerifier, signature: bytes) -> str:
     """Return one line of a note's signatures, with its line break."""
-    return f"— {by.name} {text_of(by.id + signature)}\n"
+    return f"— {by.name} {encode_base64(by.id + signature)}\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class NoteSignature:
     """One signature line: who is said to have signed, and with what."""
 
     name: str
@@ -150,56 +152,56 @@ class Signature:
     signature: bytes
 
     @property
-    def line(self) -> str:
-        return f"— {self.name} {text_of(self.key_id + self.signature)}\n"
+    def note_line(self) -> str:
+        return f"— {self.name} {encode_base64(self.key_id + self.signature)}\n"
 
 
-def signatures_in(lines: str) -> list[Signature]:
+def parse_signatures(lines: str) -> list[NoteSignature]:
     """Read signature lines. Raises NoteError."""
     found = []
     for line in lines.splitlines():
         mark, _, rest = line.partition(" ")
         name, _, data = rest.partition(" ")
-        raw = _bytes_of(data) if mark == "—" and _NAME.fullmatch(name) else b""
+        raw = decode_base64(data) if mark == "—" and _NAME.fullmatch(name) else b""
         if len(raw) <= 4:
             raise NoteError(f"This is not a signature line: {line[:60]!r}.")
-        found.append(Signature(name, raw[:4], raw[4:]))
+        found.append(NoteSignature(name, raw[:4], raw[4:]))
     if not 0 < len(found) <= MOST_SIGNATURES:
         raise NoteError(f"A note has 1 to {MOST_SIGNATURES} signatures, not {len(found)}.")
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class SignedNote:
     """A signed note: its text with the last line break, and its signatures, not verified yet."""
 
     text: str
-    signatures: list[Signature]
+    signatures: list[NoteSignature]
 
     @classmethod
-    def parse(cls, note: str) -> Note:
+    def parse(cls, note: str) -> SignedNote:
         """Split a note. Raises NoteError."""
         if len(note.encode()) > MOST_BYTES:
             raise NoteError(f"A note longer than {MOST_BYTES // 1024} KiB is not read.")
         text, gap, lines = note.rpartition("\n\n")
         if not gap or not lines.endswith("\n") or any(ord(c) < 0x20 and c != "\n" for c in note):
             raise NoteError("This is not a signed note: text, an empty line, signature lines.")
-        return cls(text + "\n", signatures_in(lines))
+        return cls(text + "\n", parse_signatures(lines))
 
-    def signed_by(self, trusted: Iterable[Verifier]) -> list[Verifier]:
+    def find_signing_keys(self, trusted: Iterable[NoteVerifier]) -> list[NoteVerifier]:
         """Return the trusted keys that have signed. Raises NoteError where a signature of one of them is wrong."""
         found = []
         for key in trusted:
             for one in self.signatures:
                 if (one.name, one.key_id) == (key.name, key.id):
-                    key.verify(self.text, one.signature)
+                    key.verify_signature(self.text, one.signature)
                     found.append(key)
                     break
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class LogCheckpoint:
     """A log's state: its first `size` leaves have this root (32 bytes). `origin` names the log."""
 
     origin: str
@@ -207,23 +209,23 @@ class Checkpoint:
     root: bytes
 
     @property
-    def text(self) -> str:
-        return f"{self.origin}\n{self.size}\n{text_of(self.root)}\n"
+    def checkpoint_text(self) -> str:
+        return f"{self.origin}\n{self.size}\n{encode_base64(self.root)}\n"
 
     @classmethod
-    def parse(cls, text: str) -> Checkpoint:
+    def parse(cls, text: str) -> LogCheckpoint:
         """Read a note's text. Raises NoteError."""
         lines = text.split("\n")
         if len(lines) < 4 or not lines[0] or not _SIZE.fullmatch(lines[1]):
             raise NoteError("This is not a checkpoint: a name, a number of leaves, a root hash.")
-        root = _bytes_of(lines[2])
+        root = decode_base64(lines[2])
         if len(root) != 32:
             raise NoteError("A root hash has 32 bytes.")
         return cls(lines[0], int(lines[1]), root)
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class InclusionProof:
     """A proof file: leaf `index` is in the checkpoint's tree. `extra` here is the entry itself."""
 
     index: int
@@ -232,14 +234,14 @@ class Proof:
     extra: bytes = b""
 
     @property
-    def text(self) -> str:
+    def proof_file_text(self) -> str:
         """The file's text (extension .tlog-proof)."""
-        extra = [f"extra {text_of(self.extra)}"] if self.extra else []
-        lines = [PROOF_HEADER, *extra, f"index {self.index}", *(text_of(one) for one in self.path)]
+        extra = [f"extra {encode_base64(self.extra)}"] if self.extra else []
+        lines = [PROOF_HEADER, *extra, f"index {self.index}", *(encode_base64(one) for one in self.path)]
         return "\n".join(lines) + "\n\n" + self.note
 
 
-def split(text: str) -> list[str]:
+def split_signed_notes(text: str) -> list[str]:
     """Return the signed notes in a text, one after another, as in a file that each was appended to."""
     found: list[str] = []
     lines: list[str] = []

@@ -25,19 +25,19 @@ from django.conf import settings
 from django.core.mail import send_mail
 
 from coordinator.lib import http_post
-from coordinator.lib.network_words import in_words
+from coordinator.lib.network_words import describe_network_error
 from coordinator.notifications import webhooks
 from coordinator.transparency import merkle
 from coordinator.transparency.notes import (
     COSIGNATURE,
-    Checkpoint,
-    Note,
+    LogCheckpoint,
     NoteError,
-    Verifier,
-    signatures_in,
-    text_of,
+    NoteVerifier,
+    SignedNote,
+    encode_base64,
+    parse_signatures,
 )
-from coordinator.transparency.tree import Tree
+from coordinator.transparency.tree import LogTree
 
 TIMEOUT = 15.0  # seconds for one place
 ONCE_A_DAY = timedelta(hours=23)
@@ -48,7 +48,7 @@ class NotDelivered(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointPlace:
+class CheckpointDestination:
     """One place of the setting. `send(note, since)` delivers and returns the note, with what a witness has added;
     `since` is the tree size that the place had last (0: none). Raises NotDelivered."""
 
@@ -58,33 +58,40 @@ class CheckpointPlace:
     is_witness: bool = False
 
 
-def configured() -> list[CheckpointPlace]:
+def load_checkpoint_destinations() -> list[CheckpointDestination]:
     """Return the places of the setting, witnesses first: the others are then sent the cosigned note."""
-    return sorted((place_of(text) for text in settings.AUDIT_CHECKPOINTS), key=lambda one: not one.is_witness)
+    return sorted(
+        (parse_checkpoint_destination(text) for text in settings.AUDIT_CHECKPOINTS),
+        key=lambda one: not one.is_witness,
+    )
 
 
-def place_of(text: str) -> CheckpointPlace:
+def parse_checkpoint_destination(text: str) -> CheckpointDestination:
     """Return the place that a part of the setting names. Raises ValueError."""
     kind, _, rest = text.partition(":")
     if kind == "file" and rest:
-        return CheckpointPlace(text, lambda note, _since: _append(Path(rest), note))
+        return CheckpointDestination(text, lambda note, _since: append_note_to_file(Path(rest), note))
     if kind == "git" and rest:
-        return CheckpointPlace(text, lambda note, _since: _commit(Path(rest), note))
+        return CheckpointDestination(text, lambda note, _since: commit_note_to_git(Path(rest), note))
     if kind == "mailto" and "@" in rest:
-        return CheckpointPlace(text, lambda note, _since: _mail(rest, note), pace=ONCE_A_DAY)
+        return CheckpointDestination(
+            text, lambda note, _since: mail_checkpoint_note(rest, note), pace=ONCE_A_DAY
+        )
     if kind in {"http", "https"}:
-        return CheckpointPlace(_address(text), lambda note, _since: _post(text, note))
+        return CheckpointDestination(
+            describe_url_without_secrets(text), lambda note, _since: post_checkpoint_note(text, note)
+        )
     if kind == "witness":
         key, _, url = rest.partition(" ")
         try:
-            witness = Verifier.parse(key)
+            witness = NoteVerifier.parse(key)
             if witness.kind != COSIGNATURE:
                 raise NoteError("This is a log's key. A witness has one of type 4.")
         except NoteError as problem:
             raise ValueError(f"SIGNALBOX_AUDIT_CHECKPOINTS, {text[:60]!r}: {problem}") from None
-        return CheckpointPlace(
+        return CheckpointDestination(
             f"witness:{witness.name}",
-            lambda note, since: _cosigned(witness, url.strip().rstrip("/"), note, since),
+            lambda note, since: request_cosignature(witness, url.strip().rstrip("/"), note, since),
             is_witness=True,
         )
     raise ValueError(
@@ -93,13 +100,13 @@ def place_of(text: str) -> CheckpointPlace:
     )
 
 
-def _address(url: str) -> str:
+def describe_url_without_secrets(url: str) -> str:
     """Return how a URL is named on pages and in logs: its path and what follows may hold a secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname} ({hashlib.sha256(url.encode()).hexdigest()[:8]})"
 
 
-def _append(path: Path, note: str) -> str:
+def append_note_to_file(path: Path, note: str) -> str:
     """Append to the file itself, never to what a link in its place leads to."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -110,19 +117,19 @@ def _append(path: Path, note: str) -> str:
     return note
 
 
-def _commit(folder: Path, note: str) -> str:
-    size = Checkpoint.parse(Note.parse(note).text).size
+def commit_note_to_git(folder: Path, note: str) -> str:
+    size = LogCheckpoint.parse(SignedNote.parse(note).text).size
     try:
         with tempfile.NamedTemporaryFile("w", dir=folder, encoding="utf-8", delete=False) as file:
             file.write(note)
         Path(file.name).replace(folder / "checkpoint")  # a link in its place is replaced, not followed
-        _git(folder, "add", "checkpoint")
-        if _git(folder, "status", "--porcelain", "checkpoint"):
-            _git(
+        run_checkpoint_git(folder, "add", "checkpoint")
+        if run_checkpoint_git(folder, "status", "--porcelain", "checkpoint"):
+            run_checkpoint_git(
                 folder, "commit", "--quiet", "--message", f"Checkpoint of {size} audit entries", "checkpoint"
             )
-        if _git(folder, "for-each-ref", "--format=%(upstream)", "refs/heads"):
-            _git(folder, "push", "--quiet")
+        if run_checkpoint_git(folder, "for-each-ref", "--format=%(upstream)", "refs/heads"):
+            run_checkpoint_git(folder, "push", "--quiet")
     except subprocess.CalledProcessError as problem:  # what git says may hold the address with its password
         raise NotDelivered(
             f"git ended with {problem.returncode}; run it by hand in {folder} to see why"
@@ -132,7 +139,7 @@ def _commit(folder: Path, note: str) -> str:
     return note
 
 
-def _git(folder: Path, *words: str) -> str:
+def run_checkpoint_git(folder: Path, *words: str) -> str:
     """Run git without a terminal, without the folder's hooks, and without our own environment's secrets."""
     settings_of_ours = (
         "user.name=Signalbox", "user.email=signalbox@localhost", "commit.gpgsign=false",
@@ -148,54 +155,56 @@ def _git(folder: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
-def _mail(address: str, note: str) -> str:
+def mail_checkpoint_note(address: str, note: str) -> str:
     if not settings.EMAIL_HOST:
         raise NotDelivered("no mail server is set (SIGNALBOX_SMTP_HOST)")
-    size = Checkpoint.parse(Note.parse(note).text).size
+    size = LogCheckpoint.parse(SignedNote.parse(note).text).size
     text = f"Keep this. It proves what the audit log's first {size:,} entries are.\n\n{note}"
     try:
         send_mail(f"Audit checkpoint of {size:,} entries", text, None, [address])
     except OSError as problem:
-        raise NotDelivered(f"the mail server {in_words(problem)}") from None
+        raise NotDelivered(f"the mail server {describe_network_error(problem)}") from None
     return note
 
 
-def _post(url: str, note: str) -> str:
+def post_checkpoint_note(url: str, note: str) -> str:
     try:
-        status = webhooks.post(url, note.encode(), {"Content-Type": "text/plain; charset=utf-8"})
-    except (webhooks.AddressRefused, webhooks.Unreachable) as problem:
+        status = webhooks.post_to_checked_address(
+            url, note.encode(), {"Content-Type": "text/plain; charset=utf-8"}
+        )
+    except (webhooks.WebhookAddressRefused, webhooks.WebhookUnreachable) as problem:
         raise NotDelivered(str(problem)) from None
     if not 200 <= status < 300:
         raise NotDelivered(f"answered {status}")
     return note
 
 
-def _cosigned(witness: Verifier, url: str, note: str, since: int) -> str:
+def request_cosignature(witness: NoteVerifier, url: str, note: str, since: int) -> str:
     """Have a witness sign; where it knows another size than we thought, once more from that."""
-    read = Note.parse(note)
-    if witness in read.signed_by([witness]):
+    read = SignedNote.parse(note)
+    if witness in read.find_signing_keys([witness]):
         return note
-    checkpoint = Checkpoint.parse(read.text)
-    status, answer = _add_checkpoint(url, checkpoint, note, min(since, checkpoint.size))
+    checkpoint = LogCheckpoint.parse(read.text)
+    status, answer = post_add_checkpoint(url, checkpoint, note, min(since, checkpoint.size))
     if status == 409 and answer.strip().isdigit() and int(answer) <= checkpoint.size:
-        status, answer = _add_checkpoint(url, checkpoint, note, int(answer))
+        status, answer = post_add_checkpoint(url, checkpoint, note, int(answer))
     if status != 200:
         raise NotDelivered(f"answered {status}")
     try:
-        for one in signatures_in(answer):
+        for one in parse_signatures(answer):
             if (one.name, one.key_id) == (witness.name, witness.id):
-                witness.verify(read.text, one.signature)
-                return note + one.line
+                witness.verify_signature(read.text, one.signature)
+                return note + one.note_line
     except NoteError as problem:
         raise NotDelivered(str(problem)) from None
     raise NotDelivered("the answer has no signature of this witness")
 
 
-def _add_checkpoint(url: str, checkpoint: Checkpoint, note: str, since: int) -> tuple[int, str]:
-    path = merkle.consistency_path(Tree().subtree, since, checkpoint.size)
-    lines = [f"old {since}", *(text_of(one) for one in path)]
+def post_add_checkpoint(url: str, checkpoint: LogCheckpoint, note: str, since: int) -> tuple[int, str]:
+    path = merkle.consistency_path(LogTree().compute_subtree_hash, since, checkpoint.size)
+    lines = [f"old {since}", *(encode_base64(one) for one in path)]
     body = "\n".join(lines) + "\n\n" + note
     try:
-        return http_post.post(f"{url}/add-checkpoint", body.encode(), {}, seconds=TIMEOUT)
+        return http_post.post_bytes(f"{url}/add-checkpoint", body.encode(), {}, seconds=TIMEOUT)
     except (OSError, ValueError) as problem:
-        raise NotDelivered(in_words(problem)) from None
+        raise NotDelivered(describe_network_error(problem)) from None

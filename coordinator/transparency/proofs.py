@@ -9,9 +9,9 @@ from typing import Any
 
 from coordinator.models import AuditCheckpoint, AuditLeaf, AuditLog
 from coordinator.transparency import entries, merkle
-from coordinator.transparency.keys import known
-from coordinator.transparency.notes import Checkpoint, Note, NoteError, Proof
-from coordinator.transparency.tree import Gap, Tree, newest_checkpoint
+from coordinator.transparency.keys import load_log_verifiers
+from coordinator.transparency.notes import InclusionProof, LogCheckpoint, NoteError, SignedNote
+from coordinator.transparency.tree import LogTree, MissingLeaf, find_newest_checkpoint
 
 
 class EntryState(StrEnum):
@@ -25,12 +25,12 @@ class EntryState(StrEnum):
     MISSING = "missing"  # it has no leaf: somebody went around the log
 
 
-class NoProof(Exception):
+class ProofUnavailable(Exception):
     """There is no proof of an entry. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntryStatus:
     """An audit row in the log. `checkpoint` is the newest that covers it, `problem` says what is wrong in words."""
 
     standing: EntryState
@@ -42,66 +42,68 @@ class Entry:
     path: tuple[bytes, ...] = ()
 
     @property
-    def witnesses(self) -> list[str]:
-        return witnesses_of(self.checkpoint) if self.checkpoint else []
+    def witness_names(self) -> list[str]:
+        return list_witness_names(self.checkpoint) if self.checkpoint else []
 
 
-def look_up(row: AuditLog) -> Entry:
+def find_log_entry_status(row: AuditLog) -> LogEntryStatus:
     """Return a row's state in the log now."""
-    return look_up_all([row])[0]
+    return find_log_entry_statuses([row])[0]
 
 
-def look_up_all(rows: Sequence[AuditLog]) -> list[Entry]:
+def find_log_entry_statuses(rows: Sequence[AuditLog]) -> list[LogEntryStatus]:
     """Return each row's state in the log now."""
     ids = [row.pk for row in rows]
-    leaves, stored = AuditLeaf.objects.in_bulk(ids), entries.stored_columns(ids)
-    newest, tree = newest_checkpoint(), Tree()
-    is_sound = newest is not None and _is_sound(newest)
-    return [_entry(leaves.get(pk), stored.get(pk), newest, tree, is_sound=is_sound) for pk in ids]
+    leaves, stored = AuditLeaf.objects.in_bulk(ids), entries.load_stored_columns(ids)
+    newest, tree = find_newest_checkpoint(), LogTree()
+    is_sound = newest is not None and is_sound_checkpoint(newest)
+    return [evaluate_log_entry(leaves.get(pk), stored.get(pk), newest, tree, is_sound=is_sound) for pk in ids]
 
 
-def changed_among(rows: Sequence[AuditLog]) -> set[int]:
+def find_changed_rows(rows: Sequence[AuditLog]) -> set[int]:
     """Return the ids of those rows that do not match their leaves, or have none: fast enough for lists."""
     ids = [row.pk for row in rows]
-    leaves, stored = AuditLeaf.objects.in_bulk(ids), entries.stored_columns(ids)
-    return {pk for pk in ids if not _fits(leaves.get(pk), stored.get(pk))}
+    leaves, stored = AuditLeaf.objects.in_bulk(ids), entries.load_stored_columns(ids)
+    return {pk for pk in ids if not is_matching_leaf(leaves.get(pk), stored.get(pk))}
 
 
-def _fits(leaf: AuditLeaf | None, columns: Mapping[str, Any] | None) -> bool:
+def is_matching_leaf(leaf: AuditLeaf | None, columns: Mapping[str, Any] | None) -> bool:
     """Say whether a row is what its leaf says. A leaf without a hash is not sealed yet."""
     if leaf is None or columns is None:
         return leaf is not None
-    return leaf.leaf_hash is None or bytes(leaf.leaf_hash) == entries.hash_of(
+    return leaf.leaf_hash is None or bytes(leaf.leaf_hash) == entries.compute_entry_hash(
         columns, by_signalbox=leaf.by_signalbox
     )
 
 
-def _is_sound(checkpoint: AuditCheckpoint) -> bool:
+def is_sound_checkpoint(checkpoint: AuditCheckpoint) -> bool:
     """Say whether a known key has signed what the columns beside the note say."""
     try:
-        note = Note.parse(checkpoint.note)
-        found = Checkpoint.parse(note.text)
-        signed = note.signed_by(key for key in known() if key.name == found.origin)
+        note = SignedNote.parse(checkpoint.note)
+        found = LogCheckpoint.parse(note.text)
+        signed = note.find_signing_keys(key for key in load_log_verifiers() if key.name == found.origin)
     except NoteError:
         return False
     return bool(signed) and (found.size, found.root) == (checkpoint.tree_size, bytes(checkpoint.root_hash))
 
 
-def _entry(
+def evaluate_log_entry(
     leaf: AuditLeaf | None,
     columns: Mapping[str, Any] | None,
     newest: AuditCheckpoint | None,
-    tree: Tree,
+    tree: LogTree,
     *,
     is_sound: bool,
-) -> Entry:
+) -> LogEntryStatus:
     if leaf is None:
         problem = "This row is not in the log: it was added without being logged."
-        return Entry(EntryState.MISSING, None, False, problem=problem)
-    entry = Entry(EntryState.WAITING, leaf.leaf_index, leaf.by_signalbox)
+        return LogEntryStatus(EntryState.MISSING, None, False, problem=problem)
+    entry = LogEntryStatus(EntryState.WAITING, leaf.leaf_index, leaf.by_signalbox)
     if leaf.leaf_index is None or leaf.leaf_hash is None:
         return entry
-    canonical = b"" if columns is None else entries.entry_of(columns, by_signalbox=leaf.by_signalbox)
+    canonical = (
+        b"" if columns is None else entries.build_canonical_entry(columns, by_signalbox=leaf.by_signalbox)
+    )
     if merkle.leaf_hash(canonical) != bytes(leaf.leaf_hash):
         problem = "The row was changed after it was written: it does not match its leaf in the log."
         return replace(entry, standing=EntryState.ALTERED, problem=problem)
@@ -109,53 +111,55 @@ def _entry(
     if newest is None or newest.tree_size <= leaf.leaf_index:
         return entry
     if not is_sound:
-        return _unproved(
+        return mark_entry_unproved(
             entry, "The newest checkpoint was changed: no key of this log has signed what it says."
         )
-    return _sealed(entry, leaf, newest, tree)
+    return prove_sealed_entry(entry, leaf, newest, tree)
 
 
-def _sealed(entry: Entry, leaf: AuditLeaf, newest: AuditCheckpoint, tree: Tree) -> Entry:
+def prove_sealed_entry(
+    entry: LogEntryStatus, leaf: AuditLeaf, newest: AuditCheckpoint, tree: LogTree
+) -> LogEntryStatus:
     index, size, found = leaf.leaf_index or 0, newest.tree_size, bytes(leaf.leaf_hash or b"")
     try:
-        path = merkle.inclusion_path(tree.subtree, index, size)
+        path = merkle.inclusion_path(tree.compute_subtree_hash, index, size)
         merkle.verify_inclusion(found, index, size, path, bytes(newest.root_hash))
-    except (Gap, merkle.ProofError):
-        return _unproved(
+    except (MissingLeaf, merkle.ProofError):
+        return mark_entry_unproved(
             entry,
             f"The log was changed: it does not show this entry in the signed checkpoint of {size:,} entries.",
         )
     return replace(entry, standing=EntryState.SEALED, checkpoint=newest, path=tuple(path))
 
 
-def _unproved(entry: Entry, problem: str) -> Entry:
+def mark_entry_unproved(entry: LogEntryStatus, problem: str) -> LogEntryStatus:
     return replace(entry, standing=EntryState.UNPROVED, problem=problem)
 
 
-def proof_of(row: AuditLog) -> Proof:
-    """Return the proof file of a row, with its canonical form as the extra data. Raises NoProof."""
-    entry = look_up(row)
+def build_proof_for_row(row: AuditLog) -> InclusionProof:
+    """Return the proof file of a row, with its canonical form as the extra data. Raises ProofUnavailable."""
+    entry = find_log_entry_status(row)
     if entry.standing is EntryState.WAITING:
-        raise NoProof(
+        raise ProofUnavailable(
             "The log is sealed once a minute, and this entry is not sealed yet. Try again in a minute."
         )
     if entry.standing is not EntryState.SEALED:
-        raise NoProof(f"There is no proof of this entry. {entry.problem}")
-    return proof_of_entry(entry)
+        raise ProofUnavailable(f"There is no proof of this entry. {entry.problem}")
+    return build_proof_for_entry(entry)
 
 
-def proof_of_entry(entry: Entry) -> Proof:
+def build_proof_for_entry(entry: LogEntryStatus) -> InclusionProof:
     """Return the proof file of an entry that is sealed."""
     assert entry.checkpoint is not None
     assert entry.index is not None
-    return Proof(entry.index, entry.path, entry.checkpoint.note, entry.canonical)
+    return InclusionProof(entry.index, entry.path, entry.checkpoint.note, entry.canonical)
 
 
-def witnesses_of(checkpoint: AuditCheckpoint) -> list[str]:
+def list_witness_names(checkpoint: AuditCheckpoint) -> list[str]:
     """Return the names of those who signed a checkpoint besides the log itself."""
     try:
-        note = Note.parse(checkpoint.note)
-        own = Checkpoint.parse(note.text).origin
+        note = SignedNote.parse(checkpoint.note)
+        own = LogCheckpoint.parse(note.text).origin
     except NoteError:
         return []
     return sorted({one.name for one in note.signatures} - {own})

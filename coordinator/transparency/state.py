@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from coordinator.engine.distinct import indexed_values
+from coordinator.engine.distinct import list_distinct_values
 from coordinator.models import AuditCheckpoint, AuditDelivery, AuditLeaf, AuditLog
 from coordinator.transparency import places, tree
-from coordinator.transparency.proofs import witnesses_of
+from coordinator.transparency.proofs import list_witness_names
 
 LATE = timedelta(minutes=5)  # the job runs every minute
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LogState:
     """`size` counts entries, `sealed` those that the newest checkpoint covers; `late`: sealing has stopped."""
 
     size: int
@@ -22,31 +22,31 @@ class State:
     late: bool
 
     @property
-    def sealed(self) -> int:
+    def sealed_count(self) -> int:
         return self.newest.tree_size if self.newest else 0
 
     @property
-    def waiting(self) -> int:
-        return max(self.size - self.sealed, 0)
+    def unsealed_count(self) -> int:
+        return max(self.size - self.sealed_count, 0)
 
     @property
-    def missing(self) -> int:
+    def missing_count(self) -> int:
         """How many entries the checkpoint covers that the log no longer has."""
-        return max(self.sealed - self.size, 0)
+        return max(self.sealed_count - self.size, 0)
 
     @property
-    def witnesses(self) -> list[str]:
-        return witnesses_of(self.newest) if self.newest else []
+    def witness_names(self) -> list[str]:
+        return list_witness_names(self.newest) if self.newest else []
 
 
-def now_at(now: datetime) -> State:
+def load_log_state(now: datetime) -> LogState:
     """Return the log's state."""
-    newest, size = tree.newest_checkpoint(), tree.size()
+    newest, size = tree.find_newest_checkpoint(), tree.count_log_entries()
     behind = size != (newest.tree_size if newest else 0)
-    return State(size, newest, behind and _stands_still(newest, now))
+    return LogState(size, newest, behind and has_sealing_stopped(newest, now))
 
 
-def _stands_still(newest: AuditCheckpoint | None, now: datetime) -> bool:
+def has_sealing_stopped(newest: AuditCheckpoint | None, now: datetime) -> bool:
     """Say whether the oldest entry that waits has waited for too long; by the rows' own times."""
     after = newest.tree_size if newest else 0
     oldest = AuditLeaf.objects.filter(leaf_index__gte=after).order_by("leaf_index").first()
@@ -57,23 +57,23 @@ def _stands_still(newest: AuditCheckpoint | None, now: datetime) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class DeliveryState:
     """A configured place, and what is known of the deliveries to it (None: nothing was sent yet)."""
 
     place: str
     known: AuditDelivery | None
 
     @property
-    def fails(self) -> bool:
+    def has_failed(self) -> bool:
         return self.known is not None and self.known.error is not None
 
 
-def deliveries() -> list[Delivery]:
+def list_deliveries() -> list[DeliveryState]:
     """Return every place of the setting. Raises ValueError where the setting cannot be read."""
     known = {row.place: row for row in AuditDelivery.objects.all()}
-    return [Delivery(one.name, known.get(one.name)) for one in places.configured()]
+    return [DeliveryState(one.name, known.get(one.name)) for one in places.load_checkpoint_destinations()]
 
 
-def event_types() -> list[str]:
+def list_audit_event_types() -> list[str]:
     """Return the kinds of events that the audit log has entries of, in order."""
-    return indexed_values("audit_logs", "event_type")
+    return list_distinct_values("audit_logs", "event_type")

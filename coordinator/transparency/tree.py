@@ -15,41 +15,43 @@ HEIGHT = 8  # levels between those that are kept
 WIDTH = 1 << HEIGHT
 
 
-class Gap(Exception):
+class MissingLeaf(Exception):
     """A leaf that a proof needs is not there, or has no hash: the log was tampered with."""
 
 
-class Tree:
+class LogTree:
     """Reads subtrees; remembers the rows that it has read. `kept=False` computes everything from the leaves."""
 
     def __init__(self, *, kept: bool = True) -> None:
         self._kept = kept
         self._rows: OrderedDict[tuple[int, int], list[bytes]] = OrderedDict()
 
-    def subtree(self, level: int, position: int) -> bytes:
-        """Return the hash of a complete subtree (merkle.Subtree). Raises Gap."""
+    def compute_subtree_hash(self, level: int, position: int) -> bytes:
+        """Return the hash of a complete subtree (merkle.Subtree). Raises MissingLeaf."""
         base, above = (level // HEIGHT) * HEIGHT, level % HEIGHT
         first, count = position << above, 1 << above
-        row = self._row(base, first // WIDTH)
+        row = self.load_hash_row(base, first // WIDTH)
         found = row[first % WIDTH : first % WIDTH + count]
         if len(found) != count:
-            raise Gap(f"Leaf {(first << base) + (len(found) << base)} is missing in the log.")
-        return merkle.fold(found)
+            raise MissingLeaf(f"Leaf {(first << base) + (len(found) << base)} is missing in the log.")
+        return merkle.fold_hashes(found)
 
-    def root(self, size: int) -> bytes:
-        """Return the root over the first `size` leaves. Raises Gap."""
-        return merkle.root(self.subtree, size)
+    def compute_root_hash(self, size: int) -> bytes:
+        """Return the root over the first `count_log_entries` leaves. Raises MissingLeaf."""
+        return merkle.compute_tree_root(self.compute_subtree_hash, size)
 
-    def _row(self, level: int, number: int) -> list[bytes]:
+    def load_hash_row(self, level: int, number: int) -> list[bytes]:
         """Return the hashes at `level` from place number * WIDTH on: WIDTH of them, or as many as there are."""
         key = (level, number)
         if key not in self._rows:
-            self._rows[key] = self._leaves(number) if level == 0 else self._nodes(level, number)
+            self._rows[key] = (
+                self.load_leaf_hashes(number) if level == 0 else self.load_node_hashes(level, number)
+            )
             if len(self._rows) > 1024:
                 self._rows.popitem(last=False)
         return self._rows[key]
 
-    def _leaves(self, number: int) -> list[bytes]:
+    def load_leaf_hashes(self, number: int) -> list[bytes]:
         low = number * WIDTH
         rows = AuditLeaf.objects.filter(leaf_index__gte=low, leaf_index__lt=low + WIDTH).order_by(
             "leaf_index"
@@ -61,7 +63,7 @@ class Tree:
             found.append(bytes(stored))
         return found
 
-    def _nodes(self, level: int, number: int) -> list[bytes]:
+    def load_node_hashes(self, level: int, number: int) -> list[bytes]:
         low = number * WIDTH
         known: dict[int, bytes] = {}
         if self._kept:
@@ -70,32 +72,34 @@ class Tree:
         found: list[bytes] = []
         for place in range(low, low + WIDTH):
             try:
-                found.append(known.get(place) or self.subtree_below(level, place))
-            except Gap:
+                found.append(known.get(place) or self.compute_stored_node_hash(level, place))
+            except MissingLeaf:
                 break
         return found
 
-    def subtree_below(self, level: int, position: int) -> bytes:
-        """Return the hash of a kept node from the 256 hashes below it. Raises Gap."""
-        row = self._row(level - HEIGHT, position)
+    def compute_stored_node_hash(self, level: int, position: int) -> bytes:
+        """Return the hash of a kept node from the 256 hashes below it. Raises MissingLeaf."""
+        row = self.load_hash_row(level - HEIGHT, position)
         if len(row) != WIDTH:
-            raise Gap(f"Leaf {((position * WIDTH) + len(row)) << (level - HEIGHT)} is missing in the log.")
-        return merkle.fold(row)
+            raise MissingLeaf(
+                f"Leaf {((position * WIDTH) + len(row)) << (level - HEIGHT)} is missing in the log."
+            )
+        return merkle.fold_hashes(row)
 
 
-def size() -> int:
+def count_log_entries() -> int:
     """Return how many entries the log has."""
     newest = AuditLeaf.objects.filter(leaf_index__isnull=False).order_by("-leaf_index").first()
     return 0 if newest is None else (newest.leaf_index or 0) + 1
 
 
-def newest_checkpoint() -> AuditCheckpoint | None:
+def find_newest_checkpoint() -> AuditCheckpoint | None:
     """Return the checkpoint that covers most, or None where nothing is sealed yet."""
     return AuditCheckpoint.objects.order_by("-tree_size").first()
 
 
-def keep_nodes(size: int) -> int:
-    """Write the inner nodes that the first `size` leaves complete and that are not kept yet; return how many."""
+def store_complete_nodes(size: int) -> int:
+    """Write the inner nodes that the first `count_log_entries` leaves complete and that are not kept yet; return how many."""
     made, level = 0, HEIGHT
     while complete := size >> level:
         newest = (
@@ -104,13 +108,13 @@ def keep_nodes(size: int) -> int:
             .values_list("position", flat=True)
             .first()
         )
-        tree = Tree()
+        tree = LogTree()
         missing = range(0 if newest is None else newest + 1, complete)
         for start in range(missing.start, missing.stop, 500):
             some = range(start, min(start + 500, missing.stop))
             AuditNode.objects.bulk_create(
                 [
-                    AuditNode(level=level, position=one, node_hash=tree.subtree_below(level, one))
+                    AuditNode(level=level, position=one, node_hash=tree.compute_stored_node_hash(level, one))
                     for one in some
                 ],
                 ignore_conflicts=True,

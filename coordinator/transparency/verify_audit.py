@@ -26,11 +26,11 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 
-class Wrong(Exception):
+class InvalidEvidence(Exception):
     """The proof or export is not valid; the text says why."""
 
 
-def sha256(data: bytes) -> bytes:
+def sha256_digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
@@ -38,34 +38,34 @@ def from_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError:
-        raise Wrong(f"This is not base64: {text[:60]!r}.") from None
+        raise InvalidEvidence(f"This is not base64: {text[:60]!r}.") from None
 
 
 LOG, WITNESS = 1, 4  # kinds of keys, as c2sp.org/signed-note numbers them
 NUMBER = re.compile("0|[1-9][0-9]{0,18}")
 
 
-class Key:
+class PublicKey:
     """A public key of this kind: of a log (LOG) or of a witness (WITNESS)."""
 
     def __init__(self, text: str, kind: int) -> None:
         parts = text.strip().split("+", 2)
         data = from_base64(parts[2]) if len(parts) == 3 else b""
         if len(data) != 33 or data[0] not in (LOG, WITNESS) or not re.fullmatch(r"\S+", parts[0]):
-            raise Wrong("A key has the form name+hash+base64 and is an Ed25519 key.")
+            raise InvalidEvidence("A key has the form name+hash+base64 and is an Ed25519 key.")
         if data[0] != kind:
-            raise Wrong(
+            raise InvalidEvidence(
                 "--key takes the key of a log, and this is one of a witness."
                 if kind == LOG
                 else "--witness takes the key of a witness, and this is one of a log."
             )
         self.name, self.kind, self.public = parts[0], data[0], data[1:]
-        self.id = sha256(self.name.encode() + b"\n" + data)[:4]
+        self.id = sha256_digest(self.name.encode() + b"\n" + data)[:4]
         if self.id.hex() != parts[1]:
-            raise Wrong("The key's hash does not fit the key: a character may be wrong.")
+            raise InvalidEvidence("The key's hash does not fit the key: a character may be wrong.")
 
-    def check(self, text: str, signature: bytes) -> str:
-        """Raise Wrong unless the signature is this key's over the text; return when a witness signed."""
+    def check_signature(self, text: str, signature: bytes) -> str:
+        """Raise InvalidEvidence unless the signature is this key's over the text; return when a witness signed."""
         message, at = text.encode(), 0
         if self.kind == WITNESS:
             at = int.from_bytes(signature[:8], "big")
@@ -73,87 +73,91 @@ class Key:
         try:
             Ed25519PublicKey.from_public_bytes(self.public).verify(signature, message)
         except InvalidSignature:
-            raise Wrong(f"The signature of {self.name} is wrong.") from None
+            raise InvalidEvidence(f"The signature of {self.name} is wrong.") from None
         if self.kind == LOG:
             return ""
         try:
             when = datetime.fromtimestamp(at, timezone.utc)  # noqa: UP017 - Python 3.9
         except (ValueError, OverflowError, OSError):
-            raise Wrong(f"The witness {self.name} has signed for a time that there is not.") from None
+            raise InvalidEvidence(
+                f"The witness {self.name} has signed for a time that there is not."
+            ) from None
         return f" at {when:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def read_checkpoint(note: str, log_key: Key, witnesses: list[Key]) -> tuple[int, bytes, list[str]]:
-    """Return the number of entries, the root, and who has signed, in words. Raises Wrong."""
+def read_signed_checkpoint(
+    note: str, log_key: PublicKey, witnesses: list[PublicKey]
+) -> tuple[int, bytes, list[str]]:
+    """Return the number of entries, the root, and who has signed, in words. Raises InvalidEvidence."""
     text, gap, lines = note.rpartition("\n\n")
     if not gap:
-        raise Wrong("The checkpoint has no signatures.")
+        raise InvalidEvidence("The checkpoint has no signatures.")
     text += "\n"
     parts = text.split("\n")
     if len(parts) < 4 or parts[0] != log_key.name or not NUMBER.fullmatch(parts[1]):
-        raise Wrong(f"This is not a checkpoint of the log {log_key.name}.")
+        raise InvalidEvidence(f"This is not a checkpoint of the log {log_key.name}.")
     signed = {}  # by key, not by its name: a witness may be called like the log, or like another witness
     for line in lines.rstrip("\n").split("\n"):
         mark, _, rest = line.partition(" ")
         name, gap, data = rest.partition(" ")
         if mark != "\u2014" or not gap:
-            raise Wrong(f"This is not a signature line: {line[:60]!r}.")
+            raise InvalidEvidence(f"This is not a signature line: {line[:60]!r}.")
         raw = from_base64(data)
         for key in (log_key, *witnesses):
             if (name, raw[:4]) == (key.name, key.id):
-                signed[key] = f"{safe(key.name)}{key.check(text, raw[4:])}"
+                signed[key] = f"{escape_unprintable_text(key.name)}{key.check_signature(text, raw[4:])}"
     if log_key not in signed:
-        raise Wrong("The log's key has not signed this checkpoint.")
+        raise InvalidEvidence("The log's key has not signed this checkpoint.")
     for key in witnesses:
         if key not in signed:
-            raise Wrong(f"The witness {key.name} has not signed this checkpoint.")
+            raise InvalidEvidence(f"The witness {key.name} has not signed this checkpoint.")
     return int(parts[1]), from_base64(parts[2]), list(signed.values())
 
 
 def root_from_path(leaf: bytes, index: int, size: int, path: list[bytes]) -> bytes:
     """Return the root that an inclusion proof leads to (RFC 9162, section 2.1.3.2)."""
     if not 0 <= index < size:
-        raise Wrong("The entry's number is not in the checkpoint's tree.")
+        raise InvalidEvidence("The entry's number is not in the checkpoint's tree.")
     if any(len(one) != 32 for one in (leaf, *path)):
-        raise Wrong("The proof holds something that is not a hash of 32 bytes.")
+        raise InvalidEvidence("The proof holds something that is not a hash of 32 bytes.")
     low, high, found = index, size - 1, leaf
     for sibling in path:
         if high == 0:
-            raise Wrong("The proof is too long.")
+            raise InvalidEvidence("The proof is too long.")
         if low & 1 or low == high:
-            found = sha256(b"\x01" + sibling + found)
+            found = sha256_digest(b"\x01" + sibling + found)
             while low and not low & 1:
                 low, high = low >> 1, high >> 1
         else:
-            found = sha256(b"\x01" + found + sibling)
+            found = sha256_digest(b"\x01" + found + sibling)
         low, high = low >> 1, high >> 1
     if high:
-        raise Wrong("The proof is too short.")
+        raise InvalidEvidence("The proof is too short.")
     return found
 
 
-def root_of(peaks: list[bytes]) -> bytes:
+def root_from_peaks(peaks: list[bytes]) -> bytes:
     """Return the root from the complete subtrees, largest first."""
     if not peaks:
-        return sha256(b"")
+        return sha256_digest(b"")
     found = peaks[-1]
     for peak in reversed(peaks[:-1]):
-        found = sha256(b"\x01" + peak + found)
+        found = sha256_digest(b"\x01" + peak + found)
     return found
 
 
-def safe(text: str) -> str:
+def escape_unprintable_text(text: str) -> str:
     """Return a text in which nothing can draw over the lines of this program: other signs are escaped."""
     return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
 
 
-def as_lines(value: object) -> str:
+def format_escaped_json(value: object) -> str:
     lines = json.dumps(value, ensure_ascii=False, indent=2).split("\n")
-    return "\n".join(safe(line) for line in lines)
+    return "\n".join(escape_unprintable_text(line) for line in lines)
 
 
-def summary(entry: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return who did what when, and what exactly was judged, each as a name and a text. Raises Wrong."""
+def summarize_entry(entry: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return who did what when, and what exactly was judged, each as a name and a text. Raises InvalidEvidence."""
     columns = (
         ("Who", "actor_id"), ("What", "event_type"), ("Result", "result"), ("When", "timestamp"),
         ("About", "target_id"), ("Reason", "reason"),
@@ -163,8 +167,8 @@ def summary(entry: dict[str, Any]) -> list[tuple[str, str]]:
     judged = metadata.get("judged")
     if isinstance(judged, dict) and "too_long" not in judged:
         packed = json.dumps(judged, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        if metadata.get("judged_sha256") != sha256(packed.encode()).hex():
-            raise Wrong(
+        if metadata.get("judged_sha256") != sha256_digest(packed.encode()).hex():
+            raise InvalidEvidence(
                 "The entry is in the log, but its judged_sha256 is not the digest of what it shows as judged."
             )
         found += [("Tool", str(judged[name])) for name in ("tool_name",) if judged.get(name) is not None]
@@ -175,54 +179,58 @@ def summary(entry: dict[str, Any]) -> list[tuple[str, str]]:
     return found
 
 
-def verify_proof(text: str, log_key: Key, witnesses: list[Key]) -> None:
+def verify_proof_file(text: str, log_key: PublicKey, witnesses: list[PublicKey]) -> None:
     head, _, note = text.partition("\n\n")
     lines = head.split("\n")
     if lines[0] != "c2sp.org/tlog-proof@v1" or not lines[1].startswith("extra "):
-        raise Wrong("This is not a proof file of Signalbox.")
+        raise InvalidEvidence("This is not a proof file of Signalbox.")
     entry = from_base64(lines[1][6:])
     if not lines[2].startswith("index ") or not NUMBER.fullmatch(lines[2][6:]):
-        raise Wrong("The proof does not say which entry it is for.")
+        raise InvalidEvidence("The proof does not say which entry it is for.")
     index, path = int(lines[2][6:]), [from_base64(line) for line in lines[3:]]
-    size, root, signers = read_checkpoint(note, log_key, witnesses)
-    if root_from_path(sha256(b"\x00" + entry), index, size, path) != root:
-        raise Wrong("The entry is not in the log that was signed: one of them was changed.")
+    size, root, signers = read_signed_checkpoint(note, log_key, witnesses)
+    if root_from_path(sha256_digest(b"\x00" + entry), index, size, path) != root:
+        raise InvalidEvidence("The entry is not in the log that was signed: one of them was changed.")
     values = json.loads(entry)
     print(f"The proof is valid. Entry {index} of {size:,}:\n")
-    for name, words in summary(values):
-        print(f"  {name + ':':<12}{safe(words)}")
+    for name, words in summarize_entry(values):
+        print(f"  {name + ':':<12}{escape_unprintable_text(words)}")
     print("\nThe whole entry:\n")
     for name, value in values.items():
         if value is not None:
-            print(f"  {safe(name)}: {safe(value) if isinstance(value, str) else as_lines(value)}")
+            print(
+                f"  {escape_unprintable_text(name)}: {escape_unprintable_text(value) if isinstance(value, str) else format_escaped_json(value)}"
+            )
     print("\nSigned by " + ", ".join(signers) + ".")
 
 
-def verify_export(lines: list[str], log_key: Key, witnesses: list[Key]) -> None:
+def verify_export_file(lines: list[str], log_key: PublicKey, witnesses: list[PublicKey]) -> None:
     first = json.loads(lines[0])
     if first.get("signalbox_audit_export") != 1:
-        raise Wrong("This is not an export of an audit log.")
-    size, root, signers = read_checkpoint(first["checkpoint"], log_key, witnesses)
+        raise InvalidEvidence("This is not an export of an audit log.")
+    size, root, signers = read_signed_checkpoint(first["checkpoint"], log_key, witnesses)
     peaks: list[bytes] = []
     with_text = 0
     for number, line in enumerate(lines[1:]):
         leaf = json.loads(line)
         if leaf.get("index") != number:
-            raise Wrong(f"Entry {number} is missing in the export.")
+            raise InvalidEvidence(f"Entry {number} is missing in the export.")
         if "entry" in leaf:
             with_text += 1
-            peaks.append(sha256(b"\x00" + leaf["entry"].encode()))
+            peaks.append(sha256_digest(b"\x00" + leaf["entry"].encode()))
         else:
             peaks.append(bytes.fromhex(leaf["hash"]))
             if len(peaks[-1]) != 32:
-                raise Wrong(f"The hash of entry {number} does not have 32 bytes.")
+                raise InvalidEvidence(f"The hash of entry {number} does not have 32 bytes.")
         for _ in range(((number + 1) & -(number + 1)).bit_length() - 1):
             right, left = peaks.pop(), peaks.pop()
-            peaks.append(sha256(b"\x01" + left + right))
+            peaks.append(sha256_digest(b"\x01" + left + right))
     if len(lines) - 1 != size:
-        raise Wrong(f"The checkpoint covers {size:,} entries, and the export has {len(lines) - 1:,}.")
-    if root_of(peaks) != root:
-        raise Wrong(
+        raise InvalidEvidence(
+            f"The checkpoint covers {size:,} entries, and the export has {len(lines) - 1:,}."
+        )
+    if root_from_peaks(peaks) != root:
+        raise InvalidEvidence(
             "The entries are not those that were signed: something was changed, added, removed or moved."
         )
     print(
@@ -241,16 +249,18 @@ def main() -> int:
     )
     given = parser.parse_args()
     try:
-        log_key, witnesses = Key(given.key, LOG), [Key(text, WITNESS) for text in given.witness]
+        log_key, witnesses = PublicKey(given.key, LOG), [PublicKey(text, WITNESS) for text in given.witness]
         if len({key.public for key in (log_key, *witnesses)}) != len(witnesses) + 1:
-            raise Wrong("Two of these keys are one: nobody is a witness of their own log, or two witnesses.")
+            raise InvalidEvidence(
+                "Two of these keys are one: nobody is a witness of their own log, or two witnesses."
+            )
         with open(given.file, encoding="utf-8", newline="") as file:
             text = file.read()
         if text.startswith("c2sp.org/tlog-proof@v1"):
-            verify_proof(text, log_key, witnesses)
+            verify_proof_file(text, log_key, witnesses)
         else:
-            verify_export(text.rstrip("\n").split("\n"), log_key, witnesses)
-    except Wrong as problem:
+            verify_export_file(text.rstrip("\n").split("\n"), log_key, witnesses)
+    except InvalidEvidence as problem:
         print(f"Not valid. {problem}", file=sys.stderr)
         return 1
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as problem:

@@ -10,61 +10,61 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from coordinator.actions import agents
-from coordinator.chat.presence import status_of
+from coordinator.chat.presence import agent_presence_status
 from coordinator.identity.actors import Actor
 from coordinator.lib.instants import EPOCH
 from coordinator.models import Agent, AgentPlugin
 from dashboard.admin import columns
-from dashboard.admin.filters import period
+from dashboard.admin.filters import filter_by_period
 from dashboard.admin.forms import TextColumnField
-from dashboard.admin.rows import RowForm, Rows, WithRows
+from dashboard.admin.rows import OwnedRows, OwnedRowsAdmin, RowForm
 from dashboard.templatetags.signalbox import status, time
 
 
-class AssignmentForm(RowForm):
+class PluginAssignmentForm(RowForm):
     key = TextColumnField(label="Plugin id", widget=forms.TextInput)
     pos_x = forms.IntegerField(label="Position x", initial=0, min_value=-(2**63), max_value=2**63 - 1)
     pos_y = forms.IntegerField(label="Position y", initial=0, min_value=-(2**63), max_value=2**63 - 1)
 
 
-class AssignmentRows(Rows):
+class PluginAssignmentRows(OwnedRows):
     """The plugins that an agent uses, and where their cards lie on its board."""
 
     prefix = "plugins"
     title = "Plugins of this agent"
-    form = AssignmentForm
+    form = PluginAssignmentForm
     model = AgentPlugin
     owner_name = "agent_id"
     key_name = "plugin_id"
 
-    def version_of(self, row: Any) -> str:
+    def compute_row_version(self, row: Any) -> str:
         return agents.assignment_version(row)
 
-    def values_of(self, row: Any) -> dict[str, Any]:
+    def build_initial_values(self, row: Any) -> dict[str, Any]:
         return {"pos_x": row.pos_x, "pos_y": row.pos_y}
 
-    def untouched(self, form: Any) -> bool:
+    def is_untouched(self, form: Any) -> bool:
         typed = AgentPlugin(pos_x=form.cleaned_data["pos_x"], pos_y=form.cleaned_data["pos_y"])
         return bool(agents.assignment_version(typed) == form.seen)
 
-    def add(self, owner: Any, form: Any, by: Actor) -> None:
+    def add_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
         given = form.cleaned_data
         agents.assign_plugin(owner.pk, given["key"], pos_x=given["pos_x"], pos_y=given["pos_y"], by=by)
 
-    def change(self, owner: Any, form: Any, by: Actor) -> None:
+    def change_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
         given = form.cleaned_data
         agents.move_plugin(
             owner.pk, form.stored_key, pos_x=given["pos_x"], pos_y=given["pos_y"], by=by, seen=form.seen
         )
 
-    def delete(self, owner: Any, form: Any, by: Actor) -> None:
+    def delete_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
         agents.withdraw_plugin(owner.pk, form.stored_key, by=by, seen=form.seen)
 
 
 @admin.display(description="status")
 def presence_cell(row: Agent) -> Any:
     """Draw whether the agent is there, by its heartbeat; the column `status` is a relic."""
-    return status(status_of(row, timezone.now()))
+    return status(agent_presence_status(row, timezone.now()))
 
 
 @admin.display(description="last seen", ordering="last_seen")
@@ -74,33 +74,33 @@ def last_seen_cell(row: Agent) -> Any:
 
 
 @admin.display(description="power switch")
-def guard_cell(row: Agent) -> str:
+def power_guard_cell(row: Agent) -> str:
     """Say whether a password guards the switch; the hash itself is never shown."""
     return "Protected by a password" if row.power_password_hash else "Not protected"
 
 
-POWER = columns.flag("enabled")
+POWER = columns.flag_column("enabled")
 STANDING = [
     presence_cell,
     last_seen_cell,
-    guard_cell,
-    columns.text("status", label="legacy status"),
+    power_guard_cell,
+    columns.text_column("status", label="legacy status"),
 ]
 
 
 @admin.register(Agent)
-class AgentAdmin(WithRows):
-    row_kinds = (AssignmentRows(),)
+class AgentAdmin(OwnedRowsAdmin):
+    row_kinds = (PluginAssignmentRows(),)
     list_display = (
-        columns.code("id"),
-        columns.text("name"),
+        columns.code_column("id"),
+        columns.text_column("name"),
         presence_cell,
-        columns.flag("enabled", yes="active", no="inactive", label="power"),
+        columns.flag_column("enabled", yes="active", no="inactive", label="power"),
         last_seen_cell,
-        columns.code("default_engine_id", label="engine"),
-        columns.text("description"),
+        columns.code_column("default_engine_id", label="engine"),
+        columns.text_column("description"),
     )
-    list_filter = ("enabled", period("last_seen"))
+    list_filter = ("enabled", filter_by_period("last_seen"))
     search_fields = ("id", "name", "description", "default_engine_id")
     list_without = ("metadata",)
     ordering = ("name",)
@@ -120,21 +120,21 @@ class AgentAdmin(WithRows):
             return []
         return [*STANDING, POWER]
 
-    def version_of(self, row: Any) -> str:
-        return agents.version_of(row)
+    def compute_row_version(self, row: Any) -> str:
+        return agents.compute_agent_version(row)
 
     def add_row(self, form: Any, by: Actor) -> Agent:
-        return agents.create(form.cleaned_data["id"], by=by, **form.changed_values(agents.EDITABLE))
+        return agents.create_agent(form.cleaned_data["id"], by=by, **form.changed_values(agents.EDITABLE))
 
     def change_row(self, row: Any, form: Any, by: Actor) -> None:
         changes = form.changed_values(agents.EDITABLE)
-        agents.update(row.pk, changes, by=by, seen=form.cleaned_data["version"])
+        agents.update_agent(row.pk, changes, by=by, seen=form.cleaned_data["version"])
 
     def delete_row(self, row: Any, by: Actor) -> None:
-        agents.delete(row.pk, by=by)
+        agents.delete_agent_with_data(row.pk, by=by)
 
-    def consequences(self, rows: list[Any]) -> dict[str, int]:
-        return agents.consequences([row.pk for row in rows])
+    def count_dependent_rows(self, rows: list[Any]) -> dict[str, int]:
+        return agents.count_agent_dependents([row.pk for row in rows])
 
-    def refused_deletions(self, rows: list[Any], by: Actor) -> list[str]:
+    def explain_refused_deletions(self, rows: list[Any], by: Actor) -> list[str]:
         return [agents.DEFAULT_REFUSED] if any(row.pk == agents.DEFAULT_AGENT for row in rows) else []

@@ -6,7 +6,7 @@ from django.contrib import admin
 
 from coordinator.models import AuditLog
 from dashboard.admin import columns
-from dashboard.admin.filters import period, words
+from dashboard.admin.filters import filter_by_period, filter_by_words
 from dashboard.admin.options import ViewOnlyAdmin
 
 RESULTS = ("success", "failure", "allowed", "denied", "expired")
@@ -15,16 +15,16 @@ RESULTS = ("success", "failure", "allowed", "denied", "expired")
 @admin.register(AuditLog)
 class AuditLogAdmin(ViewOnlyAdmin):
     list_display = (
-        columns.moment("timestamp"),
-        columns.text("event_type", label="event"),
-        columns.word("result"),
-        columns.text("actor_id", label="actor"),
-        columns.code("target_id", label="target"),
-        columns.text("permission"),
-        columns.text("reason"),
-        columns.code("trace_id", label="trace"),
+        columns.time_column("timestamp"),
+        columns.text_column("event_type", label="event"),
+        columns.state_column("result"),
+        columns.text_column("actor_id", label="actor"),
+        columns.code_column("target_id", label="target"),
+        columns.text_column("permission"),
+        columns.text_column("reason"),
+        columns.code_column("trace_id", label="trace"),
     )
-    list_filter = (words("result", RESULTS), period("timestamp"))
+    list_filter = (filter_by_words("result", RESULTS), filter_by_period("timestamp"))
     list_without = ("metadata",)
     search_fields = ("event_type", "actor_id", "target_id", "permission", "reason", "trace_id__exact")
     ordering = ("-id",)

@@ -11,9 +11,9 @@ from coordinator.actions import chat
 from coordinator.identity.actors import Actor
 from coordinator.models import ChatAttachment, ChatMessage, StoredFile
 from coordinator.models.chat import ChatSource, FilePlace, StorageType
-from coordinator.secrets.masking import without_secrets
+from coordinator.secrets.masking import mask_secrets
 from dashboard.admin import columns
-from dashboard.admin.filters import period, words
+from dashboard.admin.filters import filter_by_period, filter_by_words
 from dashboard.admin.options import ActionAdmin, ViewOnlyAdmin
 from dashboard.templatetags.signalbox import pretty_json
 
@@ -21,9 +21,9 @@ SHOWN = 120
 
 
 @admin.display(description="content")
-def beginning_cell(row: ChatMessage) -> Any:
+def message_beginning_cell(row: ChatMessage) -> Any:
     """Draw the first text of a message, or the beginning of what it holds."""
-    content = without_secrets(row.content)
+    content = mask_secrets(row.content)
     blocks = content if isinstance(content, list) else []
     texts = [
         block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)
@@ -36,14 +36,14 @@ class ChatMessageAdmin(ActionAdmin):
     """Messages. Nobody adds or edits one here: the source of a message is who was signed in."""
 
     list_display = (
-        columns.moment("created_at"),
-        columns.reference("agent_id", "coordinator_agent"),
-        columns.text("user_id", label="user"),
-        columns.word("source"),
-        beginning_cell,
-        columns.code("id"),
+        columns.time_column("created_at"),
+        columns.reference_column("agent_id", "coordinator_agent"),
+        columns.text_column("user_id", label="user"),
+        columns.state_column("source"),
+        message_beginning_cell,
+        columns.code_column("id"),
     )
-    list_filter = (words("source", ChatSource.values), period("created_at"))
+    list_filter = (filter_by_words("source", ChatSource.values), filter_by_period("created_at"))
     list_without = ("metadata",)
     search_fields = ("id__exact", "agent__id", "user_id", "content")
     ordering = ("-created_at",)
@@ -58,15 +58,15 @@ class ChatMessageAdmin(ActionAdmin):
         return [(None, {"fields": self.get_readonly_fields(request, obj)})]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return columns.of_model(ChatMessage)
+        return columns.columns_for_model(ChatMessage)
 
     def delete_row(self, row: Any, by: Actor) -> None:
-        chat.delete_message(row.pk, by=by)
+        chat.remove_chat_message(row.pk, by=by)
 
-    def version_of(self, row: Any) -> str:
+    def compute_row_version(self, row: Any) -> str:
         return ""
 
-    def consequences(self, rows: list[Any]) -> dict[str, int]:
+    def count_dependent_rows(self, rows: list[Any]) -> dict[str, int]:
         return {"attachments": ChatAttachment.objects.filter(message__in=[row.pk for row in rows]).count()}
 
 
@@ -75,14 +75,14 @@ class ChatAttachmentAdmin(ViewOnlyAdmin):
     """Attachments. They go with their message; their bytes are never read for these pages."""
 
     list_display = (
-        columns.text("filename"),
-        columns.text("mime_type", label="type"),
-        columns.size("size_bytes", label="size"),
-        columns.word("storage_type"),
-        columns.reference("message_id", "coordinator_chatmessage"),
-        columns.moment("created_at"),
+        columns.text_column("filename"),
+        columns.text_column("mime_type", label="type"),
+        columns.size_column("size_bytes", label="size"),
+        columns.state_column("storage_type"),
+        columns.reference_column("message_id", "coordinator_chatmessage"),
+        columns.time_column("created_at"),
     )
-    list_filter = (words("storage_type", StorageType.values), period("created_at"))
+    list_filter = (filter_by_words("storage_type", StorageType.values), filter_by_period("created_at"))
     never_read = ("inline_data",)
     search_fields = ("id__exact", "message__id__exact", "filename", "mime_type")
     ordering = ("-created_at",)
@@ -93,13 +93,13 @@ class StoredFileAdmin(ViewOnlyAdmin):
     """Where the files of attachments lie. They go with it; move_attachments changes the place."""
 
     list_display = (
-        columns.reference("attachment_id", "coordinator_chatattachment"),
-        columns.word("place"),
-        columns.size("size_bytes", label="size"),
-        columns.text("proven", label="type"),
-        columns.code("sha256"),
+        columns.reference_column("attachment_id", "coordinator_chatattachment"),
+        columns.state_column("place"),
+        columns.size_column("size_bytes", label="size"),
+        columns.text_column("proven", label="type"),
+        columns.code_column("sha256"),
     )
-    list_filter = (words("place", FilePlace.values),)
+    list_filter = (filter_by_words("place", FilePlace.values),)
     never_read = ("pieces",)
     search_fields = ("attachment__id__exact", "sha256__exact")
     ordering = ("attachment_id",)

@@ -23,25 +23,25 @@ Cell = Callable[[Any], Any]
 SHOWN = 80  # characters of a text in a list
 
 
-def column(name: str, draw: Callable[[Any], Any], *, label: str = "", sortable: bool = True) -> Cell:
+def build_column(name: str, draw: Callable[[Any], Any], *, label: str = "", sortable: bool = True) -> Cell:
     """Return a cell that draws the attribute `name`; nothing is drawn for NULL."""
 
-    def cell(row: Any) -> Any:
+    def draw_cell(row: Any) -> Any:
         value = getattr(row, name)
         return NOTHING if value is None else draw(value)
 
-    cell.__name__ = name
+    draw_cell.__name__ = name
     description = label or name.removesuffix("_id").replace("_", " ")
-    return admin.display(description=description, ordering=name if sortable else None)(cell)
+    return admin.display(description=description, ordering=name if sortable else None)(draw_cell)
 
 
-def text(name: str, *, label: str = "", sortable: bool = True, shown: int = SHOWN) -> Cell:
+def text_column(name: str, *, label: str = "", sortable: bool = True, shown: int = SHOWN) -> Cell:
     """Draw a text on one line, its beginning if it is long."""
-    return column(name, lambda value: Truncator(value).chars(shown), label=label, sortable=sortable)
+    return build_column(name, lambda value: Truncator(value).chars(shown), label=label, sortable=sortable)
 
 
-def code(name: str, *, label: str = "", sortable: bool = True) -> Cell:
-    return column(
+def code_column(name: str, *, label: str = "", sortable: bool = True) -> Cell:
+    return build_column(
         name,
         lambda value: format_html("<code>{}</code>", Truncator(value).chars(SHOWN)),
         label=label,
@@ -49,32 +49,32 @@ def code(name: str, *, label: str = "", sortable: bool = True) -> Cell:
     )
 
 
-def moment(name: str, *, label: str = "", sortable: bool = True) -> Cell:
+def time_column(name: str, *, label: str = "", sortable: bool = True) -> Cell:
     """Draw a time, relative, exact on hover; a text that is no time as it stands."""
-    return column(name, time, label=label, sortable=sortable)
+    return build_column(name, time, label=label, sortable=sortable)
 
 
-def word(name: str, *, label: str = "") -> Cell:
+def state_column(name: str, *, label: str = "") -> Cell:
     """Draw a word for a state as everywhere in the product."""
-    return column(name, status, label=label)
+    return build_column(name, status, label=label)
 
 
-def flag(name: str, *, label: str = "", yes: str = "active", no: str = "inactive") -> Cell:
+def flag_column(name: str, *, label: str = "", yes: str = "active", no: str = "inactive") -> Cell:
     """Draw a boolean by its two words; what is neither (a 2 in a SQLite row) as it stands."""
-    return column(name, lambda value: status({True: yes, False: no}.get(value, value)), label=label)
+    return build_column(name, lambda value: status({True: yes, False: no}.get(value, value)), label=label)
 
 
-def size(name: str, *, label: str = "") -> Cell:
+def size_column(name: str, *, label: str = "") -> Cell:
     """Draw a number of bytes."""
-    return column(name, lambda value: filesize(value) if isinstance(value, int) else value, label=label)
+    return build_column(name, lambda value: filesize(value) if isinstance(value, int) else value, label=label)
 
 
-def reference(name: str, model: str, *, label: str = "") -> Cell:
+def reference_column(name: str, model: str, *, label: str = "") -> Cell:
     """Draw an id as a link to the admin page of the row it names, which need not exist."""
-    return column(name, lambda value: link(model, value), label=label)
+    return build_column(name, lambda value: link_to_admin_row(model, value), label=label)
 
 
-def link(model: str, pk: Any) -> Any:
+def link_to_admin_row(model: str, pk: Any) -> Any:
     """Return a link to the admin page of the row `pk` of `model` (`coordinator_session`), or the id itself."""
     try:
         url = reverse(f"admin:{model}_change", args=[quote(pk)])
@@ -83,36 +83,38 @@ def link(model: str, pk: Any) -> Any:
     return format_html('<a href="{}"><code>{}</code></a>', url, Truncator(pk).chars(SHOWN))
 
 
-def json_block(name: str) -> Cell:
+def json_column(name: str) -> Cell:
     """Draw decoded JSON indented; text that is no JSON as it stands."""
-    return column(
+    return build_column(
         name, lambda value: format_html('<pre class="code" tabindex="0">{}</pre>', pretty_json(value))
     )
 
 
-def block(name: str) -> Cell:
+def multiline_column(name: str) -> Cell:
     """Draw a whole text with its line breaks, for a row's own page."""
-    return column(name, lambda value: format_html('<span class="stored-text">{}</span>', value))
+    return build_column(name, lambda value: format_html('<span class="stored-text">{}</span>', value))
 
 
-def of_field(field: models.Field[Any, Any]) -> Cell:
+def column_for_field(field: models.Field[Any, Any]) -> Cell:
     """Return how a row's own page draws `field`."""
     if isinstance(field, models.ForeignKey):
         if not field.target_field.primary_key:
-            return code(field.attname)
-        return reference(field.attname, field.related_model._meta.label_lower.replace(".", "_"))
+            return code_column(field.attname)
+        return reference_column(field.attname, field.related_model._meta.label_lower.replace(".", "_"))
     if isinstance(field, models.BooleanField):
-        return flag(field.name, yes="Yes", no="No")
-    return next((draw(field.name) for kinds, draw in BY_KIND if isinstance(field, kinds)), text(field.name))
+        return flag_column(field.name, yes="Yes", no="No")
+    return next(
+        (draw(field.name) for kinds, draw in BY_KIND if isinstance(field, kinds)), text_column(field.name)
+    )
 
 
 BY_KIND: tuple[tuple[Any, Callable[[str], Cell]], ...] = (
-    (TimeField | models.DateTimeField, moment),
-    (JsonTextField, json_block),
-    (models.TextField | models.CharField, block),
+    (TimeField | models.DateTimeField, time_column),
+    (JsonTextField, json_column),
+    (models.TextField | models.CharField, multiline_column),
 )
 
 
-def of_model(model: type[models.Model], *, without: tuple[str, ...] = ()) -> list[Cell]:
+def columns_for_model(model: type[models.Model], *, without: tuple[str, ...] = ()) -> list[Cell]:
     """Return how a row's own page draws every column of `model` but those `without`."""
-    return [of_field(field) for field in model._meta.concrete_fields if field.name not in without]
+    return [column_for_field(field) for field in model._meta.concrete_fields if field.name not in without]

@@ -16,13 +16,13 @@ OTHER = "~other"
 EMPTY = "~empty"
 
 
-def words(
+def filter_by_words(
     field: str, known: Iterable[str], *, nullable: bool = False, title: str = ""
 ) -> type[SimpleListFilter]:
     """Return a filter by the known words of a column, with "other" for foreign ones."""
     offered = list(known)
 
-    class Words(SimpleListFilter):
+    class WordsFilter(SimpleListFilter):
         parameter_name = field
 
         def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
@@ -37,12 +37,12 @@ def words(
                 return queryset.filter(**{f"{field}__isnull": True})
             return queryset.filter(**{field: value}) if value in offered else queryset
 
-    Words.title = title or field.replace("_", " ")
-    return Words
+    WordsFilter.title = title or field.replace("_", " ")
+    return WordsFilter
 
 
-def present(field: str, title: str) -> type[SimpleListFilter]:
-    class Present(SimpleListFilter):
+def filter_by_presence(field: str, title: str) -> type[SimpleListFilter]:
+    class PresenceFilter(SimpleListFilter):
         """The rows that have, or have not, a value in the column."""
 
         parameter_name = f"has_{field}"
@@ -55,8 +55,8 @@ def present(field: str, title: str) -> type[SimpleListFilter]:
                 return queryset
             return queryset.filter(**{f"{field}__isnull": self.value() == "no"})
 
-    Present.title = title
-    return Present
+    PresenceFilter.title = title
+    return PresenceFilter
 
 
 SPANS = {
@@ -67,7 +67,7 @@ SPANS = {
 }
 
 
-class Period(ListFilter):
+class PeriodFilter(ListFilter):
     """A time column within a span up to now, or between two days (UTC, both included).
 
     Django's date hierarchy truncates dates in SQL, which no text column, and no unreadable row, can bear.
@@ -93,35 +93,35 @@ class Period(ListFilter):
 
     def expected_parameters(self) -> list[Any]:
         """Return the names in the query: the span, the first and the last day."""
-        return [self.span_name, self.first_name, self.last_name]
+        return [self.span_parameter, self.first_day_parameter, self.last_day_parameter]
 
     @property
-    def span_name(self) -> str:
+    def span_parameter(self) -> str:
         return f"{self.field}_within"
 
     @property
-    def first_name(self) -> str:
+    def first_day_parameter(self) -> str:
         return f"{self.field}_first"
 
     @property
-    def last_name(self) -> str:
+    def last_day_parameter(self) -> str:
         return f"{self.field}_last"
 
     @property
-    def first(self) -> date | None:
+    def first_day(self) -> date | None:
         """The first day that was asked for, if it can be read."""
-        return _day(self.used_parameters.get(self.first_name))
+        return parse_iso_day(self.used_parameters.get(self.first_day_parameter))
 
     @property
-    def last(self) -> date | None:
+    def last_day(self) -> date | None:
         """The last day that was asked for, if it can be read."""
-        return _day(self.used_parameters.get(self.last_name))
+        return parse_iso_day(self.used_parameters.get(self.last_day_parameter))
 
     def has_output(self) -> bool:
         return True
 
     def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
-        chosen = self.used_parameters.get(self.span_name)
+        chosen = self.used_parameters.get(self.span_parameter)
         remove = self.expected_parameters()
         yield {
             "selected": not self.used_parameters,
@@ -131,32 +131,34 @@ class Period(ListFilter):
         for span, (label, _) in SPANS.items():
             yield {
                 "selected": chosen == span,
-                "query_string": changelist.get_query_string({self.span_name: span}, remove),
+                "query_string": changelist.get_query_string({self.span_parameter: span}, remove),
                 "display": label,
             }
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        span = SPANS.get(str(self.used_parameters.get(self.span_name)))
+        span = SPANS.get(str(self.used_parameters.get(self.span_parameter)))
         if span:
             return queryset.filter(**{f"{self.field}__gte": timezone.now() - span[1]})
-        if self.first:
-            queryset = queryset.filter(**{f"{self.field}__gte": _midnight(self.first)})
-        if self.last and self.last < date.max:
-            queryset = queryset.filter(**{f"{self.field}__lt": _midnight(self.last + timedelta(days=1))})
+        if self.first_day:
+            queryset = queryset.filter(**{f"{self.field}__gte": utc_midnight(self.first_day)})
+        if self.last_day and self.last_day < date.max:
+            queryset = queryset.filter(
+                **{f"{self.field}__lt": utc_midnight(self.last_day + timedelta(days=1))}
+            )
         return queryset
 
 
-def _day(value: Any) -> date | None:
+def parse_iso_day(value: Any) -> date | None:
     try:
         return date.fromisoformat(value)
     except (TypeError, ValueError):
         return None
 
 
-def _midnight(day: date) -> datetime:
+def utc_midnight(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
-def period(name: str, title: str = "") -> type[Period]:
+def filter_by_period(name: str, title: str = "") -> type[PeriodFilter]:
     """Return a filter by the time column `name`."""
-    return type("Period", (Period,), {"field": name, "title": title or name.replace("_", " ")})
+    return type("Period", (PeriodFilter,), {"field": name, "title": title or name.replace("_", " ")})

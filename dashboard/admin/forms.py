@@ -20,22 +20,22 @@ from coordinator.models.fields import JsonTextField
 from coordinator.models.plugins import PluginPermission
 
 
-def one_line_breaks(text: str) -> str:
+def normalize_line_breaks(text: str) -> str:
     """Return the text with the line breaks that the database should hold, whatever the browser sent."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def strict_json(text: str) -> Any:
+def parse_strict_json(text: str) -> Any:
     """Return the decoded JSON. Raises ValueError also for NaN and Infinity, which are no JSON, and for too deep."""
-    json_bounds.check(text.encode("utf-8", "surrogatepass"))
-    return json.loads(text, parse_constant=_refuse_constant)
+    json_bounds.require_json_bounds(text.encode("utf-8", "surrogatepass"))
+    return json.loads(text, parse_constant=refuse_nonfinite_number)
 
 
-def _refuse_constant(name: str) -> Any:
+def refuse_nonfinite_number(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-class TextInput(forms.Textarea):
+class GrowingTextarea(forms.Textarea):
     """A text area that is one line high until there is more to see: an <input> would drop line breaks."""
 
     def __init__(self, attrs: dict[str, Any] | None = None) -> None:
@@ -45,17 +45,17 @@ class TextInput(forms.Textarea):
 class TextColumnField(forms.CharField):
     """A TEXT column. Blanks are kept; where the column may be NULL, nothing typed means NULL."""
 
-    widget = TextInput
+    widget = GrowingTextarea
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"strip": False, **options})
 
     def to_python(self, value: Any) -> Any:
         found = super().to_python(value)
-        return one_line_breaks(found) if isinstance(found, str) else found
+        return normalize_line_breaks(found) if isinstance(found, str) else found
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        return one_line_breaks(str(initial or "")) != one_line_breaks(str(data or ""))
+        return normalize_line_breaks(str(initial or "")) != normalize_line_breaks(str(data or ""))
 
 
 class JsonColumnField(forms.CharField):
@@ -70,21 +70,21 @@ class JsonColumnField(forms.CharField):
 
     def prepare_value(self, value: Any) -> Any:
         """Return the text to show: typed text and odd text as they are, decoded JSON indented."""
-        if isinstance(value, UnreadableText | _Typed):
+        if isinstance(value, UnreadableText | TypedText):
             return str(value)
         return "" if value is None else json.dumps(value, indent=2, ensure_ascii=False)
 
     def bound_data(self, data: Any, initial: Any) -> Any:
-        return data if data is None else _Typed(data)
+        return data if data is None else TypedText(data)
 
     def to_python(self, value: Any) -> Any:
-        text = one_line_breaks(value or "")
-        if isinstance(self.stored, UnreadableText) and text == one_line_breaks(self.stored):
+        text = normalize_line_breaks(value or "")
+        if isinstance(self.stored, UnreadableText) and text == normalize_line_breaks(self.stored):
             return self.stored
         if not text.strip():
             return None
         try:
-            return strict_json(text)
+            return parse_strict_json(text)
         except (ValueError, RecursionError) as problem:
             raise ValidationError(f"This is not JSON: {problem}", code="invalid") from None
 
@@ -100,16 +100,16 @@ class JsonColumnField(forms.CharField):
             found = self.to_python(data)
         except ValidationError:
             return True
-        return type(found) is not type(initial) or _canonical(found) != _canonical(initial)
+        return type(found) is not type(initial) or dump_for_comparison(found) != dump_for_comparison(initial)
 
 
-class _Typed(str):
+class TypedText(str):
     """Text as a person typed it, told apart from a JSON string that was decoded."""
 
     __slots__ = ()
 
 
-def _canonical(value: Any) -> str:
+def dump_for_comparison(value: Any) -> str:
     return json.dumps(value)
 
 
@@ -145,7 +145,7 @@ class StoredForm(forms.ModelForm):  # type: ignore[type-arg]
         }
 
 
-def form_field(column: models.Field[Any, Any]) -> forms.Field | None:
+def build_form_field(column: models.Field[Any, Any]) -> forms.Field | None:
     """Return the form field for a TEXT or JSON column, or None for other kinds of columns."""
     if not isinstance(column, models.TextField):
         return None

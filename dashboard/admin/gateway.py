@@ -7,21 +7,21 @@ from django.contrib import admin
 from coordinator.models import GatewayCall, GatewayFigures, GatewayLink, GatewaySession, McpUpstream
 from coordinator.models.gateway import CallState, Sharing, Transport
 from dashboard.admin import columns
-from dashboard.admin.filters import period, words
+from dashboard.admin.filters import filter_by_period, filter_by_words
 from dashboard.admin.options import ViewOnlyAdmin
 
 
 @admin.register(McpUpstream)
 class McpUpstreamAdmin(ViewOnlyAdmin):
     list_display = (
-        columns.code("server_id"),
-        columns.word("transport"),
-        columns.code("url"),
-        columns.word("sharing"),
-        columns.flag("enabled", label="state"),
-        columns.moment("changed_at"),
+        columns.code_column("server_id"),
+        columns.state_column("transport"),
+        columns.code_column("url"),
+        columns.state_column("sharing"),
+        columns.flag_column("enabled", label="state"),
+        columns.time_column("changed_at"),
     )
-    list_filter = (words("transport", Transport.values), words("sharing", Sharing.values))
+    list_filter = (filter_by_words("transport", Transport.values), filter_by_words("sharing", Sharing.values))
     search_fields = ("server_id", "url")
     ordering = ("server_id",)
 
@@ -29,12 +29,12 @@ class McpUpstreamAdmin(ViewOnlyAdmin):
 @admin.register(GatewaySession)
 class GatewaySessionAdmin(ViewOnlyAdmin):
     list_display = (
-        columns.text("agent_id"),
-        columns.code("door"),
-        columns.text("protocol_version"),
-        columns.moment("created_at"),
+        columns.text_column("agent_id"),
+        columns.code_column("door"),
+        columns.text_column("protocol_version"),
+        columns.time_column("created_at"),
     )
-    list_filter = (period("created_at"),)
+    list_filter = (filter_by_period("created_at"),)
     never_read = ("session_id",)
     search_fields = ("agent_id", "door")
     ordering = ("-created_at",)
@@ -42,7 +42,7 @@ class GatewaySessionAdmin(ViewOnlyAdmin):
 
 @admin.register(GatewayLink)
 class GatewayLinkAdmin(ViewOnlyAdmin):
-    list_display = ("id", columns.code("server_id"), columns.text("protocol_version"))
+    list_display = ("id", columns.code_column("server_id"), columns.text_column("protocol_version"))
     never_read = ("session_id", "upstream_session")
     search_fields = ("server_id",)
     ordering = ("-id",)
@@ -51,15 +51,15 @@ class GatewayLinkAdmin(ViewOnlyAdmin):
 @admin.register(GatewayCall)
 class GatewayCallAdmin(ViewOnlyAdmin):
     list_display = (
-        columns.text("agent_id"),
-        columns.code("server_id"),
-        columns.code("tool_name"),
-        columns.word("state"),
-        columns.moment("created_at"),
-        columns.moment("started_at"),
-        columns.moment("ended_at"),
+        columns.text_column("agent_id"),
+        columns.code_column("server_id"),
+        columns.code_column("tool_name"),
+        columns.state_column("state"),
+        columns.time_column("created_at"),
+        columns.time_column("started_at"),
+        columns.time_column("ended_at"),
     )
-    list_filter = (words("state", CallState.values), period("created_at"))
+    list_filter = (filter_by_words("state", CallState.values), filter_by_period("created_at"))
     never_read = ("message", "result", "gateway_session")
     search_fields = ("agent_id", "server_id", "tool_name", "request_id")
     ordering = ("-created_at",)
@@ -68,12 +68,12 @@ class GatewayCallAdmin(ViewOnlyAdmin):
 @admin.register(GatewayFigures)
 class GatewayFiguresAdmin(ViewOnlyAdmin):
     list_display = (
-        columns.code("server_id"),
-        columns.code("tool_name"),
-        columns.moment("hour"),
-        columns.word("outcome"),
+        columns.code_column("server_id"),
+        columns.code_column("tool_name"),
+        columns.time_column("hour"),
+        columns.state_column("outcome"),
         "calls",
     )
-    list_filter = (period("hour"),)
+    list_filter = (filter_by_period("hour"),)
     search_fields = ("server_id", "tool_name")
     ordering = ("-hour",)

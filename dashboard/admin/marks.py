@@ -19,12 +19,12 @@ class DangerMarkAdmin(ActionAdmin):
     """A pattern, and the reason to look twice that a card tells where a call matches it."""
 
     list_display = (
-        columns.text("reason"),
-        columns.text("grade"),
-        columns.code("tool"),
-        columns.code("pattern"),
-        columns.text("changed_by"),
-        columns.moment("changed_at"),
+        columns.text_column("reason"),
+        columns.text_column("grade"),
+        columns.code_column("tool"),
+        columns.code_column("pattern"),
+        columns.text_column("changed_by"),
+        columns.time_column("changed_at"),
     )
     list_filter = ("grade",)
     search_fields = ("reason", "tool", "pattern")
@@ -33,18 +33,20 @@ class DangerMarkAdmin(ActionAdmin):
     def get_fieldsets(self, request: Any, obj: Any = None) -> Any:
         return [(None, {"fields": [*marks.EDITABLE, "version"]})]
 
-    def version_of(self, row: Any) -> str:
-        return marks.version_of(row)
+    def compute_row_version(self, row: Any) -> str:
+        return marks.compute_mark_version(row)
 
     def audit_target(self, object_id: str) -> str:
         return f"danger_mark:{object_id}"
 
     def add_row(self, form: Any, by: Actor) -> DangerMark:
-        return marks.create(form.changed_values(marks.EDITABLE), by=by, now=timezone.now())
+        return marks.create_danger_mark(form.changed_values(marks.EDITABLE), by=by, now=timezone.now())
 
     def change_row(self, row: Any, form: Any, by: Actor) -> None:
         changed = form.changed_values(marks.EDITABLE)
-        marks.change(row.pk, changed, seen=form.cleaned_data["version"], by=by, now=timezone.now())
+        marks.update_danger_mark(
+            row.pk, changed, seen=form.cleaned_data["version"], by=by, now=timezone.now()
+        )
 
     def delete_row(self, row: Any, by: Actor) -> None:
-        marks.delete(row.pk, by=by, now=timezone.now())
+        marks.delete_danger_mark(row.pk, by=by, now=timezone.now())

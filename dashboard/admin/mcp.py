@@ -13,7 +13,7 @@ from coordinator.identity.actors import Actor
 from coordinator.models import Grant, McpServer
 from coordinator.models.mcp import DefaultPolicy, EntryType, GrantPermission
 from dashboard.admin import columns
-from dashboard.admin.filters import period, present, words
+from dashboard.admin.filters import filter_by_period, filter_by_presence, filter_by_words
 from dashboard.admin.forms import StoredForm
 from dashboard.admin.options import ActionAdmin, ViewOnlyAdmin
 
@@ -41,14 +41,18 @@ class McpServerAdmin(ActionAdmin):
 
     form = McpServerForm
     list_display = (
-        columns.code("name"),
-        columns.flag("is_active", label="state"),
-        columns.word("default_policy"),
-        columns.code("command"),
-        columns.text("description"),
-        columns.moment("created_at"),
+        columns.code_column("name"),
+        columns.flag_column("is_active", label="state"),
+        columns.state_column("default_policy"),
+        columns.code_column("command"),
+        columns.text_column("description"),
+        columns.time_column("created_at"),
     )
-    list_filter = ("is_active", words("default_policy", DefaultPolicy.values), period("created_at"))
+    list_filter = (
+        "is_active",
+        filter_by_words("default_policy", DefaultPolicy.values),
+        filter_by_period("created_at"),
+    )
     list_without = ("script_content",)
     search_fields = ("name", "command", "args", "description")
     ordering = ("name",)
@@ -62,46 +66,46 @@ class McpServerAdmin(ActionAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return [CREATED_AT] if obj else []
 
-    def version_of(self, row: Any) -> str:
-        return mcp_servers.version_of(row)
+    def compute_row_version(self, row: Any) -> str:
+        return mcp_servers.compute_server_version(row)
 
     def add_row(self, form: Any, by: Actor) -> McpServer:
-        return mcp_servers.create(
+        return mcp_servers.create_mcp_server(
             form.cleaned_data["name"], by=by, **form.changed_values(mcp_servers.EDITABLE)
         )
 
     def change_row(self, row: Any, form: Any, by: Actor) -> None:
         changes = form.changed_values(mcp_servers.EDITABLE)
-        mcp_servers.update(row.pk, changes, by=by, seen=form.cleaned_data["version"])
+        mcp_servers.update_mcp_server(row.pk, changes, by=by, seen=form.cleaned_data["version"])
 
     def delete_row(self, row: Any, by: Actor) -> None:
-        mcp_servers.delete(row.pk, by=by)
+        mcp_servers.delete_server_with_grants(row.pk, by=by)
 
-    def consequences(self, rows: list[Any]) -> dict[str, int]:
-        return mcp_servers.consequences([row.pk for row in rows])
+    def count_dependent_rows(self, rows: list[Any]) -> dict[str, int]:
+        return mcp_servers.count_server_dependents([row.pk for row in rows])
 
 
-CREATED_AT = columns.moment("created_at")
+CREATED_AT = columns.time_column("created_at")
 
 
 @admin.register(Grant)
 class GrantAdmin(ViewOnlyAdmin):
     list_display = (
-        columns.column("id", str),
-        columns.text("entry_type"),
-        columns.reference("agent_id", "coordinator_agent"),
-        columns.reference("server_id", "coordinator_mcpserver"),
-        columns.code("tool_name"),
-        columns.word("permission"),
-        columns.text("granted_by"),
-        columns.moment("granted_at"),
-        columns.moment("expires_at"),
+        columns.build_column("id", str),
+        columns.text_column("entry_type"),
+        columns.reference_column("agent_id", "coordinator_agent"),
+        columns.reference_column("server_id", "coordinator_mcpserver"),
+        columns.code_column("tool_name"),
+        columns.state_column("permission"),
+        columns.text_column("granted_by"),
+        columns.time_column("granted_at"),
+        columns.time_column("expires_at"),
     )
     list_filter = (
-        words("entry_type", EntryType.values),
-        words("permission", GrantPermission.values),
-        period("granted_at"),
-        present("expires_at", "expiry"),
+        filter_by_words("entry_type", EntryType.values),
+        filter_by_words("permission", GrantPermission.values),
+        filter_by_period("granted_at"),
+        filter_by_presence("expires_at", "expiry"),
     )
     search_fields = ("agent_id", "server_id", "tool_name", "granted_by", "justification")
     ordering = ("-id",)

@@ -16,11 +16,11 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from coordinator.errors import Conflict, SignalboxError
-from coordinator.identity.actors import Actor, person
+from coordinator.identity.actors import Actor, person_actor
 from coordinator.identity.roles import ADMIN, has_role
 from coordinator.models.fields import TimeField
 from dashboard.admin import columns
-from dashboard.admin.forms import StoredForm, form_field
+from dashboard.admin.forms import StoredForm, build_form_field
 from dashboard.lists.paginator import CappedPaginator
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ else:
 PLAIN_LOOKUPS = frozenset({"exact", "in", "gt", "gte", "lt", "lte", "range", "isnull"})
 
 
-def actor_of(request: HttpRequest) -> Actor:
+def actor_from_request(request: HttpRequest) -> Actor:
     """Return who is at work in the admin. Its site lets only signed-in people in."""
     assert request.user.is_authenticated
-    return person(request.user)
+    return person_actor(request.user)
 
 
-class List(ChangeList):
+class TableChangeList(ChangeList):
     """A list that tells how many rows it found only to somebody who looked for some."""
 
     def get_results(self, request: HttpRequest) -> None:
@@ -65,7 +65,7 @@ class TableAdmin(ModelAdmin):
         css = {"all": ["css/components.css", "css/admin-tables.css"]}
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return List
+        return TableChangeList
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return has_role(request.user, ADMIN)
@@ -145,7 +145,7 @@ class ViewOnlyAdmin(TableAdmin):
 
     def page_columns(self) -> list[columns.Cell]:
         """Return what a row's own page shows: by default every column that is read."""
-        return columns.of_model(self.model, without=self.never_read)
+        return columns.columns_for_model(self.model, without=self.never_read)
 
     def get_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
         return self.page_columns()
@@ -174,26 +174,26 @@ class ActionAdmin(TableAdmin):
         """Delete `row` through an action."""
         raise NotImplementedError
 
-    def version_of(self, row: Any) -> str:
+    def compute_row_version(self, row: Any) -> str:
         raise NotImplementedError
 
-    def consequences(self, rows: list[Any]) -> dict[str, int]:
+    def count_dependent_rows(self, rows: list[Any]) -> dict[str, int]:
         return {}
 
-    def refused_deletions(self, rows: list[Any], by: Actor) -> list[str]:
+    def explain_refused_deletions(self, rows: list[Any], by: Actor) -> list[str]:
         return []
 
     def formfield_for_dbfield(
         self, db_field: Any, request: HttpRequest | None, **kwargs: Any
     ) -> forms.Field | None:
-        own = form_field(db_field)
+        own = build_form_field(db_field)
         return own or super().formfield_for_dbfield(db_field, request, **kwargs)  # type: ignore[arg-type]
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         """Return the form's class for this request: it knows the version shown, and why it was refused."""
         form: Any = super().get_form(request, obj, change=change, **kwargs)
         form.refusal = getattr(request, "signalbox_refusal", None)
-        form.shown_version = self.version_of(obj) if obj else ""
+        form.shown_version = self.compute_row_version(obj) if obj else ""
         return form
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -220,51 +220,53 @@ class ActionAdmin(TableAdmin):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         if change:
-            self.change_row(obj, form, actor_of(request))
+            self.change_row(obj, form, actor_from_request(request))
         else:
-            obj.pk = self.add_row(form, actor_of(request)).pk
+            obj.pk = self.add_row(form, actor_from_request(request)).pk
         obj.refresh_from_db()
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         """Save nothing: rows of other tables are saved by admins that show them (rows.py)."""
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        self.delete_row(obj, actor_of(request))
+        self.delete_row(obj, actor_from_request(request))
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Delete all of the rows or, where one is refused, none."""
         with transaction.atomic():
             for row in queryset:
-                self.delete_row(row, actor_of(request))
+                self.delete_row(row, actor_from_request(request))
 
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[Any], dict[str, int], set[str], list[Any]]:
         """Return what a person is told before they confirm: the rows, what goes along, what is refused."""
         rows = list(objs)
-        if refused := self.refused_deletions(rows, actor_of(request)):
+        if refused := self.explain_refused_deletions(rows, actor_from_request(request)):
             raise Conflict(" ".join(refused))
-        names = [columns.link(self.opts.label_lower.replace(".", "_"), row.pk) for row in rows]
-        counts = {str(self.opts.verbose_name_plural): len(rows), **self.consequences(rows)}
+        names = [columns.link_to_admin_row(self.opts.label_lower.replace(".", "_"), row.pk) for row in rows]
+        counts = {str(self.opts.verbose_name_plural): len(rows), **self.count_dependent_rows(rows)}
         return names, counts, set(), []
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> Any:
-        return self._or_message(
+        return self.run_or_redirect_with_message(
             request,
             lambda: super(ActionAdmin, self).delete_view(request, object_id, extra_context),
             reverse(f"admin:{self.opts.label_lower.replace('.', '_')}_change", args=[object_id]),
         )
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
-        return self._or_message(
+        return self.run_or_redirect_with_message(
             request,
             lambda: super(ActionAdmin, self).changelist_view(request, extra_context),
             request.get_full_path(),
         )
 
-    def _or_message(self, request: HttpRequest, view: Callable[[], Any], back: str) -> HttpResponse:
+    def run_or_redirect_with_message(
+        self, request: HttpRequest, view: Callable[[], Any], back: str
+    ) -> HttpResponse:
         """Return the view's answer; if an action refuses, lead `back` with its reason as a message."""
         try:
             answer: HttpResponse = view()

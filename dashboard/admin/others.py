@@ -19,26 +19,26 @@ from dashboard.admin.options import ViewOnlyAdmin
 MOST_COLUMNS = 9
 
 
-def register_the_rest() -> None:
+def register_remaining_models() -> None:
     """Register a view-only page for every table that has none; composite keys cannot be registered."""
     for model in apps.get_app_config("coordinator").get_models():
         if not admin.site.is_registered(model) and not isinstance(model._meta.pk, models.CompositePrimaryKey):
-            admin.site.register(model, admin_for(model))
+            admin.site.register(model, build_view_only_admin(model))
 
 
-def admin_for(model: type[models.Model]) -> type[ViewOnlyAdmin]:
+def build_view_only_admin(model: type[models.Model]) -> type[ViewOnlyAdmin]:
     """Return a view-only admin with the table's first columns; large ones wait for the row's own page.
 
     Columns that are secrets themselves are on neither, and nobody searches in them.
     """
     secret = tuple(COLUMNS.get(model.__name__, {}).get(CREDENTIAL, "").split())
     shown = [field for field in model._meta.concrete_fields if field.name not in secret]
-    fields = [field for field in shown if not _is_large(field)]
+    fields = [field for field in shown if not is_large_column(field)]
     texts = [field.name for field in fields if isinstance(field, models.TextField) and not field.is_relation]
     attributes: dict[str, Any] = {
         "__doc__": model.__doc__,
-        "list_display": tuple(_cell(field) for field in fields[:MOST_COLUMNS]),
-        "list_without": tuple(field.name for field in shown if _is_large(field)),
+        "list_display": tuple(build_list_column(field) for field in fields[:MOST_COLUMNS]),
+        "list_without": tuple(field.name for field in shown if is_large_column(field)),
         "never_read": secret,
         "search_fields": tuple(texts),
         "ordering": ("-pk",),
@@ -46,10 +46,10 @@ def admin_for(model: type[models.Model]) -> type[ViewOnlyAdmin]:
     return type(f"{model.__name__}Admin", (ViewOnlyAdmin,), attributes)
 
 
-def _is_large(field: models.Field[Any, Any]) -> bool:
+def is_large_column(field: models.Field[Any, Any]) -> bool:
     return isinstance(field, JsonTextField | models.JSONField | models.BinaryField)
 
 
-def _cell(field: models.Field[Any, Any]) -> columns.Cell:
+def build_list_column(field: models.Field[Any, Any]) -> columns.Cell:
     plain = isinstance(field, models.TextField | models.CharField)
-    return columns.text(field.name) if plain else columns.of_field(field)
+    return columns.text_column(field.name) if plain else columns.column_for_field(field)

@@ -7,25 +7,25 @@ from django.contrib import admin
 from coordinator.models import PermissionRequest
 from coordinator.models.permissions import RequestStatus
 from dashboard.admin import columns
-from dashboard.admin.filters import period, words
+from dashboard.admin.filters import filter_by_period, filter_by_words
 from dashboard.admin.options import ViewOnlyAdmin
 
 
 @admin.register(PermissionRequest)
 class PermissionRequestAdmin(ViewOnlyAdmin):
     list_display = (
-        columns.code("request_id", label="request"),
-        columns.word("status"),
-        columns.reference("plugin_id", "coordinator_pluginsetting"),
-        columns.text("permission_type", label="permission"),
-        columns.code("target_resource", label="target"),
-        columns.text("justification"),
-        columns.text("approved_by", label="decided by"),
-        columns.moment("created_at"),
-        columns.moment("approved_at", label="decided"),
-        columns.moment("expires_at"),
+        columns.code_column("request_id", label="request"),
+        columns.state_column("status"),
+        columns.reference_column("plugin_id", "coordinator_pluginsetting"),
+        columns.text_column("permission_type", label="permission"),
+        columns.code_column("target_resource", label="target"),
+        columns.text_column("justification"),
+        columns.text_column("approved_by", label="decided by"),
+        columns.time_column("created_at"),
+        columns.time_column("approved_at", label="decided"),
+        columns.time_column("expires_at"),
     )
-    list_filter = (words("status", RequestStatus.values), period("created_at"))
+    list_filter = (filter_by_words("status", RequestStatus.values), filter_by_period("created_at"))
     list_without = ("metadata",)
     search_fields = (
         "request_id",

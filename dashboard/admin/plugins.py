@@ -15,12 +15,12 @@ from coordinator.actions import plugin_permissions, plugin_values, plugins
 from coordinator.identity.actors import Actor
 from coordinator.models import PluginConfig, PluginSetting, RuntimePlugin, UnreadableText
 from coordinator.models.plugins import PluginPermission
-from coordinator.secrets import MASK, looks_secret, masked
+from coordinator.secrets import MASK, looks_secret, mask_if_secret
 from dashboard.admin import columns
-from dashboard.admin.filters import period
-from dashboard.admin.forms import PermissionsField, StoredForm, TextColumnField, one_line_breaks
+from dashboard.admin.filters import filter_by_period
+from dashboard.admin.forms import PermissionsField, StoredForm, TextColumnField, normalize_line_breaks
 from dashboard.admin.options import ViewOnlyAdmin
-from dashboard.admin.rows import RowForm, Rows, WithRows
+from dashboard.admin.rows import OwnedRows, OwnedRowsAdmin, RowForm
 from dashboard.templatetags.signalbox import NOTHING, pretty_json
 
 LONGEST = 20_000  # characters of a value that can be edited in a page
@@ -66,7 +66,7 @@ class PluginForm(StoredForm):
         return cleaned
 
 
-class ValueForm(RowForm):
+class PluginValueForm(RowForm):
     """One key and its value. A secret is shown as its mask, which sent back keeps it."""
 
     key = TextColumnField(label="Name", widget=forms.TextInput)
@@ -74,35 +74,35 @@ class ValueForm(RowForm):
     note = ""
 
 
-class ValueRows(Rows):
+class PluginValueRows(OwnedRows):
     """Keys and values of a plugin: its configuration, or what it keeps for itself."""
 
-    form = ValueForm
+    form = PluginValueForm
     owner_name = "plugin_id"
 
     def __init__(
-        self, values: plugin_values.ValueTable[Any], *, prefix: str, title: str, hint: str = ""
+        self, values: plugin_values.PluginValueTable[Any], *, prefix: str, title: str, hint: str = ""
     ) -> None:
         self.values = values
         self.model, self.key_name, self.value_name = values.model, values.key_name, values.value_name
         self.prefix, self.title, self.hint = prefix, title, hint
 
-    def value_of(self, row: Any) -> str | None:
+    def read_row_value(self, row: Any) -> str | None:
         value: str | None = getattr(row, self.value_name)
         return value
 
-    def version_of(self, row: Any) -> str:
-        return plugin_values.version_of(self.value_of(row))
+    def compute_row_version(self, row: Any) -> str:
+        return plugin_values.compute_value_version(self.read_row_value(row))
 
-    def values_of(self, row: Any) -> dict[str, Any]:
-        value = self.value_of(row)
-        shown = masked(self.key_of(row), value)
+    def build_initial_values(self, row: Any) -> dict[str, Any]:
+        value = self.read_row_value(row)
+        shown = mask_if_secret(self.read_row_key(row), value)
         return {"value": shown if shown is None or len(shown) <= LONGEST else ""}
 
-    def prepare(self, form: Any) -> None:
+    def prepare_row_form(self, form: Any) -> None:
         if not form.is_stored:
             return
-        value = self.value_of(form.row) if form.row else None
+        value = self.read_row_value(form.row) if form.row else None
         if value is not None and looks_secret(form.stored_key, value):
             form.fields["value"].widget = forms.TextInput({"autocomplete": "off", "spellcheck": "false"})
             form.note = f"A secret: {MASK} keeps what is stored."
@@ -110,33 +110,35 @@ class ValueRows(Rows):
             del form.fields["value"]
             form.note = f"{len(value):,} characters, too many to edit here."
 
-    def untouched(self, form: Any) -> bool:
+    def is_untouched(self, form: Any) -> bool:
         if "value" not in form.fields:
             return True
         typed = form.cleaned_data["value"]
-        now = self.value_of(form.row) if form.row else None
+        now = self.read_row_value(form.row) if form.row else None
         if typed == MASK and looks_secret(form.stored_key, now):
             return True
         crlf = typed.replace("\n", "\r\n")
         shown = [typed, crlf] if typed else [typed, None]
-        if form.seen in {plugin_values.version_of(value) for value in shown}:
+        if form.seen in {plugin_values.compute_value_version(value) for value in shown}:
             return True
         # Line breaks of both kinds in one value: no typed form of it has its version.
-        unchanged = form.row is not None and form.seen == self.version_of(form.row)
-        return unchanged and one_line_breaks(now or "") == typed
+        unchanged = form.row is not None and form.seen == self.compute_row_version(form.row)
+        return unchanged and normalize_line_breaks(now or "") == typed
 
-    def add(self, owner: Any, form: Any, by: Actor) -> None:
-        self.values.add(owner.pk, form.cleaned_data["key"], form.cleaned_data["value"], by=by)
+    def add_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
+        self.values.add_plugin_value(owner.pk, form.cleaned_data["key"], form.cleaned_data["value"], by=by)
 
-    def change(self, owner: Any, form: Any, by: Actor) -> None:
-        self.values.change(owner.pk, form.stored_key, form.cleaned_data["value"], by=by, seen=form.seen)
+    def change_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
+        self.values.change_plugin_value(
+            owner.pk, form.stored_key, form.cleaned_data["value"], by=by, seen=form.seen
+        )
 
-    def delete(self, owner: Any, form: Any, by: Actor) -> None:
-        self.values.delete(owner.pk, form.stored_key, by=by, seen=form.seen)
+    def delete_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
+        self.values.delete_plugin_value(owner.pk, form.stored_key, by=by, seen=form.seen)
 
 
-CONFIG_ROWS = ValueRows(plugin_values.CONFIG, prefix="configs", title="Configuration")
-DATA_ROWS = ValueRows(
+CONFIG_ROWS = PluginValueRows(plugin_values.CONFIG, prefix="configs", title="Configuration")
+DATA_ROWS = PluginValueRows(
     plugin_values.DATA,
     prefix="data",
     title="Stored values",
@@ -151,7 +153,7 @@ def permissions_cell(row: PluginSetting) -> Any:
     return (
         ", ".join(map(str, held))
         if isinstance(held, list)
-        else columns.json_block("allowed_permissions")(row)
+        else columns.json_column("allowed_permissions")(row)
     )
 
 
@@ -168,10 +170,14 @@ def foreign_permissions(row: PluginSetting) -> Any:
 
 
 @admin.register(PluginSetting)
-class PluginAdmin(WithRows):
+class PluginAdmin(OwnedRowsAdmin):
     form = PluginForm
     row_kinds = (CONFIG_ROWS, DATA_ROWS)
-    list_display = (columns.code("plugin_id"), columns.flag("is_active", label="state"), permissions_cell)
+    list_display = (
+        columns.code_column("plugin_id"),
+        columns.flag_column("is_active", label="state"),
+        permissions_cell,
+    )
     list_filter = ("is_active",)
     search_fields = ("plugin_id", "allowed_permissions")
     ordering = ("plugin_id",)
@@ -190,12 +196,12 @@ class PluginAdmin(WithRows):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return [foreign_permissions] if obj else []
 
-    def version_of(self, row: Any) -> str:
-        return plugins.version_of(row)
+    def compute_row_version(self, row: Any) -> str:
+        return plugins.compute_plugin_version(row)
 
     def add_row(self, form: Any, by: Actor) -> PluginSetting:
         given = form.cleaned_data
-        return plugins.register(
+        return plugins.create_plugin(
             given["plugin_id"],
             is_active=given["is_active"],
             permissions=given["allowed_permissions"],
@@ -204,36 +210,36 @@ class PluginAdmin(WithRows):
 
     def change_row(self, row: Any, form: Any, by: Actor) -> None:
         given, reason = form.cleaned_data, form.cleaned_data["reason"] or None
-        plugins.locked(row.pk, given["version"])
-        plugins.set_active(row.pk, given["is_active"], by=by, reason=reason)
+        plugins.lock_plugin(row.pk, given["version"])
+        plugins.enable_or_disable_plugin(row.pk, given["is_active"], by=by, reason=reason)
         if given.get("replace_unreadable"):
-            plugins.mend_permissions(row.pk, given["allowed_permissions"], by=by, reason=reason)
+            plugins.replace_broken_permissions(row.pk, given["allowed_permissions"], by=by, reason=reason)
         elif not form.is_unreadable:
-            self._change_permissions(row, set(given["allowed_permissions"]), by, reason)
+            self.change_ticked_permissions(row, set(given["allowed_permissions"]), by, reason)
 
-    def _change_permissions(self, row: Any, ticked: set[str], by: Actor, reason: str | None) -> None:
+    def change_ticked_permissions(self, row: Any, ticked: set[str], by: Actor, reason: str | None) -> None:
         held = {name for name in row.allowed_permissions or [] if isinstance(name, str)}
         for name in PluginPermission.values:
             if name in ticked - held:
-                plugin_permissions.grant(row.pk, name, by=by, reason=reason)
+                plugin_permissions.add_plugin_permission(row.pk, name, by=by, reason=reason)
             elif name in held - ticked:
-                plugin_permissions.revoke(row.pk, name, by=by, reason=reason)
+                plugin_permissions.remove_plugin_permission(row.pk, name, by=by, reason=reason)
 
     def delete_row(self, row: Any, by: Actor) -> None:
-        plugins.delete(row.pk, by=by)
+        plugins.delete_plugin(row.pk, by=by)
 
-    def consequences(self, rows: list[Any]) -> dict[str, int]:
-        return plugins.consequences([row.pk for row in rows])
+    def count_dependent_rows(self, rows: list[Any]) -> dict[str, int]:
+        return plugins.count_plugin_dependents([row.pk for row in rows])
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         return {"plugin_id": request.GET.get("plugin_id", "")}
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         if request.method == "GET":
-            self._warn_about_unregistered(request)
+            self.warn_about_unregistered_plugins(request)
         return super().changelist_view(request, extra_context)
 
-    def _warn_about_unregistered(self, request: HttpRequest) -> None:
+    def warn_about_unregistered_plugins(self, request: HttpRequest) -> None:
         """Name plugins that have a configuration but no row here: it could not be reached otherwise."""
         known = PluginSetting.objects.values("plugin_id")
         strays = PluginConfig.objects.exclude(plugin_id__in=known).values_list("plugin_id", flat=True)
@@ -254,15 +260,15 @@ class PluginAdmin(WithRows):
 @admin.register(RuntimePlugin)
 class RuntimePluginAdmin(ViewOnlyAdmin):
     list_display = (
-        columns.code("plugin_id"),
-        columns.flag("is_active", label="state"),
-        columns.code("script_name"),
-        columns.text("description"),
-        columns.text("created_by"),
-        columns.moment("created_at"),
-        columns.column("generation_number", str, label="generation"),
+        columns.code_column("plugin_id"),
+        columns.flag_column("is_active", label="state"),
+        columns.code_column("script_name"),
+        columns.text_column("description"),
+        columns.text_column("created_by"),
+        columns.time_column("created_at"),
+        columns.build_column("generation_number", str, label="generation"),
     )
-    list_filter = ("is_active", period("created_at"))
+    list_filter = ("is_active", filter_by_period("created_at"))
     list_without = ("code_content",)
     search_fields = ("plugin_id", "script_name", "description", "created_by")
     ordering = ("-created_at",)

@@ -24,7 +24,7 @@ from dashboard.admin import (
 )
 
 # Last: a view-only page for every table that none of the others shows.
-others.register_the_rest()
+others.register_remaining_models()
 
 __all__ = [
     "agents",

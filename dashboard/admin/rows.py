@@ -21,7 +21,7 @@ from django.utils.functional import cached_property
 
 from coordinator.identity.actors import Actor
 from dashboard.admin.forms import TextColumnField
-from dashboard.admin.options import ActionAdmin, actor_of
+from dashboard.admin.options import ActionAdmin, actor_from_request
 
 PAGE = 100  # rows of one kind in one page
 NEW = 2  # empty rows to add with; static/js/admin-rows.js makes more
@@ -36,7 +36,7 @@ class RowForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.stored_key, self.seen = _read(self["stored"].value())
+        self.stored_key, self.seen = parse_stored_text(self["stored"].value())
         if self.is_stored:
             del self.fields["key"]
 
@@ -51,17 +51,17 @@ class RowForm(forms.Form):
         return text
 
     @property
-    def inputs(self) -> list[forms.BoundField]:
+    def input_fields(self) -> list[forms.BoundField]:
         """The fields that a person fills in, beside the key and the box that deletes."""
         return [self[name] for name in self.fields if name not in {"stored", "key", "DELETE"}]
 
 
-def stored_text(key: str, version: str) -> str:
+def build_stored_text(key: str, version: str) -> str:
     """Return what `stored` holds: plain ASCII, because browsers rewrite line breaks."""
     return json.dumps([key, version])
 
 
-def _read(text: Any) -> tuple[str | None, str | None]:
+def parse_stored_text(text: Any) -> tuple[str | None, str | None]:
     try:
         key, version = json.loads(text or "null")
     except (ValueError, TypeError, RecursionError):
@@ -72,7 +72,7 @@ def _read(text: Any) -> tuple[str | None, str | None]:
 class RowFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
     """The forms of one page of rows, and some for new ones."""
 
-    rows: Rows
+    rows: OwnedRows
     owner: Any
 
     def __init__(self, *args: Any, page: RowPage, **kwargs: Any) -> None:
@@ -80,33 +80,35 @@ class RowFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
         super().__init__(*args, **kwargs)
 
     @cached_property
-    def current(self) -> dict[str, Any]:
+    def current_rows(self) -> dict[str, Any]:
         if not self.is_bound:
-            return {self.rows.key_of(row): row for row in self.page.rows}
-        sent = (self._sent_key(number) for number in range(self.total_form_count()))
+            return {self.rows.read_row_key(row): row for row in self.page.rows}
+        sent = (self.read_sent_key(number) for number in range(self.total_form_count()))
         keys = [key for key in sent if key is not None]
-        return {self.rows.key_of(row): row for row in self.rows.with_keys(self.owner, keys)}
+        return {
+            self.rows.read_row_key(row): row for row in self.rows.query_owned_rows_by_key(self.owner, keys)
+        }
 
-    def _sent_key(self, number: int) -> str | None:
-        return _read(self.data.get(f"{self.add_prefix(number)}-stored"))[0]
+    def read_sent_key(self, number: int) -> str | None:
+        return parse_stored_text(self.data.get(f"{self.add_prefix(number)}-stored"))[0]
 
     def _construct_form(self, i: int, **kwargs: Any) -> Any:
         form: Any = super()._construct_form(i, **kwargs)  # type: ignore[misc]
-        form.row = self.current.get(form.stored_key) if form.is_stored else None
-        self.rows.prepare(form)
+        form.row = self.current_rows.get(form.stored_key) if form.is_stored else None
+        self.rows.prepare_row_form(form)
         return form
 
     def save(self, by: Actor) -> None:
         """Delete, change and add through the rows' actions; raises what they raise."""
         for form in self.deleted_forms:
-            self.rows.delete(self.owner, form, by)
+            self.rows.delete_owned_row(self.owner, form, by)
         kept = [form for form in self.forms if form not in self.deleted_forms]
         for form in kept:
-            if form.is_stored and not self.rows.untouched(form):
-                self.rows.change(self.owner, form, by)
+            if form.is_stored and not self.rows.is_untouched(form):
+                self.rows.change_owned_row(self.owner, form, by)
         for form in kept:
             if not form.is_stored and form.has_changed():
-                self.rows.add(self.owner, form, by)
+                self.rows.add_owned_row(self.owner, form, by)
 
 
 @dataclass(frozen=True)
@@ -127,25 +129,25 @@ class RowPage:
 
     @property
     def previous_query(self) -> str:
-        return self._query(self.number - 1) if self.number > 1 else ""
+        return self.build_row_page_query(self.number - 1) if self.number > 1 else ""
 
     @property
     def next_query(self) -> str:
-        return self._query(self.number + 1) if self.more else ""
+        return self.build_row_page_query(self.number + 1) if self.more else ""
 
     @property
-    def kept(self) -> list[tuple[str, str]]:
+    def other_parameters(self) -> list[tuple[str, str]]:
         """The other parameters of the query, for the filter form."""
         mine = {f"{self.prefix}-page", f"{self.prefix}-begins"}
         return [(name, str(value)) for name, value in self.query.dict().items() if name not in mine]
 
-    def _query(self, number: int) -> str:
+    def build_row_page_query(self, number: int) -> str:
         query = self.query.copy()
         query[f"{self.prefix}-page"] = str(number)
         return query.urlencode()
 
 
-class Rows:
+class OwnedRows:
     """One kind of rows. Subclasses name the table and the actions."""
 
     prefix = ""
@@ -156,50 +158,50 @@ class Rows:
     form: type[RowForm] = RowForm
     model: type[Model]
 
-    def of(self, owner: Any) -> QuerySet[Any]:
+    def query_owned_rows(self, owner: Any) -> QuerySet[Any]:
         """Return the rows of `owner`, ordered by key."""
         return self.model._default_manager.filter(**{self.owner_name: owner.pk}).order_by(self.key_name)
 
-    def with_keys(self, owner: Any, keys: list[str]) -> QuerySet[Any]:
+    def query_owned_rows_by_key(self, owner: Any, keys: list[str]) -> QuerySet[Any]:
         """Return those of the owner's rows that have one of `keys`."""
-        return self.of(owner).filter(**{f"{self.key_name}__in": keys})
+        return self.query_owned_rows(owner).filter(**{f"{self.key_name}__in": keys})
 
-    def key_of(self, row: Any) -> str:
+    def read_row_key(self, row: Any) -> str:
         return str(getattr(row, self.key_name))
 
-    def version_of(self, row: Any) -> str:
+    def compute_row_version(self, row: Any) -> str:
         raise NotImplementedError
 
-    def values_of(self, row: Any) -> dict[str, Any]:
+    def build_initial_values(self, row: Any) -> dict[str, Any]:
         raise NotImplementedError
 
-    def prepare(self, form: Any) -> None:
+    def prepare_row_form(self, form: Any) -> None:
         """Fit a form to its row, if need be."""
 
-    def untouched(self, form: Any) -> bool:
+    def is_untouched(self, form: Any) -> bool:
         """Say whether a stored row's form came back as it was shown."""
         raise NotImplementedError
 
-    def add(self, owner: Any, form: Any, by: Actor) -> None:
+    def add_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
         raise NotImplementedError
 
-    def change(self, owner: Any, form: Any, by: Actor) -> None:
+    def change_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
         raise NotImplementedError
 
-    def delete(self, owner: Any, form: Any, by: Actor) -> None:
+    def delete_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
         raise NotImplementedError
 
-    def page(self, request: HttpRequest, owner: Any) -> RowPage:
+    def load_row_page(self, request: HttpRequest, owner: Any) -> RowPage:
         beginning = request.GET.get(f"{self.prefix}-begins", "")
         asked = request.GET.get(f"{self.prefix}-page", "1")
         number = max(int(asked), 1) if asked.isdecimal() and len(asked) < 7 else 1
-        found = self.of(owner)
+        found = self.query_owned_rows(owner)
         if beginning:
             found = found.filter(**{f"{self.key_name}__startswith": beginning})
         rows = list(found[(number - 1) * PAGE : number * PAGE + 1])
         return RowPage(self.prefix, beginning, number, rows[:PAGE], len(rows) > PAGE, request.GET)
 
-    def formset(self, request: HttpRequest, owner: Any) -> RowFormSet:
+    def build_row_formset(self, request: HttpRequest, owner: Any) -> RowFormSet:
         """Return the forms: those that were sent, or those of the page of rows."""
         kind = forms.formset_factory(
             self.form,
@@ -211,11 +213,14 @@ class Rows:
             max_num=5 * PAGE,
         )
         kind.rows, kind.owner = self, owner  # type: ignore[attr-defined]
-        page = self.page(request, owner)
+        page = self.load_row_page(request, owner)
         if request.method == "POST":
             return kind(request.POST, prefix=self.prefix, page=page)  # type: ignore[return-value,call-arg]
         initial = [
-            {"stored": stored_text(self.key_of(row), self.version_of(row)), **self.values_of(row)}
+            {
+                "stored": build_stored_text(self.read_row_key(row), self.compute_row_version(row)),
+                **self.build_initial_values(row),
+            }
             for row in page.rows
         ]
         return kind(initial=initial, prefix=self.prefix, page=page)  # type: ignore[return-value,call-arg]
@@ -236,17 +241,17 @@ class RowGroup:
         return iter(())
 
 
-class WithRows(ActionAdmin):
+class OwnedRowsAdmin(ActionAdmin):
     """A table whose rows' pages also hold rows of other tables, saved with them in one transaction."""
 
-    row_kinds: tuple[Rows, ...] = ()
+    row_kinds: tuple[OwnedRows, ...] = ()
     change_form_template = "admin/change_form_with_rows.html"
 
     class Media:
         js = ["js/admin-rows.js"]
 
     def _create_formsets(self, request: HttpRequest, obj: Any, change: bool) -> tuple[list[Any], list[Any]]:
-        return ([rows.formset(request, obj) for rows in self.row_kinds] if change else []), []
+        return ([rows.build_row_formset(request, obj) for rows in self.row_kinds] if change else []), []
 
     def get_inline_formsets(
         self, request: HttpRequest, formsets: Any, inline_instances: Any, obj: Any = None
@@ -256,7 +261,7 @@ class WithRows(ActionAdmin):
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         for formset in formsets:
-            formset.save(actor_of(request))
+            formset.save(actor_from_request(request))
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> Any:
         """Lead to the new row's page, where its rows are added."""

@@ -9,11 +9,11 @@ from django.contrib import admin
 from coordinator.models import EventOrigin, ModelPrice, ToolRule
 from coordinator.models.rules import RuleVerdict
 from dashboard.admin import columns
-from dashboard.admin.filters import present, words
+from dashboard.admin.filters import filter_by_presence, filter_by_words
 from dashboard.admin.options import ViewOnlyAdmin
 
 
-def _names(agents: Any) -> str:
+def join_agent_names(agents: Any) -> str:
     """Return agents in one line; what is no list as it stands."""
     return ", ".join(str(one) for one in agents) if isinstance(agents, list) else str(agents)
 
@@ -23,17 +23,17 @@ class ToolRuleAdmin(ViewOnlyAdmin):
     """The rules for tools in their order: of those that fit a call the first decides."""
 
     list_display = (
-        columns.column("position", str, sortable=False),
-        columns.word("verdict"),
-        columns.code("tool"),
-        columns.code("pattern"),
-        columns.text("reason"),
-        columns.column("agents", _names, sortable=False),
-        columns.column("wait_seconds", str, sortable=False),
-        columns.text("changed_by"),
-        columns.moment("changed_at"),
+        columns.build_column("position", str, sortable=False),
+        columns.state_column("verdict"),
+        columns.code_column("tool"),
+        columns.code_column("pattern"),
+        columns.text_column("reason"),
+        columns.build_column("agents", join_agent_names, sortable=False),
+        columns.build_column("wait_seconds", str, sortable=False),
+        columns.text_column("changed_by"),
+        columns.time_column("changed_at"),
     )
-    list_filter = (words("verdict", RuleVerdict.values),)
+    list_filter = (filter_by_words("verdict", RuleVerdict.values),)
     search_fields = ("tool", "pattern", "reason", "changed_by")
     ordering = ("position", "id")
 
@@ -43,13 +43,13 @@ class ModelPriceAdmin(ViewOnlyAdmin):
     """What a million tokens of a model cost, in US dollars."""
 
     list_display = (
-        columns.code("model"),
-        columns.column("input", str),
-        columns.column("output", str),
-        columns.column("cache_read", str),
-        columns.column("cache_write", str),
-        columns.text("changed_by"),
-        columns.moment("changed_at"),
+        columns.code_column("model"),
+        columns.build_column("input", str),
+        columns.build_column("output", str),
+        columns.build_column("cache_read", str),
+        columns.build_column("cache_write", str),
+        columns.text_column("changed_by"),
+        columns.time_column("changed_at"),
     )
     search_fields = ("model", "changed_by")
     ordering = ("model",)
@@ -60,11 +60,11 @@ class EventOriginAdmin(ViewOnlyAdmin):
     """Under which name an event is known, so that a hook, record or line told twice is written once."""
 
     list_display = (
-        columns.code("key", sortable=False),
-        columns.reference("session_id", "coordinator_session"),
-        columns.moment("until", sortable=False),
+        columns.code_column("key", sortable=False),
+        columns.reference_column("session_id", "coordinator_session"),
+        columns.time_column("until", sortable=False),
     )
-    list_filter = (present("until", "end"),)
+    list_filter = (filter_by_presence("until", "end"),)
     search_fields = ("key__exact", "session__session_id__exact")
     search_help_text = "The complete origin or session id."
     sortable_by = ()

@@ -13,7 +13,7 @@ from coordinator.models.sessions import RunStatus, SessionStatus
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.events import JSON_COLUMNS
 from dashboard.admin import columns
-from dashboard.admin.filters import period, present, words
+from dashboard.admin.filters import filter_by_period, filter_by_presence, filter_by_words
 from dashboard.admin.options import ViewOnlyAdmin
 
 EVENT_TYPES = (
@@ -31,20 +31,20 @@ LARGEST_ID = 2**63 - 1
 @admin.register(Session)
 class SessionAdmin(ViewOnlyAdmin):
     list_display = (
-        columns.code("session_id", label="session"),
-        columns.word("status"),
-        columns.text("agent_name", label="agent"),
-        columns.code("project_dir"),
-        columns.text("hostname", label="host"),
-        columns.text("executor_profile"),
-        columns.reference("parent_session_id", "coordinator_session"),
-        columns.moment("created_at"),
-        columns.moment("last_resumed_at"),
+        columns.code_column("session_id", label="session"),
+        columns.state_column("status"),
+        columns.text_column("agent_name", label="agent"),
+        columns.code_column("project_dir"),
+        columns.text_column("hostname", label="host"),
+        columns.text_column("executor_profile"),
+        columns.reference_column("parent_session_id", "coordinator_session"),
+        columns.time_column("created_at"),
+        columns.time_column("last_resumed_at"),
     )
     list_filter = (
-        words("status", SessionStatus.values),
-        period("created_at"),
-        present("parent_session", "parent"),
+        filter_by_words("status", SessionStatus.values),
+        filter_by_period("created_at"),
+        filter_by_presence("parent_session", "parent"),
     )
     search_fields = ("session_id", "agent_name", "project_dir", "hostname", "executor_session_id")
     ordering = ("-created_at",)
@@ -55,15 +55,15 @@ class EventAdmin(ViewOnlyAdmin):
     """Events, newest first. There may be millions, so a search goes by id, session, type or tool, exactly."""
 
     list_display = (
-        columns.column("id", str),
-        columns.reference("session_id", "coordinator_session"),
-        columns.text("event_type", sortable=False),
-        columns.code("tool_name", sortable=False),
-        columns.text("role", sortable=False),
-        columns.text("error", sortable=False),
-        columns.text("timestamp", sortable=False),
+        columns.build_column("id", str),
+        columns.reference_column("session_id", "coordinator_session"),
+        columns.text_column("event_type", sortable=False),
+        columns.code_column("tool_name", sortable=False),
+        columns.text_column("role", sortable=False),
+        columns.text_column("error", sortable=False),
+        columns.text_column("timestamp", sortable=False),
     )
-    list_filter = (words("event_type", EVENT_TYPES),)
+    list_filter = (filter_by_words("event_type", EVENT_TYPES),)
     list_without = (*JSON_COLUMNS, "reason")
     sortable_by = ("id",)
     search_fields = ("id",)
@@ -87,17 +87,19 @@ class EventContextAdmin(ViewOnlyAdmin):
     """What Signalbox knows of an event beside what the executor sent."""
 
     list_display = (
-        columns.reference("event_id", "coordinator_event"),
-        columns.reference("session_id", "coordinator_session"),
-        columns.reference("run_id", "coordinator_run"),
-        columns.code("tool_use_id", sortable=False),
-        columns.text("subagent", sortable=False),
-        columns.column("duration_ms", str, sortable=False),
-        columns.text("model", sortable=False),
-        columns.text("source", sortable=False),
-        columns.moment("received_at", sortable=False),
+        columns.reference_column("event_id", "coordinator_event"),
+        columns.reference_column("session_id", "coordinator_session"),
+        columns.reference_column("run_id", "coordinator_run"),
+        columns.code_column("tool_use_id", sortable=False),
+        columns.text_column("subagent", sortable=False),
+        columns.build_column("duration_ms", str, sortable=False),
+        columns.text_column("model", sortable=False),
+        columns.text_column("source", sortable=False),
+        columns.time_column("received_at", sortable=False),
     )
-    list_filter = (words("source", ("executor", *AGENT_TITLES, "telemetry", "transcript", "other")),)
+    list_filter = (
+        filter_by_words("source", ("executor", *AGENT_TITLES, "telemetry", "transcript", "other")),
+    )
     search_fields = ("session_id__exact", "tool_use_id__exact", "run_id__exact", "prompt_id__exact")
     search_help_text = "The complete id of a session, tool use, run or prompt."
     sortable_by = ("event_id",)
@@ -107,22 +109,22 @@ class EventContextAdmin(ViewOnlyAdmin):
 @admin.register(Run)
 class RunAdmin(ViewOnlyAdmin):
     list_display = (
-        columns.code("run_id", label="run"),
-        columns.word("status"),
-        columns.text("type"),
-        columns.reference("session_id", "coordinator_session"),
-        columns.text("agent_name", label="agent"),
-        columns.text("prompt"),
-        columns.code("runner_id", label="runner"),
-        columns.text("error"),
-        columns.moment("created_at"),
-        columns.moment("completed_at"),
+        columns.code_column("run_id", label="run"),
+        columns.state_column("status"),
+        columns.text_column("type"),
+        columns.reference_column("session_id", "coordinator_session"),
+        columns.text_column("agent_name", label="agent"),
+        columns.text_column("prompt"),
+        columns.code_column("runner_id", label="runner"),
+        columns.text_column("error"),
+        columns.time_column("created_at"),
+        columns.time_column("completed_at"),
     )
     list_filter = (
-        words("status", RunStatus.values),
-        words("type", ("start_session", "resume_session")),
-        words("execution_mode", ("sync", "async_poll", "async_callback"), title="execution mode"),
-        period("created_at"),
+        filter_by_words("status", RunStatus.values),
+        filter_by_words("type", ("start_session", "resume_session")),
+        filter_by_words("execution_mode", ("sync", "async_poll", "async_callback"), title="execution mode"),
+        filter_by_period("created_at"),
     )
     list_without = ("demands",)
     search_fields = ("run_id", "session__session_id", "agent_name", "prompt", "runner_id", "error")

@@ -11,9 +11,9 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from coordinator.identity.roles import ADMIN, has_role
-from dashboard.admin.subjects import by_subject
-from dashboard.frame.guards import refuse
-from dashboard.views.accounts import next_url
+from dashboard.admin.subjects import group_models_by_subject
+from dashboard.frame.guards import render_role_refusal
+from dashboard.views.accounts import find_next_url
 
 
 class SignalboxAdminSite(AdminSite):
@@ -30,7 +30,9 @@ class SignalboxAdminSite(AdminSite):
         apps = super().get_app_list(request, app_label)
         if app_label is not None:
             return apps
-        return by_subject((model for app in apps for model in app["models"]), reverse("admin:index"))
+        return group_models_by_subject(
+            (model for app in apps for model in app["models"]), reverse("admin:index")
+        )
 
     def has_permission(self, request: HttpRequest) -> bool:
         """Say whether this person may enter: active, and an admin by role."""
@@ -38,11 +40,11 @@ class SignalboxAdminSite(AdminSite):
 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Lead to the one sign-in page; tell somebody who is signed in which role they lack."""
-        goal = next_url(request, "admin:index")
+        goal = find_next_url(request, "admin:index")
         if self.has_permission(request):
             return redirect(goal)
         if request.user.is_authenticated:
-            return refuse(request, ADMIN)
+            return render_role_refusal(request, ADMIN)
         return redirect(f"{resolve_url('accounts:login')}?{urlencode({'next': goal})}")
 
     def logout(  # type: ignore[override] # a redirect does as well as a page

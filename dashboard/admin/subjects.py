@@ -22,7 +22,7 @@ SUBJECTS = {
 }
 
 
-def by_subject(models: Iterable[dict[str, Any]], url: str) -> list[dict[str, Any]]:
+def group_models_by_subject(models: Iterable[dict[str, Any]], url: str) -> list[dict[str, Any]]:
     """Return the models (as Django's admin lists them) in the form of its list of apps: one "app" a subject."""
     subject_of = {name: subject for subject, names in SUBJECTS.items() for name in names.split()}
     grouped: dict[str, list[dict[str, Any]]] = {subject: [] for subject in [*SUBJECTS, INTERNAL]}

@@ -19,12 +19,12 @@ from django.utils.html import format_html, format_html_join
 
 from coordinator.actions import accounts, provider_sign_ins, users
 from coordinator.errors import SignalboxError
-from coordinator.identity.actors import Actor, person
+from coordinator.identity.actors import Actor, person_actor
 from coordinator.identity.roles import ADMIN, APPROVER, ROLES, VIEWER
 from dashboard.admin import columns
-from dashboard.admin.filters import period
+from dashboard.admin.filters import filter_by_period
 from dashboard.admin.forms import StoredForm
-from dashboard.admin.options import ActionAdmin, ViewOnlyAdmin, actor_of
+from dashboard.admin.options import ActionAdmin, ViewOnlyAdmin, actor_from_request
 from dashboard.templatetags.signalbox import NOTHING
 
 ROLE_CHOICES = [
@@ -56,7 +56,7 @@ class PersonForm(StoredForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.initial["role"] = users.group_of(self.instance)
+        self.initial["role"] = users.find_group_role(self.instance)
 
 
 class NewPersonForm(BaseUserCreationForm, StoredForm):  # type: ignore[type-arg]
@@ -79,12 +79,16 @@ def password_cell(row: User) -> Any:
     url = reverse("admin:auth_user_password_change", args=[row.pk])
     words = "Set a new password"
     if not row.has_usable_password():
-        way = "signs in with single sign-on" if provider_sign_ins.is_connected(row) else "cannot sign in"
+        way = (
+            "signs in with single sign-on"
+            if provider_sign_ins.is_provider_connected(row)
+            else "cannot sign in"
+        )
         words = f"No password: {way}. Set a password"
     return format_html('<a href="{}">{}</a>', url, words)
 
 
-SEEN = (columns.moment("last_login"), columns.moment("date_joined", label="joined"))
+SEEN = (columns.time_column("last_login"), columns.time_column("date_joined", label="joined"))
 
 for _model in (User, Group):  # django.contrib.auth registers its own, which write past the actions
     if admin.site.is_registered(_model):
@@ -95,15 +99,15 @@ for _model in (User, Group):  # django.contrib.auth registers its own, which wri
 class PersonAdmin(ActionAdmin):
     form = PersonForm
     list_display = (
-        columns.text("username", label="name"),
+        columns.text_column("username", label="name"),
         role_cell,
-        columns.flag("is_active", label="state"),
-        columns.text("email"),
-        columns.text("first_name"),
-        columns.text("last_name"),
+        columns.flag_column("is_active", label="state"),
+        columns.text_column("email"),
+        columns.text_column("first_name"),
+        columns.text_column("last_name"),
         *SEEN,
     )
-    list_filter = ("is_active", "is_superuser", "groups", period("last_login"))
+    list_filter = ("is_active", "is_superuser", "groups", filter_by_period("last_login"))
     search_fields = ("username", "first_name", "last_name", "email")
     ordering = ("username",)
 
@@ -111,7 +115,7 @@ class PersonAdmin(ActionAdmin):
         return super().get_queryset(request).prefetch_related("groups")
 
     def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.password_view)
+        view = self.admin_site.admin_view(self.set_password_view)
         return [path("<id>/password/", view, name="auth_user_password_change"), *super().get_urls()]
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
@@ -137,31 +141,31 @@ class PersonAdmin(ActionAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return [password_cell, *SEEN] if obj else []
 
-    def version_of(self, row: Any) -> str:
-        return users.version_of(row)
+    def compute_row_version(self, row: Any) -> str:
+        return users.compute_user_version(row)
 
     def add_row(self, form: Any, by: Actor) -> User:
         given = form.cleaned_data
-        return users.create(given["username"], password=given["password1"], role=given["role"], by=by)
+        return users.create_user(given["username"], password=given["password1"], role=given["role"], by=by)
 
     def change_row(self, row: Any, form: Any, by: Actor) -> None:
         changes = form.changed_values(users.EDITABLE)
         given = form.cleaned_data
-        users.update(row.pk, changes, role=given["role"], by=by, seen=given["version"])
+        users.update_user(row.pk, changes, role=given["role"], by=by, seen=given["version"])
 
     def delete_row(self, row: Any, by: Actor) -> None:
-        users.delete(row.pk, by=by)
+        users.delete_user(row.pk, by=by)
 
-    def refused_deletions(self, rows: list[Any], by: Actor) -> list[str]:
-        return [users.SELF_REFUSED] if any(person(row) == by for row in rows) else []
+    def explain_refused_deletions(self, rows: list[Any], by: Actor) -> list[str]:
+        return [users.SELF_REFUSED] if any(person_actor(row) == by for row in rows) else []
 
-    def password_view(self, request: HttpRequest, id: str) -> Any:
+    def set_password_view(self, request: HttpRequest, id: str) -> Any:
         """Set a new password, through the action; one's own session goes on."""
         user = self.get_object(request, unquote(id))
         if user is None:
             raise Http404("There is no such person.")
         form = AdminPasswordChangeForm(user, request.POST or None)
-        if request.method == "POST" and form.is_valid() and self._set_password(request, user, form):
+        if request.method == "POST" and form.is_valid() and self.change_person_password(request, user, form):
             return HttpResponseRedirect(reverse("admin:auth_user_change", args=[user.pk]))
         context = {
             **self.admin_site.each_context(request),
@@ -172,10 +176,10 @@ class PersonAdmin(ActionAdmin):
         }
         return TemplateResponse(request, "admin/password.html", context)
 
-    def _set_password(self, request: HttpRequest, user: User, form: Any) -> bool:
+    def change_person_password(self, request: HttpRequest, user: User, form: Any) -> bool:
         try:
             accounts.change_password(
-                user, form.cleaned_data["password1"], by=actor_of(request), now=timezone.now()
+                user, form.cleaned_data["password1"], by=actor_from_request(request), now=timezone.now()
             )
         except SignalboxError as refusal:
             form.add_error(None, str(refusal.detail))
@@ -187,7 +191,7 @@ class PersonAdmin(ActionAdmin):
 
 
 @admin.display(description="members")
-def members_cell(row: Group) -> Any:
+def group_members_cell(row: Group) -> Any:
     links = (
         (reverse("admin:auth_user_change", args=[user.pk]), user.get_username())
         for user in row.user_set.all()
@@ -199,7 +203,7 @@ def members_cell(row: Group) -> Any:
 class GroupAdmin(ViewOnlyAdmin):
     """The roles, set on the person's page, and the groups of people who decide, kept on the page Who decides."""
 
-    list_display = (columns.text("name"), members_cell)
+    list_display = (columns.text_column("name"), group_members_cell)
     search_fields = ("name",)
     ordering = ("name",)
 
@@ -207,4 +211,4 @@ class GroupAdmin(ViewOnlyAdmin):
         return super().get_queryset(request).prefetch_related("user_set")
 
     def page_columns(self) -> list[columns.Cell]:
-        return [columns.text("name"), members_cell]
+        return [columns.text_column("name"), group_members_cell]

@@ -34,15 +34,15 @@ class AgentForm(forms.Form):
     version = forms.CharField(required=False, widget=forms.HiddenInput)
 
     @classmethod
-    def of(cls, agent: Agent, data: Any = None) -> AgentForm:
+    def from_agent(cls, agent: Agent, data: Any = None) -> AgentForm:
         """Return the form filled with what the agent is, or with what was typed instead."""
         initial = {
             "name": agent.name,
             "description": agent.description or "",
             "default_engine_id": agent.default_engine_id,
-            "required_capabilities": _as_words(agent.required_capabilities),
-            "metadata": _as_text(agent.metadata),
-            "version": agents.version_of(agent),
+            "required_capabilities": join_capabilities(agent.required_capabilities),
+            "metadata": format_agent_metadata(agent.metadata),
+            "version": agents.compute_agent_version(agent),
         }
         return cls(data, initial=initial)
 
@@ -56,14 +56,14 @@ class AgentForm(forms.Form):
         if not text:
             return {}
         try:
-            value = json_bounds.loads(text)
+            value = json_bounds.load_bounded_json(text)
         except (ValueError, RecursionError) as problem:
             raise forms.ValidationError(f"This is not JSON: {problem}.") from None
         if not isinstance(value, dict):
             raise forms.ValidationError("Metadata must be a JSON object, with names and values in braces.")
         return value
 
-    def changes(self) -> dict[str, Any]:
+    def changed_columns(self) -> dict[str, Any]:
         """Return what was typed differently from what the form showed: what nobody touched stays as it is."""
         columns = ("name", "description", "default_engine_id", "required_capabilities", "metadata")
         return {name: self.cleaned_data[name] for name in columns if name in self.changed_data}
@@ -91,11 +91,11 @@ class NewAgentForm(AgentForm):
         """Work the id out of the name where none was typed."""
         cleaned = super().clean() or {}
         if not cleaned.get("agent_id") and cleaned.get("name"):
-            cleaned["agent_id"] = agents.id_from_name(cleaned["name"])
+            cleaned["agent_id"] = agents.build_agent_id(cleaned["name"])
         return cleaned
 
 
-class PasswordForm(forms.Form):
+class SwitchPasswordForm(forms.Form):
     password = forms.CharField(
         max_length=1000,
         strip=False,
@@ -105,11 +105,11 @@ class PasswordForm(forms.Form):
     )
 
 
-def _as_words(value: Any) -> str:
+def join_capabilities(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
 
 
-def _as_text(value: Any) -> str:
+def format_agent_metadata(value: Any) -> str:
     if value is None or value == {}:
         return ""
     return (

@@ -25,7 +25,7 @@ LONGEST_KEPT = 1_500
 
 
 @dataclass(frozen=True, slots=True)
-class Arrangement:
+class InboxArrangement:
     """The choices; an empty text narrows nothing. `marked`, `snoozed` and `all` are "1" or nothing.
 
     `all`: what others may decide, too. That is not kept.
@@ -44,15 +44,15 @@ class Arrangement:
     all: str = ""
 
     @classmethod
-    def of(cls, query: QueryDict) -> Self:
+    def from_query(cls, query: QueryDict) -> Self:
         """Read a query; what is no choice is as if it were not there."""
         said = {one.name: query.get(one.name, "").replace("\0", "")[:LONGEST] for one in fields(cls)}
         return cls(
             **said
             | {
-                "group": _one_of(GROUPS, said["group"], "same"),
-                "sort": _one_of(SORTS, said["sort"], "fair"),
-                "taken": _one_of(TAKEN, said["taken"], ""),
+                "group": choose_or_default(GROUPS, said["group"], "same"),
+                "sort": choose_or_default(SORTS, said["sort"], "fair"),
+                "taken": choose_or_default(TAKEN, said["taken"], ""),
                 "marked": "1" if said["marked"] else "",
                 "snoozed": "1" if said["snoozed"] else "",
                 "all": "1" if said["all"] else "",
@@ -60,19 +60,19 @@ class Arrangement:
         )
 
     @property
-    def narrows(self) -> bool:
+    def has_filters(self) -> bool:
         """Say whether some of what waits may be left out."""
         return any(
             getattr(self, one.name) for one in fields(self) if one.name not in {"group", "sort", "all"}
         )
 
     @property
-    def own(self) -> str:
+    def own_query_string(self) -> str:
         """Return the query string of the same for what this person may decide alone."""
-        return replace(self, all="").query
+        return replace(self, all="").query_string
 
     @property
-    def query(self) -> str:
+    def query_string(self) -> str:
         """Return the query string that means this arrangement, whatever was chosen before."""
         said = QueryDict(mutable=True)
         for one in fields(self):
@@ -82,30 +82,34 @@ class Arrangement:
         return said.urlencode()
 
 
-def _one_of(choices: tuple[tuple[str, str], ...], value: str, otherwise: str) -> str:
+def choose_or_default(choices: tuple[tuple[str, str], ...], value: str, otherwise: str) -> str:
     return value if value in dict(choices) else otherwise
 
 
-def arrangement_of(request: HttpRequest) -> Arrangement:
+def load_inbox_arrangement(request: HttpRequest) -> InboxArrangement:
     """Return what the address says or, where it says nothing, what this person chose last."""
-    if _says(request.GET):
-        return Arrangement.of(request.GET)
-    kept = Arrangement.of(QueryDict(request.COOKIES.get(_cookie_of(request.user), "")[:LONGEST_KEPT]))
+    if names_arrangement(request.GET):
+        return InboxArrangement.from_query(request.GET)
+    kept = InboxArrangement.from_query(
+        QueryDict(request.COOKIES.get(inbox_cookie_name(request.user), "")[:LONGEST_KEPT])
+    )
     return replace(kept, all="1" if request.GET.get("all") else "")
 
 
-def _says(query: QueryDict) -> bool:
-    return any(one.name in query for one in fields(Arrangement) if one.name != "all")
+def names_arrangement(query: QueryDict) -> bool:
+    return any(one.name in query for one in fields(InboxArrangement) if one.name != "all")
 
 
-def keep(arrangement: Arrangement, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+def save_arrangement_cookie(
+    arrangement: InboxArrangement, request: HttpRequest, response: HttpResponse
+) -> HttpResponse:
     """Have this person's browser keep the arrangement that the address names."""
     kept: dict[str, Any] = {"samesite": "Lax", "secure": request.is_secure(), "httponly": True}
-    name, said = _cookie_of(request.user), arrangement.own[:LONGEST_KEPT]
-    if _says(request.GET) and request.COOKIES.get(name) != said:
+    name, said = inbox_cookie_name(request.user), arrangement.own_query_string[:LONGEST_KEPT]
+    if names_arrangement(request.GET) and request.COOKIES.get(name) != said:
         response.set_cookie(name, said, COOKIE_AGE, path=request.path, **kept)
     return response
 
 
-def _cookie_of(user: AbstractBaseUser | AnonymousUser) -> str:
+def inbox_cookie_name(user: AbstractBaseUser | AnonymousUser) -> str:
     return f"signalbox_inbox_{user.pk}"

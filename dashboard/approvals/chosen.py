@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from coordinator.models import PermissionRequest
-from dashboard.approvals.cards import Card, CardMember, cards_of
-from dashboard.approvals.rights import Rights
+from dashboard.approvals.cards import ApprovalCard, CardMember, build_approval_cards
+from dashboard.approvals.rights import DecisionRights
 
 CHANGED = "It changed after you chose it. Look at it again."
 GONE = "It no longer exists."
@@ -23,36 +23,41 @@ class ChosenRequest:
 
     request_id: str
     seen: str
-    card: Card | None
+    card: ApprovalCard | None
     problem: str
 
     @property
-    def member(self) -> CardMember | None:
+    def first_member(self) -> CardMember | None:
         return self.card.members[0] if self.card else None
 
     @property
-    def reasons(self) -> Sequence[str]:
+    def mark_reasons(self) -> Sequence[str]:
         return self.card.glance.reasons if self.card and self.card.glance else ()
 
     @property
-    def dangers(self) -> frozenset[str]:
-        return self.card.glance.dangers if self.card and self.card.glance else frozenset()
+    def danger_reasons(self) -> frozenset[str]:
+        return self.card.glance.danger_marks if self.card and self.card.glance else frozenset()
 
 
-def chosen_requests(chosen: Mapping[str, str], now: datetime, rights: Rights) -> list[ChosenRequest]:
+def list_chosen_requests(
+    chosen: Mapping[str, str], now: datetime, rights: DecisionRights
+) -> list[ChosenRequest]:
     """Return what was chosen, as it stands, in the order in which it was shown."""
     rows = PermissionRequest.objects.with_triage().filter(request_id__in=list(chosen))
-    cards = {card.first.request_id: card for card in cards_of([[row] for row in rows], now, rights=rights)}
+    cards = {
+        card.first_request.request_id: card
+        for card in build_approval_cards([[row] for row in rows], now, rights=rights)
+    }
     listed = []
     for name, seen in chosen.items():
         card = cards.get(name)
-        problem = _problem(card.members[0], seen) if card else GONE
+        problem = explain_undecidable_request(card.members[0], seen) if card else GONE
         listed.append(ChosenRequest(name, seen, card, problem))
     return listed
 
 
-def _problem(member: CardMember, seen: str) -> str:
+def explain_undecidable_request(member: CardMember, seen: str) -> str:
     """Return why a request is not decided with the others; nothing where it is."""
-    if not member.standing.waiting:
-        return member.story[:1].upper() + member.story[1:]
-    return member.why_not or (CHANGED if seen != member.judged else "")
+    if not member.request_state.waiting:
+        return member.state_description[:1].upper() + member.state_description[1:]
+    return member.refusal_reason or (CHANGED if seen != member.shown_digest else "")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.actions.tool_calls import is_editable, rule_digest
+from coordinator.actions.tool_calls import compute_rule_digest, is_call_editable
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.models import PermissionRequest
 from coordinator.policy import agent_options, approvals
@@ -24,32 +24,32 @@ class ToolCallEdit:
     suggestions: list[tuple[str, str]]
 
     @property
-    def rows(self) -> int:
+    def textarea_rows(self) -> int:
         return min(12, max(2, (self.text or "").count("\n") + 2))
 
 
-def edit_of(row: PermissionRequest, *, with_rules: bool) -> ToolCallEdit | None:
+def build_tool_call_edit(row: PermissionRequest, *, with_rules: bool) -> ToolCallEdit | None:
     """Return what can be added to the approval of `row`; None for requests of other programs.
 
     `with_rules`: whoever decides may let more calls run than this one.
     """
-    dialect, is_driven = DIALECTS.get(row.plugin_id), agent_options.is_of_driven(row)
+    dialect, is_driven = DIALECTS.get(row.plugin_id), agent_options.is_driven_agent_request(row)
     if dialect is None and not is_driven:
         return None
-    given = approvals.subject_of(row).tool_input
+    given = approvals.request_subject(row).tool_input
     given = given if isinstance(given, dict) else {}
     field = "command" if isinstance(given.get("command"), str) else ""
     text = given[field] if field else json.dumps(given, indent=2, ensure_ascii=False)
-    if approvals.needed(row) > 1:  # they must all approve the same
+    if approvals.required_approver_count(row) > 1:  # they must all approve the same
         return None
-    in_words = _own_words if dialect is None or is_driven else dialect.offer_in_words
-    offered = approvals.offered_rules(row) if with_rules else []
-    rules = [(rule_digest(one), in_words(one)) for one in offered]
-    is_shown = is_editable(row) and len(text) <= LONGEST_EDITABLE
+    in_words = describe_agent_option if dialect is None or is_driven else dialect.offer_in_words
+    offered = approvals.find_offered_rules(row) if with_rules else []
+    rules = [(compute_rule_digest(one), in_words(one)) for one in offered]
+    is_shown = is_call_editable(row) and len(text) <= LONGEST_EDITABLE
     return ToolCallEdit(text if is_shown else None, field, rules)
 
 
-def _own_words(option: Mapping[str, Any]) -> str:
+def describe_agent_option(option: Mapping[str, Any]) -> str:
     """Return what the option does, in our words, before the agent's own, which may say anything."""
     name = str(option.get("name") or option.get("optionId"))
     return f"Let more calls than this one run, without asking here. The agent calls that “{name}”"

@@ -16,17 +16,17 @@ from django.db.models import Q
 from coordinator.actions.approvals.triage import MOST_AT_ONCE
 from coordinator.models import PermissionRequest, RequestSnooze
 from coordinator.policy import approvals, marks
-from coordinator.policy.judged import by_card, judged_digest
+from coordinator.policy.judged import group_requests_by_card, judged_card_digest
 from coordinator.sessions import titles
-from dashboard.approvals.arrangement import Arrangement
-from dashboard.approvals.cards import Card, cards_of
-from dashboard.approvals.rights import Rights
+from dashboard.approvals.arrangement import InboxArrangement
+from dashboard.approvals.cards import ApprovalCard, build_approval_cards
+from dashboard.approvals.rights import DecisionRights
 
 CARDS_ON_A_PAGE = 30  # as many as a phone can hold
 MOST_CHOICES = 25  # values of one filter that are offered
 MOST_READ = 5_000  # requests whose calls are read for their marks
 IN_HAND = 20  # … and at one time: an input may be a megabyte
-AS_IT_COMES = Arrangement()
+AS_IT_COMES = InboxArrangement()
 LAST = datetime.max.replace(tzinfo=UTC)
 NOT_NAMED = {"session": "No session", "agent": "No agent", "tool": "No tool"}
 COLUMNS = (
@@ -46,7 +46,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingRequest:
     """One request that waits, as far as the arrangement looks at it."""
 
     pk: int
@@ -62,54 +62,54 @@ class Waiting:
     taken_by: str
 
 
-class Arranged(NamedTuple):
+class ArrangedRequests(NamedTuple):
     """What waits for whoever looks, until when they left which out, and what of it fits, in its order.
 
     `unread` of it may bear a mark of danger that nobody has looked for, where only what bears one is asked for.
     """
 
-    everything: list[Waiting]
+    everything: list[WaitingRequest]
     snoozed: Mapping[str, datetime]
-    fitting: list[Waiting]
+    fitting: list[WaitingRequest]
     unread: int
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class CardGroup:
     """A group of cards: `number` requests of it wait, on all pages together. Without a label it is the only one."""
 
     key: str
     label: str
     number: int
-    cards: list[Card]
+    cards: list[ApprovalCard]
     session: str = ""
 
     @property
-    def is_cut(self) -> bool:
+    def continues_on_other_pages(self) -> bool:
         """Say whether requests of it stand on other pages."""
-        return self.number > sum(len(card.waiting) for card in self.cards)
+        return self.number > sum(len(card.waiting_members) for card in self.cards)
 
     @property
-    def at_once(self) -> int:
+    def max_decisions_at_once(self) -> int:
         """Return how many of it one question may be about."""
         return min(self.number, MOST_AT_ONCE)
 
 
 @dataclass(frozen=True, slots=True)
-class Inbox:
+class InboxPage:
     """One page. `waiting` requests wait in all, `matching` of them fit, and `snoozed` are left out until later.
 
-    `returns` is when the first of those comes back, `choices` what the filters offer; `unread` as in `Arranged`.
+    `returns` is when the first of those comes back, `choices` what the filters offer; `unread` as in `ArrangedRequests`.
     """
 
-    lanes: list[Lane]
-    page: Page[list[Waiting]]
+    lanes: list[CardGroup]
+    page: Page[list[WaitingRequest]]
     waiting: int
     matching: int
     snoozed: int
     returns: datetime | None
-    arrangement: Arrangement
-    rights: Rights | None = None
+    arrangement: InboxArrangement
+    rights: DecisionRights | None = None
     choices: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     unread: int = 0
     approved: int = 0  # requests that this person has approved and that wait for one more person
@@ -119,49 +119,56 @@ class Inbox:
         return bool(self.lanes)
 
     @property
-    def before(self) -> str:
+    def previous_page_query(self) -> str:
         """Return the query string of the page before this one; nothing where there is none."""
-        return self._at(self.page.previous_page_number()) if self.page.has_previous() else ""
+        return self.build_page_query(self.page.previous_page_number()) if self.page.has_previous() else ""
 
     @property
-    def after(self) -> str:
+    def next_page_query(self) -> str:
         """Return the query string of the next page; nothing where there is none."""
-        return self._at(self.page.next_page_number()) if self.page.has_next() else ""
+        return self.build_page_query(self.page.next_page_number()) if self.page.has_next() else ""
 
-    def _at(self, number: int) -> str:
-        return f"?{self.arrangement.query}&page={number}"
+    def build_page_query(self, number: int) -> str:
+        return f"?{self.arrangement.query_string}&page={number}"
 
     @property
-    def people(self) -> list[str]:
+    def decider_names(self) -> list[str]:
         """Return who may decide requests at all, by name, to assign one to."""
-        return [one.get_username() for one in self.rights.book.people.values()] if self.rights else []
+        return (
+            [one.get_username() for one in self.rights.book.approvers_by_id.values()] if self.rights else []
+        )
 
     @property
-    def filtered_out(self) -> int:
+    def filtered_out_count(self) -> int:
         """Return how many requests the filters hide; who snoozed some knows of those."""
         return self.waiting - self.matching - (0 if self.arrangement.snoozed else self.snoozed)
 
 
-def inbox(
+def load_inbox_page(
     now: datetime,
     number: int | str = 1,
     shown: Sequence[str] = (),
     *,
-    arrangement: Arrangement = AS_IT_COMES,
-    rights: Rights | None = None,
-) -> Inbox:
+    arrangement: InboxArrangement = AS_IT_COMES,
+    rights: DecisionRights | None = None,
+) -> InboxPage:
     """Return one page of what waits; as long as nothing else is chosen askers take turns.
 
     With `rights` only what that person may decide, unless all of it is asked for. `shown` are the ids already on the
     page, in its order: they stay where they are, and say so in place where they were closed meanwhile; what has come
     to the page since stands below them.
     """
-    everything, snoozed, fitting, unread = _arranged(now, arrangement, rights)
-    page = Paginator(_alike(fitting, arrangement.group), CARDS_ON_A_PAGE).get_page(number)
+    everything, snoozed, fitting, unread = arrange_waiting_requests(now, arrangement, rights)
+    page = Paginator(group_equal_calls(fitting, arrangement.group), CARDS_ON_A_PAGE).get_page(number)
     left_out = {one.name for one in everything} - {one.name for one in fitting}
-    rows = _rows(page, [name for name in shown if name not in left_out])
-    return Inbox(
-        _lanes(rows, fitting, arrangement.group, partial(cards_of, now=now, rights=rights, snoozed=snoozed)),
+    rows = load_page_requests(page, [name for name in shown if name not in left_out])
+    return InboxPage(
+        build_card_groups(
+            rows,
+            fitting,
+            arrangement.group,
+            partial(build_approval_cards, now=now, rights=rights, snoozed=snoozed),
+        ),
         page,
         len(everything),
         len(fitting),
@@ -169,50 +176,60 @@ def inbox(
         min(snoozed.values(), default=None),
         arrangement,
         rights,
-        _choices(everything, arrangement),
+        count_filter_choices(everything, arrangement),
         unread,
-        0 if rights is None else len(rights.approved),
+        0 if rights is None else len(rights.approved_request_ids),
     )
 
 
-def whole_group(key: str, now: datetime, arrangement: Arrangement, rights: Rights) -> dict[str, str]:
+def load_group_digests(
+    key: str, now: datetime, arrangement: InboxArrangement, rights: DecisionRights
+) -> dict[str, str]:
     """Return a group's waiting requests on all pages, in their order and no more than may be decided at once.
 
     Each by its id, with the digest of it as it stands: what is decided is what the question then shows.
     """
-    fitting = _arranged(now, arrangement, rights).fitting
-    ids = [one.name for one in fitting if _key_of(_lane_of(one, arrangement.group), arrangement.group) == key]
+    fitting = arrange_waiting_requests(now, arrangement, rights).fitting
+    ids = [
+        one.name
+        for one in fitting
+        if hash_group_name(find_group_name(one, arrangement.group), arrangement.group) == key
+    ]
     rows = PermissionRequest.objects.with_context().filter(request_id__in=ids[:MOST_AT_ONCE])
-    digests = {row.request_id: judged_digest(row) for row in rows.iterator(IN_HAND)}
+    digests = {row.request_id: judged_card_digest(row) for row in rows.iterator(IN_HAND)}
     return {name: digests[name] for name in ids[:MOST_AT_ONCE] if name in digests}
 
 
-def _arranged(now: datetime, arrangement: Arrangement, rights: Rights | None) -> Arranged:
-    everything = _waiting(now, None if arrangement.all or rights is None else rights.decidable())
+def arrange_waiting_requests(
+    now: datetime, arrangement: InboxArrangement, rights: DecisionRights | None
+) -> ArrangedRequests:
+    everything = load_waiting_requests(
+        now, None if arrangement.all or rights is None else rights.find_decidable_requests()
+    )
     person = rights.person.get_username() if rights is not None else ""
-    snoozed = _snoozed(person, now)
-    fitting, unread = _fitting(everything, arrangement, snoozed, person), 0
+    snoozed = load_snoozed_until(person, now)
+    fitting, unread = filter_waiting_requests(everything, arrangement, snoozed, person), 0
     if arrangement.marked:
         unread = max(0, len(fitting) - MOST_READ)
-        fitting = _marked(fitting[:MOST_READ])
-    return Arranged(everything, snoozed, _sorted(fitting, arrangement.sort), unread)
+        fitting = keep_marked_requests(fitting[:MOST_READ])
+    return ArrangedRequests(everything, snoozed, sort_waiting_requests(fitting, arrangement.sort), unread)
 
 
-def _key_of(lane: str, group: str) -> str:
+def hash_group_name(lane: str, group: str) -> str:
     """Return by what a page names a group: agents choose names, so no two may come to the same."""
     return "" if group == "same" else hashlib.sha256(lane.encode()).hexdigest()[:32]
 
 
-def _waiting(now: datetime, only: Iterable[int] | None) -> list[Waiting]:
+def load_waiting_requests(now: datetime, only: Iterable[int] | None) -> list[WaitingRequest]:
     """Return everything that waits, or of it `only` these, the oldest first."""
-    rows = PermissionRequest.objects.waiting(now).order_by("id").values_list(*COLUMNS)
+    rows = PermissionRequest.objects.awaiting_decision(now).order_by("id").values_list(*COLUMNS)
     wanted = None if only is None else set(only)
-    return [_waiting_of(row) for row in rows if wanted is None or row[0] in wanted]
+    return [build_waiting_request(row) for row in rows if wanted is None or row[0] in wanted]
 
 
-def _waiting_of(row: Sequence[Any]) -> Waiting:
+def build_waiting_request(row: Sequence[Any]) -> WaitingRequest:
     pk, name, call, by, session, agent, tool, host, type_, plugin, deadline, taken_by = row
-    return Waiting(
+    return WaitingRequest(
         pk,
         name,
         call or f"row {name}",
@@ -227,15 +244,15 @@ def _waiting_of(row: Sequence[Any]) -> Waiting:
     )
 
 
-def _snoozed(person: str, now: datetime) -> dict[str, datetime]:
+def load_snoozed_until(person: str, now: datetime) -> dict[str, datetime]:
     """Return until when this person has left requests out, by their ids."""
     rows = RequestSnooze.objects.filter(person=person).values_list("request_id", "until")
     return {str(name): until for name, until in rows if isinstance(until, datetime) and until > now}
 
 
-def _fitting(
-    waiting: Iterable[Waiting], wanted: Arrangement, snoozed: Mapping[str, datetime], person: str
-) -> list[Waiting]:
+def filter_waiting_requests(
+    waiting: Iterable[WaitingRequest], wanted: InboxArrangement, snoozed: Mapping[str, datetime], person: str
+) -> list[WaitingRequest]:
     said = [(name, getattr(wanted, name)) for name in ("tool", "agent", "session", "type", "host")]
     chosen = [(name, value) for name, value in said if value]
     return [
@@ -243,34 +260,36 @@ def _fitting(
         for one in waiting
         if (not chosen or all(getattr(one, name) == value for name, value in chosen))
         and (one.name in snoozed) is bool(wanted.snoozed)
-        and _is_taken(one, wanted.taken, person)
+        and matches_assignment(one, wanted.taken, person)
     ]
 
 
-def _is_taken(one: Waiting, taken: str, person: str) -> bool:
+def matches_assignment(one: WaitingRequest, taken: str, person: str) -> bool:
     return not taken or one.taken_by == (person if taken == "me" else "")
 
 
-def _marked(waiting: Sequence[Waiting]) -> list[Waiting]:
+def keep_marked_requests(waiting: Sequence[WaitingRequest]) -> list[WaitingRequest]:
     """Keep those that bear a mark of danger."""
-    kept = marks.saved()
+    kept = marks.load_danger_marks()
     rows = PermissionRequest.objects.with_context().filter(pk__in=[one.pk for one in waiting])
-    bearing = {row.pk for row in rows.iterator(IN_HAND) if marks.reasons_of(row, kept)}
+    bearing = {row.pk for row in rows.iterator(IN_HAND) if marks.find_request_review_reasons(row, kept)}
     return [one for one in waiting if one.pk in bearing]
 
 
-def _sorted(waiting: Sequence[Waiting], sort: str) -> list[Waiting]:
+def sort_waiting_requests(waiting: Sequence[WaitingRequest], sort: str) -> list[WaitingRequest]:
     if sort == "oldest":
         return list(waiting)
     if sort == "newest":
         return list(reversed(waiting))
     if sort == "deadline":
         return sorted(waiting, key=lambda one: (one.deadline, one.pk))
-    by_session = _turns(waiting, lambda one: (one.asked_by, one.session))
-    return _turns(by_session, lambda one: one.asked_by)
+    by_session = take_turns_by_owner(waiting, lambda one: (one.asked_by, one.session))
+    return take_turns_by_owner(by_session, lambda one: one.asked_by)
 
 
-def _turns(waiting: Iterable[Waiting], whose: Callable[[Waiting], Hashable]) -> list[Waiting]:
+def take_turns_by_owner(
+    waiting: Iterable[WaitingRequest], whose: Callable[[WaitingRequest], Hashable]
+) -> list[WaitingRequest]:
     """Return the same with owners taking turns, each in the order in which its own stand."""
     before: Counter[Hashable] = Counter()
     turns = []
@@ -280,19 +299,19 @@ def _turns(waiting: Iterable[Waiting], whose: Callable[[Waiting], Hashable]) -> 
     return [one for _, one in sorted(turns, key=lambda pair: (pair[0], pair[1].pk))]
 
 
-def _alike(waiting: Iterable[Waiting], group: str) -> list[list[Waiting]]:
+def group_equal_calls(waiting: Iterable[WaitingRequest], group: str) -> list[list[WaitingRequest]]:
     """Return the requests for the same call together where the first of them stands, group by group."""
-    lanes: dict[str, dict[str, list[Waiting]]] = {}
+    lanes: dict[str, dict[str, list[WaitingRequest]]] = {}
     for one in waiting:
-        lanes.setdefault(_lane_of(one, group), {}).setdefault(one.call, []).append(one)
+        lanes.setdefault(find_group_name(one, group), {}).setdefault(one.call, []).append(one)
     return [alike for lane in lanes.values() for alike in lane.values()]
 
 
-def _lane_of(one: Waiting, group: str) -> str:
+def find_group_name(one: WaitingRequest, group: str) -> str:
     return "" if group == "same" else getattr(one, group) or ""
 
 
-def _rows(page: Page[list[Waiting]], shown: Sequence[str]) -> list[PermissionRequest]:
+def load_page_requests(page: Page[list[WaitingRequest]], shown: Sequence[str]) -> list[PermissionRequest]:
     ids = [one.pk for alike in page.object_list for one in alike]
     found = PermissionRequest.objects.with_triage().filter(Q(pk__in=ids) | Q(request_id__in=shown))
     keys: list[str | int] = [*shown, *ids]
@@ -300,40 +319,42 @@ def _rows(page: Page[list[Waiting]], shown: Sequence[str]) -> list[PermissionReq
     return sorted(found, key=lambda row: place.get(row.request_id, place.get(row.pk, len(place))))
 
 
-def _lanes(
+def build_card_groups(
     rows: Iterable[PermissionRequest],
-    fitting: Iterable[Waiting],
+    fitting: Iterable[WaitingRequest],
     group: str,
-    draw: Callable[[list[list[PermissionRequest]]], list[Card]],
-) -> list[Lane]:
+    draw: Callable[[list[list[PermissionRequest]]], list[ApprovalCard]],
+) -> list[CardGroup]:
     by_lane: dict[str, list[PermissionRequest]] = {}
     for row in rows:
-        by_lane.setdefault(_lane_of(_as_waiting(row), group), []).append(row)
-    groups = [(name, alike) for name, some in by_lane.items() for alike in by_card(some)]
+        by_lane.setdefault(find_group_name(convert_to_waiting_request(row), group), []).append(row)
+    groups = [(name, alike) for name, some in by_lane.items() for alike in group_requests_by_card(some)]
     cards = draw([alike for _, alike in groups])
-    numbers = Counter(_lane_of(one, group) for one in fitting)
-    called = titles.of(by_lane) if group == "session" else {}
-    lanes: list[Lane] = []
+    numbers = Counter(find_group_name(one, group) for one in fitting)
+    called = titles.load_session_titles(by_lane) if group == "session" else {}
+    lanes: list[CardGroup] = []
     for (name, _), card in zip(groups, cards, strict=True):
-        key = _key_of(name, group)
+        key = hash_group_name(name, group)
         if not lanes or lanes[-1].key != key:
             label = "" if group == "same" else called.get(name) or name or NOT_NAMED[group]
-            lanes.append(Lane(key, label, numbers[name], [], name if group == "session" else ""))
+            lanes.append(CardGroup(key, label, numbers[name], [], name if group == "session" else ""))
         lanes[-1].cards.append(replace(card, lane=key))
     return lanes
 
 
-def _as_waiting(row: PermissionRequest) -> Waiting:
+def convert_to_waiting_request(row: PermissionRequest) -> WaitingRequest:
     """Return a request as far as its group goes."""
-    context = approvals.context_of(row)
+    context = approvals.request_context(row)
     asker = (context.requested_by, context.session_id, context.agent_id, context.tool_name) if context else ()
     by, session, agent, tool = asker or (None, None, None, None)
-    return _waiting_of(
+    return build_waiting_request(
         (row.pk, row.request_id, None, by, session, agent, tool, None, "", row.plugin_id, None, None)
     )
 
 
-def _choices(waiting: Sequence[Waiting], chosen: Arrangement) -> dict[str, list[tuple[str, str]]]:
+def count_filter_choices(
+    waiting: Sequence[WaitingRequest], chosen: InboxArrangement
+) -> dict[str, list[tuple[str, str]]]:
     """Return what each filter offers, with how many requests have it: the commonest, and what is chosen."""
     found = {}
     for name in ("tool", "agent", "session", "type", "host"):

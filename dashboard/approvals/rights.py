@@ -17,56 +17,58 @@ from coordinator.policy.deciders import NO_ROLE, DeciderBook
 
 
 @dataclass(frozen=True)
-class Rights:
+class DecisionRights:
     """The rights of one person, for as many requests as there are."""
 
     person: User | AnonymousUser
     book: DeciderBook
 
     @classmethod
-    def of(cls, person: User | AnonymousUser, now: datetime) -> Self:
-        return cls(person, deciders.load(now))
+    def for_person(cls, person: User | AnonymousUser, now: datetime) -> Self:
+        return cls(person, deciders.load_decider_book(now))
 
     @property
-    def is_told_apart(self) -> bool:
+    def is_limited_approver(self) -> bool:
         """Say whether there are rows, so that not every approver may decide everything, and this person is one."""
         return bool(self.book.rules) and has_role(self.person, APPROVER)
 
-    def decidable(self) -> list[int] | None:
+    def find_decidable_requests(self) -> list[int] | None:
         """Return which waiting requests the inbox shows by default, by id; None for all."""
         if not has_role(self.person, APPROVER):
             return None
-        return deciders.decidable(self.person, self.book, self.approved)
+        return deciders.decidable_request_ids(self.person, self.book, self.approved_request_ids)
 
     @cached_property
-    def approved(self) -> list[int]:
+    def approved_request_ids(self) -> list[int]:
         """Return which waiting requests this person has approved and that wait for one more person, by id."""
-        return deciders.approved_by(self.person, self.book)
+        return deciders.approved_waiting_request_ids(self.person, self.book)
 
     def has_approved(self, votes: Iterable[PermissionVote]) -> bool:
         """Say whether one of the votes is this person's."""
         return any(vote.voter == self.person.get_username() for vote in votes)
 
-    def why_not(self, row: PermissionRequest) -> str:
+    def explain_refusal(self, row: PermissionRequest) -> str:
         """Say to the person why they may not decide; nothing where they may, or only read at all."""
-        words = self.book.why_not(self.person, row)
+        words = self.book.explain_cannot_decide(self.person, row)
         return "" if words == NO_ROLE else words
 
     @property
-    def edits_policy(self) -> bool:
+    def can_change_rules_and_grants(self) -> bool:
         """Say whether this person may change rules and grants, and so allow something for good."""
         return not self.book.rules or has_role(self.person, ADMIN)
 
-    def waits_for(self, row: PermissionRequest) -> str:
-        return self.book.waits_for(row)
+    def describe_awaited_deciders(self, row: PermissionRequest) -> str:
+        return self.book.describe_request_deciders(row)
 
-    def trouble(self, row: PermissionRequest) -> str:
+    def explain_approval_problem(self, row: PermissionRequest) -> str:
         """Say, to administrators, why nobody can approve the request as rows stand; nothing to others."""
-        rule = self.book.rule_for(row)
-        return self.book.trouble(rule) if rule is not None and has_role(self.person, ADMIN) else ""
+        rule = self.book.find_deciding_rule(row)
+        return self.book.find_rule_problem(rule) if rule is not None and has_role(self.person, ADMIN) else ""
 
-    def needed(self, row: PermissionRequest) -> int:
-        return self.book.needed(row)
+    def count_required_approvals(self, row: PermissionRequest) -> int:
+        return self.book.required_approval_count(row)
 
-    def counting(self, row: PermissionRequest, votes: Iterable[PermissionVote]) -> list[PermissionVote]:
-        return self.book.counting(row, votes)
+    def select_counted_votes(
+        self, row: PermissionRequest, votes: Iterable[PermissionVote]
+    ) -> list[PermissionVote]:
+        return self.book.filter_valid_votes(row, votes)

@@ -13,12 +13,12 @@ from statistics import median
 
 from django.conf import settings
 
-from coordinator.lib.times import length
+from coordinator.lib.times import format_duration
 from coordinator.models import PermissionRequest
 from coordinator.models.permissions import RequestStatus as Status
 from coordinator.policy import approvals
 from coordinator.policy.approvals import DECIDED
-from dashboard.looks.charts import BarSegment, CountBar, DayColumn, day_columns
+from dashboard.looks.charts import BarSegment, CountBar, DayColumn, build_day_columns
 from dashboard.templatetags.signalbox import count_of
 
 AGES: tuple[tuple[str, timedelta], ...] = (
@@ -39,7 +39,7 @@ COUNTED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class ApprovalStatistics:
     """Everything the page shows for the last `days` days."""
 
     days: int
@@ -62,57 +62,59 @@ class Statistics:
         return f"{round(100 * self.approved / self.decided)} %" if self.decided else "0 %"
 
 
-def statistics(now: datetime, days: int) -> Statistics:
+def compute_approval_statistics(now: datetime, days: int) -> ApprovalStatistics:
     """Count the requests of the last `days` days, and all that wait."""
     asked: Counter[tuple[str, str]] = Counter()
     waits_by_day: dict[date, list[timedelta]] = {}
     waits: list[timedelta] = []
     approved = expired_unseen = 0
-    for row in _requests_since(now - timedelta(days=days)):
-        status = approvals.standing(row, now).status
+    for row in walk_requests_since(now - timedelta(days=days)):
+        status = approvals.current_request_state(row, now).status
         asked[row.plugin_id, status] += 1
-        expired_unseen += status == Status.EXPIRED and _unseen(row)
-        wait = approvals.waited(row)
+        expired_unseen += status == Status.EXPIRED and expired_unseen_by_approvers(row)
+        wait = approvals.decision_wait_time(row)
         if wait is not None:
             waits.append(wait)
             approved += row.status == Status.APPROVED
             day = row.approved_at.astimezone(settings.LOCAL_ZONE).date()
             waits_by_day.setdefault(day, []).append(wait)
     waits.sort()
-    columns, tallest = _columns(waits_by_day, now, days)
-    return Statistics(
+    columns, tallest = build_median_columns(waits_by_day, now, days)
+    return ApprovalStatistics(
         days=days,
         asked=asked.total(),
         decided=len(waits),
         approved=approved,
-        median=middle(waits),
+        median=median_duration(waits),
         slowest_tenth=waits[(len(waits) * 9) // 10] if waits else None,
         expired=sum(number for (_, status), number in asked.items() if status == Status.EXPIRED),
         expired_unseen=expired_unseen,
-        ages=_ages(PermissionRequest.objects.waiting(now).values_list("created_at", flat=True), now),
-        plugins=_plugins(asked),
+        ages=build_age_bars(
+            PermissionRequest.objects.awaiting_decision(now).values_list("created_at", flat=True), now
+        ),
+        plugins=build_plugin_bars(asked),
         columns=columns,
         tallest=tallest,
     )
 
 
-def _requests_since(moment: datetime) -> Iterator[PermissionRequest]:
+def walk_requests_since(moment: datetime) -> Iterator[PermissionRequest]:
     """Return the requests with what is counted of them, read piece by piece: an input may be a megabyte."""
     return PermissionRequest.objects.with_context().filter(created_at__gte=moment).only(*COUNTED).iterator()
 
 
-def middle(spans: Sequence[timedelta]) -> timedelta | None:
+def median_duration(spans: Sequence[timedelta]) -> timedelta | None:
     """Return the median of `spans`, None of none."""
     return timedelta(seconds=median(span.total_seconds() for span in spans)) if spans else None
 
 
-def _unseen(row: PermissionRequest) -> bool:
+def expired_unseen_by_approvers(row: PermissionRequest) -> bool:
     """Say whether it expired before any approver had it on a screen; another program's row cannot tell."""
-    context = approvals.context_of(row)
+    context = approvals.request_context(row)
     return context is not None and context.requested_by != "unknown" and context.seen_at is None
 
 
-def _ages(created: Iterable[object], now: datetime) -> list[CountBar]:
+def build_age_bars(created: Iterable[object], now: datetime) -> list[CountBar]:
     found: Counter[str] = Counter()
     for moment in created:
         if isinstance(moment, datetime):
@@ -121,26 +123,27 @@ def _ages(created: Iterable[object], now: datetime) -> list[CountBar]:
     return [CountBar(label, found[label], 100 * found[label] / most if most else 0) for label, _ in AGES]
 
 
-def _plugins(asked: Mapping[tuple[str, str], int]) -> list[CountBar]:
+def build_plugin_bars(asked: Mapping[tuple[str, str], int]) -> list[CountBar]:
     totals: Counter[str] = Counter()
     outcomes: Counter[tuple[str, str]] = Counter()
     for (plugin, status), number in asked.items():
         totals[plugin] += number
-        outcomes[plugin, _outcome(status)] += number
+        outcomes[plugin, normalize_outcome(status)] += number
     most = max(totals.values(), default=1)
     return [
-        _plugin_bar(plugin, number, most, outcomes) for plugin, number in totals.most_common(MOST_PLUGINS)
+        build_plugin_bar(plugin, number, most, outcomes)
+        for plugin, number in totals.most_common(MOST_PLUGINS)
     ]
 
 
-def _outcome(status: str) -> str:
+def normalize_outcome(status: str) -> str:
     """Return the outcome a status counts as; foreign words count as what they most likely mean: still open."""
     if status == Status.AUTO_APPROVED:
         return Status.APPROVED
     return status if status in OUTCOMES else Status.PENDING
 
 
-def _plugin_bar(plugin: str, number: int, most: int, outcomes: Counter[tuple[str, str]]) -> CountBar:
+def build_plugin_bar(plugin: str, number: int, most: int, outcomes: Counter[tuple[str, str]]) -> CountBar:
     parts, start = [], 0.0
     for outcome in OUTCOMES:
         width = 100 * outcomes[plugin, outcome] / most
@@ -150,18 +153,18 @@ def _plugin_bar(plugin: str, number: int, most: int, outcomes: Counter[tuple[str
     return CountBar(plugin, number, 100 * number / most, tuple(parts))
 
 
-def _columns(
+def build_median_columns(
     waits_by_day: Mapping[date, Sequence[timedelta]], now: datetime, days: int
 ) -> tuple[Sequence[DayColumn], timedelta | None]:
     """Return a column for each day here, its height the median of its decisions, and the tallest one's median."""
-    medians = {day: middle(waits) or timedelta(0) for day, waits in waits_by_day.items()}
+    medians = {day: median_duration(waits) or timedelta(0) for day, waits in waits_by_day.items()}
     tallest = max(medians.values(), default=None)
     heights = {
-        day: (found / tallest if tallest else 0.0, _words(found, len(waits_by_day[day])))
+        day: (found / tallest if tallest else 0.0, describe_day_median(found, len(waits_by_day[day])))
         for day, found in medians.items()
     }
-    return day_columns(heights, now.astimezone(settings.LOCAL_ZONE).date(), days), tallest
+    return build_day_columns(heights, now.astimezone(settings.LOCAL_ZONE).date(), days), tallest
 
 
-def _words(found: timedelta, decisions: int) -> str:
-    return f"{length(found)}, {count_of(decisions, 'decision')}"
+def describe_day_median(found: timedelta, decisions: int) -> str:
+    return f"{format_duration(found)}, {count_of(decisions, 'decision')}"

@@ -12,9 +12,9 @@ from django.contrib.auth.models import AnonymousUser, User
 
 from coordinator.actions import tool_calls
 from coordinator.actions.approvals.triage import MOST_AT_ONCE
-from coordinator.actions.tool_calls import Additions
+from coordinator.actions.tool_calls import ApprovalAdditions
 from coordinator.errors import BadRequest, SignalboxError
-from coordinator.lib.storable import is_storable
+from coordinator.lib.storable import is_storable_text
 from coordinator.models import PermissionRequest
 from coordinator.policy.approvals import Scope, Validity
 
@@ -51,7 +51,7 @@ class DecisionForm(forms.Form):
         super().__init__(data)  # type: ignore[arg-type]
         for name in ("ids", "judged", "suggestion"):
             told = self.data.getlist(name)[:MOST_ON_A_CARD] if hasattr(self.data, "getlist") else []
-            offered = [one for one in told if is_storable(one)]
+            offered = [one for one in told if is_storable_text(one)]
             self.fields[name].choices = [(one, one) for one in offered]  # type: ignore[attr-defined]
 
     def clean(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class DecisionForm(forms.Form):
             name: seen for seen, _, name in (one.partition(":") for one in said.get("judged", []))
         }
         changed = "edited" in self.data and said.get("edited") != said.get("edited_from", "")
-        said["additions"] = Additions(
+        said["additions"] = ApprovalAdditions(
             said.get("edited", "") if changed else None,
             said.get("edited_field", ""),
             frozenset(said.get("suggestion", [])),
@@ -76,7 +76,7 @@ class DecisionForm(forms.Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DecisionOutcome:
     """What became of each request, by its id: decided, voted for (a second person must approve too), or refused."""
 
     decided: Mapping[str, PermissionRequest]
@@ -84,26 +84,28 @@ class Outcome:
     refusals: Mapping[str, str]
 
 
-def decide_each(said: Mapping[str, Any], by: User | AnonymousUser) -> Outcome:
+def decide_each_request(said: Mapping[str, Any], by: User | AnonymousUser) -> DecisionOutcome:
     """Decide one request after the other, as `DecisionForm` has cleaned what was said of them."""
     decided: dict[str, PermissionRequest] = {}
     voted: dict[str, PermissionRequest] = {}
     refusals: dict[str, str] = {}
     for request_id in said["decides"]:
         try:
-            row = _decide(request_id, said, by)
+            row = decide_one_request(request_id, said, by)
         except SignalboxError as refusal:
             refusals[request_id] = str(refusal.detail)
         else:
             (voted if row.status == "pending" else decided)[request_id] = row
-    return Outcome(decided, voted, refusals)
+    return DecisionOutcome(decided, voted, refusals)
 
 
-def _decide(request_id: str, said: Mapping[str, Any], by: User | AnonymousUser) -> PermissionRequest:
+def decide_one_request(
+    request_id: str, said: Mapping[str, Any], by: User | AnonymousUser
+) -> PermissionRequest:
     approves = said["verdict"] == "approved"
     if approves and request_id not in said["seen"]:
         raise BadRequest(NOT_SHOWN)
-    return tool_calls.decide(
+    return tool_calls.decide_call_with_additions(
         request_id,
         by=by,
         verdict=said["verdict"],
@@ -116,7 +118,7 @@ def _decide(request_id: str, said: Mapping[str, Any], by: User | AnonymousUser) 
     )
 
 
-def chosen_in(values: Iterable[str], *, most: int = MOST_AT_ONCE) -> dict[str, str]:
+def parse_chosen_requests(values: Iterable[str], *, most: int = MOST_AT_ONCE) -> dict[str, str]:
     """Return what was chosen: the digest of what was shown of each request, by its id.
 
     Each value is a card's (`Card.choice`). Raises BadRequest for what is none, and for more than `most`.
@@ -128,7 +130,7 @@ def chosen_in(values: Iterable[str], *, most: int = MOST_AT_ONCE) -> dict[str, s
         except (ValueError, TypeError, AttributeError, RecursionError):
             raise BadRequest("The choice could not be read. Reload the page.") from None
         # No request has an id that a database cannot hold.
-        found |= {name: seen for seen, _, name in pairs if is_storable(name)}
+        found |= {name: seen for seen, _, name in pairs if is_storable_text(name)}
         if len(found) > most:
             raise BadRequest(f"Choose at most {most:,} requests at once.")
     if not found:

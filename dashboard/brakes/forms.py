@@ -8,7 +8,7 @@ from django import forms
 
 from coordinator.models import Session
 from coordinator.models.brakes import BrakeReach
-from dashboard.frame.known_names import MOST_OFFERED, NamedReachForm, agents_offered
+from dashboard.frame.known_names import MOST_OFFERED, NamedReachForm, list_offered_agents
 
 
 class BrakeForm(NamedReachForm):
@@ -31,7 +31,7 @@ class BrakeForm(NamedReachForm):
         super().__init__(*args, **kwargs)
         self.fields["name"].widget.attrs["list"] = "brake-names"
 
-    def names(self) -> list[str]:
+    def known_agents_and_hosts(self) -> list[str]:
         """Return the agents and hosts that are known, for the field's list."""
         hosts = Session.objects.exclude(hostname=None).order_by("hostname").values_list("hostname", flat=True)
-        return sorted(agents_offered() | {str(host) for host in hosts.distinct()[:MOST_OFFERED]})
+        return sorted(list_offered_agents() | {str(host) for host in hosts.distinct()[:MOST_OFFERED]})

@@ -8,11 +8,11 @@ from django import forms
 from django.contrib.auth.models import User
 
 from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
-from dashboard.frame.kept_choices import KeptChoiceField, offer
-from dashboard.frame.known_names import MOST_OFFERED, NamedReachForm, agents_offered
+from dashboard.frame.kept_choices import KeptChoiceField, offer_choices
+from dashboard.frame.known_names import MOST_OFFERED, NamedReachForm, list_offered_agents
 
 
-class AmountForm(forms.Form):
+class BudgetAmountForm(forms.Form):
     """How much, and what happens once it is used."""
 
     amount = forms.FloatField(
@@ -29,10 +29,10 @@ class AmountForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        offer(self, "at_limit", AtLimit.choices)
+        offer_choices(self, "at_limit", AtLimit.choices)
 
 
-class BudgetForm(NamedReachForm, AmountForm):
+class BudgetForm(NamedReachForm, BudgetAmountForm):
     """A new budget."""
 
     reach = forms.ChoiceField(choices=BudgetReach.choices, label="For")
@@ -51,7 +51,7 @@ class BudgetForm(NamedReachForm, AmountForm):
         super().__init__(*args, **kwargs)
         self.fields["name"].widget.attrs["list"] = "budget-names"
 
-    def names(self) -> list[str]:
+    def known_agents_and_people(self) -> list[str]:
         """Return the agents and people that are known, for the field's list."""
         people = User.objects.filter(is_active=True).order_by("username").values_list("username", flat=True)
-        return sorted(agents_offered().union(people[:MOST_OFFERED]))
+        return sorted(list_offered_agents().union(people[:MOST_OFFERED]))

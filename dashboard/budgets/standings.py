@@ -17,29 +17,33 @@ MOST_SESSIONS = 3  # of a budget for each session: those that used most today
 MOST_LOOKED_AT = 50
 
 
-def shown(now: datetime) -> list[tuple[BudgetRow, list[BudgetState]]]:
+def list_current_budget_states(now: datetime) -> list[tuple[BudgetRow, list[BudgetState]]]:
     """Return every budget in force with how it stands: today, or in the sessions that used most of it."""
-    return [(budget, _of(budget, now)) for budget in budgets.in_force()]
+    return [(budget, load_budget_states(budget, now)) for budget in budgets.load_active_budgets()]
 
 
-def _of(budget: BudgetRow, now: datetime) -> list[BudgetState]:
+def load_budget_states(budget: BudgetRow, now: datetime) -> list[BudgetState]:
     if budget.is_by_session:
-        rows = budgets.counted(budget, now).order_by().values("session_id")
+        rows = budgets.budget_usage_rows(budget, now).order_by().values("session_id")
         tokens = Sum("input_tokens") + Sum("output_tokens") + Sum("calls")
         busiest = rows.annotate(most=tokens).order_by("-most").values_list("session_id", flat=True)
-        sessions = [budgets.standing(budget, now, one) for one in busiest[:MOST_LOOKED_AT]]
-        return sorted(sessions, key=lambda one: -one.share)[:MOST_SESSIONS]
-    found = budgets.standing(budget, now)
+        sessions = [budgets.current_budget_state(budget, now, one) for one in busiest[:MOST_LOOKED_AT]]
+        return sorted(sessions, key=lambda one: -one.used_fraction)[:MOST_SESSIONS]
+    found = budgets.current_budget_state(budget, now)
     if budget.measure == BudgetMeasure.CALLS:
         return [found]
-    return [replace(found, silent=budgets.silent_sessions(budgets.counted(budget, now)))]
+    return [
+        replace(found, silent=budgets.count_sessions_without_tokens(budgets.budget_usage_rows(budget, now)))
+    ]
 
 
-def warnings(session: Session, now: datetime) -> Sequence[BudgetState]:
+def find_budget_warnings(session: Session, now: datetime) -> Sequence[BudgetState]:
     """Return the budgets of which what this session counts for has used 80 percent or more."""
-    in_force = budgets.in_force()
+    in_force = budgets.load_active_budgets()
     if not in_force:
         return []
-    names = budgets.names_of(session.pk)
-    concerned = [one for one in in_force if one.may_concern(names)]
-    return [one for one in budgets.of_session(concerned, names, session.pk, now) if one.is_warned]
+    names = budgets.session_agent_names(session.pk)
+    concerned = [one for one in in_force if one.can_apply_to_agents(names)]
+    return [
+        one for one in budgets.session_budget_states(concerned, names, session.pk, now) if one.is_near_limit
+    ]

@@ -16,13 +16,13 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from coordinator.chat import attachments, thumbnails
-from coordinator.chat.reading import place_of
-from coordinator.feed.reader import Change
-from coordinator.lib.times import exact
-from coordinator.live.fragments import Fragment
+from coordinator.chat.reading import message_position
+from coordinator.feed.reader import FeedChange
+from coordinator.lib.times import format_exact_time
+from coordinator.live.fragments import PageFragment
 from coordinator.models import ChatAttachment, ChatBranch, ChatMessage
 from coordinator.models.chat import ChatSource
-from coordinator.secrets.masking import without_secrets
+from coordinator.secrets.masking import mask_secrets
 from dashboard.templatetags.signalbox import pretty_json
 from dashboard.text import markdown
 
@@ -35,7 +35,7 @@ _FACTS = ("id", "message_id", "filename", "mime_type", "size_bytes")
 
 
 @dataclass(frozen=True, slots=True)
-class FileFacts:
+class AttachmentFacts:
     """What is known of an attached file: from its row, or where that is gone from its block."""
 
     attachment_id: str
@@ -61,7 +61,7 @@ class FileFacts:
         return reverse("chat:thumbnail", args=[self.attachment_id])
 
     @property
-    def box(self) -> tuple[int, int] | None:
+    def display_size(self) -> tuple[int, int] | None:
         """The size at which an image is shown, where its own is known: nothing jumps when it comes."""
         if not self.width or not self.height:
             return None
@@ -71,31 +71,31 @@ class FileFacts:
     @property
     def kind(self) -> str:
         kind = self.mime_type.partition("/")[0]
-        return kind if attachments.is_shown(self.mime_type) else "file"
+        return kind if attachments.is_inline_media_type(self.mime_type) else "file"
 
 
 @dataclass(frozen=True, slots=True)
-class ShownBlock:
+class ChatBlock:
     """One block: `kind` chooses how it is drawn."""
 
     kind: str
     text: str = ""
     title: str = ""
     language: str = ""
-    file: FileFacts | None = None
+    file: AttachmentFacts | None = None
     url: str = ""
 
     @property
     def html(self) -> SafeString:
-        return markdown.render(self.text)
+        return markdown.render_markdown(self.text)
 
     @property
-    def coloured(self) -> SafeString:
-        return markdown.colour(self.text, language=self.language)
+    def highlighted_code(self) -> SafeString:
+        return markdown.highlight_code(self.text, language=self.language)
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class MessageVersion:
     """Which of several messages this is that stand at one place of an imported thread, from 1."""
 
     number: int
@@ -104,14 +104,14 @@ class Version:
 
 
 @dataclass(frozen=True)
-class ShownMessage:
+class ChatMessageView:
     message: ChatMessage
     agent_name: str
-    files: Mapping[str, FileFacts] = field(default_factory=dict)
-    version: Version | None = None
+    files: Mapping[str, AttachmentFacts] = field(default_factory=dict)
+    version: MessageVersion | None = None
 
     @property
-    def speaker(self) -> str:
+    def speaker_name(self) -> str:
         if self.message.source == ChatSource.AGENT:
             return self.agent_name
         if self.message.source == ChatSource.SYSTEM:
@@ -119,105 +119,105 @@ class ShownMessage:
         return self.message.user_id.removeprefix("key:")
 
     @property
-    def is_program(self) -> bool:
+    def is_from_program(self) -> bool:
         """Say whether a program wrote it under its key's name."""
         return self.message.source == ChatSource.USER and self.message.user_id.startswith("key:")
 
     @property
-    def url(self) -> str:
+    def message_url(self) -> str:
         return f"{reverse('chat:thread', args=[self.message.agent_id])}?message={self.message.pk}"
 
     @property
-    def place(self) -> str:
-        return str(place_of(self.message))
+    def thread_position(self) -> str:
+        return str(message_position(self.message))
 
     @property
-    def clock(self) -> str:
+    def time_of_day(self) -> str:
         """The time of day, until the browser says it in the viewer's zone."""
         at = self.message.created_at
         return at.strftime("%H:%M") if isinstance(at, datetime) else ""
 
     @property
-    def exact(self) -> str:
+    def exact_time(self) -> str:
         at = self.message.created_at
-        return exact(at) if isinstance(at, datetime) else str(at)
+        return format_exact_time(at) if isinstance(at, datetime) else str(at)
 
     @cached_property
-    def blocks(self) -> list[ShownBlock]:
+    def message_blocks(self) -> list[ChatBlock]:
         """The message's blocks, and its files that no block mentions."""
-        content = without_secrets(self.message.content)
+        content = mask_secrets(self.message.content)
         if not isinstance(content, list):
             return [
-                ShownBlock("json", text=pretty_json(content), title="Content that is not a list of blocks")
+                ChatBlock("json", text=pretty_json(content), title="Content that is not a list of blocks")
             ]
-        shown = [_block(block, self.files) for block in content]
+        shown = [build_chat_block(block, self.files) for block in content]
         named = {block.file.attachment_id for block in shown if block.file}
         unnamed = [facts for pk, facts in self.files.items() if pk not in named]
-        return [*shown, *(ShownBlock(facts.kind, file=facts) for facts in unnamed)]
+        return [*shown, *(ChatBlock(facts.kind, file=facts) for facts in unnamed)]
 
 
-def _block(block: Any, files: Mapping[str, FileFacts]) -> ShownBlock:
+def build_chat_block(block: Any, files: Mapping[str, AttachmentFacts]) -> ChatBlock:
     if not isinstance(block, dict):
-        return ShownBlock("json", text=pretty_json(block), title="A block of unknown form")
-    facts = _file(block, files)
+        return ChatBlock("json", text=pretty_json(block), title="A block of unknown form")
+    facts = find_block_file(block, files)
     if facts is not None:
-        return ShownBlock(facts.kind, file=facts)
-    return _words(block) or _elsewhere(block) or _unknown(block)
+        return ChatBlock(facts.kind, file=facts)
+    return build_text_block(block) or build_link_block(block) or build_unknown_block(block)
 
 
-def _words(block: Mapping[str, Any]) -> ShownBlock | None:
+def build_text_block(block: Mapping[str, Any]) -> ChatBlock | None:
     kind = block.get("type")
     text = next((v for name in ("text", "code", "content") if isinstance(v := block.get(name), str)), None)
     if text is None or kind not in {"text", "code"}:
         return None
-    return ShownBlock(kind, text=text, language=str(block.get("language") or ""))
+    return ChatBlock(kind, text=text, language=str(block.get("language") or ""))
 
 
-def _elsewhere(block: Mapping[str, Any]) -> ShownBlock | None:
+def build_link_block(block: Mapping[str, Any]) -> ChatBlock | None:
     """Return a link: the page loads nothing from elsewhere, and whoever wants to see it goes there."""
     url = block.get("url")
     if not isinstance(url, str) or not url.startswith(("https://", "http://")):
         return None
-    return ShownBlock("link", url=url, title=str(block.get("filename") or url))
+    return ChatBlock("link", url=url, title=str(block.get("filename") or url))
 
 
-def _unknown(block: Mapping[str, Any]) -> ShownBlock:
+def build_unknown_block(block: Mapping[str, Any]) -> ChatBlock:
     if block.get("type") == "tool_result":
-        return _tool_result(block)
-    return ShownBlock("json", text=pretty_json(block), title=f"A block of kind {block.get('type')}")
+        return build_tool_result_block(block)
+    return ChatBlock("json", text=pretty_json(block), title=f"A block of kind {block.get('type')}")
 
 
-def _tool_result(block: Mapping[str, Any]) -> ShownBlock:
+def build_tool_result_block(block: Mapping[str, Any]) -> ChatBlock:
     held = next((block[name] for name in ("output", "content", "result", "text") if block.get(name)), None)
     name = next((v for key in ("tool_name", "name", "tool") if isinstance(v := block.get(key), str)), "")
     failed = block.get("is_error") is True or block.get("success") is False
     title = f"{'Failed' if failed else 'Result'}{f' of {name}' if name else ''}"
-    return ShownBlock("json", text=pretty_json(block if held is None else held), title=title)
+    return ChatBlock("json", text=pretty_json(block if held is None else held), title=title)
 
 
-def _file(block: Mapping[str, Any], files: Mapping[str, FileFacts]) -> FileFacts | None:
+def find_block_file(block: Mapping[str, Any], files: Mapping[str, AttachmentFacts]) -> AttachmentFacts | None:
     """Return the file a block refers to, or None where it refers to none of ours.
 
     Its row says what it is. A block that names a file which is gone is a file to download, whatever it says.
     """
-    pk = _file_id(block)
+    pk = find_attachment_id(block)
     if not pk:
         return None
     row = files.get(pk)
     name = row.filename if row else str(block.get("filename") or "file")
     alt = block.get("alt") if isinstance(block.get("alt"), str) else None
-    return FileFacts(
+    return AttachmentFacts(
         pk,
         name,
         row.mime_type if row else attachments.UNKNOWN,
-        _size(row.size_bytes) if row else _number(block.get("size_bytes")),
-        _number(block.get("width")),
-        _number(block.get("height")),
+        read_stored_size(row.size_bytes) if row else parse_positive_number(block.get("size_bytes")),
+        parse_positive_number(block.get("width")),
+        parse_positive_number(block.get("height")),
         alt or name,
     )
 
 
-def _file_id(block: Any) -> str:
+def find_attachment_id(block: Any) -> str:
     """Return the id of the attachment that a block names, or nothing."""
     if not isinstance(block, dict):
         return ""
@@ -228,25 +228,25 @@ def _file_id(block: Any) -> str:
     return match[1] if match else ""
 
 
-def _number(value: Any) -> int | None:
+def parse_positive_number(value: Any) -> int | None:
     return value if isinstance(value, int) and 0 < value < 10**9 else None
 
 
-def _size(stored: Any) -> int | None:
+def read_stored_size(stored: Any) -> int | None:
     """Return a row's size; None where another program stored no number."""
     return stored if isinstance(stored, int) else None
 
 
-def shown(messages: Sequence[ChatMessage], agent_name: str) -> list[ShownMessage]:
+def prepare_chat_messages(messages: Sequence[ChatMessage], agent_name: str) -> list[ChatMessageView]:
     """Return messages ready to be drawn, with one query for the files of all."""
-    files, versions = _files_of(messages), _versions_of(messages)
+    files, versions = load_message_files(messages), load_message_versions(messages)
     return [
-        ShownMessage(message, agent_name, files.get(message.pk, {}), versions.get(message.pk))
+        ChatMessageView(message, agent_name, files.get(message.pk, {}), versions.get(message.pk))
         for message in messages
     ]
 
 
-def _versions_of(messages: Sequence[ChatMessage]) -> dict[str, Version]:
+def load_message_versions(messages: Sequence[ChatMessage]) -> dict[str, MessageVersion]:
     """Return, of messages that came with branches and are not alone at their place, which of them each is."""
     ids = [message.pk for message in messages]
     parents = ChatBranch.objects.filter(pk__in=ids, parent_id__isnull=False).values("parent_id")
@@ -256,7 +256,7 @@ def _versions_of(messages: Sequence[ChatMessage]) -> dict[str, Version]:
         places.setdefault(parent or "", []).append(pk)
     agents = {message.pk: message.agent_id for message in messages}
     return {
-        pk: Version(
+        pk: MessageVersion(
             number,
             len(found),
             f"{reverse('chat:thread', args=[agents[pk]])}?{urlencode({'message': parent})}",
@@ -268,53 +268,55 @@ def _versions_of(messages: Sequence[ChatMessage]) -> dict[str, Version]:
     }
 
 
-def _files_of(messages: Sequence[ChatMessage]) -> dict[str, dict[str, FileFacts]]:
+def load_message_files(messages: Sequence[ChatMessage]) -> dict[str, dict[str, AttachmentFacts]]:
     """Return the files of each message: those attached to it, and those of other messages that its blocks name."""
-    named = {message.pk: _named_in(message) for message in messages}
+    named = {message.pk: list_named_attachment_ids(message) for message in messages}
     wanted = Q(message__in=list(named)) | Q(pk__in=set().union(*named.values()))
     rows = ChatAttachment.objects.filter(wanted).order_by("created_at", "id").values_list(*_FACTS)
-    found: dict[str, dict[str, FileFacts]] = {pk: {} for pk in named}
+    found: dict[str, dict[str, AttachmentFacts]] = {pk: {} for pk in named}
     for pk, owner, filename, mime_type, size in rows:
         for message_id, ids in named.items():
             if message_id == owner or pk in ids:
-                found[message_id][pk] = FileFacts(pk, filename, mime_type, _size(size), alt=filename)
+                found[message_id][pk] = AttachmentFacts(
+                    pk, filename, mime_type, read_stored_size(size), alt=filename
+                )
     return found
 
 
-def _named_in(message: ChatMessage) -> set[str]:
+def list_named_attachment_ids(message: ChatMessage) -> set[str]:
     content = message.content if isinstance(message.content, list) else ()
-    return {pk for block in content if (pk := _file_id(block))}
+    return {pk for block in content if (pk := find_attachment_id(block))}
 
 
-def message_fragments(change: Change) -> Sequence[Fragment]:
+def message_fragments(change: FeedChange) -> Sequence[PageFragment]:
     """Return what a changed message does to pages that show its thread."""
-    quoted = _quoted(change.key)
+    quoted = escape_css_string(change.key)
     if change.op == "delete":
-        return [Fragment(f'[data-message="{quoted}"]', "", "delete")]
+        return [PageFragment(f'[data-message="{quoted}"]', "", "delete")]
     message = ChatMessage.objects.select_related("agent").filter(pk=change.key).first()
     if message is None:
         return []
-    (one,) = shown([message], message.agent.name)
+    (one,) = prepare_chat_messages([message], message.agent.name)
     html = render_to_string("chat/_message.html", {"shown": one})
     if change.op == "insert":
-        return [Fragment(f'[data-thread="{_quoted(message.agent_id)}"]', html, "beforeend")]
-    return [Fragment(f'[data-message="{quoted}"]', html)]
+        return [PageFragment(f'[data-thread="{escape_css_string(message.agent_id)}"]', html, "beforeend")]
+    return [PageFragment(f'[data-message="{quoted}"]', html)]
 
 
-def _quoted(text: str) -> str:
+def escape_css_string(text: str) -> str:
     """Return a text escaped for a quoted CSS string."""
     return "".join(f"\\{ord(character):x} " if character in '"\\\n\r\f' else character for character in text)
 
 
-def markdown_lines(agent_name: str, messages: Iterable[ChatMessage]) -> Iterator[str]:
+def export_chat_as_markdown(agent_name: str, messages: Iterable[ChatMessage]) -> Iterator[str]:
     yield f"# Chat with {agent_name}\n"
     for message in messages:
-        one = ShownMessage(message, agent_name)
-        yield f"\n## {one.speaker}, {one.exact}\n\n"
-        yield "\n\n".join(_as_markdown(block) for block in one.blocks) + "\n"
+        one = ChatMessageView(message, agent_name)
+        yield f"\n## {one.speaker_name}, {one.exact_time}\n\n"
+        yield "\n\n".join(format_block_as_markdown(block) for block in one.message_blocks) + "\n"
 
 
-def _as_markdown(block: ShownBlock) -> str:
+def format_block_as_markdown(block: ChatBlock) -> str:
     if block.kind == "text":
         return block.text
     if block.file is not None:

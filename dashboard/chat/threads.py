@@ -10,8 +10,8 @@ from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
 from coordinator.chat import reading as chat
-from coordinator.chat.content import words_of
-from coordinator.chat.presence import status_of
+from coordinator.chat.content import message_search_text
+from coordinator.chat.presence import agent_presence_status
 from coordinator.models import Agent, ChatMessage
 from coordinator.models.chat import ChatSource
 
@@ -26,41 +26,41 @@ class ChatRow:
     unread: int
 
     @property
-    def beginning(self) -> str:
+    def last_message_preview(self) -> str:
         if self.last is None:
             return "No messages yet"
-        words = " ".join(words_of(self.last.content).split())[:BEGINNING]
+        words = " ".join(message_search_text(self.last.content).split())[:BEGINNING]
         who = "" if self.last.source == ChatSource.AGENT else f"{self.last.user_id.removeprefix('key:')}: "
         return f"{who}{words or 'An attachment'}"
 
 
-def chat_rows(person: User | AnonymousUser, now: datetime | None = None) -> list[ChatRow]:
+def load_chat_rows(person: User | AnonymousUser, now: datetime | None = None) -> list[ChatRow]:
     moment = now or timezone.now()
     newest = ChatMessage.objects.filter(agent=OuterRef("pk")).order_by("-created_at", "-id").values("pk")[:1]
     agents = list(Agent.objects.annotate(last_id=Subquery(newest)).order_by("name", "pk"))
     last = ChatMessage.objects.in_bulk([agent.last_id for agent in agents if agent.last_id])
     joined = person.date_joined if isinstance(person, User) else moment
-    read = chat.read_places(person.get_username())
+    read = chat.load_read_positions(person.get_username())
     behind = [
         agent.pk
         for agent in agents
-        if agent.last_id and _is_behind(last[agent.last_id], read.get(agent.pk), joined)
+        if agent.last_id and may_have_unread_messages(last[agent.last_id], read.get(agent.pk), joined)
     ]
-    unread = chat.unread(person.get_username(), behind, joined)
+    unread = chat.count_unread_messages(person.get_username(), behind, joined)
     rows = [
-        ChatRow(agent, status_of(agent, moment), last.get(agent.last_id), unread.get(agent.pk, 0))
+        ChatRow(agent, agent_presence_status(agent, moment), last.get(agent.last_id), unread.get(agent.pk, 0))
         for agent in agents
     ]
-    return sorted(rows, key=_latest, reverse=True)
+    return sorted(rows, key=last_message_sort_key, reverse=True)
 
 
-def _is_behind(last: ChatMessage, read: chat.MessagePlace | None, joined: datetime) -> bool:
+def may_have_unread_messages(last: ChatMessage, read: chat.MessagePosition | None, joined: datetime) -> bool:
     """Say whether there can be anything unread; most threads are read to their end, and need no count."""
-    place = chat.place_of(last)
+    place = chat.message_position(last)
     return place.at > joined if read is None else (place.at, place.message_id) > (read.at, read.message_id)
 
 
-def _latest(row: ChatRow) -> tuple[bool, float]:
+def last_message_sort_key(row: ChatRow) -> tuple[bool, float]:
     if row.last is None:
         return (False, 0.0)
-    return (True, chat.place_of(row.last).at.timestamp())
+    return (True, chat.message_position(row.last).at.timestamp())

@@ -11,7 +11,7 @@ from coordinator.sessions.agent_programs import AGENT_TITLES
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class LatestAgentSession:
     """The latest session of an agent program."""
 
     program: str
@@ -21,13 +21,15 @@ class Heard:
     at: datetime
 
 
-def last_heard() -> list[Heard]:
+def list_latest_agent_sessions() -> list[LatestAgentSession]:
     """Return the latest session of each agent program that has one."""
     found = []
     for name, title in AGENT_TITLES.items():
         latest = Session.objects.filter(executor_profile=name).order_by("-created_at").first()
         if latest is not None:
             found.append(
-                Heard(title, latest.pk, titles.of_one(latest.pk), latest.hostname, latest.created_at)
+                LatestAgentSession(
+                    title, latest.pk, titles.load_session_title(latest.pk), latest.hostname, latest.created_at
+                )
             )
     return found

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.client.connecting import toml_tables, yaml_entries
-from coordinator.client.connecting.merging import Wanted
-from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Agent, Call
+from coordinator.client.connecting.merging import SettingsEntries
+from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, ConnectableAgent, HookInvocation
 from coordinator.client.connecting.toml_tables import TomlTable
 from coordinator.client.connecting.yaml_entries import YamlEntry
 from coordinator.client.settings import KEY_VARIABLE, URL_VARIABLE
-from coordinator.dialects.claude_settings import settings_for
+from coordinator.dialects.claude_settings import render_claude_settings
 from coordinator.mcp.names import GATEWAY
 
 A_KEY = "sbx_YOUR_KEY"
@@ -24,7 +24,7 @@ HEADLESS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ConfigBlock:
     """A file's place, and what belongs in it; `is_shared` where other things may stand there, too.
 
     One that `holds_key` is for telemetry, and only its owner should be able to read it.
@@ -37,75 +37,79 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class AgentSetup:
     """An agent program as its page shows it."""
 
     name: str
     title: str
     afterwards: str
     was_run: bool
-    blocks: list[Block]
+    blocks: list[ConfigBlock]
     http: str | None = None
     managed: str | None = None
     managed_http: str | None = None
     plugin: str | None = None
-    gateway: Block | None = None
+    gateway: ConfigBlock | None = None
     from_projects: str = ""
 
 
-def tabs() -> list[tuple[str, str]]:
+def list_connectable_agents() -> list[tuple[str, str]]:
     """Return the names and titles of the agents that can be connected."""
     return [(name, agent.title) for name, agent in CONNECTABLE_AGENTS.items()]
 
 
-def program(name: str, url: str) -> Program | None:
+def build_agent_setup(name: str, url: str) -> AgentSetup | None:
     """Return what the page of an agent shows for a server at `url`, or None for an agent that there is not."""
     agent = CONNECTABLE_AGENTS.get(name)
     if agent is None:
         return None
     is_claude = name == "claude-code"
-    return Program(
+    return AgentSetup(
         name,
         agent.title,
         agent.afterwards,
         agent.was_run,
-        _blocks(agent, Call(("signalbox",), url, A_KEY)),
-        http=settings_for(url) if is_claude else None,
-        managed=_managed(agent, Call(("signalbox",), url)) if is_claude else None,
-        managed_http=settings_for(url, managed=True) if is_claude else None,
+        build_config_blocks(agent, HookInvocation(("signalbox",), url, A_KEY)),
+        http=render_claude_settings(url) if is_claude else None,
+        managed=build_managed_settings(agent, HookInvocation(("signalbox",), url)) if is_claude else None,
+        managed_http=render_claude_settings(url, managed=True) if is_claude else None,
         plugin=f"~/{agent.home}/{agent.plugin}" if agent.plugin else None,
-        gateway=_gateway(agent, Call(("signalbox",), url, A_KEY, gateway=True)),
+        gateway=build_gateway_block(agent, HookInvocation(("signalbox",), url, A_KEY, gateway=True)),
         from_projects=agent.from_projects,
     )
 
 
-def any_client(url: str) -> list[Block]:
+def build_mcp_client_blocks(url: str) -> list[ConfigBlock]:
     """Return what gives any other MCP client the gateway: over HTTP with a key, and as a program."""
     http = {"type": "http", "url": f"{url}/mcp", "headers": {"Authorization": f"Bearer {A_KEY}"}}
     stdio = {"command": "signalbox", "args": ["mcp"], "env": {URL_VARIABLE: url, KEY_VARIABLE: A_KEY}}
     return [
-        Block("Over HTTP", _json({"mcpServers": {GATEWAY: http}}), True, True),
-        Block("On stdin and stdout", _json({"mcpServers": {GATEWAY: stdio}}), True, True),
+        ConfigBlock("Over HTTP", indent_json({"mcpServers": {GATEWAY: http}}), True, True),
+        ConfigBlock("On stdin and stdout", indent_json({"mcpServers": {GATEWAY: stdio}}), True, True),
     ]
 
 
-def _gateway(agent: Agent, call: Call) -> Block | None:
+def build_gateway_block(agent: ConnectableAgent, call: HookInvocation) -> ConfigBlock | None:
     """Return what gives an agent the gateway, as `signalbox connect` writes it."""
     if agent.mcp is not None and agent.mcp_file is not None:
         wanted, place = agent.mcp(call), agent.mcp_file
         place = place if place.startswith("~/") else f"~/{agent.home}/{place}"
         if isinstance(wanted, TomlTable):
-            return Block(place, toml_tables.format_table(wanted).rstrip(), True)
+            return ConfigBlock(place, toml_tables.format_toml_table(wanted).rstrip(), True)
         if isinstance(wanted, YamlEntry):
-            return Block(place, yaml_entries.format_entry(wanted).rstrip(), True)
-        return Block(place, _json(_nested(wanted.values)), True)
+            return ConfigBlock(place, yaml_entries.format_yaml_entry(wanted).rstrip(), True)
+        return ConfigBlock(place, indent_json(nest_config_values(wanted.values)), True)
     if agent.file and agent.wanted:
         servers = {path: one for path, one in agent.wanted(call).values.items() if GATEWAY in path}
-        return Block(f"~/{agent.home}/{agent.file}", _json(_nested(servers)), True) if servers else None
+        return (
+            ConfigBlock(f"~/{agent.home}/{agent.file}", indent_json(nest_config_values(servers)), True)
+            if servers
+            else None
+        )
     return None
 
 
-def _nested(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+def nest_config_values(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     value: dict[str, Any] = {}
     for path, one in values.items():
         holder = value
@@ -115,38 +119,40 @@ def _nested(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     return value
 
 
-def _json(value: Any) -> str:
+def indent_json(value: Any) -> str:
     return json.dumps(value, indent=2)
 
 
-def exports(url: str, key: str) -> str:
+def build_shell_exports(url: str, key: str) -> str:
     """Return the lines for the shell that starts an agent."""
     return f"export {URL_VARIABLE}={url}\nexport {KEY_VARIABLE}={key}"
 
 
-def _managed(agent: Agent, call: Call) -> str:
+def build_managed_settings(agent: ConnectableAgent, call: HookInvocation) -> str:
     """Return settings with our hooks that nobody on a machine can take out."""
     assert agent.wanted is not None
     return json.dumps(
-        {"allowManagedHooksOnly": True, **_settings(agent.wanted(call), telemetry=True)}, indent=2
+        {"allowManagedHooksOnly": True, **build_agent_settings(agent.wanted(call), telemetry=True)}, indent=2
     )
 
 
-def _blocks(agent: Agent, call: Call) -> list[Block]:
-    blocks = [Block(f"~/{agent.home}/{own.path}", own.content.rstrip(), False) for own in agent.own(call)]
+def build_config_blocks(agent: ConnectableAgent, call: HookInvocation) -> list[ConfigBlock]:
+    blocks = [
+        ConfigBlock(f"~/{agent.home}/{own.path}", own.content.rstrip(), False) for own in agent.own(call)
+    ]
     if agent.file and agent.wanted:
         # Claude Code's telemetry takes more than pasting; others' needs none here.
-        value = _settings(agent.wanted(call), telemetry=False)
-        blocks.append(Block(f"~/{agent.home}/{agent.file}", json.dumps(value, indent=2), True))
+        value = build_agent_settings(agent.wanted(call), telemetry=False)
+        blocks.append(ConfigBlock(f"~/{agent.home}/{agent.file}", json.dumps(value, indent=2), True))
     if agent.telemetry:
         table = agent.telemetry(call)
-        text = toml_tables.format_table(table).rstrip()
-        blocks.append(Block(f"~/{agent.home}/{agent.mcp_file}", text, True, table.secret != ""))
+        text = toml_tables.format_toml_table(table).rstrip()
+        blocks.append(ConfigBlock(f"~/{agent.home}/{agent.mcp_file}", text, True, table.secret != ""))
     return blocks
 
 
-def _settings(wanted: Wanted, *, telemetry: bool) -> dict[str, Any]:
+def build_agent_settings(wanted: SettingsEntries, *, telemetry: bool) -> dict[str, Any]:
     value: dict[str, Any] = {path[0]: basic for path, basic in wanted.basics.items()}
-    value |= _nested(wanted.values) if telemetry else {}
+    value |= nest_config_values(wanted.values) if telemetry else {}
     value["hooks"] = {event: [entry] for event, entry in wanted.hooks.items()}
     return value

@@ -13,7 +13,7 @@ from coordinator.client.connecting.programs import CONNECTABLE_AGENTS
 
 
 @dataclass(frozen=True, slots=True)
-class Unheld:
+class HookBypass:
     """One way: `what` runs; `how` we know, by trying a version or by reading; and what `helps` against it."""
 
     what: str
@@ -23,27 +23,27 @@ class Unheld:
 
 _OWN_SETTINGS = "Keep agents from projects that you do not trust"
 
-UNHELD: dict[str, tuple[Unheld, ...]] = {
+UNHELD: dict[str, tuple[HookBypass, ...]] = {
     "claude-code": (
-        Unheld(
+        HookBypass(
             "Shell lines of skills and slash commands",
             "tried, 2.1.197 and 2.1.332",
             "Held: by a hook of their own from 2.1.332, before it by reading the files; one that is exchanged while"
             " the skill waits is not seen",
         ),
-        Unheld(
+        HookBypass(
             "Commands in a project's own settings: its hooks, for one, without any question where it runs headless",
             "tried, 2.1.197 and 2.1.332",
             _OWN_SETTINGS,
         ),
-        Unheld(
+        HookBypass(
             "A sub-agent in the background goes on when the call that started it has ended",
             "tried, 2.1.332",
             "Held: each call of its own has the hook",
         ),
     ),
     "codex": (
-        Unheld(
+        HookBypass(
             "What it types into a program that runs already (`write_stdin`): a shell or an interpreter that was let run"
             " takes any command",
             "tried, 0.169.0; `unified_exec = false` does not change it",
@@ -51,21 +51,21 @@ UNHELD: dict[str, tuple[Unheld, ...]] = {
         ),
     ),
     "gemini": (
-        Unheld(
+        HookBypass(
             "`!{…}` in a command of `.gemini/commands`, which a person typed; without a question in the mode YOLO",
             "tried, 0.61.0",
             f"{_OWN_SETTINGS}; no YOLO",
         ),
     ),
     "opencode": (
-        Unheld(
+        HookBypass(
             "``!`…` `` in a command of `.opencode/command`, which a person typed",
             "tried, 1.18.33",
             _OWN_SETTINGS,
         ),
     ),
     "qwen-code": (
-        Unheld(
+        HookBypass(
             "`!{…}` in a command of `.qwen/commands`, which a person typed; without a question in the mode YOLO",
             "tried, 0.24.4",
             f"{_OWN_SETTINGS}; no YOLO",
@@ -78,7 +78,7 @@ EVERY_AGENT = (
 )
 
 
-def of(name: str) -> tuple[Unheld, ...]:
+def list_hook_bypasses(name: str) -> tuple[HookBypass, ...]:
     """Return the known ways of an agent; none where nobody has looked."""
     return UNHELD.get(name, ())
 
@@ -88,7 +88,7 @@ def list_agents_not_examined() -> list[str]:
     return [agent.title for name, agent in CONNECTABLE_AGENTS.items() if name not in UNHELD]
 
 
-def markdown() -> str:
+def format_bypasses_as_markdown() -> str:
     """Return the table as it stands in .docs/agents.md."""
     lines = ["| Agent | runs without our hook | how we know | what helps |", "|---|---|---|---|"]
     for name, ways in UNHELD.items():
@@ -98,4 +98,4 @@ def markdown() -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(markdown() + "\n")
+    sys.stdout.write(format_bypasses_as_markdown() + "\n")

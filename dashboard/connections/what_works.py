@@ -28,7 +28,7 @@ NO = "no"
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class SupportCell:
     """What an agent does of a column: `word`, and the test that shows it (`path::name`), none for no."""
 
     word: str
@@ -41,13 +41,13 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SupportRow:
     """An agent, how it is called, whether it was run, and its cells in the order of COLUMNS."""
 
     name: str
     title: str
     was_run: bool
-    cells: list[tuple[str, Cell]]
+    cells: list[tuple[str, SupportCell]]
 
 
 _CLAUDE, _CODEX, _GEMINI = (
@@ -167,34 +167,34 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
 }
 
 
-def rows() -> list[Row]:
+def list_support_rows() -> list[SupportRow]:
     """Return a row for each agent that can be connected."""
-    return [found for name in CONNECTABLE_AGENTS if (found := row(name)) is not None]
+    return [found for name in CONNECTABLE_AGENTS if (found := build_support_row(name)) is not None]
 
 
-def row(name: str) -> Row | None:
+def build_support_row(name: str) -> SupportRow | None:
     """Return an agent's row, or None for one that cannot be connected."""
     agent = CONNECTABLE_AGENTS.get(name)
     if agent is None:
         return None
-    cells = [(column, _cell(TESTS.get(name, {}).get(column))) for column in COLUMNS]
-    return Row(name, agent.title, agent.was_run, cells)
+    cells = [(column, build_support_cell(TESTS.get(name, {}).get(column))) for column in COLUMNS]
+    return SupportRow(name, agent.title, agent.was_run, cells)
 
 
-def _cell(test: str | tuple[str, str] | None) -> Cell:
+def build_support_cell(test: str | tuple[str, str] | None) -> SupportCell:
     if test is None:
-        return Cell(NO)
-    return Cell("yes", test) if isinstance(test, str) else Cell(*test)
+        return SupportCell(NO)
+    return SupportCell("yes", test) if isinstance(test, str) else SupportCell(*test)
 
 
-def markdown(tests_at: str | None = None) -> str:
+def format_support_as_markdown(tests_at: str | None = None) -> str:
     """Return the table in Markdown.
 
     tests_at: where the tests lie, seen from the document ("../"). Each entry then links to its test; without it the
     entries are plain words.
     """
     lines = [f"| Agent | {' | '.join(COLUMNS)} |", f"|---|{':---:|' * len(COLUMNS)}"]
-    for one in rows():
+    for one in list_support_rows():
         title = one.title if one.was_run else f"{one.title} \\*"
         cells = (
             f'[{c.word}]({tests_at}{c.test.partition("::")[0]} "{c.test_name}")'
@@ -207,4 +207,6 @@ def markdown(tests_at: str | None = None) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"README.md:\n{markdown()}\n\n.docs/agents.md:\n{markdown('../')}\n")
+    sys.stdout.write(
+        f"README.md:\n{format_support_as_markdown()}\n\n.docs/agents.md:\n{format_support_as_markdown('../')}\n"
+    )

@@ -8,7 +8,7 @@ from datetime import datetime
 from django.contrib.auth.models import User
 from django.db.models import Q
 
-from coordinator.actions.deciders.delegations import names_of
+from coordinator.actions.deciders.delegations import load_delegation_names
 from coordinator.models import Delegation
 
 MOST_SHOWN = 100
@@ -25,15 +25,15 @@ class DelegationLine:
     can_end: bool
 
 
-def shown(
+def list_delegation_lines(
     viewer: User, now: datetime, *, of: User | None = None, may_all: bool = False
 ) -> list[DelegationLine]:
     """Return the delegations that stand or will, of one person or of all; `may_all` for who may end each."""
-    found = Delegation.objects.standing(now).order_by("ends_at", "id")
+    found = Delegation.objects.current_or_upcoming(now).order_by("ends_at", "id")
     if of is not None:
         found = found.filter(Q(giver_id=of.pk) | Q(receiver_id=of.pk))
     rows = list(found[:MOST_SHOWN])
-    named = names_of(rows)
+    named = load_delegation_names(rows)
     return [
         DelegationLine(
             row,

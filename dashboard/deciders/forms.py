@@ -14,49 +14,49 @@ from coordinator.actions.deciders import delegations, groups
 from coordinator.lib import instants
 from coordinator.policy import deciding_rules
 from coordinator.policy.deciders import DeciderBook
-from coordinator.policy.deciding_rules import TERMS, Rule
-from dashboard.frame.kept_choices import KeptTypedMultipleChoiceField, offer
+from coordinator.policy.deciding_rules import TERMS, DecidingRuleRow
+from dashboard.frame.kept_choices import KeptTypedMultipleChoiceField, offer_choices
 
 Choices = Sequence[tuple[int, str]]
 
 
-def _name(**more: Any) -> forms.CharField:
+def build_name_field(**more: Any) -> forms.CharField:
     return forms.CharField(max_length=deciding_rules.LONGEST_NAME, required=False, **more)
 
 
-def _several(size: int) -> KeptTypedMultipleChoiceField:
+def build_multiple_choice_field(size: int) -> KeptTypedMultipleChoiceField:
     widget = forms.SelectMultiple(attrs={"size": size})
     return KeptTypedMultipleChoiceField(coerce=int, required=False, widget=widget)
 
 
-class RowForm(forms.Form):
+class DecidingRuleForm(forms.Form):
     """One row. `groups` and `people` are those who can be chosen; a row keeps those who are gone."""
 
-    permission_type = _name()
-    tool = _name()
-    server = _name()
-    agent = _name()
-    host = _name()
-    groups = _several(4)
-    people = _several(4)
+    permission_type = build_name_field()
+    tool = build_name_field()
+    server = build_name_field()
+    agent = build_name_field()
+    host = build_name_field()
+    groups = build_multiple_choice_field(4)
+    people = build_multiple_choice_field(4)
     needed = forms.TypedChoiceField(
         coerce=int, choices=[(1, "One person"), (2, "Two people")], required=False
     )
 
     def __init__(self, *args: Any, known_groups: Choices, known_people: Choices, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        offer(self, "groups", known_groups)
-        offer(self, "people", known_people)
+        offer_choices(self, "groups", known_groups)
+        offer_choices(self, "people", known_people)
 
     @property
-    def is_new(self) -> bool:
+    def is_empty_row(self) -> bool:
         """Say whether nothing stands in the row, as in the one for a new row."""
         named = any(self[name].value() for name in (*TERMS, "groups", "people"))
         return not named and str(self["needed"].value() or 1) == "1"
 
 
 RowForms = forms.formset_factory(
-    RowForm,
+    DecidingRuleForm,
     can_order=True,
     can_delete=True,
     extra=1,
@@ -65,39 +65,39 @@ RowForms = forms.formset_factory(
 )
 
 
-def choices_of(book: DeciderBook) -> dict[str, Choices]:
+def list_decider_choices(book: DeciderBook) -> dict[str, Choices]:
     """Return whom rows can name."""
-    people = [(pk, user.get_username()) for pk, user in book.people.items()]
+    people = [(pk, user.get_username()) for pk, user in book.approvers_by_id.items()]
     known = set(dict(people))
     named = {one for rule in book.rules for one in rule.people} - known
     others = User.objects.filter(pk__in=named).values_list("pk", "username")
     people += [(pk, f"{name} (may not decide)") for pk, name in others]
     return {
-        "known_groups": sorted(book.groups.items(), key=lambda one: one[1].lower()),
+        "known_groups": sorted(book.group_names_by_id.items(), key=lambda one: one[1].lower()),
         "known_people": people,
     }
 
 
-def rows_of(book: DeciderBook) -> Any:
+def build_rule_forms(book: DeciderBook) -> Any:
     """Return the forms of the saved rows."""
     names = (*TERMS, "groups", "people", "needed")
-    initial = [{name: _listed(getattr(rule, name)) for name in names} for rule in book.rules]
-    return RowForms(initial=initial, form_kwargs=choices_of(book))
+    initial = [{name: convert_tuple_to_list(getattr(rule, name)) for name in names} for rule in book.rules]
+    return RowForms(initial=initial, form_kwargs=list_decider_choices(book))
 
 
-def _listed(value: Any) -> Any:
+def convert_tuple_to_list(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def posted_rows(data: Any, book: DeciderBook) -> Any:
-    return RowForms(data, initial=rows_of(book).initial, form_kwargs=choices_of(book))
+def build_posted_rule_forms(data: Any, book: DeciderBook) -> Any:
+    return RowForms(data, initial=build_rule_forms(book).initial, form_kwargs=list_decider_choices(book))
 
 
-def wanted(forms_: Any) -> list[Rule]:
+def read_deciding_rules(forms_: Any) -> list[DecidingRuleRow]:
     """Return the rows in their order; one in which nothing stands is the empty one at the end."""
-    said = [form.cleaned_data for form in forms_.ordered_forms if form.cleaned_data and not form.is_new]
+    said = [form.cleaned_data for form in forms_.ordered_forms if form.cleaned_data and not form.is_empty_row]
     return [
-        Rule(
+        DecidingRuleRow(
             number,
             **{name: one[name].strip() for name in TERMS},
             groups=tuple(one["groups"]),
@@ -108,7 +108,7 @@ def wanted(forms_: Any) -> list[Rule]:
     ]
 
 
-class GroupForm(forms.Form):
+class DeciderGroupForm(forms.Form):
     """A group's name and its people."""
 
     name = forms.CharField(max_length=groups.LONGEST_NAME, label="Name")
@@ -124,13 +124,13 @@ class GroupForm(forms.Form):
         field.choices = list(known_people)
 
 
-def form_of(group: Group, book: DeciderBook) -> GroupForm:
+def build_group_form(group: Group, book: DeciderBook) -> DeciderGroupForm:
     """Return the form of a group that exists; members who may not decide stand there, too."""
     members = {user.pk: user.get_username() for user in group.user_set.all()}
-    known = {pk: user.get_username() for pk, user in book.people.items()}
+    known = {pk: user.get_username() for pk, user in book.approvers_by_id.items()}
     others = {pk: f"{name} (may not decide)" for pk, name in members.items() if pk not in known}
-    return GroupForm(
-        initial={"name": group.name, "people": list(members), "seen": groups.version_of(group)},
+    return DeciderGroupForm(
+        initial={"name": group.name, "people": list(members), "seen": groups.compute_group_version(group)},
         known_people={**known, **others}.items(),
         auto_id=f"group-{group.pk}-%s",
     )
@@ -145,7 +145,7 @@ class MomentField(forms.CharField):
         text = super().clean(value)
         if not text:
             return None
-        found = instants.parse(text if len(text) != len("2026-01-01T00:00") else f"{text}:00")
+        found = instants.parse_instant(text if len(text) != len("2026-01-01T00:00") else f"{text}:00")
         if found is None:
             raise forms.ValidationError("Enter a date and a time.")
         return found
@@ -166,10 +166,10 @@ class DelegationForm(forms.Form):
         field.choices = [("", "Choose an approver"), *others]
 
 
-def empty_delegation(user: User, book: DeciderBook) -> DelegationForm:
+def build_empty_delegation_form(user: User, book: DeciderBook) -> DelegationForm:
     """Return the form as a person finds it: from now on, for a week."""
     now = timezone.now()
-    others = [(pk, one.get_username()) for pk, one in book.people.items() if pk != user.pk]
+    others = [(pk, one.get_username()) for pk, one in book.approvers_by_id.items() if pk != user.pk]
     return DelegationForm(
         initial={"starts_at": now, "ends_at": now + timedelta(days=7)}, others=others, auto_id="delegate-%s"
     )

@@ -8,42 +8,42 @@ from typing import Any
 
 from django.conf import settings
 
-from coordinator.policy.deciders import DeciderBook, known_servers
-from coordinator.policy.deciding_rules import TERMS, Rule, terms
+from coordinator.policy.deciders import DeciderBook, servers_named_in_rules
+from coordinator.policy.deciding_rules import TERMS, DecidingRuleRow, build_request_terms
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class DeciderPreview:
     """The answer: the row that fits (None: no row), whom it leaves the request to, and who that is now."""
 
     asked: Mapping[str, str]
-    rule: Rule | None
+    rule: DecidingRuleRow | None
     words: str
     people: list[str]
     needed: int
     trouble: str
 
 
-def preview_of(asked: Mapping[str, Any], book: DeciderBook) -> Preview | None:
+def preview_deciders(asked: Mapping[str, Any], book: DeciderBook) -> DeciderPreview | None:
     """Return who would decide; None where nothing is asked."""
     words = {name: str(asked.get(name, "")).replace("\0", "").strip()[:500] for name in TERMS}
     if not any(words.values()):
         return None
-    wanted = terms(
+    wanted = build_request_terms(
         words["permission_type"],
         tool=words["tool"],
         server=words["server"],
         agents={words["agent"]},
         host=words["host"],
-        known=book.servers or known_servers(book.rules),
+        known=book.servers or servers_named_in_rules(book.rules),
     )
-    rule = book.rule_of_terms(wanted)
+    rule = book.find_rule_by_terms(wanted)
     two = 2 if words["permission_type"] in settings.TWO_PERSON_TYPES else 1
-    return Preview(
+    return DeciderPreview(
         words,
         rule,
-        book.words(rule) if rule else "No row matches: every approver may decide.",
-        book.names_for(rule),
+        book.describe_deciding_rule(rule) if rule else "No row matches: every approver may decide.",
+        book.describe_rule_deciders(rule),
         max(two, rule.needed if rule else 1),
-        book.trouble(rule) if rule else "",
+        book.find_rule_problem(rule) if rule else "",
     )

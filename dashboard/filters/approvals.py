@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from coordinator.models import PermissionRequest
 from coordinator.models.permissions import RequestStatus as Status
-from dashboard.filters.days import DaysFilter
+from dashboard.filters.days import DayRangeFilter
 
 STANDINGS = (
     ("waiting", "Waiting"),
@@ -20,7 +20,7 @@ STANDINGS = (
 Rows = QuerySet[PermissionRequest]
 
 
-class RequestFilter(DaysFilter):
+class PermissionRequestFilter(DayRangeFilter):
     """Status, plugin, type, person, dates and words. A value that nothing has gives an empty list, no error."""
 
     q = django_filters.CharFilter(method="with_words", label="Search")
@@ -49,14 +49,14 @@ class RequestFilter(DaysFilter):
         """Keep rows that stand so now: a pending one past its deadline counts as expired."""
         everything, now = PermissionRequest.objects.all(), timezone.now()
         if standing == "waiting":
-            kept = everything.waiting(now)
+            kept = everything.awaiting_decision(now)
         elif standing == Status.EXPIRED:
-            kept = everything.expired(now)
+            kept = everything.past_deadline(now)
         elif standing == "in-force":
-            kept = everything.in_force(now)
+            kept = everything.approvals_in_force(now)
         elif standing == "over":
             kept = everything.filter(status=Status.APPROVED).exclude(
-                pk__in=everything.in_force(now).values("pk")
+                pk__in=everything.approvals_in_force(now).values("pk")
             )
         else:
             kept = everything.filter(status=standing)

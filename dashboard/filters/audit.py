@@ -6,12 +6,12 @@ import django_filters
 from django.db.models import Q, QuerySet
 
 from coordinator.models import AuditLog
-from dashboard.filters.days import DaysFilter
+from dashboard.filters.days import DayRangeFilter
 
 Rows = QuerySet[AuditLog]
 
 
-class AuditFilter(DaysFilter):
+class AuditFilter(DayRangeFilter):
     moment = "timestamp"
 
     q = django_filters.CharFilter(method="with_words", label="Search")

@@ -22,7 +22,7 @@ Rows = QuerySet[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Days:
+class DayRange:
     """The first and the last day that are asked for (either may be missing) and the name of their zone."""
 
     since: date | None = None
@@ -30,36 +30,40 @@ class Days:
     zone: str = "UTC"
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Self:
+    def from_query(cls, data: Mapping[str, Any]) -> Self:
         """Read `since`, `until` and `zone` of a query string; unreadable values are ignored."""
         zone = str(data.get("zone") or "UTC")
-        return cls(_day(data.get("since")), _day(data.get("until")), zone if zone_named(zone) else "UTC")
+        return cls(
+            parse_iso_date(data.get("since")),
+            parse_iso_date(data.get("until")),
+            zone if find_time_zone(zone) else "UTC",
+        )
 
     @property
-    def start(self) -> datetime | None:
+    def start_instant(self) -> datetime | None:
         """The first instant of the first day; None where nothing is too early."""
-        return self._midnight(self.since) if self.since and self.since >= EARLIEST else None
+        return self.find_midnight(self.since) if self.since and self.since >= EARLIEST else None
 
     @property
-    def end(self) -> datetime | None:
+    def end_instant(self) -> datetime | None:
         """The first instant after the last day; None where nothing is too late."""
         if self.until is None or self.until > LATEST:
             return None
-        return self._midnight(max(self.until, EARLIEST) + timedelta(days=1))
+        return self.find_midnight(max(self.until, EARLIEST) + timedelta(days=1))
 
-    def _midnight(self, day: date) -> datetime:
+    def find_midnight(self, day: date) -> datetime:
         """Return a day's first instant, which is one o'clock where the clocks skip midnight."""
-        return datetime.combine(day, time.min, tzinfo=zone_named(self.zone)).astimezone(UTC)
+        return datetime.combine(day, time.min, tzinfo=find_time_zone(self.zone)).astimezone(UTC)
 
 
-def _day(text: Any) -> date | None:
+def parse_iso_date(text: Any) -> date | None:
     try:
         return date.fromisoformat(text)
     except (TypeError, ValueError):
         return None
 
 
-def zone_named(name: str) -> ZoneInfo | None:
+def find_time_zone(name: str) -> ZoneInfo | None:
     """Return a zone by its name; None for what is none, or where this machine has no zones (then UTC will do)."""
     try:
         return ZoneInfo(name)
@@ -67,7 +71,7 @@ def zone_named(name: str) -> ZoneInfo | None:
         return None
 
 
-class DaysFilter(django_filters.FilterSet):  # type: ignore[misc] # the library has no types
+class DayRangeFilter(django_filters.FilterSet):  # type: ignore[misc] # the library has no types
     """A list's filters with two days among them, of the time in the column `moment`."""
 
     moment = "created_at"
@@ -75,13 +79,13 @@ class DaysFilter(django_filters.FilterSet):  # type: ignore[misc] # the library 
     until = django_filters.CharFilter(method="to_end", label="To")
 
     @cached_property
-    def days(self) -> Days:
-        return Days.of(self.data or {})
+    def day_range(self) -> DayRange:
+        return DayRange.from_query(self.data or {})
 
     def from_start(self, rows: Rows, _name: str, _day: str) -> Rows:
-        start = self.days.start
+        start = self.day_range.start_instant
         return rows if start is None else rows.filter(**{f"{self.moment}__gte": start})
 
     def to_end(self, rows: Rows, _name: str, _day: str) -> Rows:
-        end = self.days.end
+        end = self.day_range.end_instant
         return rows if end is None else rows.filter(**{f"{self.moment}__lt": end})

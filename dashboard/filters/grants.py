@@ -48,16 +48,18 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
         return rows.saying(word)  # type: ignore[attr-defined,no-any-return]
 
     def with_standing(self, rows: Rows, _name: str, standing: str) -> Rows:
-        return by_standing(rows, standing, timezone.now())
+        return filter_grants_by_state(rows, standing, timezone.now())
 
     def unused_for(self, rows: Rows, _name: str, days: str) -> Rows:
         """Keep allowing grants, older than so many days, that covered no recorded call within them."""
         now = timezone.now()
         start = now - timedelta(days=int(days))
         servers = list(McpServer.objects.exclude(name=None).values_list("name", flat=True))
-        used = {(one.agent_id, one.server_id, one.tool_name) for one in calls.since(start, servers)}
+        used = {
+            (one.agent_id, one.server_id, one.tool_name) for one in calls.count_calls_since(start, servers)
+        }
         pairs = {(agent, server) for agent, server, _ in used}
-        rows = rows.standing(now).filter(permission=GrantPermission.ALLOW, granted_at__lt=start)  # type: ignore[attr-defined]
+        rows = rows.not_ended(now).filter(permission=GrantPermission.ALLOW, granted_at__lt=start)  # type: ignore[attr-defined]
         unused = [
             row.pk
             for row in rows
@@ -67,9 +69,9 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
         return rows.filter(pk__in=unused)
 
 
-def by_standing(rows: Rows, standing: str, now: datetime) -> Rows:
+def filter_grants_by_state(rows: Rows, standing: str, now: datetime) -> Rows:
     """Return the rows that stand so at `now`."""
-    live = rows.standing(now)  # type: ignore[attr-defined]
+    live = rows.not_ended(now)  # type: ignore[attr-defined]
     found: dict[str, Rows] = {
         "standing": live,
         "soon": live.filter(expires_at__lte=now + SOON),

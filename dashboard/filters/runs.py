@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import django_filters
 
-from dashboard.filters.days import DaysFilter
+from dashboard.filters.days import DayRangeFilter
 
 
-class RunFilter(DaysFilter):
+class RunFilter(DayRangeFilter):
     status = django_filters.CharFilter(field_name="status")
     runner = django_filters.CharFilter(field_name="runner_id")
     session = django_filters.CharFilter(field_name="session_id")

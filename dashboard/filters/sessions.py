@@ -11,7 +11,7 @@ from django.http import QueryDict
 
 from coordinator.models import Event, PermissionContext, Session
 from coordinator.search import files
-from dashboard.filters.days import DaysFilter
+from dashboard.filters.days import DayRangeFilter
 
 Rows = QuerySet[Session]
 # The exact comparison of instants costs tens of microseconds a row, and a busy day has thousands. Two days away
@@ -22,7 +22,7 @@ NEAR = timedelta(days=2)
 IN_UTC = Q(created_at__text__endswith="+00:00", created_at__text__contains="T")
 
 
-class SessionFilter(DaysFilter):
+class SessionFilter(DayRangeFilter):
     """Words, status, agent, host, directory, tool, file, parent, dates, errors, pending approvals.
 
     Without any of them only the sessions that nobody's session started are listed; their children unfold.
@@ -44,12 +44,12 @@ class SessionFilter(DaysFilter):
     )
 
     @property
-    def is_on(self) -> bool:
+    def has_any_filter(self) -> bool:
         data: QueryDict = self.data
         return any(data.get(name) for name in self.filters)
 
     @property
-    def reads_all(self) -> bool:
+    def needs_full_scan(self) -> bool:
         """Say whether a filter is among those asked for that no index serves."""
         data: QueryDict = self.data
         return any(data.get(name) for name in ("q", "dir"))
@@ -57,7 +57,7 @@ class SessionFilter(DaysFilter):
     @property
     def qs(self) -> Rows:
         rows: Rows = super().qs
-        return rows if self.is_on else rows.filter(parent_session__isnull=True)
+        return rows if self.has_any_filter else rows.filter(parent_session__isnull=True)
 
     def with_words(self, rows: Rows, _name: str, words: str) -> Rows:
         """Keep sessions that hold every word in their title or one of their columns."""
@@ -73,10 +73,10 @@ class SessionFilter(DaysFilter):
         return rows
 
     def with_tool(self, rows: Rows, _name: str, tool: str) -> Rows:
-        return rows.filter(pk__in=files.sessions_calling(tool))
+        return rows.filter(pk__in=files.sessions_calling_tool(tool))
 
     def with_file(self, rows: Rows, _name: str, path: str) -> Rows:
-        return rows.filter(pk__in=files.sessions_touching(path))
+        return rows.filter(pk__in=files.sessions_touching_file(path))
 
     def with_errors(self, rows: Rows, _name: str, wanted: bool) -> Rows:
         if not wanted:
@@ -91,24 +91,24 @@ class SessionFilter(DaysFilter):
         return rows.filter(pk__in=asked.values("session_id"))
 
     def from_start(self, rows: Rows, _name: str, _day: str) -> Rows:
-        start = self.days.start
+        start = self.day_range.start_instant
         if start is None:
             return rows
-        stretch = Q(created_at__text__gte=_text(start - NEAR), created_at__text__lt=":")
-        clearly = Q(created_at__text__gte=_text(start + NEAR))
-        in_utc = IN_UTC & Q(created_at__text__gte=_text(start))
+        stretch = Q(created_at__text__gte=format_utc_prefix(start - NEAR), created_at__text__lt=":")
+        clearly = Q(created_at__text__gte=format_utc_prefix(start + NEAR))
+        in_utc = IN_UTC & Q(created_at__text__gte=format_utc_prefix(start))
         return rows.filter(stretch & (clearly | in_utc | (~IN_UTC & Q(created_at__gte=start))))
 
     def to_end(self, rows: Rows, _name: str, _day: str) -> Rows:
-        end = self.days.end
+        end = self.day_range.end_instant
         if end is None:
             return rows
-        stretch = Q(created_at__text__gte="0", created_at__text__lt=_text(end + NEAR))
-        clearly = Q(created_at__text__lt=_text(end - NEAR))
-        in_utc = IN_UTC & Q(created_at__text__lt=_text(end))
+        stretch = Q(created_at__text__gte="0", created_at__text__lt=format_utc_prefix(end + NEAR))
+        clearly = Q(created_at__text__lt=format_utc_prefix(end - NEAR))
+        in_utc = IN_UTC & Q(created_at__text__lt=format_utc_prefix(end))
         return rows.filter(stretch & (clearly | in_utc | (~IN_UTC & Q(created_at__lt=end))))
 
 
-def _text(moment: datetime) -> str:
+def format_utc_prefix(moment: datetime) -> str:
     """Return what the text of an instant, to the second and in UTC, begins with."""
     return f"{moment:%Y-%m-%dT%H:%M:%S}"

@@ -9,12 +9,12 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
-from coordinator.identity.roles import APPROVER, has_role, role_of
+from coordinator.identity.roles import APPROVER, has_role, highest_role
 from coordinator.models import Brake
 from coordinator.policy import deciders
 from dashboard.frame import devices, installing, sign_in_ways
-from dashboard.frame.rail import ENTRIES, Badge, Entry, Number, url_of
-from dashboard.frame.themes import THEMES, theme_of
+from dashboard.frame.rail import ENTRIES, RailBadge, RailEntry, BadgeNumber, find_rail_entry_url
+from dashboard.frame.themes import THEMES, read_theme_cookie
 from dashboard.help.explained import explanation_of
 
 
@@ -26,34 +26,36 @@ class RailItem:
     url: str
     pinned: bool
     here: bool  # the path at work is this page or below it
-    badge: Badge | None
+    badge: RailBadge | None
     person: User | AnonymousUser
 
     @property
-    def number(self) -> Number | None:
+    def badge_number(self) -> BadgeNumber | None:
         """Return the badge's number; asked for once a page."""
         return self.badge.number(self.person) if self.badge else None
 
 
-def _items(request: HttpRequest) -> list[RailItem]:
-    return [item for entry in ENTRIES if (item := _item(entry, request))]
+def build_rail_items(request: HttpRequest) -> list[RailItem]:
+    return [item for entry in ENTRIES if (item := build_rail_item(entry, request))]
 
 
-def _item(entry: Entry, request: HttpRequest) -> RailItem | None:
-    url = url_of(entry)
+def build_rail_item(entry: RailEntry, request: HttpRequest) -> RailItem | None:
+    url = find_rail_entry_url(entry)
     if url is None or not has_role(request.user, entry.least):
         return None
     here = request.path == url if entry.key == "overview" else request.path.startswith(url)
     return RailItem(entry.key, entry.label, entry.icon, url, entry.pinned, here, entry.badge, request.user)
 
 
-def _brakes() -> list[Brake]:
+def list_brakes_in_force() -> list[Brake]:
     return list(Brake.objects.filter(released_at__isnull=True).order_by("id"))
 
 
-def _policy_note(user: User | AnonymousUser) -> str:
+def explain_policy_edit_limit(user: User | AnonymousUser) -> str:
     """Return why this approver may change no rules and grants by now; nothing for all others."""
-    return deciders.ADMINS_EDIT if has_role(user, APPROVER) and not deciders.may_edit_policy(user) else ""
+    return (
+        deciders.ADMINS_EDIT if has_role(user, APPROVER) and not deciders.can_user_edit_policy(user) else ""
+    )
 
 
 def rail(request: HttpRequest) -> dict[str, Any]:
@@ -67,19 +69,19 @@ def rail(request: HttpRequest) -> dict[str, Any]:
     """
     user = getattr(request, "user", None)
     if user is None:  # an error page, answered before the sign-in middleware ran
-        return {"rail": [], "role": None, "theme": theme_of(request), "themes": THEMES}
+        return {"rail": [], "role": None, "theme": read_theme_cookie(request), "themes": THEMES}
     return {
-        "rail": SimpleLazyObject(lambda: _items(request)),
-        "role": SimpleLazyObject(lambda: role_of(user)),
-        "brakes_in_force": SimpleLazyObject(lambda: _brakes() if role_of(user) else []),
-        "theme": theme_of(request),
+        "rail": SimpleLazyObject(lambda: build_rail_items(request)),
+        "role": SimpleLazyObject(lambda: highest_role(user)),
+        "brakes_in_force": SimpleLazyObject(lambda: list_brakes_in_force() if highest_role(user) else []),
+        "theme": read_theme_cookie(request),
         "themes": THEMES,
-        "push_mark": SimpleLazyObject(lambda: devices.mark(request)),
+        "push_mark": SimpleLazyObject(lambda: devices.session_device_mark(request)),
         "sign_in_mark": SimpleLazyObject(lambda: devices.sign_in_mark(request)),
-        "release": SimpleLazyObject(installing.version),
-        "signed_in_at": sign_in_ways.provider_of(request),
+        "release": SimpleLazyObject(installing.release_digest),
+        "signed_in_at": sign_in_ways.session_provider_name(request),
         "explanation": SimpleLazyObject(lambda: explanation_of(request)),
-        "policy_note": SimpleLazyObject(lambda: _policy_note(user)),
+        "policy_note": SimpleLazyObject(lambda: explain_policy_edit_limit(user)),
         # Browsers say so of links, forms and scripts on pages of other origins (static/js/proof.js).
         "from_elsewhere": request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"},
     }

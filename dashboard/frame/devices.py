@@ -13,17 +13,17 @@ from coordinator.models import NotificationTarget
 HELD = "push"
 
 
-def hold(request: HttpRequest, target: NotificationTarget) -> None:
+def remember_session_device(request: HttpRequest, target: NotificationTarget) -> None:
     """Note that this session's browser is this device."""
     assert isinstance(request.user, User)
     request.session[HELD] = {
         "target": target.pk,
-        "mark": push.mark_of(target.address),
-        "sign_in": push.sign_in_of(request.user),
+        "mark": push.hash_device_address(target.address),
+        "sign_in": push.hash_sign_in_state(request.user),
     }
 
 
-def mark(request: HttpRequest) -> str:
+def session_device_mark(request: HttpRequest) -> str:
     """Return the mark of this session's device; empty where it has none, or the password was changed since.
 
     A page then ties its device to the session anew.
@@ -32,16 +32,16 @@ def mark(request: HttpRequest) -> str:
     held = session.get(HELD) if session is not None else None
     if not isinstance(held, dict) or not isinstance(request.user, User):
         return ""
-    return str(held.get("mark", "")) if held.get("sign_in") == push.sign_in_of(request.user) else ""
+    return str(held.get("mark", "")) if held.get("sign_in") == push.hash_sign_in_state(request.user) else ""
 
 
 def sign_in_mark(request: HttpRequest) -> str:
     """Return what another person, or another password, changes; empty where nobody is signed in."""
-    return push.sign_in_of(request.user)[:16] if isinstance(request.user, User) else ""
+    return push.hash_sign_in_state(request.user)[:16] if isinstance(request.user, User) else ""
 
 
-def sign_off(request: HttpRequest) -> None:
+def remove_session_device(request: HttpRequest) -> None:
     """Remove this session's device: what requests say is no longer for whoever holds it."""
     held = request.session.get(HELD)
     if isinstance(held, dict) and isinstance(request.user, User):
-        push.sign_off(held.get("target"), by=request.user, now=timezone.now())
+        push.remove_signed_out_device(held.get("target"), by=request.user, now=timezone.now())

@@ -14,8 +14,8 @@ class SignInForm(AuthenticationForm):
     }
 
 
-class SetUpForm(BaseUserCreationForm):  # type: ignore[type-arg] # not generic at run time
+class FirstAdminForm(BaseUserCreationForm):  # type: ignore[type-arg] # not generic at run time
     """The first administrator: a name, and a password twice, held against the settings' validators.
 
-    It is never saved: coordinator.actions.setup.redeem makes the person.
+    It is never saved: coordinator.actions.setup.redeem_setup_token makes the person.
     """

@@ -15,7 +15,7 @@ from django.shortcuts import redirect, render, resolve_url
 from django.utils.http import urlencode
 from django_htmx.http import HttpResponseClientRedirect
 
-from coordinator.identity.roles import ADMIN, APPROVER, VIEWER, has_role, role_of
+from coordinator.identity.roles import ADMIN, APPROVER, VIEWER, has_role, highest_role
 from coordinator.policy import deciders
 from dashboard.frame.htmx import HtmxHttpRequest
 
@@ -23,7 +23,7 @@ P = ParamSpec("P")
 View = Callable[Concatenate[HtmxHttpRequest, P], HttpResponseBase]
 
 
-def sign_in_first(request: HtmxHttpRequest) -> HttpResponse:
+def redirect_to_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     """Send somebody who is not signed in to the sign-in page, and from there back to the page they were on."""
     back = request.htmx.current_url_abs_path if request.htmx else request.get_full_path()
     url = f"{resolve_url('accounts:login')}?{urlencode({'next': back or '/'})}"
@@ -32,60 +32,64 @@ def sign_in_first(request: HtmxHttpRequest) -> HttpResponse:
     return redirect(url)
 
 
-def refuse(request: HttpRequest, needed: str, why: str = "") -> HttpResponse:
+def render_role_refusal(request: HttpRequest, needed: str, why: str = "") -> HttpResponse:
     """Answer 403 with a page that says which role is needed, why, and which the person has."""
-    context = {"needed": needed, "why": why, "role": role_of(request.user)}
+    context = {"needed": needed, "why": why, "role": highest_role(request.user)}
     return render(request, "errors/role.html", context, status=403)
 
 
-def _needs(role: str) -> Callable[[View[P]], View[P]]:
-    def decorate(view: View[P]) -> View[P]:
+def require_role(role: str) -> Callable[[View[P]], View[P]]:
+    def decorate_view(view: View[P]) -> View[P]:
         @wraps(view)
-        def guarded(request: HtmxHttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        def check_role(request: HtmxHttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
             if not request.user.is_authenticated:
-                return sign_in_first(request)
+                return redirect_to_sign_in(request)
             if not has_role(request.user, role):
-                return refuse(request, role)
+                return render_role_refusal(request, role)
             return view(request, *args, **kwargs)
 
-        guarded.needed_role = role  # type: ignore[attr-defined] # tests ask every page for its guard
-        return guarded
+        check_role.needed_role = role  # type: ignore[attr-defined] # tests ask every page for its guard
+        return check_role
 
-    return decorate
+    return decorate_view
 
 
-def signed_in(view: View[P]) -> View[P]:
+def require_sign_in(view: View[P]) -> View[P]:
     """Guard a page that is open to every signed-in person, with or without a role (their own account)."""
 
     @wraps(view)
-    def guarded(request: HtmxHttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
-        return view(request, *args, **kwargs) if request.user.is_authenticated else sign_in_first(request)
+    def check_sign_in(request: HtmxHttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        return (
+            view(request, *args, **kwargs) if request.user.is_authenticated else redirect_to_sign_in(request)
+        )
 
-    guarded.needed_role = "signed_in"  # type: ignore[attr-defined]
-    return guarded
-
-
-def viewer(view: View[P]) -> View[P]:
-    return _needs(VIEWER)(view)
+    check_sign_in.needed_role = "signed_in"  # type: ignore[attr-defined]
+    return check_sign_in
 
 
-def approver(view: View[P]) -> View[P]:
+def require_viewer(view: View[P]) -> View[P]:
+    return require_role(VIEWER)(view)
+
+
+def require_approver(view: View[P]) -> View[P]:
     """Guard a page or verb that decides requests or edits grants."""
-    return _needs(APPROVER)(view)
+    return require_role(APPROVER)(view)
 
 
-def policy_editor(view: View[P]) -> View[P]:
+def require_policy_editor(view: View[P]) -> View[P]:
     """Guard a verb that changes rules or grants: for approvers, or for admins alone once Who decides has rows."""
 
     @wraps(view)
-    def guarded(request: HtmxHttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
-        if deciders.may_edit_policy(request.user):
+    def check_policy_editor(
+        request: HtmxHttpRequest, /, *args: P.args, **kwargs: P.kwargs
+    ) -> HttpResponseBase:
+        if deciders.can_user_edit_policy(request.user):
             return view(request, *args, **kwargs)
-        return refuse(request, ADMIN, deciders.ADMINS_EDIT)
+        return render_role_refusal(request, ADMIN, deciders.ADMINS_EDIT)
 
-    return _needs(APPROVER)(guarded)
+    return require_role(APPROVER)(check_policy_editor)
 
 
-def admin(view: View[P]) -> View[P]:
+def require_admin(view: View[P]) -> View[P]:
     """Guard a page or verb that edits servers, agents, keys or people."""
-    return _needs(ADMIN)(view)
+    return require_role(ADMIN)(view)

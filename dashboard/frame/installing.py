@@ -33,7 +33,7 @@ SHELL = (
 ACCENT, GROUND = "#2f5fde", "#f7f8fa"  # of the icon, and behind it while the app starts
 
 
-def manifest() -> dict[str, Any]:
+def build_web_app_manifest() -> dict[str, Any]:
     """Return the web app manifest."""
     sizes = (192, 512)
     icons = [(f"img/icon-{size}.png", size, "any") for size in sizes]
@@ -57,20 +57,20 @@ def manifest() -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def worker() -> str:
+def build_service_worker() -> str:
     """Return the service worker: what it has to know of this release, and its source."""
     source = Path(settings.BASE_DIR, SOURCE).read_text()
     told = {
-        "version": version(),
+        "version": release_digest(),
         "offline": reverse("push:offline"),
         "shell": [reverse("push:offline"), *(static(name) for name in SHELL)],
-        "icon": _in_itself("icon-192.png"),
-        "badge": _in_itself("icon-badge-96.png"),
+        "icon": build_picture_data_url("icon-192.png"),
+        "badge": build_picture_data_url("icon-badge-96.png"),
     }
     return f"const RELEASE = {json.dumps(told)};\n{source}"
 
 
-def _in_itself(picture: str) -> str:
+def build_picture_data_url(picture: str) -> str:
     """Return a picture as a URL that holds it: a browser shows a notification only once its pictures are there.
 
     Where the network hangs Chromium waits 90 s for each.
@@ -80,7 +80,7 @@ def _in_itself(picture: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def version() -> str:
+def release_digest() -> str:
     """Return what changes with every release that a browser could notice: static files, worker, offline page."""
     digest = hashlib.sha256(Path(settings.BASE_DIR, SOURCE).read_bytes())
     digest.update(render_to_string("push/offline.html", {"theme": THEMES["system"]}).encode())

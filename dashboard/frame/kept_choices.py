@@ -12,7 +12,7 @@ from typing import Any
 from django import forms
 
 
-class _KeepsChoices:
+class KeepsChoicesMixin:
     unavailable: frozenset[str] = frozenset()
 
     def valid_value(self, value: Any) -> bool:
@@ -20,19 +20,19 @@ class _KeepsChoices:
         return super().valid_value(value) and str(value) not in self.unavailable  # type: ignore[misc]
 
 
-class KeptChoiceField(_KeepsChoices, forms.ChoiceField):
+class KeptChoiceField(KeepsChoicesMixin, forms.ChoiceField):
     pass
 
 
-class KeptMultipleChoiceField(_KeepsChoices, forms.MultipleChoiceField):
+class KeptMultipleChoiceField(KeepsChoicesMixin, forms.MultipleChoiceField):
     pass
 
 
-class KeptTypedMultipleChoiceField(_KeepsChoices, forms.TypedMultipleChoiceField):
+class KeptTypedMultipleChoiceField(KeepsChoicesMixin, forms.TypedMultipleChoiceField):
     pass
 
 
-def offer(
+def offer_choices(
     form: forms.BaseForm, name: str, choices: Iterable[tuple[Any, str]], *, saved: Iterable[Any] = ()
 ) -> None:
     """Let the field offer `choices`, and the form's initial, `saved` and posted values that are not among them.

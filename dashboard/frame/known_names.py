@@ -18,7 +18,7 @@ UNKNOWN = {
 }
 
 
-def is_known(kind: str, name: str) -> bool:
+def is_known_name(kind: str, name: str) -> bool:
     """Say whether an agent (or program), host or person of that name is known; of other kinds, every name is."""
     if kind == "agent":
         return (
@@ -32,7 +32,7 @@ def is_known(kind: str, name: str) -> bool:
     return kind != "person" or User.objects.filter(username=name).exists()
 
 
-def agents_offered() -> set[str]:
+def list_offered_agents() -> set[str]:
     """Return the agents and programs that a field offers."""
     return {
         *map(str, Agent.objects.order_by("pk").values_list("pk", flat=True)[:MOST_OFFERED]),
@@ -49,7 +49,7 @@ class NamedReachForm(forms.Form):
         """Refuse a name that is not known, unless `is_meant`, which is shown from then on, says that it is right."""
         data = self.cleaned_data
         kind, name = data.get("reach", ""), data.get("name", "")
-        if name and not data.get("is_meant") and not is_known(kind, name):
+        if name and not data.get("is_meant") and not is_known_name(kind, name):
             self.fields["is_meant"].widget = forms.CheckboxInput()
             self.add_error("name", f"{UNKNOWN[kind].format(name)} Correct it, or confirm it below.")
         return data

@@ -26,15 +26,15 @@ class Loader(filesystem.Loader):
     """Django's loader of the folders in TEMPLATES' DIRS. A debug page has line numbers of the lean text."""
 
     def get_contents(self, origin: Origin) -> str:
-        return lean(super().get_contents(origin))
+        return strip_template_indentation(super().get_contents(origin))
 
 
-def lean(source: str) -> str:
+def strip_template_indentation(source: str) -> str:
     """Return a template without the line breaks that only its reader needs."""
-    return BREAK.sub(_instead, source)
+    return BREAK.sub(replace_line_break, source)
 
 
-def _instead(found: re.Match[str]) -> str:
+def replace_line_break(found: re.Match[str]) -> str:
     if found["kept"]:
         return found[0]
     if found["opened"]:

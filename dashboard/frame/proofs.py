@@ -36,7 +36,7 @@ MESSAGES: dict[Lack, str] = {
 View = TypeVar("View", bound=Callable[..., object])
 
 
-def without_proof(view: View) -> View:
+def allow_without_proof(view: View) -> View:
     """Let a view's POST pass with the cookie alone: it decides nothing, or must work for everybody."""
     view.without_proof = True  # type: ignore[attr-defined]
     return view
@@ -61,34 +61,38 @@ class RequireProof(MiddlewareMixin):
             return None
         if getattr(view, "without_proof", False) or not isinstance(request.user, User):
             return None
-        offered, now = _taken(request), timezone.now()
-        lack = proofs.lack_of(request.session, offered.secret, now)
+        offered, now = pop_offered_proof(request), timezone.now()
+        lack = proofs.find_proof_problem(request.session, offered.secret, now)
         if lack is None:
             return None
-        if not offered.password or sign_in_ways.provider_of(request):
-            accounts.note_unproven(request.user, address_of(request), f"{request.method} {request.path}", now)
-            return _ask(request, f"{MESSAGES[lack]} {_what_to_do(request)}")
+        if not offered.password or sign_in_ways.session_provider_name(request):
+            accounts.record_unproven_sign_in(
+                request.user, client_address(request), f"{request.method} {request.path}", now
+            )
+            return ask_for_proof(request, f"{MESSAGES[lack]} {proof_instruction(request)}")
         try:
-            accounts.confirm(request.user, offered.password, attempt_of(request, request.user.username), now)
+            accounts.verify_sign_in_password(
+                request.user, offered.password, build_sign_in_attempt(request, request.user.username), now
+            )
         except SignalboxError as refusal:
-            return _ask(request, refusal.detail, refusal)
+            return ask_for_proof(request, refusal.detail, refusal)
         if offered.new_secret:
-            proofs.bind(request.session, offered.new_secret, now)
+            proofs.bind_session_to_browser(request.session, offered.new_secret, now)
         return None
 
 
-def address_of(request: HttpRequest) -> str:
+def client_address(request: HttpRequest) -> str:
     """Return the caller's address; the edge has already replaced a trusted proxy's by its client's."""
     return str(request.META.get("REMOTE_ADDR") or "unknown")
 
 
-def attempt_of(request: HttpRequest, username: str) -> accounts.Attempt:
-    return accounts.Attempt(
-        username, address_of(request), request.COOKIES.get(settings.DEVICE_COOKIE_NAME, "")
+def build_sign_in_attempt(request: HttpRequest, username: str) -> accounts.SignInAttempt:
+    return accounts.SignInAttempt(
+        username, client_address(request), request.COOKIES.get(settings.DEVICE_COOKIE_NAME, "")
     )
 
 
-def _taken(request: HttpRequest) -> OfferedProof:
+def pop_offered_proof(request: HttpRequest) -> OfferedProof:
     """Take what proves the sign-in out of the form, so that no view keeps it."""
     secret, password, new_secret = (request.POST.get(name, "") for name in (FIELD, PASSWORD, NEW))
     if not request.POST.keys().isdisjoint({FIELD, PASSWORD, NEW}):
@@ -100,12 +104,12 @@ def _taken(request: HttpRequest) -> OfferedProof:
     return OfferedProof(request.headers.get(proofs.HEADER, secret), password, new_secret)
 
 
-def _what_to_do(request: HttpRequest) -> str:
-    provider = sign_in_ways.provider_of(request)
+def proof_instruction(request: HttpRequest) -> str:
+    provider = sign_in_ways.session_provider_name(request)
     return f"Confirm with {provider} to continue." if provider else "Enter your password to continue."
 
 
-def _ask(request: HttpRequest, message: str, refusal: SignalboxError | None = None) -> HttpResponse:
+def ask_for_proof(request: HttpRequest, message: str, refusal: SignalboxError | None = None) -> HttpResponse:
     """Ask for the password, or to go to the provider: a page with the form as it was sent; words for a script."""
     status = refusal.status if refusal else 403
     answer: HttpResponse
@@ -115,18 +119,18 @@ def _ask(request: HttpRequest, message: str, refusal: SignalboxError | None = No
         context = {
             "message": message,
             "is_wrong": refusal is not None,
-            "sent": _pairs(request.POST),
+            "sent": list_form_pairs(request.POST),
             "lost_files": bool(request.FILES),
         }
         answer = render(request, "accounts/confirm.html", context, status=status)
-    answer.headers[WANTED] = "provider" if sign_in_ways.provider_of(request) else "password"
+    answer.headers[WANTED] = "provider" if sign_in_ways.session_provider_name(request) else "password"
     if refusal and refusal.retry_after:
         answer.headers["Retry-After"] = str(refusal.retry_after)
     add_never_cache_headers(answer)
     return answer
 
 
-def _pairs(form: QueryDict) -> list[tuple[str, object]]:
+def list_form_pairs(form: QueryDict) -> list[tuple[str, object]]:
     return [
         (name, value) for name, values in form.lists() if name != "csrfmiddlewaretoken" for value in values
     ]

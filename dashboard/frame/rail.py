@@ -12,13 +12,13 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 
 from coordinator.identity.roles import ADMIN, VIEWER
-from coordinator.live.fragments import Fragment
+from coordinator.live.fragments import PageFragment
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.models.permissions import RequestStatus
 from coordinator.policy import deciders
 
 
-class Number(NamedTuple):
+class BadgeNumber(NamedTuple):
     """What a badge says to one person. `own`: others have another number, so the stream cannot bring it to all."""
 
     value: int
@@ -26,19 +26,19 @@ class Number(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Badge:
+class RailBadge:
     """A small number beside a label. `number` runs on every page, `shared` for all pages at once where all have the
     same number; None where they have not. Changes of `topic` update it.
     """
 
-    number: Callable[[User | AnonymousUser], Number]
+    number: Callable[[User | AnonymousUser], BadgeNumber]
     shared: Callable[[], int | None]
     topic: str
     label: str  # what it counts, for screen readers: "waiting"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RailEntry:
     """One line of the rail. `pinned` entries stay in the phone's bottom bar, the others fold under More."""
 
     key: str
@@ -46,51 +46,59 @@ class Entry:
     url_name: str
     icon: str
     least: str = VIEWER
-    badge: Badge | None = None
+    badge: RailBadge | None = None
     pinned: bool = False
 
 
-def _waiting_for(person: User | AnonymousUser) -> Number:
+def count_waiting_for_person(person: User | AnonymousUser) -> BadgeNumber:
     """Return how many requests wait for the person's decision."""
-    book = deciders.load(timezone.now())
-    theirs = deciders.decidable(person, book)
-    return Number(_all_waiting(), own=False) if theirs is None else Number(len(theirs), own=True)
+    book = deciders.load_decider_book(timezone.now())
+    theirs = deciders.decidable_request_ids(person, book)
+    return (
+        BadgeNumber(count_all_waiting_requests(), own=False)
+        if theirs is None
+        else BadgeNumber(len(theirs), own=True)
+    )
 
 
-def _waiting_for_all() -> int | None:
+def count_waiting_if_shared() -> int | None:
     has_votes = PermissionVote.objects.filter(request__status=RequestStatus.PENDING).exists()
-    return None if has_votes or deciders.load(timezone.now()).rules else _all_waiting()
+    return (
+        None
+        if has_votes or deciders.load_decider_book(timezone.now()).rules
+        else count_all_waiting_requests()
+    )
 
 
-def _all_waiting() -> int:
-    return PermissionRequest.objects.waiting(timezone.now()).count()
+def count_all_waiting_requests() -> int:
+    return PermissionRequest.objects.awaiting_decision(timezone.now()).count()
 
 
-ENTRIES: tuple[Entry, ...] = (
-    Entry("overview", "Overview", "overview", "overview", pinned=True),
-    Entry(
+ENTRIES: tuple[RailEntry, ...] = (
+    RailEntry("overview", "Overview", "overview", "overview", pinned=True),
+    RailEntry(
         "approvals",
         "Approvals",
         "approvals:inbox",
         "approvals",
-        badge=Badge(_waiting_for, _waiting_for_all, "permission_requests", "waiting"),
+        badge=RailBadge(count_waiting_for_person, count_waiting_if_shared, "permission_requests", "waiting"),
         pinned=True,
     ),
-    Entry("brake", "Brake", "brakes:home", "st-ban"),
-    Entry("budgets", "Budgets", "budgets:home", "st-half"),
-    Entry("sessions", "Sessions", "sessions:list", "sessions", pinned=True),
-    Entry("runs", "Runs", "runs:list", "runs"),
-    Entry("chat", "Chat", "chat:list", "chat", pinned=True),
-    Entry("mcp", "MCP", "mcp:list", "mcp"),
-    Entry("connections", "Connections", "connections:home", "terminal"),
-    Entry("agents", "Agents", "agents:list", "agents"),
-    Entry("audit", "Audit", "audit:list", "audit"),
-    Entry("keys", "API keys", "keys:list", "key", least=ADMIN),
-    Entry("admin", "Admin", "admin:index", "admin", least=ADMIN),
+    RailEntry("brake", "Brake", "brakes:home", "st-ban"),
+    RailEntry("budgets", "Budgets", "budgets:home", "st-half"),
+    RailEntry("sessions", "Sessions", "sessions:list", "sessions", pinned=True),
+    RailEntry("runs", "Runs", "runs:list", "runs"),
+    RailEntry("chat", "Chat", "chat:list", "chat", pinned=True),
+    RailEntry("mcp", "MCP", "mcp:list", "mcp"),
+    RailEntry("connections", "Connections", "connections:home", "terminal"),
+    RailEntry("agents", "Agents", "agents:list", "agents"),
+    RailEntry("audit", "Audit", "audit:list", "audit"),
+    RailEntry("keys", "API keys", "keys:list", "key", least=ADMIN),
+    RailEntry("admin", "Admin", "admin:index", "admin", least=ADMIN),
 )
 
 
-def url_of(entry: Entry) -> str | None:
+def find_rail_entry_url(entry: RailEntry) -> str | None:
     """Return the entry's path, or None while no such page exists."""
     try:
         return reverse(entry.url_name)
@@ -98,15 +106,15 @@ def url_of(entry: Entry) -> str | None:
         return None
 
 
-def entry_of(key: str) -> Entry | None:
+def find_rail_entry(key: str) -> RailEntry | None:
     """Return the entry with this key, or None."""
     return next((entry for entry in ENTRIES if entry.key == key), None)
 
 
-def badge_fragments(entry: Entry) -> list[Fragment]:
+def badge_fragments(entry: RailEntry) -> list[PageFragment]:
     """Return the entry's badge as it stands now, for every open page: one query, however many look on."""
     count = entry.badge.shared() if entry.badge else None
     if count is None:  # pages ask for their own (templates/components/_rail_badge.html)
         return []
     html = render_to_string("components/_rail_badge.html", {"item": entry, "count": count})
-    return [Fragment(f"#rail-badge-{entry.key}", html, swap="outerHTML")]
+    return [PageFragment(f"#rail-badge-{entry.key}", html, swap="outerHTML")]

@@ -13,7 +13,7 @@ from dashboard.frame.htmx import HtmxHttpRequest
 
 
 @contextmanager
-def as_message(request: HtmxHttpRequest, *, missing_is_404: bool = False) -> Iterator[None]:
+def show_refusal_as_message(request: HtmxHttpRequest, *, missing_is_404: bool = False) -> Iterator[None]:
     """Say why an action refused on the page that is shown next; what follows it in the block is left out.
 
     With `missing_is_404` a row that is not there raises Http404 instead.

@@ -14,18 +14,18 @@ from coordinator.identity.session_store import BY_PROVIDER
 LONGEST = 4096  # characters, for it goes into an address
 
 
-def hold(request: HttpRequest, id_token: str, *, until: datetime) -> None:
+def mark_signed_in_at_provider(request: HttpRequest, id_token: str, *, until: datetime) -> None:
     """Note that the provider vouches for this session, which ends at `until`: what changed there is then heard of."""
     request.session[BY_PROVIDER] = id_token if len(id_token) <= LONGEST else ""
     request.session.set_expiry(until)
 
 
-def release(request: HttpRequest) -> None:
+def mark_signed_in_by_password(request: HttpRequest) -> None:
     """Note that from now on a password vouches for this session, which ends when it would have."""
     request.session.pop(BY_PROVIDER, None)
 
 
-def provider_of(request: HttpRequest) -> str:
+def session_provider_name(request: HttpRequest) -> str:
     """Return the name of the provider that vouches for this session; empty where a password does."""
     session = getattr(request, "session", None)
     return (
@@ -33,14 +33,14 @@ def provider_of(request: HttpRequest) -> str:
     )
 
 
-def sign_out_address(request: HttpRequest) -> str:
+def build_provider_sign_out_url(request: HttpRequest) -> str:
     """Return where the provider ends its own sign-in and leads back, for a session of its; empty where it cannot."""
-    if not provider_of(request):
+    if not session_provider_name(request):
         return ""
     from coordinator.identity.openid import provider  # noqa: PLC0415 - an extra
 
     try:
-        endpoint = provider.description().get("end_session_endpoint")
+        endpoint = provider.provider_description().get("end_session_endpoint")
     except SignalboxError:
         return ""  # signing out here does not depend on anybody
     if not endpoint:

@@ -29,6 +29,6 @@ THEMES = {
 }
 
 
-def theme_of(request: HttpRequest) -> Theme:
+def read_theme_cookie(request: HttpRequest) -> Theme:
     """Return the theme that the person's cookie names, or the system's."""
     return THEMES.get(request.COOKIES.get(COOKIE, ""), THEMES["system"])

@@ -25,12 +25,12 @@ class PageForWrongMethod:
             or request.headers.get("HX-Request")
         ):
             return response
-        page = render(request, "errors/405.html", {"page": page_above(request.path)}, status=405)
+        page = render(request, "errors/405.html", {"page": find_nearest_page(request.path)}, status=405)
         page.headers["Allow"] = response.headers["Allow"]
         return page
 
 
-def page_above(path: str) -> str:
+def find_nearest_page(path: str) -> str:
     """Return the nearest address above `path` that exists."""
     above = path.rstrip("/")
     while above := above.rpartition("/")[0].removesuffix("/-"):  # "-" stands before what is done to an object

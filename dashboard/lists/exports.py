@@ -14,42 +14,42 @@ from django.http import StreamingHttpResponse
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
-def csv_response(
+def build_csv_response(
     name: str, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]
 ) -> StreamingHttpResponse:
     """Answer with a CSV file of `columns`; values that are no text are written as JSON."""
-    return _file(f"{name}.csv", "text/csv; charset=utf-8", _csv_lines(columns, rows))
+    return build_download_response(f"{name}.csv", "text/csv; charset=utf-8", write_csv_lines(columns, rows))
 
 
-def ndjson_response(name: str, rows: Iterable[Mapping[str, Any]]) -> StreamingHttpResponse:
+def build_ndjson_response(name: str, rows: Iterable[Mapping[str, Any]]) -> StreamingHttpResponse:
     lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
-    return _file(f"{name}.ndjson", "application/x-ndjson", lines)
+    return build_download_response(f"{name}.ndjson", "application/x-ndjson", lines)
 
 
-def _file(name: str, content_type: str, lines: Iterable[str]) -> StreamingHttpResponse:
+def build_download_response(name: str, content_type: str, lines: Iterable[str]) -> StreamingHttpResponse:
     response = StreamingHttpResponse(lines, content_type=content_type)
     response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
 
 
-def _csv_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def write_csv_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     line = io.StringIO()
     writer = csv.writer(line)
     writer.writerow(columns)
     for row in rows:
-        yield _taken(line)
-        writer.writerow([_cell(row.get(column)) for column in columns])
-    yield _taken(line)
+        yield drain_csv_line(line)
+        writer.writerow([format_csv_cell(row.get(column)) for column in columns])
+    yield drain_csv_line(line)
 
 
-def _taken(line: io.StringIO) -> str:
+def drain_csv_line(line: io.StringIO) -> str:
     text = line.getvalue()
     line.seek(0)
     line.truncate()
     return text
 
 
-def _cell(value: Any) -> str:
+def format_csv_cell(value: Any) -> str:
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

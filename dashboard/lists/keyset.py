@@ -25,9 +25,9 @@ class KeysetPage(Generic[M]):
         return f"{len(self.rows)} on this page"
 
 
-def keyset_page(rows: QuerySet[M], query: QueryDict, size: int = PAGE) -> KeysetPage[M]:
+def load_keyset_page(rows: QuerySet[M], query: QueryDict, size: int = PAGE) -> KeysetPage[M]:
     """Return the page that `?before=ID` or `?after=ID` names; without either, the newest rows."""
-    before, after = _number(query.get("before")), _number(query.get("after"))
+    before, after = parse_row_id(query.get("before")), parse_row_id(query.get("after"))
     if after is not None:
         found = list(reversed(rows.filter(pk__gt=after).order_by("pk")[: size + 1]))
         has_newer, has_older = len(found) > size, True
@@ -37,17 +37,17 @@ def keyset_page(rows: QuerySet[M], query: QueryDict, size: int = PAGE) -> Keyset
         found = list(older_rows.order_by("-pk")[: size + 1])
         has_newer, has_older = before is not None, len(found) > size
         found = found[:size]
-    newer = _with(query, after=found[0].pk) if has_newer and found else ""
-    older = _with(query, before=found[-1].pk) if has_older and found else ""
+    newer = build_keyset_query(query, after=found[0].pk) if has_newer and found else ""
+    older = build_keyset_query(query, before=found[-1].pk) if has_older and found else ""
     return KeysetPage(found, newer, older)
 
 
-def _number(text: str | None) -> int | None:
+def parse_row_id(text: str | None) -> int | None:
     """Return an id that the database can compare with; None for anything else."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
-def _with(query: QueryDict, **place: Any) -> str:
+def build_keyset_query(query: QueryDict, **place: Any) -> str:
     kept = query.copy()
     kept.pop("before", None)
     kept.pop("after", None)

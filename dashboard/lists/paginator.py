@@ -22,14 +22,14 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]
     @cached_property
     def capped(self) -> bool:
         """Say whether there are more rows than can be paged through."""
-        return self._counted > COUNTED
+        return self.row_count_up_to_cap > COUNTED
 
     @cached_property
     def count(self) -> int:
-        return min(self._counted, COUNTED)
+        return min(self.row_count_up_to_cap, COUNTED)
 
     @cached_property
-    def _counted(self) -> int:
+    def row_count_up_to_cap(self) -> int:
         return self.object_list.order_by().values_list("pk", flat=True)[: COUNTED + 1].count()
 
 
@@ -37,15 +37,15 @@ class ScannedPaginator(CappedPaginator):
     """The same for filters that no index serves: the table is read once, for the number and for the page."""
 
     @cached_property
-    def _keys(self) -> list[Any]:
+    def scanned_keys(self) -> list[Any]:
         return list(self.object_list.values_list("pk", flat=True)[: COUNTED + 1])
 
     @cached_property
-    def _counted(self) -> int:
-        return len(self._keys)
+    def row_count_up_to_cap(self) -> int:
+        return len(self.scanned_keys)
 
     def page(self, number: int | str) -> Page[Any]:
         number = self.validate_number(number)
-        keys = self._keys[: self.count][(number - 1) * self.per_page : number * self.per_page]
+        keys = self.scanned_keys[: self.count][(number - 1) * self.per_page : number * self.per_page]
         found = self.object_list.model._default_manager.in_bulk(keys)
         return Page([found[key] for key in keys if key in found], number, self)

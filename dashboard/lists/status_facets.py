@@ -43,7 +43,7 @@ class StatusFacet:
         return f"{COUNTED:,}+" if self.count > COUNTED else f"{self.count:,}"
 
 
-def status_facets(
+def load_status_facets(
     table: Literal["sessions", "runs"], known: Sequence[str], query: QueryDict
 ) -> list[StatusFacet]:
     """Return the statuses that there are, the `known` ones in their order, each with its number."""
@@ -51,10 +51,10 @@ def status_facets(
         cursor.execute(NUMBERS.format(table=table, most=COUNTED + 1, statuses=MOST_STATUSES))
         numbers: dict[str, int] = dict(cursor.fetchall())
     words = [word for word in known if word in numbers] + sorted(numbers.keys() - set(known))
-    return facets({word: numbers[word] for word in words}, query)
+    return build_status_facets({word: numbers[word] for word in words}, query)
 
 
-def facets(
+def build_status_facets(
     numbers: Mapping[str, int],
     query: QueryDict,
     name: str = "status",
@@ -70,14 +70,14 @@ def facets(
             word,
             number,
             on=word == chosen,
-            query=changed(query, **{name: "" if word == chosen else word}),
+            query=build_query_with(query, **{name: "" if word == chosen else word}),
             label=labels.get(word, capfirst(word)),
         )
         for word, number in numbers.items()
     ]
 
 
-def changed(query: QueryDict, **values: str) -> str:
+def build_query_with(query: QueryDict, **values: str) -> str:
     """Return the query string with `values` set (an empty one is left out), back on the first page."""
     kept = query.copy()
     for name, value in {"page": "", **values}.items():
@@ -87,6 +87,6 @@ def changed(query: QueryDict, **values: str) -> str:
     return f"?{kept.urlencode()}"
 
 
-def kept(query: QueryDict, *names: str) -> list[tuple[str, str]]:
+def select_query_values(query: QueryDict, *names: str) -> list[tuple[str, str]]:
     """Return what the query says of `names`, for a form that narrows the list further."""
     return [(name, str(query[name])) for name in names if query.get(name)]

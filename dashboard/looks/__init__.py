@@ -11,16 +11,22 @@ from typing import Any
 
 from coordinator.sessions.timeline import StoredValue
 from dashboard.looks import files, mcp, shell, subagents, web
-from dashboard.looks.parts import Look, Part, error_part, output_parts, value_parts
+from dashboard.looks.parts import (
+    CallDisplay,
+    DisplayPart,
+    build_error_part,
+    build_output_parts,
+    build_value_parts,
+)
 
-__all__ = ["Look", "Part", "look_of", "output_parts"]
+__all__ = ["CallDisplay", "DisplayPart", "build_call_display", "build_output_parts"]
 
 FAMILIES = {**shell.TOOLS, **files.TOOLS, **web.TOOLS, **subagents.TOOLS}
 
 
-def look_of(
+def build_call_display(
     tool_name: str | None, tool_input: StoredValue | None, tool_output: StoredValue | None, error: str | None
-) -> Look:
+) -> CallDisplay:
     """Return how a call looks, whatever its values are; nothing in them is trusted to have a shape."""
     name = tool_name or "tool"
     given = tool_input.value if tool_input else None
@@ -28,27 +34,27 @@ def look_of(
     draw = FAMILIES.get(name.lower().replace("_", "").replace("-", ""))
     look = None
     if name.startswith("mcp__"):
-        look = mcp.look(name, given, came)
+        look = mcp.display_mcp_call(name, given, came)
     elif draw and isinstance(given, dict):
         look = draw(name, given, came)
     if look is None:
-        look = default_look(name, given, came)
+        look = build_default_display(name, given, came)
     if error is not None:
-        look = replace(look, outputs=[error_part(error), *look.outputs], note=first_line(error))
+        look = replace(look, outputs=[build_error_part(error), *look.outputs], note=first_text_line(error))
     return look
 
 
-def default_look(name: str, given: Any, came: Any) -> Look:
+def build_default_display(name: str, given: Any, came: Any) -> CallDisplay:
     """Return the look of a tool that we know nothing about."""
-    return Look(
+    return CallDisplay(
         icon="tool",
         name=name,
-        title=mcp.gist_of(given),
-        inputs=value_parts(given),
-        outputs=output_parts(came),
+        title=mcp.summarize_arguments(given),
+        inputs=build_value_parts(given),
+        outputs=build_output_parts(came),
     )
 
 
-def first_line(text: str) -> str:
+def first_text_line(text: str) -> str:
     """Return a text's first line that says something, cut to a glance."""
     return next((line.strip()[:160] for line in text.splitlines() if line.strip()), "")

@@ -44,11 +44,13 @@ class DayColumn:
     height: float
 
     @property
-    def top(self) -> float:
+    def top_percent(self) -> float:
         return round(100 - self.height, 3)
 
 
-def day_columns(heights: Mapping[date, tuple[float, str]], last: date, days: int) -> Sequence[DayColumn]:
+def build_day_columns(
+    heights: Mapping[date, tuple[float, str]], last: date, days: int
+) -> Sequence[DayColumn]:
     """Return a column for each of the `days` days up to `last`: its share of the tallest and its words, by day."""
     each = 100 / days
     columns = []

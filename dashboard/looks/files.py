@@ -8,50 +8,50 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from dashboard.looks.inputs import CONTENTS, PATHS, Fields
+from dashboard.looks.inputs import CONTENTS, PATHS, InputFields
 from dashboard.looks.parts import (
     MOST_FACTS,
+    CallDisplay,
+    DisplayPart,
     Line,
-    Look,
-    Part,
-    diff_part,
-    lines_of,
-    output_parts,
-    string,
-    text_of,
-    text_part,
+    build_diff_part,
+    build_output_parts,
+    build_text_part,
+    extract_output_text,
+    first_string_value,
+    format_line_count,
 )
 from dashboard.text import diffs
 
 SPAN = ("offset", "limit")
 
 
-def read(name: str, given: dict[str, Any], came: Any) -> Look | None:
-    path = string(given, *PATHS)
+def display_file_read(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
+    path = first_string_value(given, *PATHS)
     if not path:
         return None
     file = came.get("file") if isinstance(came, dict) else None
-    text = file.get("content") if isinstance(file, dict) else text_of(came)
+    text = file.get("content") if isinstance(file, dict) else extract_output_text(came)
     outputs = (
-        [text_part(text, kind="code", filename=short_name(path), label="Content")]
+        [build_text_part(text, kind="code", filename=path_file_name(path), label="Content")]
         if isinstance(text, str)
-        else output_parts(came)
+        else build_output_parts(came)
     )
-    span, fields = _span(given), Fields(given)
-    fields.leave_out(*PATHS, *(SPAN if span else ()))
-    return Look(
+    span, fields = describe_line_range(given), InputFields(given)
+    fields.remove_fields(*PATHS, *(SPAN if span else ()))
+    return CallDisplay(
         "file",
         name,
         title=path,
         mono=True,
         path=path,
-        note=span or (lines_of(text) if isinstance(text, str) else ""),
-        inputs=fields.others(),
+        note=span or (format_line_count(text) if isinstance(text, str) else ""),
+        inputs=fields.build_remaining_parts(),
         outputs=outputs,
     )
 
 
-def _span(given: dict[str, Any]) -> str:
+def describe_line_range(given: dict[str, Any]) -> str:
     offset, limit = given.get("offset"), given.get("limit")
     if not isinstance(offset, int) and not isinstance(limit, int):
         return ""
@@ -59,33 +59,33 @@ def _span(given: dict[str, Any]) -> str:
     return f"lines {first} to {first + limit - 1}" if isinstance(limit, int) else f"from line {first}"
 
 
-def write(name: str, given: dict[str, Any], came: Any) -> Look | None:
-    path, text = string(given, *PATHS), string(given, *CONTENTS)
+def display_file_write(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
+    path, text = first_string_value(given, *PATHS), first_string_value(given, *CONTENTS)
     if not path:
         return None
-    fields = Fields(given)
-    fields.leave_out(*PATHS)
-    return Look(
+    fields = InputFields(given)
+    fields.remove_fields(*PATHS)
+    return CallDisplay(
         "edit",
         name,
         title=path,
         mono=True,
         path=path,
         added=len(text.splitlines()),
-        inputs=[*fields.content(short_name(path)), *fields.others()],
-        outputs=_said(came),
+        inputs=[*fields.take_content_parts(path_file_name(path)), *fields.build_remaining_parts()],
+        outputs=build_answer_parts(came),
     )
 
 
-def edit(name: str, given: dict[str, Any], came: Any) -> Look | None:
-    fields = Fields(given)
-    changes = fields.changes()
-    path = string(given, *PATHS)
+def display_file_edit(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
+    fields = InputFields(given)
+    changes = fields.take_text_changes()
+    path = first_string_value(given, *PATHS)
     if not path or not changes:
         return None
-    fields.leave_out(*PATHS)
-    lines = [line for before, after in changes for line in diff(before, after)]
-    return Look(
+    fields.remove_fields(*PATHS)
+    lines = [line for before, after in changes for line in diff_text_lines(before, after)]
+    return CallDisplay(
         "edit",
         name,
         title=path,
@@ -93,24 +93,24 @@ def edit(name: str, given: dict[str, Any], came: Any) -> Look | None:
         path=path,
         added=sum(sign == "+" for sign, _ in lines),
         removed=sum(sign == "-" for sign, _ in lines),
-        inputs=[diff_part(lines), *fields.others()],
-        outputs=_said(came),
+        inputs=[build_diff_part(lines), *fields.build_remaining_parts()],
+        outputs=build_answer_parts(came),
     )
 
 
-def diff(old: str, new: str) -> Iterator[Line]:
+def diff_text_lines(old: str, new: str) -> Iterator[Line]:
     """Yield the lines of both texts with ` `, `-`, `+` or, between distant changes, `@`."""
-    return diffs.hunks(old.splitlines(), new.splitlines())
+    return diffs.walk_diff_hunks(old.splitlines(), new.splitlines())
 
 
-def patch(name: str, given: dict[str, Any], came: Any) -> Look | None:
-    fields = Fields(given)
-    text = fields.take("patch", "input", "diff")
+def display_patch(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
+    fields = InputFields(given)
+    text = fields.take_text("patch", "input", "diff")
     if not text:
         return None
-    lines = [_patch_line(line) for line in text.splitlines()]
+    lines = [parse_patch_line(line) for line in text.splitlines()]
     named = re.search(r"^(?:\*\*\* (?:Update|Add|Delete) File: |\+\+\+ (?:b/)?)(.+)$", text, re.MULTILINE)
-    return Look(
+    return CallDisplay(
         "edit",
         name,
         title=named[1] if named else "",
@@ -118,104 +118,114 @@ def patch(name: str, given: dict[str, Any], came: Any) -> Look | None:
         path=named[1] if named else "",
         added=sum(sign == "+" for sign, _ in lines),
         removed=sum(sign == "-" for sign, _ in lines),
-        inputs=[diff_part(lines), *fields.others()],
-        outputs=_said(came),
+        inputs=[build_diff_part(lines), *fields.build_remaining_parts()],
+        outputs=build_answer_parts(came),
     )
 
 
-def _patch_line(line: str) -> Line:
+def parse_patch_line(line: str) -> Line:
     if line.startswith(("+++", "---", "***", "@@")):
         return "@", line
     return (line[0], line[1:]) if line[:1] in {"+", "-", " "} else (" ", line)
 
 
-def _said(came: Any) -> list[Part]:
+def build_answer_parts(came: Any) -> list[DisplayPart]:
     """Return a writing tool's answer where it says more than that it worked."""
     if isinstance(came, dict) and ({"structuredPatch", "filePath"} & came.keys()):
         return []
-    return output_parts(came, "Answer")
+    return build_output_parts(came, "Answer")
 
 
-def search(name: str, given: dict[str, Any], came: Any) -> Look | None:
-    pattern = string(given, "pattern", "query", "regex", "glob_pattern", "search_term")
+def display_file_search(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
+    pattern = first_string_value(given, "pattern", "query", "regex", "glob_pattern", "search_term")
     if not pattern:
         return None
-    where = string(given, "path", "target_directory", "directory")
+    where = first_string_value(given, "path", "target_directory", "directory")
     names = came.get("filenames") if isinstance(came, dict) else None
-    content = string(came, "content") if isinstance(came, dict) else ""
-    text = text_of(came)
+    content = first_string_value(came, "content") if isinstance(came, dict) else ""
+    text = extract_output_text(came)
     if isinstance(names, list) or content:
         files = [str(line) for line in names] if isinstance(names, list) else []
         found = content or "\n".join(files)
-        outputs = [text_part(found, label="Results") if found else Part("text", "", label="No results")]
-        note = lines_of(content) if content else f"{len(files):,} file{'' if len(files) == 1 else 's'}"
+        outputs = [
+            build_text_part(found, label="Results") if found else DisplayPart("text", "", label="No results")
+        ]
+        note = (
+            format_line_count(content) if content else f"{len(files):,} file{'' if len(files) == 1 else 's'}"
+        )
     else:
-        outputs = output_parts(came, "Results")
-        note = lines_of(text) if text else ""
+        outputs = build_output_parts(came, "Results")
+        note = format_line_count(text) if text else ""
     title = f"{pattern} in {where}" if where else pattern
-    fields = Fields(given)
-    fields.leave_out("pattern", "query", "path", "output_mode")
-    return Look(
+    fields = InputFields(given)
+    fields.remove_fields("pattern", "query", "path", "output_mode")
+    return CallDisplay(
         "search",
         name,
         title=title,
         mono=True,
         note=note,
-        inputs=fields.others(),
+        inputs=fields.build_remaining_parts(),
         outputs=outputs,
     )
 
 
-def listing(name: str, given: dict[str, Any], came: Any) -> Look | None:
-    path = string(given, "path", "directory", "relative_workspace_path")
-    text, fields = text_of(came), Fields(given)
-    fields.leave_out("path", "directory")
-    return Look(
+def display_directory_listing(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
+    path = first_string_value(given, "path", "directory", "relative_workspace_path")
+    text, fields = extract_output_text(came), InputFields(given)
+    fields.remove_fields("path", "directory")
+    return CallDisplay(
         "file",
         name,
         title=path or ".",
         mono=True,
-        note=lines_of(text) if text else "",
-        inputs=fields.others(),
-        outputs=output_parts(came, "Entries"),
+        note=format_line_count(text) if text else "",
+        inputs=fields.build_remaining_parts(),
+        outputs=build_output_parts(came, "Entries"),
     )
 
 
-def todos(name: str, given: dict[str, Any], came: Any) -> Look | None:  # noqa: ARG001 # every look has it
+def display_todo_list(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:  # noqa: ARG001 # every look has it
     items = given.get("todos")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         return None
     if len(items) > MOST_FACTS:
         return None
     rows = [
-        (str(item.get("status", "pending")), string(item, "content", "title", "task") or json.dumps(item))
+        (
+            str(item.get("status", "pending")),
+            first_string_value(item, "content", "title", "task") or json.dumps(item),
+        )
         for item in items
     ]
     done = sum(status == "completed" for status, _ in rows)
     current = next((text for status, text in rows if status == "in_progress"), "")
-    return Look(
+    return CallDisplay(
         "audit",
         name,
         title=current or f"{len(rows)} to do",
         note=f"{done} of {len(rows)} done",
-        inputs=[Part("todos", rows)],
+        inputs=[DisplayPart("todos", rows)],
         outputs=[],
     )
 
 
-def short_name(path: str) -> str:
+def path_file_name(path: str) -> str:
     """Return the last part of a path, by which code is coloured."""
     return PurePosixPath(path.replace("\\", "/")).name
 
 
 TOOLS = {
-    **dict.fromkeys(("read", "readfile", "view", "notebookread", "viewfile", "cat"), read),
-    **dict.fromkeys(("write", "writefile", "createfile", "savefile"), write),
-    **dict.fromkeys(("edit", "multiedit", "editfile", "strreplace", "notebookedit", "searchreplace"), edit),
-    **dict.fromkeys(("applypatch", "patch"), patch),
+    **dict.fromkeys(("read", "readfile", "view", "notebookread", "viewfile", "cat"), display_file_read),
+    **dict.fromkeys(("write", "writefile", "createfile", "savefile"), display_file_write),
     **dict.fromkeys(
-        ("grep", "glob", "search", "findfiles", "grepsearch", "filesearch", "codebasesearch"), search
+        ("edit", "multiedit", "editfile", "strreplace", "notebookedit", "searchreplace"), display_file_edit
     ),
-    **dict.fromkeys(("ls", "listdir", "listfiles", "listdirectory"), listing),
-    **dict.fromkeys(("todowrite", "updateplan"), todos),
+    **dict.fromkeys(("applypatch", "patch"), display_patch),
+    **dict.fromkeys(
+        ("grep", "glob", "search", "findfiles", "grepsearch", "filesearch", "codebasesearch"),
+        display_file_search,
+    ),
+    **dict.fromkeys(("ls", "listdir", "listfiles", "listdirectory"), display_directory_listing),
+    **dict.fromkeys(("todowrite", "updateplan"), display_todo_list),
 }

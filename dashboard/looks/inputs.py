@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dashboard.looks.parts import MOST_FACTS, Line, Part, shortened, value_parts
+from dashboard.looks.parts import MOST_FACTS, DisplayPart, Line, build_value_parts, shorten_text
 from dashboard.text import diffs, json_text
 
 COMMANDS = ("command", "cmd", "script")
@@ -22,54 +22,58 @@ SHORT = 120  # characters of a value that a card shows beside its name
 Change = tuple[str, str]  # a text before and after
 
 
-def judged_parts(value: Any) -> list[Part]:
+def build_judged_parts(value: Any) -> list[DisplayPart]:
     """Return a tool's input for the person who judges it."""
     if value is None:
         return []
     if not isinstance(value, Mapping):
-        return [*_exact_fields({"Input": value})]
-    fields = Fields(value, exact=True)
-    acting = [*fields.command(), *exact_changes(fields.changes())]
+        return [*build_exact_field_parts({"Input": value})]
+    fields = InputFields(value, exact=True)
+    acting = [*fields.take_command_parts(), *build_exact_change_parts(fields.take_text_changes())]
     if any(name in fields.left for name in PATHS):
-        acting += fields.content()
-    return [*acting, *fields.others()]
+        acting += fields.take_content_parts()
+    return [*acting, *fields.build_remaining_parts()]
 
 
-class Fields:
+class InputFields:
     """The fields of an input. What is drawn, or said elsewhere, is taken out; then what is left is drawn, too."""
 
     def __init__(self, given: Mapping[str, Any], *, exact: bool = False) -> None:
         self.left = dict(given)
         self.exact = exact
 
-    def take(self, *names: str) -> str:
+    def take_text(self, *names: str) -> str:
         """Take out the first of these that is a text with something in it; return an empty one where none is."""
         name = next(
             (name for name in names if isinstance(self.left.get(name), str) and self.left[name]), None
         )
         return "" if name is None else self.left.pop(name)
 
-    def leave_out(self, *names: str) -> None:
+    def remove_fields(self, *names: str) -> None:
         """Take out what is said elsewhere."""
         for name in names:
             self.left.pop(name, None)
 
-    def text(self, text: str, **options: Any) -> list[Part]:
+    def build_taken_text_part(self, text: str, **options: Any) -> list[DisplayPart]:
         """Return the part of a text that was taken; none of an empty one."""
-        short, cut = (text, False) if self.exact else shortened(text)
+        short, cut = (text, False) if self.exact else shorten_text(text)
         kind = options.pop("kind", "text")
-        return [Part(kind, short, cut=cut, exact=self.exact, **options)] if text else []
+        return [DisplayPart(kind, short, cut=cut, exact=self.exact, **options)] if text else []
 
-    def command(self) -> list[Part]:
+    def take_command_parts(self) -> list[DisplayPart]:
         """Take out the command of a shell."""
-        return self.text(self.take(*COMMANDS), kind="code", language="bash", label="Command")
+        return self.build_taken_text_part(
+            self.take_text(*COMMANDS), kind="code", language="bash", label="Command"
+        )
 
-    def content(self, filename: str = "") -> list[Part]:
+    def take_content_parts(self, filename: str = "") -> list[DisplayPart]:
         """Take out what is written to a file; its name says in which language."""
         kind = "text" if self.exact else "code"
-        return self.text(self.take(*CONTENTS), kind=kind, filename=filename, label="Content")
+        return self.build_taken_text_part(
+            self.take_text(*CONTENTS), kind=kind, filename=filename, label="Content"
+        )
 
-    def changes(self) -> list[Change]:
+    def take_text_changes(self) -> list[Change]:
         """Take out how texts of a file change: one change, or all of `edits`; none where one cannot be told.
 
         Exactly, only what holds a text before and one after is a change, and one of `edits` holds nothing else.
@@ -77,17 +81,17 @@ class Fields:
         many = self.left.get("edits")
         found = []
         if self.exact or not isinstance(many, list):
-            found += [self._change()] if self._is_change(self.left) else []
-        if isinstance(many, list) and 0 < len(many) <= MOST_FACTS and all(map(self._is_whole_change, many)):
-            found += [Fields(one)._change() for one in self.left.pop("edits")]
+            found += [self.take_one_change()] if self.is_text_change(self.left) else []
+        if isinstance(many, list) and 0 < len(many) <= MOST_FACTS and all(map(self.is_complete_change, many)):
+            found += [InputFields(one).take_one_change() for one in self.left.pop("edits")]
         return found
 
-    def _change(self) -> Change:
+    def take_one_change(self) -> Change:
         texts = ([name for name in names if isinstance(self.left.get(name), str)] for names in (OLD, NEW))
         before, after = (self.left.pop(names[0]) if names else "" for names in texts)
         return before, after
 
-    def _is_change(self, value: Any) -> bool:
+    def is_text_change(self, value: Any) -> bool:
         if not isinstance(value, Mapping):
             return False
         before, after = (
@@ -95,40 +99,40 @@ class Fields:
         )
         return bool(before and after) if self.exact else bool("".join(before[:1] + after[:1]))
 
-    def _is_whole_change(self, value: Any) -> bool:
-        return self._is_change(value) and (len(value) == 2 or not self.exact)
+    def is_complete_change(self, value: Any) -> bool:
+        return self.is_text_change(value) and (len(value) == 2 or not self.exact)
 
-    def others(self) -> list[Part]:
+    def build_remaining_parts(self) -> list[DisplayPart]:
         """Return the parts of all fields that are left; at a glance, of those that say something."""
         if self.exact:
-            return [*_exact_fields(self.left)]
-        return value_parts(
+            return [*build_exact_field_parts(self.left)]
+        return build_value_parts(
             {name: one for name, one in self.left.items() if one not in (None, False)}, "Other inputs"
         )
 
 
-def exact_changes(changes: list[Change]) -> Iterator[Part]:
+def build_exact_change_parts(changes: list[Change]) -> Iterator[DisplayPart]:
     """Yield each change line by line, with every line of both texts; or both texts where they are too large."""
     for number, (before, after) in enumerate(changes, start=1):
         label = f"Change {number} of {len(changes)}" if len(changes) > 1 else "Change"
-        lines: list[Line] | None = diffs.marked(before.split("\n"), after.split("\n"))
+        lines: list[Line] | None = diffs.mark_all_lines(before.split("\n"), after.split("\n"))
         if lines is not None:
-            yield Part("diff", lines, label, exact=True)
+            yield DisplayPart("diff", lines, label, exact=True)
         else:
-            yield Part("text", before, f"{label}, before (too large to compare)", exact=True)
-            yield Part("text", after, f"{label}, after", exact=True)
+            yield DisplayPart("text", before, f"{label}, before (too large to compare)", exact=True)
+            yield DisplayPart("text", after, f"{label}, after", exact=True)
 
 
-def _exact_fields(fields: Mapping[str, Any]) -> Iterator[Part]:
+def build_exact_field_parts(fields: Mapping[str, Any]) -> Iterator[DisplayPart]:
     """Yield short values beside their names, then each longer one; as one JSON text where there are very many."""
     if len(fields) > MOST_FACTS:
-        yield Part("text", json_text.as_text(fields), f"{len(fields)} fields", exact=True)
+        yield DisplayPart("text", json_text.format_json(fields), f"{len(fields)} fields", exact=True)
         return
-    lines = {str(name): json_text.in_one_line(value) for name, value in fields.items()}
+    lines = {str(name): json_text.format_json_line(value) for name, value in fields.items()}
     short = [(name, line) for name, line in lines.items() if len(line) <= SHORT and "\n" not in line]
     if short:
-        yield Part("facts", short, exact=True)
+        yield DisplayPart("facts", short, exact=True)
     shown = dict(short)
     for name, value in fields.items():
         if str(name) not in shown:
-            yield Part("text", json_text.as_text(value), str(name), exact=True)
+            yield DisplayPart("text", json_text.format_json(value), str(name), exact=True)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboard.looks.parts import Look, lines_of, output_parts, text_of, value_parts
+from dashboard.looks.parts import (
+    CallDisplay,
+    build_output_parts,
+    build_value_parts,
+    extract_output_text,
+    format_line_count,
+)
 
 # What tools call the thing they are about, best first.
 TELLING = (
@@ -24,22 +30,22 @@ TELLING = (
 )
 
 
-def look(name: str, given: Any, came: Any) -> Look:
+def display_mcp_call(name: str, given: Any, came: Any) -> CallDisplay:
     """Return the look of an MCP tool: its server as a tag, its main argument as the title."""
     server, _, tool = name.removeprefix("mcp__").partition("__")
-    text = text_of(came)
-    return Look(
+    text = extract_output_text(came)
+    return CallDisplay(
         icon="mcp",
         name=tool or server,
         server=server if tool else "",
-        title=gist_of(given),
-        note=_note(text),
-        inputs=value_parts(given),
-        outputs=output_parts(came),
+        title=summarize_arguments(given),
+        note=summarize_mcp_output(text),
+        inputs=build_value_parts(given),
+        outputs=build_output_parts(came),
     )
 
 
-def gist_of(given: Any) -> str:
+def summarize_arguments(given: Any) -> str:
     """Return one line that tells this call from others of its tool."""
     if not isinstance(given, dict):
         return given.strip().partition("\n")[0][:200] if isinstance(given, str) else ""
@@ -49,8 +55,8 @@ def gist_of(given: Any) -> str:
     return found.strip().partition("\n")[0][:200]
 
 
-def _note(text: str | None) -> str:
+def summarize_mcp_output(text: str | None) -> str:
     if not text or not text.strip():
         return ""
     lines = text.strip().splitlines()
-    return lines[0][:120] if len(lines) == 1 else lines_of(text)
+    return lines[0][:120] if len(lines) == 1 else format_line_count(text)

@@ -51,7 +51,7 @@ _NAMED = {
 }
 
 
-def _named(event: TimelineEvent) -> str:
+def describe_named_event(event: TimelineEvent) -> str:
     """Return what an event of `_NAMED` tells, with the first words of what it is about."""
     words, fields = _NAMED[event.event_type]
     held = event.tool_input.value if event.tool_input else None
@@ -61,7 +61,7 @@ def _named(event: TimelineEvent) -> str:
     return f"{words}: {about}" if about else words
 
 
-def _asked(event: TimelineEvent) -> str:
+def describe_model_request(event: TimelineEvent) -> str:
     """Return which model was asked, and the tokens that it read and wrote."""
     words = [f"Asked {event.model or 'a model'}"]
     if event.tokens_in is not None:
@@ -80,17 +80,17 @@ _ENDS = {
 }
 
 
-def _turn_ended(event: TimelineEvent) -> str:
+def describe_turn_end(event: TimelineEvent) -> str:
     why = _ENDS.get(event.reason or "")
     return f"Turn ended: {why}" if why else "Turn ended"
 
 
-def _to(event: TimelineEvent) -> str:
+def read_new_mode(event: TimelineEvent) -> str:
     held = event.tool_input.value if event.tool_input else None
     return str(held.get("to", "")) if isinstance(held, dict) else ""
 
 
-def _read_from(facts: StoredValue | None) -> str:
+def describe_transcript_origin(facts: StoredValue | None) -> str:
     """Return where a history comes from, in words: with Claude Code's version and the branch."""
     held = facts.value if facts is not None and isinstance(facts.value, dict) else {}
     version, branch = held.get("version"), held.get("gitBranch")
@@ -98,7 +98,7 @@ def _read_from(facts: StoredValue | None) -> str:
     return " · ".join(word for word in words if word)
 
 
-def _note(event: TimelineEvent) -> str:
+def describe_session_note(event: TimelineEvent) -> str:
     """Return who wrote a note, and its beginning."""
     held = event.tool_input.value if event.tool_input else None
     text = str(held.get("text", "")) if isinstance(held, dict) else ""
@@ -106,7 +106,7 @@ def _note(event: TimelineEvent) -> str:
     return f"Note from {event.reason or 'somebody'}: {' '.join(shown.split())}"
 
 
-def _agent_message(event: TimelineEvent) -> str:
+def describe_agent_message(event: TimelineEvent) -> str:
     """Return which message of the agent's own protocol it is, in words."""
     held = event.tool_input.value if event.tool_input else None
     told = held if isinstance(held, dict) else {}
@@ -114,10 +114,10 @@ def _agent_message(event: TimelineEvent) -> str:
     if not isinstance(name, str):
         found = _METHOD.search(str(told.get("message", ""))[:2_000])
         name = found[1] if found else ""
-    return f"Message of the agent: {in_words(name).lower()}" if name else "Message of the agent"
+    return f"Message of the agent: {identifier_to_words(name).lower()}" if name else "Message of the agent"
 
 
-def in_words(name: str) -> str:
+def identifier_to_words(name: str) -> str:
     """Return an identifier as words: `_auth/status_update` is "Auth status update"."""
     words = " ".join(
         word if word.isupper() else word.lower() for word in _WORD.findall(name[:MOST_OF_A_NAME])
@@ -127,32 +127,32 @@ def in_words(name: str) -> str:
 
 # Icon, words, and tone where it does not follow from whether it failed.
 _WORDS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
-    "turn_end": ("st-check", _turn_ended, ""),
-    "mode_changed": ("st-info", lambda event: f"Mode changed: {_to(event)}", "calm"),
-    "agent_message": ("st-info", _agent_message, ""),
+    "turn_end": ("st-check", describe_turn_end, ""),
+    "mode_changed": ("st-info", lambda event: f"Mode changed: {read_new_mode(event)}", "calm"),
+    "agent_message": ("st-info", describe_agent_message, ""),
     "agent_failed": ("st-warning", lambda _: "The agent failed", "bad"),
-    "model_request": ("st-dot", _asked, ""),
+    "model_request": ("st-dot", describe_model_request, ""),
     "permission_request": ("approvals", lambda event: f"Asked for permission: {event.tool_name}", "warn"),
-    **dict.fromkeys(_NAMED, ("st-info", _named, "calm")),
-    READ_FROM: ("st-info", lambda event: _read_from(event.tool_input), "calm"),
+    **dict.fromkeys(_NAMED, ("st-info", describe_named_event, "calm")),
+    READ_FROM: ("st-info", lambda event: describe_transcript_origin(event.tool_input), "calm"),
 }
 
 
 # What Signalbox itself tells. The same type from an agent is shown with its own name: anybody may send any type.
 _OF_OURS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
-    notes.WRITTEN: ("chat", _note, "calm"),
+    notes.WRITTEN: ("chat", describe_session_note, "calm"),
     notes.GIVEN: ("st-check", lambda event: f"Note delivered with {event.reason}", "good"),
     notes.NOT_GIVEN: ("st-cross", lambda event: f"Note not delivered: {event.reason}", "bad"),
 }
 
 
-def is_known(event: TimelineEvent) -> bool:
+def has_milestone_wording(event: TimelineEvent) -> bool:
     """Say whether there are words of ours for an event of this type."""
     known = _OF_OURS if event.source == notes.SOURCE else _WORDS
     return event.event_type in known or event.event_type in {*_MILESTONES, "session_stop", "run_completed"}
 
 
-def milestone_of(event: TimelineEvent) -> tuple[str, str, str]:
+def describe_milestone(event: TimelineEvent) -> tuple[str, str, str]:
     """Return the icon, the words and the tone of an event that is a point of the session, not a call or message."""
     spoken = _OF_OURS.get(event.event_type) if event.source == notes.SOURCE else _WORDS.get(event.event_type)
     if spoken is not None:
@@ -162,7 +162,7 @@ def milestone_of(event: TimelineEvent) -> tuple[str, str, str]:
         return _MILESTONES[event.event_type]
     if event.event_type not in {"session_stop", "run_completed"}:
         # Nobody's own type reads like what Signalbox itself tells.
-        name = event.event_type if event.event_type in _OF_OURS else in_words(event.event_type)
+        name = event.event_type if event.event_type in _OF_OURS else identifier_to_words(event.event_type)
         return "st-info", name, "bad" if event.error else "calm"
     what = "Session" if event.event_type == "session_stop" else "Run"
     words = [event.reason or "", f"exit {event.exit_code}" if event.exit_code else ""]

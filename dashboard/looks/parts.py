@@ -29,7 +29,7 @@ Spans = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DisplayPart:
     """One piece of an input or output.
 
     `kind` chooses how it is drawn; `label` stands above it; `value` is a text, for facts a list of pairs, for a
@@ -49,26 +49,26 @@ class Part:
     line_spans: Mapping[str, Spans] = field(default_factory=dict)
 
     @property
-    def texts(self) -> list[str]:
+    def drawn_texts(self) -> list[str]:
         """Return every text that is drawn of it."""
         held = [self.value] if isinstance(self.value, str) else [text for pair in self.value for text in pair]
         return [self.label, *held]
 
     @property
-    def height(self) -> int:
+    def line_count(self) -> int:
         """Return how many lines it has."""
         return len(self.value) if self.kind == "diff" else self.value.count("\n") + 1
 
     @property
-    def tall(self) -> bool:
+    def is_tall(self) -> bool:
         """Say whether the block scrolls, so that a card must tell how much there is to read."""
         if not self.exact or self.kind == "facts":
             return False
-        return self.height > TALL or (self.kind != "diff" and len(self.value) > TALL * WIDE)
+        return self.line_count > TALL or (self.kind != "diff" and len(self.value) > TALL * WIDE)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CallDisplay:
     """A call at a glance and in full: `title` says what it was for, `note` what came of it."""
 
     icon: str
@@ -80,15 +80,15 @@ class Look:
     path: str = ""  # the file that it is about
     added: int | None = None
     removed: int | None = None
-    inputs: list[Part] = field(default_factory=list)
-    outputs: list[Part] = field(default_factory=list)
+    inputs: list[DisplayPart] = field(default_factory=list)
+    outputs: list[DisplayPart] = field(default_factory=list)
 
 
 _whole: ContextVar[bool] = ContextVar("whole", default=False)
 
 
 @contextmanager
-def whole() -> Iterator[None]:
+def draw_in_full() -> Iterator[None]:
     """Draw everything in full within this block: somebody asked to see all of it."""
     token = _whole.set(True)
     try:
@@ -97,30 +97,30 @@ def whole() -> Iterator[None]:
         _whole.reset(token)
 
 
-def is_whole() -> bool:
+def is_drawn_in_full() -> bool:
     return _whole.get()
 
 
-def shortened(text: str) -> tuple[str, bool]:
+def shorten_text(text: str) -> tuple[str, bool]:
     """Return as much of `text` as a row shows, and whether that is not all."""
-    if is_whole():
+    if is_drawn_in_full():
         return text, False
     lines = text.splitlines(keepends=True)
     short = "".join(lines[:SHOW_LINES])[:SHOW_CHARACTERS]
     return short, len(short) < len(text)
 
 
-def text_part(text: str, **options: Any) -> Part:
-    short, cut = shortened(text)
-    return Part(options.pop("kind", "text"), short, cut=cut, **options)
+def build_text_part(text: str, **options: Any) -> DisplayPart:
+    short, cut = shorten_text(text)
+    return DisplayPart(options.pop("kind", "text"), short, cut=cut, **options)
 
 
-def diff_part(lines: list[Line], label: str = "Change") -> Part:
+def build_diff_part(lines: list[Line], label: str = "Change") -> DisplayPart:
     """Return a diff, shortened to what a row shows. Of a very long one all is shown, but as one text."""
-    if len(lines) > MOST_LINES and is_whole():
-        return Part("text", "\n".join(f"{sign} {line}" for sign, line in lines), label=label)
-    if is_whole():
-        return Part("diff", lines, label=label)
+    if len(lines) > MOST_LINES and is_drawn_in_full():
+        return DisplayPart("text", "\n".join(f"{sign} {line}" for sign, line in lines), label=label)
+    if is_drawn_in_full():
+        return DisplayPart("diff", lines, label=label)
     shown: list[Line] = []
     room = SHOW_CHARACTERS
     for sign, line in lines[:SHOW_LINES]:
@@ -129,14 +129,14 @@ def diff_part(lines: list[Line], label: str = "Change") -> Part:
         shown.append((sign, line[:room]))
         room -= len(line)
     cut = len(shown) < len(lines) or room < 0
-    return Part("diff", shown, label=label, cut=cut)
+    return DisplayPart("diff", shown, label=label, cut=cut)
 
 
-def error_part(text: str) -> Part:
-    return text_part(text, kind="error", label="Error")
+def build_error_part(text: str) -> DisplayPart:
+    return build_text_part(text, kind="error", label="Error")
 
 
-def text_of(value: Any) -> str | None:
+def extract_output_text(value: Any) -> str | None:
     """Return the text that a tool's output amounts to, or None where it is more than text."""
     if isinstance(value, str):
         return value
@@ -145,37 +145,37 @@ def text_of(value: Any) -> str | None:
             set(value) <= {"content", "isError", "is_error", "structuredContent", "_meta"}
             and "content" in value
         ):
-            return text_of(value["content"])
+            return extract_output_text(value["content"])
         for key in ("text", "output", "result", "stdout"):
             if isinstance(value.get(key), str) and len(value) <= 2:
                 return str(value[key])
         return None
-    if isinstance(value, list) and value and all(_is_text_block(block) for block in value):
+    if isinstance(value, list) and value and all(is_text_block(block) for block in value):
         return "\n".join(block["text"] for block in value)
     return None
 
 
-def _is_text_block(block: Any) -> bool:
+def is_text_block(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
 
 
-def output_parts(value: Any, label: str = "Output", **options: Any) -> list[Part]:
+def build_output_parts(value: Any, label: str = "Output", **options: Any) -> list[DisplayPart]:
     if value is None:
         return []
-    text = text_of(value)
+    text = extract_output_text(value)
     if text is not None:
         return (
-            [text_part(text, label=label, **options)]
+            [build_text_part(text, label=label, **options)]
             if text.strip()
-            else [Part("text", "", label=f"{label}: empty")]
+            else [DisplayPart("text", "", label=f"{label}: empty")]
         )
-    blocks = blocks_of(value)
+    blocks = extract_content_blocks(value)
     if any(isinstance(block, dict) and "type" in block for block in blocks):
-        return list(_block_parts(blocks, label))
-    return value_parts(value, label)
+        return list(build_block_parts(blocks, label))
+    return build_value_parts(value, label)
 
 
-def blocks_of(value: Any) -> list[Any]:
+def extract_content_blocks(value: Any) -> list[Any]:
     """Return a value's content blocks, if it has any; a picture that was read as a file is one."""
     file = value.get("file") if isinstance(value, dict) else None
     if isinstance(file, dict) and value.get("type") == "image" and isinstance(file.get("base64"), str):
@@ -184,20 +184,20 @@ def blocks_of(value: Any) -> list[Any]:
     return blocks if isinstance(blocks, list) else []
 
 
-def _block_parts(blocks: Iterable[Any], label: str) -> Iterator[Part]:
+def build_block_parts(blocks: Iterable[Any], label: str) -> Iterator[DisplayPart]:
     blocks = list(blocks)
     for number, block in enumerate(blocks[:MOST_FACTS]):
-        if _is_text_block(block):
-            yield text_part(block["text"], label=label)
-        elif is_image(block):
-            yield Part("image", number, label=label)
+        if is_text_block(block):
+            yield build_text_part(block["text"], label=label)
+        elif is_image_block(block):
+            yield DisplayPart("image", number, label=label)
         else:
-            yield json_part(block, label)
+            yield build_json_part(block, label)
     if len(blocks) > MOST_FACTS:
-        yield json_part(blocks[MOST_FACTS:], f"{label}: further blocks")
+        yield build_json_part(blocks[MOST_FACTS:], f"{label}: further blocks")
 
 
-def is_image(block: Any) -> bool:
+def is_image_block(block: Any) -> bool:
     """Say whether a content block is an image that holds its bytes (MCP's form or Anthropic's)."""
     if not isinstance(block, dict) or block.get("type") != "image":
         return False
@@ -207,60 +207,62 @@ def is_image(block: Any) -> bool:
     )
 
 
-def without_base64(value: Any) -> Any:
+def hide_long_base64(value: Any) -> Any:
     """Return a JSON value whose long base64 texts are replaced by their size: nobody reads those."""
-    return json_text.without_base64(value)
+    return json_text.replace_long_base64(value)
 
 
-def value_parts(value: Any, label: str = "Input") -> list[Part]:
+def build_value_parts(value: Any, label: str = "Input") -> list[DisplayPart]:
     """Return a value of any shape: short flat objects as facts, long texts in them apart, the rest as JSON."""
     if value is None or value in ({}, []):
         return []
     if isinstance(value, str):
-        return [text_part(value, label="Not valid JSON" if isinstance(value, UnreadableText) else label)]
-    if not isinstance(value, dict) or len(value) > MOST_FACTS or not all(map(_is_flat, value.values())):
-        return [json_part(value, label)]
-    value = without_base64(value)
+        return [
+            build_text_part(value, label="Not valid JSON" if isinstance(value, UnreadableText) else label)
+        ]
+    if not isinstance(value, dict) or len(value) > MOST_FACTS or not all(map(is_flat_value, value.values())):
+        return [build_json_part(value, label)]
+    value = hide_long_base64(value)
     long = {
         key: text
         for key, text in value.items()
         if isinstance(text, str) and (len(text) > 160 or "\n" in text)
     }
-    short = [(key, _shown(inner)) for key, inner in value.items() if key not in long]
-    parts = [Part("facts", short, label=label)] if short else []
-    return parts + [text_part(text, label=key) for key, text in long.items()]
+    short = [(key, format_fact_value(inner)) for key, inner in value.items() if key not in long]
+    parts = [DisplayPart("facts", short, label=label)] if short else []
+    return parts + [build_text_part(text, label=key) for key, text in long.items()]
 
 
-def _is_flat(value: Any) -> bool:
+def is_flat_value(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float | bool)
 
 
-def _shown(value: Any) -> str:
+def format_fact_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def json_part(value: Any, label: str = "") -> Part:
-    if is_whole():
-        text, complete = json_text.as_text(without_base64(value)), True
+def build_json_part(value: Any, label: str = "") -> DisplayPart:
+    if is_drawn_in_full():
+        text, complete = json_text.format_json(hide_long_base64(value)), True
     else:
-        text, complete = json_text.for_reading(value, most=SHOW_CHARACTERS)
-    part = text_part(text, kind="code", label=label, language="json")
+        text, complete = json_text.format_json_beginning(value, most=SHOW_CHARACTERS)
+    part = build_text_part(text, kind="code", label=label, language="json")
     return part if complete else replace(part, cut=True)
 
 
-def string(given: dict[str, Any], *names: str) -> str:
+def first_string_value(given: dict[str, Any], *names: str) -> str:
     """Return the first of these values that is a text, else an empty one."""
     return next((given[name] for name in names if isinstance(given.get(name), str)), "")
 
 
-def rest(given: dict[str, Any], *shown: str) -> list[Part]:
-    return value_parts(
+def build_other_input_parts(given: dict[str, Any], *shown: str) -> list[DisplayPart]:
+    return build_value_parts(
         {key: value for key, value in given.items() if key not in shown and value not in (None, False)},
         "Other inputs",
     )
 
 
-def lines_of(text: str) -> str:
+def format_line_count(text: str) -> str:
     """Return `1 line`, `14 lines`."""
     count = len(text.splitlines())
     return f"{count:,} line" if count == 1 else f"{count:,} lines"

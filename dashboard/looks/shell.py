@@ -4,40 +4,49 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboard.looks.inputs import COMMANDS, Fields
-from dashboard.looks.parts import Look, Part, lines_of, output_parts, rest, string, text_of, text_part
+from dashboard.looks.inputs import COMMANDS, InputFields
+from dashboard.looks.parts import (
+    CallDisplay,
+    DisplayPart,
+    build_other_input_parts,
+    build_output_parts,
+    build_text_part,
+    extract_output_text,
+    first_string_value,
+    format_line_count,
+)
 
 
-def look(name: str, given: dict[str, Any], came: Any) -> Look | None:
+def display_shell_command(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
     """A command: itself as the title (never silently cut in the parts), output and errors apart."""
-    command, fields = string(given, *COMMANDS), Fields(given)
+    command, fields = first_string_value(given, *COMMANDS), InputFields(given)
     if not command:
         return None
-    fields.leave_out("description")
-    return Look(
+    fields.remove_fields("description")
+    return CallDisplay(
         icon="terminal",
         name=name,
-        title=string(given, "description") or command,
-        mono=not string(given, "description"),
-        note=_note(came),
-        inputs=[*fields.command(), *fields.others()],
-        outputs=_outputs(came),
+        title=first_string_value(given, "description") or command,
+        mono=not first_string_value(given, "description"),
+        note=summarize_shell_output(came),
+        inputs=[*fields.take_command_parts(), *fields.build_remaining_parts()],
+        outputs=build_shell_outputs(came),
     )
 
 
-def _outputs(came: Any) -> list[Part]:
+def build_shell_outputs(came: Any) -> list[DisplayPart]:
     if not isinstance(came, dict) or not ({"stdout", "stderr"} & came.keys()):
-        return output_parts(came)
+        return build_output_parts(came)
     parts = [
-        text_part(came[stream], label=label)
+        build_text_part(came[stream], label=label)
         for stream, label in (("stdout", "Output"), ("stderr", "Error output"))
         if isinstance(came.get(stream), str) and came[stream].strip()
     ]
-    extra = rest(came, "stdout", "stderr", "isImage", "noOutputExpected")
-    return parts + extra or [Part("text", "", label="Output: empty")]
+    extra = build_other_input_parts(came, "stdout", "stderr", "isImage", "noOutputExpected")
+    return parts + extra or [DisplayPart("text", "", label="Output: empty")]
 
 
-def _note(came: Any) -> str:
+def summarize_shell_output(came: Any) -> str:
     if isinstance(came, dict):
         if came.get("interrupted"):
             return "interrupted"
@@ -50,22 +59,22 @@ def _note(came: Any) -> str:
         streams = [came.get("stdout"), came.get("stderr")]
         text = "\n".join(text for text in streams if isinstance(text, str) and text.strip())
     else:
-        text = text_of(came) or ""
+        text = extract_output_text(came) or ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0][:120] if len(lines) == 1 else lines_of(text) if lines else ""
+    return lines[0][:120] if len(lines) == 1 else format_line_count(text) if lines else ""
 
 
-def background(name: str, given: dict[str, Any], came: Any) -> Look | None:
+def display_background_command(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
     """A look at, or the end of, a command in the background."""
-    fields = Fields(given)
-    shell_id = fields.take("bash_id", "shell_id", "task_id")
-    return Look(
+    fields = InputFields(given)
+    shell_id = fields.take_text("bash_id", "shell_id", "task_id")
+    return CallDisplay(
         "terminal",
         name,
         title=shell_id,
         mono=True,
-        inputs=fields.others(),
-        outputs=_outputs(came),
+        inputs=fields.build_remaining_parts(),
+        outputs=build_shell_outputs(came),
     )
 
 
@@ -83,6 +92,8 @@ TOOLS = dict.fromkeys(
         "powershell",
         "localshell",
     ),
-    look,
+    display_shell_command,
 )
-TOOLS |= dict.fromkeys(("bashoutput", "killshell", "killbash", "taskoutput", "taskstop"), background)
+TOOLS |= dict.fromkeys(
+    ("bashoutput", "killshell", "killbash", "taskoutput", "taskstop"), display_background_command
+)

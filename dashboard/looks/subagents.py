@@ -4,30 +4,43 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboard.looks.inputs import Fields
-from dashboard.looks.parts import MOST_FACTS, Look, Part, output_parts, string, text_of, text_part
+from dashboard.looks.inputs import InputFields
+from dashboard.looks.parts import (
+    MOST_FACTS,
+    CallDisplay,
+    DisplayPart,
+    build_output_parts,
+    build_text_part,
+    extract_output_text,
+    first_string_value,
+)
 
 
-def task(name: str, given: dict[str, Any], came: Any) -> Look | None:
-    fields = Fields(given)
-    prompt = fields.take("prompt", "task", "message")
+def display_subagent_task(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
+    fields = InputFields(given)
+    prompt = fields.take_text("prompt", "task", "message")
     if not prompt:
         return None
-    fields.leave_out("description", "subagent_type")
-    kind = string(given, "subagent_type", "agent", "agent_name")
-    report = text_of(came.get("content")) if isinstance(came, dict) else text_of(came)
-    outputs = [text_part(report, kind="markdown", label="Report")] if report else output_parts(came)
-    return Look(
+    fields.remove_fields("description", "subagent_type")
+    kind = first_string_value(given, "subagent_type", "agent", "agent_name")
+    report = extract_output_text(came.get("content")) if isinstance(came, dict) else extract_output_text(came)
+    outputs = (
+        [build_text_part(report, kind="markdown", label="Report")] if report else build_output_parts(came)
+    )
+    return CallDisplay(
         "agents",
         f"{name} · {kind}" if kind else name,
-        title=string(given, "description") or prompt.strip().partition("\n")[0],
-        note=_effort(came),
-        inputs=[*fields.text(prompt, kind="markdown", label="Prompt"), *fields.others()],
+        title=first_string_value(given, "description") or prompt.strip().partition("\n")[0],
+        note=describe_subagent_effort(came),
+        inputs=[
+            *fields.build_taken_text_part(prompt, kind="markdown", label="Prompt"),
+            *fields.build_remaining_parts(),
+        ],
         outputs=outputs,
     )
 
 
-def _effort(came: Any) -> str:
+def describe_subagent_effort(came: Any) -> str:
     if not isinstance(came, dict):
         return ""
     calls, tokens = came.get("totalToolUseCount"), came.get("totalTokens")
@@ -38,60 +51,68 @@ def _effort(came: Any) -> str:
     return ", ".join(word for word in words if word)
 
 
-def plan(name: str, given: dict[str, Any], came: Any) -> Look | None:
-    fields = Fields(given)
-    text = fields.take("plan")
+def display_plan(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
+    fields = InputFields(given)
+    text = fields.take_text("plan")
     return (
-        Look(
+        CallDisplay(
             "audit",
             name,
             title=text.strip().partition("\n")[0].lstrip("# "),
-            inputs=[*fields.text(text, kind="markdown", label="Plan"), *fields.others()],
-            outputs=output_parts(came, "Answer"),
+            inputs=[
+                *fields.build_taken_text_part(text, kind="markdown", label="Plan"),
+                *fields.build_remaining_parts(),
+            ],
+            outputs=build_output_parts(came, "Answer"),
         )
         if text
         else None
     )
 
 
-def question(name: str, given: dict[str, Any], came: Any) -> Look | None:
+def display_question(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
     questions = given.get("questions")
     if not isinstance(questions, list) or len(questions) > MOST_FACTS:
         return None
     if not all(isinstance(one, dict) for one in questions):
         return None
-    fields = Fields(given)
-    fields.leave_out("questions")
-    asked = [(string(one, "question"), " · ".join(_choices(one))) for one in questions]
-    return Look(
+    fields = InputFields(given)
+    fields.remove_fields("questions")
+    asked = [
+        (first_string_value(one, "question"), " · ".join(list_question_choices(one))) for one in questions
+    ]
+    return CallDisplay(
         "chat",
         name,
         title=asked[0][0] if asked else "",
-        inputs=[Part("facts", asked, label="Question"), *fields.others()],
-        outputs=output_parts(came, "Answer"),
+        inputs=[DisplayPart("facts", asked, label="Question"), *fields.build_remaining_parts()],
+        outputs=build_output_parts(came, "Answer"),
     )
 
 
-def _choices(question: dict[str, Any]) -> list[str]:
+def list_question_choices(question: dict[str, Any]) -> list[str]:
     options = question.get("options")
     return (
-        [string(option, "label") if isinstance(option, dict) else str(option) for option in options]
+        [
+            first_string_value(option, "label") if isinstance(option, dict) else str(option)
+            for option in options
+        ]
         if isinstance(options, list)
         else []
     )
 
 
-def skill(name: str, given: dict[str, Any], came: Any) -> Look | None:
-    fields = Fields(given)
-    called = fields.take("skill", "command", "name")
+def display_skill(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
+    fields = InputFields(given)
+    called = fields.take_text("skill", "command", "name")
     return (
-        Look(
+        CallDisplay(
             "tool",
             name,
             title=called,
             mono=True,
-            inputs=fields.others(),
-            outputs=output_parts(came),
+            inputs=fields.build_remaining_parts(),
+            outputs=build_output_parts(came),
         )
         if called
         else None
@@ -99,8 +120,8 @@ def skill(name: str, given: dict[str, Any], came: Any) -> Look | None:
 
 
 TOOLS = {
-    **dict.fromkeys(("task", "agent", "spawnagent", "delegate"), task),
-    "exitplanmode": plan,
-    "askuserquestion": question,
-    **dict.fromkeys(("skill", "slashcommand"), skill),
+    **dict.fromkeys(("task", "agent", "spawnagent", "delegate"), display_subagent_task),
+    "exitplanmode": display_plan,
+    "askuserquestion": display_question,
+    **dict.fromkeys(("skill", "slashcommand"), display_skill),
 }

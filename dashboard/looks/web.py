@@ -4,61 +4,78 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboard.looks.inputs import Fields
-from dashboard.looks.parts import MOST_FACTS, Look, Part, output_parts, string, text_part
+from dashboard.looks.inputs import InputFields
+from dashboard.looks.parts import (
+    MOST_FACTS,
+    CallDisplay,
+    DisplayPart,
+    build_output_parts,
+    build_text_part,
+    first_string_value,
+)
 
 
-def fetch(name: str, given: dict[str, Any], came: Any) -> Look | None:
-    fields = Fields(given)
-    url, question = fields.take("url", "uri"), fields.take("prompt")
+def display_web_fetch(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
+    fields = InputFields(given)
+    url, question = fields.take_text("url", "uri"), fields.take_text("prompt")
     if not url:
         return None
     answer = came.get("result") if isinstance(came, dict) and isinstance(came.get("result"), str) else None
-    outputs = [text_part(answer, kind="markdown", label="Answer")] if answer else output_parts(came)
+    outputs = (
+        [build_text_part(answer, kind="markdown", label="Answer")] if answer else build_output_parts(came)
+    )
     note = (
-        f"{came['code']} {string(came, 'codeText')}".strip()
+        f"{came['code']} {first_string_value(came, 'codeText')}".strip()
         if isinstance(came, dict) and isinstance(came.get("code"), int)
         else ""
     )
-    return Look(
+    return CallDisplay(
         "external",
         name,
         title=url,
         mono=True,
         note=note,
-        inputs=[*fields.text(question, label="Question"), *fields.others()],
+        inputs=[*fields.build_taken_text_part(question, label="Question"), *fields.build_remaining_parts()],
         outputs=outputs,
     )
 
 
-def search(name: str, given: dict[str, Any], came: Any) -> Look | None:
-    fields = Fields(given)
-    query = fields.take("query", "q", "search_query")
+def display_web_search(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
+    fields = InputFields(given)
+    query = fields.take_text("query", "q", "search_query")
     if not query:
         return None
-    return Look("search", name, title=query, inputs=fields.others(), outputs=_results(came))
+    return CallDisplay(
+        "search",
+        name,
+        title=query,
+        inputs=fields.build_remaining_parts(),
+        outputs=build_search_result_parts(came),
+    )
 
 
-def _results(came: Any) -> list[Part]:
+def build_search_result_parts(came: Any) -> list[DisplayPart]:
     results = came.get("results") if isinstance(came, dict) else None
     if not isinstance(results, list) or len(results) > MOST_FACTS:
-        return output_parts(came)
+        return build_output_parts(came)
     pairs: list[tuple[str, str]] = []
-    texts: list[Part] = []
+    texts: list[DisplayPart] = []
     for result in results:
         if isinstance(result, str):
-            texts.append(text_part(result, kind="markdown", label="Answer"))
+            texts.append(build_text_part(result, kind="markdown", label="Answer"))
             continue
         hits = result.get("content", [result]) if isinstance(result, dict) else []
         pairs += [
-            (string(hit, "title") or "link", string(hit, "url")) for hit in hits if isinstance(hit, dict)
+            (first_string_value(hit, "title") or "link", first_string_value(hit, "url"))
+            for hit in hits
+            if isinstance(hit, dict)
         ]
     if len(pairs) > MOST_FACTS:
-        return output_parts(came)
-    return ([Part("facts", pairs, label="Results")] if pairs else []) + texts
+        return build_output_parts(came)
+    return ([DisplayPart("facts", pairs, label="Results")] if pairs else []) + texts
 
 
 TOOLS = {
-    **dict.fromkeys(("webfetch", "fetch", "fetchurl", "httpget"), fetch),
-    **dict.fromkeys(("websearch", "searchweb"), search),
+    **dict.fromkeys(("webfetch", "fetch", "fetchurl", "httpget"), display_web_fetch),
+    **dict.fromkeys(("websearch", "searchweb"), display_web_search),
 }

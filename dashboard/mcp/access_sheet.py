@@ -14,20 +14,20 @@ from typing import Any
 from django.http import QueryDict
 
 from coordinator.actions import grants
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from coordinator.lib import instants
 from coordinator.mcp import tools as mcp_tools
 from coordinator.models import Agent, Grant, McpServer, McpTool
 from coordinator.policy import access, grant_lengths
-from coordinator.policy.access import ALLOW, ASK, DENY, PARTICIPLES, GrantRow, Verdict, top_rows
-from coordinator.policy.edits import INHERIT, Edit, Slot, rows_beneath
+from coordinator.policy.access import ALLOW, ASK, DENY, PARTICIPLES, GrantRow, Verdict, uncovered_grants
+from coordinator.policy.edits import INHERIT, GrantEdit, Slot, find_rows_beneath_edit
 
 CHOICES = ((INHERIT, "Inherit"), (ALLOW, "Allow"), (ASK, "Ask"), (DENY, "Deny"))
 MOST_LINES = 600
 
 
 @dataclass(frozen=True, slots=True)
-class SheetLine:
+class AccessSheetLine:
     """One slot: its own choice, the effective verdict, and notes about it."""
 
     slot: Slot
@@ -41,11 +41,11 @@ class SheetLine:
     faults: list[str] = field(default_factory=list)
 
     @property
-    def comes_from(self) -> str:
-        return source_words(self.verdict)
+    def verdict_source(self) -> str:
+        return describe_verdict_source(self.verdict)
 
     @property
-    def then(self) -> str:
+    def verdict_afterwards(self) -> str:
         """What holds once a grant that lies on top of another one is over, as "asked"; else nothing."""
         if self.row is None or not self.verdict.is_temporary or self.verdict.grant is None:
             return ""
@@ -55,24 +55,24 @@ class SheetLine:
 
 
 @dataclass(frozen=True, slots=True)
-class EditLine:
+class GrantEditLine:
     """One edit of a preview: the grant that decides again after it, and those that it ends unseen."""
 
-    edit: Edit
+    edit: GrantEdit
     beneath: Grant | None
     hidden: list[Grant]
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class AccessSheet:
     """The lines of a page; `capabilities` are rows that decide nothing. `more` lines were left out."""
 
-    lines: list[SheetLine]
+    lines: list[AccessSheetLine]
     capabilities: list[Grant]
     more: int = 0
 
 
-def source_words(verdict: Verdict) -> str:
+def describe_verdict_source(verdict: Verdict) -> str:
     words = {
         access.TOOL_GRANT: "grant of this tool",
         access.SERVER_GRANT: "grant of the server",
@@ -85,36 +85,36 @@ def source_words(verdict: Verdict) -> str:
     return f"{source}, definition changed" if verdict.changed_at else source
 
 
-def of_agent_on_server(agent_id: str, server_id: str, now: datetime) -> Sheet:
+def build_agent_server_sheet(agent_id: str, server_id: str, now: datetime) -> AccessSheet:
     """The tree of one agent on one server: the server's slot first, then each tool's."""
-    tools = mcp_tools.names_by_server([server_id], seen_by=now)[server_id]
+    tools = mcp_tools.list_tool_names([server_id], seen_by=now)[server_id]
     known = {tool.name: tool for tool in McpTool.objects.filter(server_id=server_id)}
     slots: list[Slot] = [(agent_id, server_id, None), *((agent_id, server_id, tool) for tool in tools)]
     labels = {slot: slot[2] or "The whole server" for slot in slots}
     marks: dict[Slot, list[str]] = {
-        (agent_id, server_id, name): _tool_marks(known.get(name)) for name in tools
+        (agent_id, server_id, name): list_tool_marks(known.get(name)) for name in tools
     }
     titles: dict[Slot, str] = {
         (agent_id, server_id, name): known[name].description or "" for name in tools if name in known
     }
-    return _sheet(slots, labels, now, marks=marks, titles=titles)
+    return build_access_sheet(slots, labels, now, marks=marks, titles=titles)
 
 
-def of_agent(agent_id: str, now: datetime) -> Sheet:
+def build_agent_sheet(agent_id: str, now: datetime) -> AccessSheet:
     servers = list(McpServer.objects.order_by("name").values_list("name", flat=True))
-    return _sheet(
+    return build_access_sheet(
         [(agent_id, name, None) for name in servers], {(agent_id, n, None): n for n in servers}, now
     )
 
 
-def of_server(server_id: str, tool_name: str | None, now: datetime) -> Sheet:
+def build_server_sheet(server_id: str, tool_name: str | None, now: datetime) -> AccessSheet:
     """Every agent's slot on a server, or on one of its tools."""
-    agents = agent_ids([server_id])
+    agents = list_grantable_agent_ids([server_id])
     slots: list[Slot] = [(agent, server_id, tool_name) for agent in agents]
-    return _sheet(slots, {slot: slot[0] for slot in slots}, now)
+    return build_access_sheet(slots, {slot: slot[0] for slot in slots}, now)
 
 
-def agent_ids(server_ids: Iterable[str] | None = None) -> list[str]:
+def list_grantable_agent_ids(server_ids: Iterable[str] | None = None) -> list[str]:
     """Return every agent there is, and those without a row that grants name."""
     named = Grant.objects.exclude(entry_type="capability").values_list("agent_id", flat=True).distinct()
     if server_ids is not None:
@@ -122,7 +122,7 @@ def agent_ids(server_ids: Iterable[str] | None = None) -> list[str]:
     return sorted({*Agent.objects.values_list("pk", flat=True), *named} - {None})
 
 
-def _tool_marks(tool: McpTool | None) -> list[str]:
+def list_tool_marks(tool: McpTool | None) -> list[str]:
     if tool is None:
         return ["not listed"]
     annotations = tool.annotations if isinstance(tool.annotations, dict) else {}
@@ -135,25 +135,25 @@ def _tool_marks(tool: McpTool | None) -> list[str]:
     return [*marks, *(["changed"] if tool.is_changed else []), *(["gone"] if tool.gone_at else [])]
 
 
-def _sheet(
+def build_access_sheet(
     slots: list[Slot],
     labels: Mapping[Slot, str],
     now: datetime,
     *,
     marks: Mapping[Slot, list[str]] | None = None,
     titles: Mapping[Slot, str] | None = None,
-) -> Sheet:
+) -> AccessSheet:
     shown = slots[:MOST_LINES]
     agents, servers = {slot[0] for slot in shown}, {slot[1] for slot in shown}
-    policy = access.load(agents, servers, now)
-    standing = grants.slots_of(agents, servers)
+    policy = access.load_policy_for_agents(agents, servers, now)
+    standing = grants.load_grant_slots(agents, servers)
     lines = [
-        _line(
+        build_sheet_line(
             slot,
             labels[slot],
             standing.get(slot, []),
             # No tool has the empty name, so this is what holds for tools that say nothing themselves.
-            policy.verdict(slot[0], slot[1], slot[2] or "", now),
+            policy.decide_tool_access(slot[0], slot[1], slot[2] or "", now),
             now,
             title=(titles or {}).get(slot, ""),
             marks=(marks or {}).get(slot, []),
@@ -161,10 +161,10 @@ def _sheet(
         for slot in shown
     ]
     capabilities = Grant.objects.filter(entry_type="capability", agent_id__in=agents, server_id__in=servers)
-    return Sheet(lines, list(capabilities[:50]), len(slots) - len(shown))
+    return AccessSheet(lines, list(capabilities[:50]), len(slots) - len(shown))
 
 
-def _line(
+def build_sheet_line(
     slot: Slot,
     label: str,
     rows: list[Grant],
@@ -173,119 +173,138 @@ def _line(
     *,
     title: str,
     marks: list[str],
-) -> SheetLine:
-    live = top_rows([row for row in rows if as_row(row).is_live(now) and _sound_shape(row)])
+) -> AccessSheetLine:
+    live = uncovered_grants(
+        [row for row in rows if convert_to_grant_row(row).is_live(now) and has_valid_entry_type(row)]
+    )
     own = verdict.grant if verdict.grant is not None and verdict.grant.tool_name == slot[2] else None
     row = next((one for one in live if own is not None and one.pk == own.id), None)
-    choice = INHERIT if row is None else as_row(row).decision
+    choice = INHERIT if row is None else convert_to_grant_row(row).effective_decision
     faults = [
-        fault for one in rows if one in live or not _is_over(one, now) for fault in access.faults_of(one)
+        fault
+        for one in rows
+        if one in live or not is_expired_grant(one, now)
+        for fault in access.find_grant_problems(one)
     ]
     if len(live) > 1:
         wins = {DENY: "a denial wins", ASK: "a grant that asks wins"}.get(choice, "the newest wins")
         faults.append(f"{len(live)} grants apply here; {wins}")
-    return SheetLine(
-        slot, label, choice, row, verdict, grants.version_of(rows), title, marks, list(dict.fromkeys(faults))
+    return AccessSheetLine(
+        slot,
+        label,
+        choice,
+        row,
+        verdict,
+        grants.compute_grants_version(rows),
+        title,
+        marks,
+        list(dict.fromkeys(faults)),
     )
 
 
-def _sound_shape(row: Grant) -> bool:
+def has_valid_entry_type(row: Grant) -> bool:
     return (row.entry_type == access.TOOL_GRANT) == bool(row.tool_name)
 
 
-def _is_over(row: Grant, now: datetime) -> bool:
+def is_expired_grant(row: Grant, now: datetime) -> bool:
     return isinstance(row.expires_at, datetime) and row.expires_at <= now
 
 
-def as_row(row: Grant) -> GrantRow:
+def convert_to_grant_row(row: Grant) -> GrantRow:
     return GrantRow(*(getattr(row, name if name != "id" else "pk") for name in GrantRow._fields))
 
 
-def edits_of(form: QueryDict, now: datetime) -> list[Edit]:
+def parse_sheet_edits(form: QueryDict, now: datetime) -> list[GrantEdit]:
     """Return the edits of a posted sheet: the slots whose choice changed or that are renewed.
 
     A slot is posted as JSON (`slot`: agent, server, tool, its choice when loaded, version) with its new choice
     `choice-N` and, to renew it, `renew-N`.
     """
-    until = grant_lengths.until_of(form.get("until", grant_lengths.DEFAULT), now)
+    until = grant_lengths.parse_grant_end(form.get("until", grant_lengths.DEFAULT), now)
     why = form.get("why", "")
     edits = []
     for place, text in enumerate(form.getlist("slot")):
-        agent_id, server_id, tool_name, current, seen = _slot_of(text)
+        agent_id, server_id, tool_name, current, seen = parse_posted_slot(text)
         choice = form.get(f"choice-{place}", form.get("choice", current))
         renewed = f"renew-{place}" in form and choice != INHERIT
         if choice != current or renewed:
             end = None if choice == INHERIT else until
-            edits.append(Edit(agent_id, server_id, tool_name, choice, end, why, seen))
+            edits.append(GrantEdit(agent_id, server_id, tool_name, choice, end, why, seen))
     return edits
 
 
-def _slot_of(text: str) -> tuple[str, str, str | None, str, str | None]:
+def parse_posted_slot(text: str) -> tuple[str, str, str | None, str, str | None]:
     try:
         agent_id, server_id, tool_name, current, seen = json.loads(text)
     except (ValueError, TypeError, RecursionError):
-        raise Invalid("This form could not be read. Reload the page.") from None
+        raise UnprocessableRequest("This form could not be read. Reload the page.") from None
     if not all(isinstance(part, str) for part in (agent_id, server_id, current)) or not all(
         part is None or isinstance(part, str) for part in (tool_name, seen)
     ):
-        raise Invalid("This form could not be read. Reload the page.")
+        raise UnprocessableRequest("This form could not be read. Reload the page.")
     return agent_id, server_id, tool_name, current, seen
 
 
-def edit_lines(edits: list[Edit], now: datetime) -> list[EditLine]:
+def build_grant_edit_lines(edits: list[GrantEdit], now: datetime) -> list[GrantEditLine]:
     """Return each edit with what it is laid upon; `hidden` are layers that the sheet does not show as the choice."""
-    slots = grants.slots_of({edit.agent_id for edit in edits}, {edit.server_id for edit in edits})
+    slots = grants.load_grant_slots({edit.agent_id for edit in edits}, {edit.server_id for edit in edits})
     lines = []
     for edit in edits:
-        live = [row for row in slots.get(edit.slot, []) if as_row(row).is_live(now) and _sound_shape(row)]
-        beneath, top = rows_beneath(edit, live), top_rows(live)
+        live = [
+            row
+            for row in slots.get(edit.grant_slot, [])
+            if convert_to_grant_row(row).is_live(now) and has_valid_entry_type(row)
+        ]
+        beneath, top = find_rows_beneath_edit(edit, live), uncovered_grants(live)
         hidden = [row for row in live if row not in beneath and row not in top]
-        lines.append(EditLine(edit, top_rows(beneath)[-1] if beneath else None, hidden))
+        lines.append(GrantEditLine(edit, uncovered_grants(beneath)[-1] if beneath else None, hidden))
     return lines
 
 
-def packed(edits: Iterable[Edit]) -> str:
-    return json.dumps([_packed(edit) for edit in edits], separators=(",", ":"))
+def pack_grant_edits(edits: Iterable[GrantEdit]) -> str:
+    return json.dumps([list_edit_values(edit) for edit in edits], separators=(",", ":"))
 
 
-def _packed(edit: Edit) -> list[Any]:
-    until = instants.canonical(edit.expires_at) if edit.expires_at else None
-    return [*edit.slot, edit.permission, until, edit.justification, edit.seen]
+def list_edit_values(edit: GrantEdit) -> list[Any]:
+    until = instants.format_canonical_instant(edit.expires_at) if edit.expires_at else None
+    return [*edit.grant_slot, edit.permission, until, edit.justification, edit.seen]
 
 
-def unpacked(text: str) -> list[Edit]:
-    """Return the edits of `packed`. Raises Invalid."""
+def unpack_grant_edits(text: str) -> list[GrantEdit]:
+    """Return the edits of `pack_grant_edits`. Raises UnprocessableRequest."""
     try:
         rows = json.loads(text)
         edits = [
-            Edit(str(a), str(s), t, str(p), instants.parse(u) if u is not None else None, why, seen)
+            GrantEdit(
+                str(a), str(s), t, str(p), instants.parse_instant(u) if u is not None else None, why, seen
+            )
             for a, s, t, p, u, why, seen in rows
         ]
     except (ValueError, TypeError, RecursionError):
-        raise Invalid("These changes could not be read. Go back and start again.") from None
+        raise UnprocessableRequest("These changes could not be read. Go back and start again.") from None
     for edit, row in zip(edits, rows, strict=True):
         texts = (edit.tool_name, edit.justification, edit.seen)
         if not all(part is None or isinstance(part, str) for part in texts) or (
             row[4] and not edit.expires_at
         ):
-            raise Invalid("These changes could not be read. Go back and start again.")
+            raise UnprocessableRequest("These changes could not be read. Go back and start again.")
     return edits
 
 
-def with_versions(edits: list[Edit]) -> list[Edit]:
+def add_slot_versions(edits: list[GrantEdit]) -> list[GrantEdit]:
     """Return edits that name slots only (a selection of cells) with the versions that stand now."""
-    standing = grants.slots_of({edit.agent_id for edit in edits}, {edit.server_id for edit in edits})
+    standing = grants.load_grant_slots({edit.agent_id for edit in edits}, {edit.server_id for edit in edits})
     return [
         edit
         if edit.seen is not None
-        else Edit(
+        else GrantEdit(
             edit.agent_id,
             edit.server_id,
             edit.tool_name,
             edit.permission,
             edit.expires_at,
             edit.justification,
-            grants.version_of(standing.get(edit.slot, [])),
+            grants.compute_grants_version(standing.get(edit.grant_slot, [])),
         )
         for edit in edits
     ]

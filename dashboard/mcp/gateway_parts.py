@@ -16,7 +16,7 @@ from coordinator.mcp.credentials import FROM_ENVIRONMENT
 from coordinator.models import McpCredential, McpProcess, McpServer, McpUpstream
 from coordinator.models.gateway import Network, Transport
 from coordinator.models.mcp import CredentialKind
-from coordinator.secrets import masked_arguments
+from coordinator.secrets import mask_command_arguments
 
 NOT_OFFERED = "off"
 CHOICES = (
@@ -38,7 +38,7 @@ class CredentialLine:
     set_at: Any
 
 
-def of_server(server: McpServer, now: datetime) -> dict[str, Any]:
+def build_gateway_context(server: McpServer, now: datetime) -> dict[str, Any]:
     """Return what the page's parts about the gateway show."""
     upstream = McpUpstream.objects.filter(pk=server.name).first()
     on = upstream is not None and upstream.enabled
@@ -50,15 +50,15 @@ def of_server(server: McpServer, now: datetime) -> dict[str, Any]:
             "choices": CHOICES,
             "networks": Network.choices,
             "address": f"{settings.AGENT_URL}/mcp/{quote(server.name, safe='')}",
-            "command_line": _command_line(server),
-            "seen": commands.digest_of(server),
-            "unaccepted": _unaccepted(server, upstream),
-            "isolation": _isolation(upstream),
+            "command_line": mask_command_line(server),
+            "seen": commands.hash_server_command(server),
+            "unaccepted": find_unaccepted_command_digest(server, upstream),
+            "isolation": describe_isolation(upstream),
             "may_start": server.command in settings.DISCOVERY_COMMANDS,
-            "figures": figures.of_server(server.name, now),
+            "figures": figures.find_server_figures(server.name, now),
             "processes": list(McpProcess.objects.filter(server_id=server.name).order_by("caller")[:20]),
         },
-        "credentials": credentials_of(server.name),
+        "credentials": list_server_credentials(server.name),
         "credential_kinds": CredentialKind.choices,
     }
 
@@ -76,23 +76,23 @@ class IsolationFacts:
     writable_folders: tuple[str, ...]
 
     @property
-    def folder_lines(self) -> str:
+    def folders_text(self) -> str:
         return "\n".join(self.folders)
 
     @property
-    def writable_folder_lines(self) -> str:
+    def writable_folders_text(self) -> str:
         return "\n".join(self.writable_folders)
 
     @property
-    def is_refused(self) -> bool:
+    def is_start_refused(self) -> bool:
         return bool(self.problem) and not self.is_off
 
 
-def _isolation(upstream: McpUpstream | None) -> IsolationFacts:
-    wanted, mechanism, problem = isolation.of_upstream(upstream), "", ""
+def describe_isolation(upstream: McpUpstream | None) -> IsolationFacts:
+    wanted, mechanism, problem = isolation.build_isolation(upstream), "", ""
     try:
-        mechanism = isolation.mechanism().value
-    except isolation.NotIsolated as refusal:
+        mechanism = isolation.find_isolation_mechanism().value
+    except isolation.IsolationUnavailable as refusal:
         problem = str(refusal.detail)
     return IsolationFacts(
         mechanism, problem, wanted.is_off, wanted.network, Network(wanted.network).label, wanted.folders,
@@ -100,27 +100,27 @@ def _isolation(upstream: McpUpstream | None) -> IsolationFacts:
     )  # fmt: skip
 
 
-def _command_line(server: McpServer) -> str:
+def mask_command_line(server: McpServer) -> str:
     """Return what a server is started with, without secrets."""
     args = server.args if isinstance(server.args, list) else []
-    return shlex.join([server.command, *masked_arguments(map(str, args))])
+    return shlex.join([server.command, *mask_command_arguments(map(str, args))])
 
 
-def _unaccepted(server: McpServer, upstream: McpUpstream | None) -> str:
+def find_unaccepted_command_digest(server: McpServer, upstream: McpUpstream | None) -> str:
     """Return the digest of the command where an admin must accept it before the server is started, else nothing."""
     starts = upstream is not None and upstream.enabled and upstream.transport == Transport.STDIO
-    if upstream is None or not starts or commands.is_accepted(server, upstream):
+    if upstream is None or not starts or commands.is_command_accepted(server, upstream):
         return ""
-    return commands.digest_of(server)
+    return commands.hash_server_command(server)
 
 
-def credentials_of(server_id: str) -> list[CredentialLine]:
+def list_server_credentials(server_id: str) -> list[CredentialLine]:
     """Return a server's credentials by kind and name."""
     rows = McpCredential.objects.filter(server_id=server_id).order_by("kind", "name")
-    return [_line(row) for row in rows]
+    return [build_credential_line(row) for row in rows]
 
 
-def _line(row: McpCredential) -> CredentialLine:
+def build_credential_line(row: McpCredential) -> CredentialLine:
     named = row.value.startswith(FROM_ENVIRONMENT)
     variable = row.value.removeprefix(FROM_ENVIRONMENT) if named else None
     label = CredentialKind(row.kind).label if row.kind in CredentialKind.values else row.kind

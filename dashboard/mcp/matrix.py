@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from coordinator.mcp import tools as mcp_tools
 from coordinator.policy import access
-from dashboard.mcp.access_sheet import agent_ids, source_words
+from dashboard.mcp.access_sheet import describe_verdict_source, list_grantable_agent_ids
 
 MOST_ROWS, MOST_COLUMNS = 60, 80
 ROWS, COLUMNS = 30, 40
@@ -28,7 +28,7 @@ MARKS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Axes:
+class MatrixAxes:
     """Every row and column that the filters leave: agents, and tools as (server, tool)."""
 
     agents: list[str]
@@ -36,7 +36,7 @@ class Axes:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ServerColumnGroup:
     """Neighbouring columns of one server, which may be one that only grants name."""
 
     server_id: str
@@ -48,7 +48,7 @@ class Group:
 class VisibleMatrix:
     """What is shown of the matrix: from `row` and `column` on."""
 
-    axes: Axes
+    axes: MatrixAxes
     row: int
     column: int
     agents: list[str]
@@ -56,7 +56,7 @@ class VisibleMatrix:
     matrix: access.Matrix
 
     @property
-    def groups(self) -> list[Group]:
+    def column_groups(self) -> list[ServerColumnGroup]:
         found: list[list[Any]] = []
         for server_id, tool in self.tools:
             if found and found[-1][0] == server_id:
@@ -64,20 +64,20 @@ class VisibleMatrix:
             else:
                 unknown = bool(self.agents) and self.matrix[self.agents[0], server_id][tool].is_unknown
                 found.append([server_id, 1, unknown])
-        return [Group(*one) for one in found]
+        return [ServerColumnGroup(*one) for one in found]
 
     @property
-    def lines(self) -> Iterable[tuple[str, SafeString]]:
+    def drawn_lines(self) -> Iterable[tuple[str, SafeString]]:
         """Yield each agent with its cells, drawn: a thousand cells are too many for a template's loop."""
         for agent in self.agents:
-            cells = (self._cell(agent, server, tool) for server, tool in self.tools)
+            cells = (self.draw_matrix_cell(agent, server, tool) for server, tool in self.tools)
             yield agent, mark_safe("".join(cells))  # noqa: S308 - every part is escaped in _cell
 
-    def _cell(self, agent: str, server: str, tool: str) -> str:
+    def draw_matrix_cell(self, agent: str, server: str, tool: str) -> str:
         verdict = self.matrix[agent, server][tool]
         word = verdict.decision
         changed = " changed" if verdict.changed_at else ""
-        label = escape(f"{word}: {source_words(verdict)}")
+        label = escape(f"{word}: {describe_verdict_source(verdict)}")
         return (
             f'<td class="{word} {MARKS[verdict.source]}{changed}" data-s="{escape(server)}" data-t="{escape(tool)}">'
             f'<button type="button" title="{label}" aria-label="{label}" tabindex="-1">{SIGNS[word]}'
@@ -85,37 +85,50 @@ class VisibleMatrix:
         )
 
 
-def axes_of(now: datetime, *, agents: str = "", tools: str = "", server: str = "", only: str = "") -> Axes:
+def find_matrix_axes(
+    now: datetime, *, agents: str = "", tools: str = "", server: str = "", only: str = ""
+) -> MatrixAxes:
     """Return the rows and columns that the words leave; `only` keeps agents with an allow or a deny of their own."""
-    names = [one for one in agent_ids() if _fits(one, agents)]
-    servers = [server] if server else list(access.named_servers(now))
-    by_server = tool_names(servers, now)
-    columns = [(name, tool) for name in servers for tool in by_server[name] if _fits(f"{name} {tool}", tools)]
+    names = [one for one in list_grantable_agent_ids() if contains_all_words(one, agents)]
+    servers = [server] if server else list(access.default_policies_by_server(now))
+    by_server = load_tool_names(servers, now)
+    columns = [
+        (name, tool)
+        for name in servers
+        for tool in by_server[name]
+        if contains_all_words(f"{name} {tool}", tools)
+    ]
     if only == "granted":
-        named = set(access.load(None, servers, now).slots)
+        named = set(access.load_policy_for_agents(None, servers, now).slots)
         names = [one for one in names if any((one, name) in named for name in servers)]
-    return Axes(names, columns)
+    return MatrixAxes(names, columns)
 
 
-def tool_names(servers: list[str], now: datetime) -> dict[str, list[str]]:
+def load_tool_names(servers: list[str], now: datetime) -> dict[str, list[str]]:
     key = f"mcp-seen:{hash(tuple(servers))}"
     seen = cache.get(key)
     if seen is None:
-        seen = mcp_tools.seen_tools(servers, now)
+        seen = mcp_tools.find_recently_called_tools(servers, now)
         cache.set(key, seen, SEEN_KEPT)
-    found = {name: set(tools) for name, tools in mcp_tools.names_by_server(servers).items()}
+    found = {name: set(tools) for name, tools in mcp_tools.list_tool_names(servers).items()}
     for name, tool in seen:
         if name in found:
             found[name].add(tool)
     return {name: sorted(tools) for name, tools in found.items()}
 
 
-def _fits(text: str, words: str) -> bool:
+def contains_all_words(text: str, words: str) -> bool:
     return all(word in text.lower() for word in words.lower().split())
 
 
-def window_of(
-    axes: Axes, now: datetime, *, row: int = 0, column: int = 0, rows: int = ROWS, columns: int = COLUMNS
+def load_matrix_window(
+    axes: MatrixAxes,
+    now: datetime,
+    *,
+    row: int = 0,
+    column: int = 0,
+    rows: int = ROWS,
+    columns: int = COLUMNS,
 ) -> VisibleMatrix:
     """Return the cells from `row` and `column` on: three queries, whatever the size of the whole."""
     row = min(max(row, 0), max(len(axes.agents) - 1, 0))
@@ -125,5 +138,5 @@ def window_of(
     by_server: dict[str, list[str]] = {}
     for server_id, tool in tools:
         by_server.setdefault(server_id, []).append(tool)
-    matrix = access.resolve_many(agents, by_server, now)
+    matrix = access.resolve_access_matrix(agents, by_server, now)
     return VisibleMatrix(axes, row, column, agents, tools, matrix)

@@ -8,13 +8,13 @@ from django.conf import settings
 from django.db.models import Max
 
 from coordinator.models import Notification, NotificationTarget
-from coordinator.notifications.channels import CHANNELS, TYPED, word_of
+from coordinator.notifications.channels import CHANNELS, TYPED, address_kind_label
 
 About = NotificationTarget.About
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class NotificationAddress:
     """One of a person's addresses as the page shows it: what it is, what it hears of, what came of it last."""
 
     target: NotificationTarget
@@ -24,18 +24,24 @@ class Address:
     last: Notification | None
 
 
-def addresses(person: str) -> list[Address]:
+def list_notification_addresses(person: str) -> list[NotificationAddress]:
     """Return a person's addresses, each with what came of the last message to it."""
     rows = NotificationTarget.objects.filter(person=person, kind__in=TYPED).order_by("id")
     newest = Notification.objects.filter(target__in=rows).values("target").annotate(last=Max("id"))
     last = {one.target_id: one for one in Notification.objects.filter(pk__in=newest.values("last"))}
     return [
-        Address(row, word_of(row.kind), row.shown or row.address, about_in_words(row), last.get(row.pk))
+        NotificationAddress(
+            row,
+            address_kind_label(row.kind),
+            row.shown or row.address,
+            describe_address_topics(row),
+            last.get(row.pk),
+        )
         for row in rows
     ]
 
 
-def offered() -> list[tuple[str, str]]:
+def list_address_kinds() -> list[tuple[str, str]]:
     """Return the kinds of address that a person may add, each with its words in the form."""
     unset = "" if settings.EMAIL_HOST else " (no mail server is set yet)"
     return [
@@ -44,7 +50,7 @@ def offered() -> list[tuple[str, str]]:
     ]
 
 
-def about_in_words(target: NotificationTarget) -> str:
+def describe_address_topics(target: NotificationTarget) -> str:
     """Return of which requests an address hears, as its owner chose."""
     words = dict(About.choices).get(target.about, About.EVERYTHING.label)
     return f"{words}: {target.patterns}" if target.patterns else words

@@ -16,7 +16,7 @@ from coordinator.models import NotificationTarget, PushSubscription
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class PushDevice:
     """`mark` is by what a browser knows itself in the list; `why_ended` is empty for one that takes messages."""
 
     pk: int
@@ -26,22 +26,22 @@ class Device:
     why_ended: str
 
 
-def devices_of(person: str) -> list[Device]:
+def list_push_devices(person: str) -> list[PushDevice]:
     """Return a person's devices in the order in which they were added."""
     targets = NotificationTarget.objects.filter(person=person, kind=NotificationTarget.Kind.PUSH)
     kept = {one.pk: one for one in PushSubscription.objects.filter(target__in=targets)}
-    return [_device(target, kept.get(target.pk)) for target in targets.order_by("id")]
+    return [build_push_device(target, kept.get(target.pk)) for target in targets.order_by("id")]
 
 
-def _device(target: NotificationTarget, kept: PushSubscription | None) -> Device:
+def build_push_device(target: NotificationTarget, kept: PushSubscription | None) -> PushDevice:
     ended = "Its keys are missing. Remove the device and add it again." if kept is None else ""
     if kept is not None and kept.ended_at is not None:
         ended = kept.why_ended or "Its subscription has ended."
     name = kept.device if kept is not None else push.UNNAMED
-    return Device(target.pk, name, push.mark_of(target.address), target.created_at, ended)
+    return PushDevice(target.pk, name, push.hash_device_address(target.address), target.created_at, ended)
 
 
-def how_to_reach(request: HttpRequest) -> dict[str, object]:
+def describe_page_origin(request: HttpRequest) -> dict[str, object]:
     """Return whether this page came over HTTPS or from this very machine, and our port, for the words on HTTPS."""
     name, _ = split_domain_port(request.get_host())
     local = is_loopback(name.strip("[]")) or name == "localhost" or name.endswith(".localhost")

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from django.contrib.auth.models import Group
 
-from coordinator.identity.roles import APPROVER, ROLES, people_with
+from coordinator.identity.roles import APPROVER, ROLES, people_with_role
 from coordinator.models import EscalationStep, NotificationTarget
 from coordinator.notifications import recipients
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EscalationStepLine:
     """A step of escalation as a sentence; `is_heard` where one of those it names could be told by now."""
 
     row: EscalationStep
@@ -21,31 +21,37 @@ class Step:
     is_heard: bool
 
 
-def steps() -> list[Step]:
+def list_escalation_steps() -> list[EscalationStepLine]:
     """Return the steps in their order. Who is told at once comes first, also where no step says so."""
     rows = list(EscalationStep.objects.select_related("group"))
-    reachable = NotificationTarget.objects.reachable().values("person")
-    able = people_with(APPROVER).filter(username__in=reachable).values_list("username", flat=True)
+    reachable = NotificationTarget.objects.without_ended_devices().values("person")
+    able = people_with_role(APPROVER).filter(username__in=reachable).values_list("username", flat=True)
     hearing = set(able) if rows else set()
     return [
-        Step(row, when(row.after_minutes), whom(row), bool(recipients.named([row]) & hearing)) for row in rows
+        EscalationStepLine(
+            row,
+            describe_step_delay(row.after_minutes),
+            describe_step_recipient(row),
+            bool(recipients.people_named_in_steps([row]) & hearing),
+        )
+        for row in rows
     ]
 
 
-def when(minutes: int) -> str:
+def describe_step_delay(minutes: int) -> str:
     if minutes == 0:
         return "At once"
     return f"After {minutes} minute{'s' if minutes != 1 else ''}, if nobody has decided"
 
 
-def whom(row: EscalationStep) -> str:
+def describe_step_recipient(row: EscalationStep) -> str:
     return f"the group {row.group.name}" if row.group else str(row.person)
 
 
-def to_choose() -> list[tuple[str, list[tuple[str, str]]]]:
+def list_step_recipients() -> list[tuple[str, list[tuple[str, str]]]]:
     """Return whom a step can tell, groups and people who may decide: the value of each choice and its words."""
     groups = Group.objects.exclude(name__in=ROLES).order_by("name")
-    people = people_with(APPROVER).order_by("username")
+    people = people_with_role(APPROVER).order_by("username")
     return [
         ("Groups", [(f"group:{one.pk}", one.name) for one in groups]),
         ("People", [(f"person:{one.get_username()}", one.get_username()) for one in people]),

@@ -9,34 +9,34 @@ from django.db.models import QuerySet
 from coordinator.actions.push import UNNAMED
 from coordinator.models import Notification, NotificationTarget
 from coordinator.notifications import webhooks
-from coordinator.notifications.channels import word_of
+from coordinator.notifications.channels import address_kind_label
 
 Kind = NotificationTarget.Kind
 PAGE = 30  # messages
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentMessage:
     """A message of the log, and what its owner calls the address or device."""
 
     row: Notification
     to: str
 
 
-def sent_to(person: str) -> QuerySet[Notification]:
+def list_sent_notifications(person: str) -> QuerySet[Notification]:
     """Return all messages to a person that the log still has."""
     return Notification.objects.select_related("target__push").filter(target__person=person)
 
 
-def sent(row: Notification) -> Sent:
+def build_sent_message(row: Notification) -> SentMessage:
     target = row.target
     if target.kind == Kind.PUSH:
         device = getattr(target, "push", None)
-        return Sent(row, device.device if device else UNNAMED)
-    host = webhooks.host_of(target.address) if target.kind == Kind.WEBHOOK else target.address
-    return Sent(row, target.name or target.shown or host or word_of(target.kind))
+        return SentMessage(row, device.device if device else UNNAMED)
+    host = webhooks.webhook_host(target.address) if target.kind == Kind.WEBHOOK else target.address
+    return SentMessage(row, target.name or target.shown or host or address_kind_label(target.kind))
 
 
-def is_test_on_its_way(row: Notification) -> bool:
+def is_test_pending(row: Notification) -> bool:
     """Say whether a test's answer is still to come: the page that asked for it then looks again."""
     return not row.request_id and row.state == Notification.State.WAITING

@@ -12,19 +12,19 @@ from coordinator.notifications import quiet
 
 
 @dataclass(frozen=True, slots=True)
-class Quiet:
+class QuietState:
     """A person's quiet hours, and until when they are quiet now."""
 
     hours: QuietHours | None
     until: datetime | None
 
 
-def quiet_of(person: str, now: datetime) -> Quiet:
+def load_quiet_state(person: str, now: datetime) -> QuietState:
     hours = QuietHours.objects.filter(pk=person).first()
-    return Quiet(hours, quiet.ends(hours, now) if hours else None)
+    return QuietState(hours, quiet.quiet_hours_end(hours, now) if hours else None)
 
 
 @cache
-def zones() -> tuple[str, ...]:
+def list_time_zone_names() -> tuple[str, ...]:
     """Return the names of the zones that a person may choose."""
     return ("UTC", *sorted(one for one in available_timezones() if "/" in one and not one.startswith("Etc/")))

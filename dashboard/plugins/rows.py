@@ -21,7 +21,7 @@ from coordinator.models import (
     UnreadableText,
 )
 from coordinator.models.plugins import PluginPermission
-from coordinator.secrets import looks_secret, masked
+from coordinator.secrets import looks_secret, mask_if_secret
 
 PAGE = 50
 WHAT_THEY_ALLOW = {
@@ -51,29 +51,29 @@ class PluginRow:
     values: int
 
     @property
-    def state(self) -> str:
+    def plugin_state(self) -> str:
         if self.setting is None:
             return "unknown"
         return "active" if self.setting.is_active else "inactive"
 
     @property
-    def permissions(self) -> list[str]:
+    def permission_names(self) -> list[str]:
         """What it may do, as far as it can be read."""
         held = self.setting.allowed_permissions if self.setting else None
         return [str(name) for name in held] if isinstance(held, list) else []
 
     @property
-    def unreadable(self) -> bool:
+    def has_unreadable_permissions(self) -> bool:
         held = self.setting.allowed_permissions if self.setting else None
         return held is not None and not isinstance(held, list)
 
 
-def plugin_rows(now: datetime) -> list[PluginRow]:
+def load_plugin_rows(now: datetime) -> list[PluginRow]:
     settings = PluginSetting.objects.in_bulk()
     runtime = set(RuntimePlugin.objects.values_list("plugin_id", flat=True))
-    waiting = PermissionRequest.objects.waiting(now)
+    waiting = PermissionRequest.objects.awaiting_decision(now)
     pending = dict(waiting.order_by().values_list("plugin_id").annotate(number=Count("*")))
-    counts = [_counts(model) for model in (AgentPlugin, PluginConfig, PluginData)]
+    counts = [count_by_plugin(model) for model in (AgentPlugin, PluginConfig, PluginData)]
     agents, configs, values = counts
     known = {*settings, *runtime, *agents, *configs, *values} - {"", None}
     return [
@@ -90,13 +90,13 @@ def plugin_rows(now: datetime) -> list[PluginRow]:
     ]
 
 
-def _counts(model: type[Model]) -> dict[str, int]:
+def count_by_plugin(model: type[Model]) -> dict[str, int]:
     rows = model._default_manager.order_by().values_list("plugin_id").annotate(number=Count("*"))
     return dict(rows)
 
 
 @dataclass(frozen=True, slots=True)
-class Permission:
+class PluginPermissionLine:
     """One permission: whether the plugin holds it, and its newest audit row."""
 
     name: str
@@ -104,16 +104,16 @@ class Permission:
     last_entry: AuditLog | None
 
     @property
-    def known(self) -> bool:
+    def is_known_permission(self) -> bool:
         return self.name in PluginPermission.values
 
     @property
-    def allows(self) -> str:
+    def allowed_actions(self) -> str:
         return WHAT_THEY_ALLOW.get(self.name, "unknown permission; stays as stored")
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class PluginValue:
     """A configuration or stored value as it may be shown: a secret is its mask."""
 
     key: str
@@ -127,20 +127,20 @@ class PluginDetails:
     plugin_id: str
     setting: PluginSetting | None
     runtime: RuntimePlugin | None
-    permissions: list[Permission]
+    permissions: list[PluginPermissionLine]
     pending: list[PermissionRequest]
-    configs: list[Value]
-    values: list[Value]
+    configs: list[PluginValue]
+    values: list[PluginValue]
     more_after: str
     values_count: int
     agents: list[Agent]
 
     @property
-    def version(self) -> str:
-        return plugins.version_of(self.setting) if self.setting else ""
+    def setting_version(self) -> str:
+        return plugins.compute_plugin_version(self.setting) if self.setting else ""
 
     @property
-    def unreadable(self) -> str:
+    def unreadable_permissions(self) -> str:
         """The permissions column as it is stored, where it holds no list."""
         held = self.setting.allowed_permissions if self.setting else None
         if held is None or isinstance(held, list):
@@ -148,55 +148,56 @@ class PluginDetails:
         return str(held) if isinstance(held, UnreadableText) else repr(held)
 
     @property
-    def leaves_traces(self) -> bool:
+    def is_named_anywhere(self) -> bool:
         """Say whether anything here names the plugin."""
         return bool(self.agents or self.configs or self.values_count or self.runtime)
 
     @property
-    def grantable(self) -> list[Permission]:
-        return [one for one in self.permissions if one.known and not one.held]
+    def grantable_permissions(self) -> list[PluginPermissionLine]:
+        return [one for one in self.permissions if one.is_known_permission and not one.held]
 
 
-def plugin_details(plugin_id: str, now: datetime, *, prefix: str = "", after: str = "") -> PluginDetails:
+def load_plugin_details(plugin_id: str, now: datetime, *, prefix: str = "", after: str = "") -> PluginDetails:
     """Return a plugin with a page of its stored values: those that begin with `prefix`, beyond `after`."""
     setting = PluginSetting.objects.filter(pk=plugin_id).first()
     runtime = RuntimePlugin.objects.filter(pk=plugin_id).first()
     kept = PluginData.objects.filter(plugin_id=plugin_id)
     rows = list(kept.filter(key__startswith=prefix, key__gt=after).order_by("key")[: PAGE + 1])
-    waiting = PermissionRequest.objects.waiting(now).filter(plugin_id=plugin_id)
+    waiting = PermissionRequest.objects.awaiting_decision(now).filter(plugin_id=plugin_id)
     users = AgentPlugin.objects.filter(plugin_id=plugin_id).values("agent_id")
     return PluginDetails(
         plugin_id,
         setting,
         runtime,
-        _permissions(plugin_id, setting),
+        list_permission_lines(plugin_id, setting),
         list(waiting.without_bodies().order_by("created_at")),
         [
-            _value(row.config_key, row.config_value)
+            build_plugin_value(row.config_key, row.config_value)
             for row in PluginConfig.objects.filter(plugin_id=plugin_id).order_by("config_key")
         ],
-        [_value(row.key, row.value, row.updated_at) for row in rows[:PAGE]],
+        [build_plugin_value(row.key, row.value, row.updated_at) for row in rows[:PAGE]],
         rows[PAGE - 1].key if len(rows) > PAGE else "",
         kept.count(),
         list(Agent.objects.filter(pk__in=users).order_by("name")),
     )
 
 
-def _value(key: str, value: str | None, updated_at: Any = None) -> Value:
-    return Value(key, masked(key, value), bool(value) and looks_secret(key, value), updated_at)
+def build_plugin_value(key: str, value: str | None, updated_at: Any = None) -> PluginValue:
+    return PluginValue(key, mask_if_secret(key, value), bool(value) and looks_secret(key, value), updated_at)
 
 
-def _permissions(plugin_id: str, setting: PluginSetting | None) -> list[Permission]:
+def list_permission_lines(plugin_id: str, setting: PluginSetting | None) -> list[PluginPermissionLine]:
     stored = setting.allowed_permissions if setting else None
     held = [str(name) for name in stored] if isinstance(stored, list) else []
-    entries = _last_audit_rows(plugin_id)
+    entries = load_last_permission_audits(plugin_id)
     foreign = [name for name in dict.fromkeys(held) if name not in PluginPermission.values]
     return [
-        Permission(name, name in held, entries.get(name)) for name in [*PluginPermission.values, *foreign]
+        PluginPermissionLine(name, name in held, entries.get(name))
+        for name in [*PluginPermission.values, *foreign]
     ]
 
 
-def _last_audit_rows(plugin_id: str) -> dict[str, AuditLog]:
+def load_last_permission_audits(plugin_id: str) -> dict[str, AuditLog]:
     rows = AuditLog.objects.filter(
         target_id=plugin_id, event_type__in=TOLD, permission__isnull=False, result="success"
     ).order_by("id")

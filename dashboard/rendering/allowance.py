@@ -16,7 +16,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Allowance:
+class RenderingAllowance:
     def __init__(self, seconds: float | None = None) -> None:
         self.left = settings.RENDERING_SECONDS if seconds is None else seconds
 
@@ -29,7 +29,7 @@ class Allowance:
             self.left -= time.monotonic() - began
 
     @contextmanager
-    def in_force(self) -> Iterator[None]:
+    def share_in_block(self) -> Iterator[None]:
         """Have all that is drawn in this block share the allowance."""
         token = _current.set(self)
         try:
@@ -38,22 +38,22 @@ class Allowance:
             _current.reset(token)
 
 
-_current: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
+_current: ContextVar[RenderingAllowance | None] = ContextVar("allowance", default=None)
 
 
-def current() -> Allowance:
+def current_allowance() -> RenderingAllowance:
     """Return the allowance in force; where none is, one for this text alone."""
-    return _current.get() or Allowance()
+    return _current.get() or RenderingAllowance()
 
 
 def with_allowance(draw: Callable[P, T]) -> Callable[P, T]:
     """Have each call of `draw` share one allowance among its texts."""
 
-    def bounded(*args: P.args, **kwargs: P.kwargs) -> T:
-        with Allowance().in_force():
+    def draw_within_allowance(*args: P.args, **kwargs: P.kwargs) -> T:
+        with RenderingAllowance().share_in_block():
             return draw(*args, **kwargs)
 
-    return bounded
+    return draw_within_allowance
 
 
 class PageAllowance:

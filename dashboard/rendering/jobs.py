@@ -27,7 +27,7 @@ from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
-from coordinator.sandbox.limits import OutOfTime, within
+from coordinator.sandbox.limits import JobTimeout, limit_cpu_time
 from dashboard.rendering import COLOUR_UP_TO
 from dashboard.rendering.anchors import heading_anchor
 
@@ -74,86 +74,86 @@ Facts = dict[str, object]
 Answer = tuple[Facts, bytes]
 
 
-def markdown(_facts: Facts, body: bytes) -> Answer:
-    with within(MARKDOWN_SECONDS):
+def run_markdown_job(_facts: Facts, body: bytes) -> Answer:
+    with limit_cpu_time(MARKDOWN_SECONDS):
         clean = nh3.clean(
-            _parser().render(_text(body)),
+            build_markdown_parser().render(decode_job_text(body)),
             tags=_TAGS,
             attributes=_ATTRIBUTES,
             set_tag_attribute_values={"pre": {"tabindex": "0"}},  # a keyboard scrolls what is wide
             url_schemes={"http", "https", "mailto"},
             link_rel="noopener noreferrer nofollow",
         )
-    return {}, _bytes(clean)
+    return {}, encode_job_text(clean)
 
 
 def document(facts: Facts, body: bytes) -> Answer:
     """Return a page of the documentation as HTML, with anchors at its headings.
 
     `facts`: `base`, the address of the help; `pages`, the names of its pages separated by spaces, to which relative
-    links lead (other relative links become plain text); `scheme`, the reader's colour scheme, by which pictures are
+    links lead (other relative links become plain text); `scheme`, the reader's run_colour_job scheme, by which pictures are
     chosen.
     """
     environment = {name: str(facts[name]) for name in ("base", "pages", "scheme")}
-    with within(MARKDOWN_SECONDS):
+    with limit_cpu_time(MARKDOWN_SECONDS):
         clean = nh3.clean(
-            _document_parser().render(_text(body), environment),
+            _document_parser().render(decode_job_text(body), environment),
             tags=_DOCUMENT_TAGS,
             attributes=_DOCUMENT_ATTRIBUTES,
             set_tag_attribute_values={"pre": {"tabindex": "0"}},
             url_schemes={"http", "https", "mailto"},
             link_rel="noopener noreferrer",
         )
-    return {}, _bytes(clean)
+    return {}, encode_job_text(clean)
 
 
-def colour(facts: Facts, body: bytes) -> Answer:
+def run_colour_job(facts: Facts, body: bytes) -> Answer:
     """Return code as HTML with its words in spans; an empty answer for a language that is not known.
 
     `facts`: `language` or `filename`.
     """
-    lexer = _lexer(str(facts["language"]), str(facts["filename"]))
+    lexer = find_lexer(str(facts["language"]), str(facts["filename"]))
     if lexer is None:
         return {"known": False}, b""
-    with within(COLOUR_SECONDS):
-        return {"known": True}, _bytes(_coloured(_text(body), lexer))
+    with limit_cpu_time(COLOUR_SECONDS):
+        return {"known": True}, encode_job_text(highlight_with_pygments(decode_job_text(body), lexer))
 
 
-def diff(_facts: Facts, body: bytes) -> Answer:
+def run_diff_job(_facts: Facts, body: bytes) -> Answer:
     """Return difflib's opcodes between two lists of lines, given and answered as JSON."""
     before, after = json.loads(body)
-    with within(DIFF_SECONDS):
+    with limit_cpu_time(DIFF_SECONDS):
         codes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     return {}, json.dumps(codes).encode()
 
 
-def ready(_facts: Facts, _body: bytes) -> Answer:
+def run_ready_job(_facts: Facts, _body: bytes) -> Answer:
     """Do nothing: whoever has the answer knows that jobs are done."""
     return {}, b""
 
 
-def _text(body: bytes) -> str:
+def decode_job_text(body: bytes) -> str:
     return body.decode("utf-8", "surrogatepass")
 
 
-def _bytes(text: str) -> bytes:
+def encode_job_text(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _coloured(code: str, lexer: Lexer) -> str:
+def highlight_with_pygments(code: str, lexer: Lexer) -> str:
     return str(highlight(code, lexer, _formatter))
 
 
 @lru_cache(maxsize=1)
-def _parser() -> MarkdownIt:
+def build_markdown_parser() -> MarkdownIt:
     # An image would tell a foreign server who reads what; the policy refuses it anyway: show its link.
-    options = {"html": False, "linkify": False, "highlight": _highlight_fence}
+    options = {"html": False, "linkify": False, "highlight": highlight_fence}
     parser = MarkdownIt("commonmark", options).enable("table").enable("strikethrough").disable("image")
-    parser.core.ruler.push("aligned_cells", _align_cells)
+    parser.core.ruler.push("aligned_cells", align_table_cells)
     return parser
 
 
-def _align_cells(state: StateCore) -> None:
+def align_table_cells(state: StateCore) -> None:
     """Say a column's alignment as an attribute: a style would be dropped."""
     for token in state.tokens:
         style = token.attrGet("style") if token.type in ("th_open", "td_open") else None
@@ -163,9 +163,9 @@ def _align_cells(state: StateCore) -> None:
 
 @lru_cache(maxsize=1)
 def _document_parser() -> MarkdownIt:
-    options = {"html": False, "linkify": False, "highlight": _highlight_fence}
+    options = {"html": False, "linkify": False, "highlight": highlight_fence}
     parser = MarkdownIt("commonmark", options).enable("table").enable("strikethrough")
-    parser.core.ruler.push("aligned_cells", _align_cells)
+    parser.core.ruler.push("aligned_cells", align_table_cells)
     parser.core.ruler.push("heading_anchors", _set_heading_anchors)
     parser.core.ruler.push("document_links", _rewrite_links)
     parser.add_render_rule("image", _render_picture)
@@ -204,7 +204,7 @@ def _rewrite_links(state: StateCore) -> None:
 def _render_picture(
     _renderer: RendererHTML, tokens: Sequence[Token], index: int, _options: OptionsDict, env: EnvType
 ) -> str:
-    """Return a picture in the reader's colour scheme: `pictures/NAME-light.webp` stands beside a dark one."""
+    """Return a picture in the reader's run_colour_job scheme: `pictures/NAME-light.webp` stands beside a dark one."""
     light = env["base"] + str(tokens[index].attrGet("src")).removesuffix(".webp") + "/"
     dark = light.replace("-light/", "-dark/")
     shown = dark if env["scheme"] == "dark" else light
@@ -216,22 +216,22 @@ def _render_picture(
     return f"<picture>{source}{picture}</picture>"
 
 
-def _highlight_fence(code: str, language: str, _attributes: str) -> str:
+def highlight_fence(code: str, language: str, _attributes: str) -> str:
     """Return a fence's code coloured, or plain with a line that says so."""
-    lexer = _lexer(language, "")
+    lexer = find_lexer(language, "")
     if lexer is None:
         return escape(code)
     try:
         if len(code) > COLOUR_UP_TO:
-            raise OutOfTime
-        with within(COLOUR_SECONDS):
-            return _coloured(code, lexer)
-    except OutOfTime:
+            raise JobTimeout
+        with limit_cpu_time(COLOUR_SECONDS):
+            return highlight_with_pygments(code, lexer)
+    except JobTimeout:
         return f'<pre><code>{escape(code)}</code></pre><p class="shown-plain">{PLAIN_CODE}</p>'
 
 
 @lru_cache(maxsize=256)
-def _lexer(language: str, filename: str) -> Lexer | None:
+def find_lexer(language: str, filename: str) -> Lexer | None:
     try:
         if language:
             return get_lexer_by_name(language, stripnl=False, ensurenl=False)
@@ -247,10 +247,10 @@ lexers.find_plugin_lexers = lambda: iter(())
 for _module in pkgutil.iter_modules(lexers.__path__):  # the sandbox opens no file any more when it is asked
     import_module(f"{lexers.__name__}.{_module.name}")
 for _name in USUAL.split():
-    _lexer(_name, "")
+    find_lexer(_name, "")
 for _name in USUAL_FILES.split():
-    _lexer("", _name)
-_parser()
+    find_lexer("", _name)
+build_markdown_parser()
 _document_parser()
 
-JOBS = {"markdown": markdown, "document": document, "colour": colour, "diff": diff, "ready": ready}
+JOBS = {"markdown": run_markdown_job, "document": document, "colour": run_colour_job, "diff": run_diff_job, "ready": run_ready_job}

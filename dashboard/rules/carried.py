@@ -10,37 +10,39 @@ from typing import Any
 
 from django.core import signing
 
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 
 LARGEST = 8_000_000  # characters
 HOUR = 3600  # seconds
 
 
-def packed(purpose: str, values: Any) -> str:
+def sign_carried_values(purpose: str, values: Any) -> str:
     """Return values (as JSON has them) as a text for a hidden field."""
     return signing.dumps(values, salt=f"signalbox.carried.{purpose}", compress=True)
 
 
-def packed_for(person: int, purpose: str, values: Any) -> str:
-    """Return values as a text that `unpacked_for` takes from this person (by the key of their row) within an hour."""
-    return packed(purpose, [person, values])
+def sign_values_for_person(person: int, purpose: str, values: Any) -> str:
+    """Return values as a text that `read_values_for_person` takes from this person (by the key of their row) within an hour."""
+    return sign_carried_values(purpose, [person, values])
 
 
-def unpacked_for(person: int, purpose: str, text: str) -> Any:
-    """Return the values of `packed_for`. Raises Invalid for a text that is not from here, another's, or too old."""
-    whose, values = unpacked(purpose, text, seconds=HOUR)
+def read_values_for_person(person: int, purpose: str, text: str) -> Any:
+    """Return the values of `sign_values_for_person`. Raises UnprocessableRequest for a text that is not from here, another's, or too old."""
+    whose, values = read_carried_values(purpose, text, seconds=HOUR)
     if whose != person:
-        raise Invalid("This page belongs to somebody else. Reload it.")
+        raise UnprocessableRequest("This page belongs to somebody else. Reload it.")
     return values
 
 
-def unpacked(purpose: str, text: str, *, seconds: int | None = None) -> Any:
-    """Return the values of `packed`. Raises Invalid for a text that is not from here, or older than `seconds`."""
+def read_carried_values(purpose: str, text: str, *, seconds: int | None = None) -> Any:
+    """Return the values of `sign_carried_values`. Raises UnprocessableRequest for a text that is not from here, or older than `seconds`."""
     if len(text) > LARGEST:
-        raise Invalid("This page sent too much data. Reload it.")
+        raise UnprocessableRequest("This page sent too much data. Reload it.")
     try:
         return signing.loads(text, salt=f"signalbox.carried.{purpose}", max_age=seconds)
     except signing.SignatureExpired:
-        raise Invalid("This page is more than an hour old and may be out of date. Reload it.") from None
+        raise UnprocessableRequest(
+            "This page is more than an hour old and may be out of date. Reload it."
+        ) from None
     except signing.BadSignature:
-        raise Invalid("The saved state of this page cannot be used. Reload it.") from None
+        raise UnprocessableRequest("The saved state of this page cannot be used. Reload it.") from None

@@ -9,14 +9,14 @@ from urllib.parse import quote, urlencode
 
 from coordinator.lib import instants
 from coordinator.policy.history import NOBODY
-from coordinator.policy.trials import CHANGED, DECISIONS, NOTHING, OTHERS, Tally, Trial
+from coordinator.policy.trials import CHANGED, DECISIONS, NOTHING, OTHERS, DecisionCounts, RuleTrial
 
 WORDS = {"deny": "Denied", "ask": "Asked", "allow": "Allowed", "observe": "Observed"}
 SHOWN = 12  # rows of a table before the rest is folded
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class TrialCount:
     """One number; `query` names the calls behind it, "" where there are none. `now`: what it is today."""
 
     label: str
@@ -26,20 +26,20 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TrialTableLine:
     """A row of a table."""
 
     name: str
-    counts: list[Count]
+    counts: list[TrialCount]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TrialTable:
     """A table of a trial: what its rows are, the first of them, and those that are folded."""
 
     title: str
-    lines: list[Line]
-    folded: list[Line]
+    lines: list[TrialTableLine]
+    folded: list[TrialTableLine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,48 +47,48 @@ class TrialView:
     """A trial as the page shows it."""
 
     calls: int
-    totals: list[Count]
-    changed: Count
-    tables: list[Table]
+    totals: list[TrialCount]
+    changed: TrialCount
+    tables: list[TrialTable]
     labels: list[str]
     oldest: datetime | None
     share: float
     is_done: bool
 
 
-def shown(trial: Trial, *, is_open: bool) -> TrialView:
+def build_trial_view(trial: RuleTrial, *, is_open: bool) -> TrialView:
     """Return what a page shows of a trial; `is_open`: of something that does not hold yet."""
     tally = trial.tally
     return TrialView(
         tally.calls,
         [
             replace(count, now=now)
-            for count, now in zip(_counts(tally.then, {}, is_open=False), tally.now, strict=True)
+            for count, now in zip(build_trial_counts(tally.then, {}, is_open=False), tally.now, strict=True)
         ],
-        Count("answered differently", tally.then[CHANGED], _query(changed="1")),
-        _tables(tally, is_open=is_open),
+        TrialCount("answered differently", tally.then[CHANGED], build_trial_query(changed="1")),
+        build_trial_tables(tally, is_open=is_open),
         [*WORDS.values(), *(["Changed"] if is_open else [])],
-        instants.from_us(trial.oldest_us) if trial.oldest_us else None,
-        round(trial.share, 3),
+        instants.from_microseconds(trial.oldest_us) if trial.oldest_us else None,
+        round(trial.trial_progress, 3),
         trial.is_done,
     )
 
 
-def _tables(tally: Tally, *, is_open: bool) -> list[Table]:
-    def total(item: tuple[str, list[int]]) -> tuple[bool, int, str]:
+def build_trial_tables(tally: DecisionCounts, *, is_open: bool) -> list[TrialTable]:
+    def busiest_first_key(item: tuple[str, list[int]]) -> tuple[bool, int, str]:
         return (item[0] == OTHERS, -sum(item[1][:CHANGED]), item[0])
 
-    by = dict(sorted(tally.by.items(), key=lambda item: _place_of(item[0])))
-    agents = dict(sorted(tally.agents.items(), key=total))
+    by = dict(sorted(tally.by.items(), key=lambda item: decider_sort_key(item[0])))
+    agents = dict(sorted(tally.agents.items(), key=busiest_first_key))
     weeks = dict(sorted(tally.weeks.items(), reverse=True))
     return [
-        _table("What decides", "by", by, is_open=is_open),
-        _table("Agent", "agent", agents, is_open=is_open),
-        _table("Week from", "week", weeks, is_open=is_open),
+        build_trial_table("What decides", "by", by, is_open=is_open),
+        build_trial_table("Agent", "agent", agents, is_open=is_open),
+        build_trial_table("Week from", "week", weeks, is_open=is_open),
     ]
 
 
-def _place_of(by: str) -> tuple[int, int, str]:
+def decider_sort_key(by: str) -> tuple[int, int, str]:
     """Order what decides: the rules by number, then grants and policies, at last nothing."""
     kind, _, number = by.partition(" ")
     if kind == "rule" and number.isdigit():
@@ -96,15 +96,18 @@ def _place_of(by: str) -> tuple[int, int, str]:
     return (2 if by == NOTHING else 1, 0, by)
 
 
-def _table(title: str, name: str, rows: Mapping[str, list[int]], *, is_open: bool) -> Table:
+def build_trial_table(title: str, name: str, rows: Mapping[str, list[int]], *, is_open: bool) -> TrialTable:
     lines = [
-        Line(_label(name, value), _counts(row, {} if value == OTHERS else {name: value}, is_open=is_open))
+        TrialTableLine(
+            format_trial_label(name, value),
+            build_trial_counts(row, {} if value == OTHERS else {name: value}, is_open=is_open),
+        )
         for value, row in rows.items()
     ]
-    return Table(title, lines[:SHOWN], lines[SHOWN:])
+    return TrialTable(title, lines[:SHOWN], lines[SHOWN:])
 
 
-def _label(name: str, value: str) -> str:
+def format_trial_label(name: str, value: str) -> str:
     if name == "agent" and value == NOBODY:
         return "No agent named"
     if name == "by":
@@ -112,15 +115,21 @@ def _label(name: str, value: str) -> str:
     return value
 
 
-def _counts(row: list[int], wanted: Mapping[str, str], *, is_open: bool) -> list[Count]:
+def build_trial_counts(row: list[int], wanted: Mapping[str, str], *, is_open: bool) -> list[TrialCount]:
     counts = [
-        Count(WORDS[decision], row[place], _query(decision=decision, **wanted) if row[place] else "")
+        TrialCount(
+            WORDS[decision], row[place], build_trial_query(decision=decision, **wanted) if row[place] else ""
+        )
         for place, decision in enumerate(DECISIONS)
     ]
     if is_open:
-        counts.append(Count("Changed", row[CHANGED], _query(changed="1", **wanted) if row[CHANGED] else ""))
+        counts.append(
+            TrialCount(
+                "Changed", row[CHANGED], build_trial_query(changed="1", **wanted) if row[CHANGED] else ""
+            )
+        )
     return counts
 
 
-def _query(**wanted: str) -> str:
+def build_trial_query(**wanted: str) -> str:
     return f"?{urlencode(wanted, quote_via=quote)}"

@@ -10,11 +10,11 @@ from typing import Any
 
 from django.http import QueryDict
 
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from coordinator.policy import tool_rules
-from coordinator.policy.edits import Edit
-from coordinator.policy.tool_rules import MOST_RULES, Rule
-from coordinator.policy.trials import Judge
+from coordinator.policy.edits import GrantEdit
+from coordinator.policy.tool_rules import MOST_RULES, DecisionRule
+from coordinator.policy.trials import RecordedCallJudge
 from dashboard.mcp import access_sheet
 
 MOST_UNSAVED = 50  # rules
@@ -26,59 +26,62 @@ UNREADABLE = "The rules to test could not be read. Go back to the rules and test
 class RulesOnTrial:
     """The rules (None: those that are saved) and the edits of grants on trial, and both as a form carries them."""
 
-    rules: tuple[Rule, ...] | None = None
-    edits: tuple[Edit, ...] = ()
+    rules: tuple[DecisionRule, ...] | None = None
+    edits: tuple[GrantEdit, ...] = ()
     packed_rules: str = ""
     packed_edits: str = ""
 
     @property
-    def is_open(self) -> bool:
+    def has_unsaved_edits(self) -> bool:
         """Whether something is tried that does not hold yet."""
         return self.rules is not None or bool(self.edits)
 
-    def judges(self, now: datetime) -> tuple[Judge, Judge]:
+    def build_trial_judges(self, now: datetime) -> tuple[RecordedCallJudge, RecordedCallJudge]:
         """Return what judges calls by what holds now, and by what is on trial."""
-        saved = tool_rules.saved()
-        judge = Judge(saved, now)
-        if not self.is_open:
+        saved = tool_rules.load_saved_tool_rules()
+        judge = RecordedCallJudge(saved, now)
+        if not self.has_unsaved_edits:
             return judge, judge
-        return judge, Judge(saved if self.rules is None else self.rules, now, self.edits)
+        return judge, RecordedCallJudge(saved if self.rules is None else self.rules, now, self.edits)
 
 
-def of_rules(rules: Sequence[Rule], edits: Sequence[Edit] = ()) -> RulesOnTrial:
-    """Return the question what these rules, and these edits of grants, would do. Raises Invalid for too many."""
-    _limit(rules)
+def build_trial_of_rules(rules: Sequence[DecisionRule], edits: Sequence[GrantEdit] = ()) -> RulesOnTrial:
+    """Return the question what these rules, and these edits of grants, would do. Raises UnprocessableRequest for too many."""
+    check_unsaved_limit(rules)
     return RulesOnTrial(
-        tuple(rules), tuple(edits), _packed(rules), access_sheet.packed(edits) if edits else ""
+        tuple(rules),
+        tuple(edits),
+        pack_trial_rules(rules),
+        access_sheet.pack_grant_edits(edits) if edits else "",
     )
 
 
-def of_edits(edits: Sequence[Edit]) -> RulesOnTrial:
+def build_trial_of_edits(edits: Sequence[GrantEdit]) -> RulesOnTrial:
     """Return the question what these edits of grants would do under the saved rules."""
-    return RulesOnTrial(None, tuple(edits), "", access_sheet.packed(edits))
+    return RulesOnTrial(None, tuple(edits), "", access_sheet.pack_grant_edits(edits))
 
 
-def is_in(form: QueryDict) -> bool:
+def has_unsaved_rules(form: QueryDict) -> bool:
     """Say whether a form asks about rules or grants that are not saved."""
     return bool(form.get("rules") or form.get("edits"))
 
 
-def of_form(form: QueryDict) -> RulesOnTrial:
-    """Return the question that a form carries. Raises Invalid."""
+def parse_trial_form(form: QueryDict) -> RulesOnTrial:
+    """Return the question that a form carries. Raises UnprocessableRequest."""
     rules, edits = form.get("rules", ""), form.get("edits", "")
     return RulesOnTrial(
-        tuple(_unpacked(rules)) if rules else None,
-        tuple(access_sheet.unpacked(edits)) if edits else (),
+        tuple(unpack_trial_rules(rules)) if rules else None,
+        tuple(access_sheet.unpack_grant_edits(edits)) if edits else (),
         rules,
         edits,
     )
 
 
-def _packed(rules: Sequence[Rule]) -> str:
-    return json.dumps([_as_values(rule) for rule in rules], separators=(",", ":"))
+def pack_trial_rules(rules: Sequence[DecisionRule]) -> str:
+    return json.dumps([list_rule_values(rule) for rule in rules], separators=(",", ":"))
 
 
-def _as_values(rule: Rule) -> list[Any]:
+def list_rule_values(rule: DecisionRule) -> list[Any]:
     agents = None if rule.agents is None else list(rule.agents)
     return [
         rule.tool,
@@ -92,32 +95,32 @@ def _as_values(rule: Rule) -> list[Any]:
     ]
 
 
-def _unpacked(text: str) -> list[Rule]:
+def unpack_trial_rules(text: str) -> list[DecisionRule]:
     try:
         rows = json.loads(text)
-        rules = [_rule(number, row) for number, row in enumerate(rows, 1)]
+        rules = [build_trial_rule(number, row) for number, row in enumerate(rows, 1)]
     except (ValueError, TypeError, RecursionError):
-        raise Invalid(UNREADABLE) from None
+        raise UnprocessableRequest(UNREADABLE) from None
     if len(rules) > MOST_RULES:
-        raise Invalid(UNREADABLE)
-    _limit(rules)
+        raise UnprocessableRequest(UNREADABLE)
+    check_unsaved_limit(rules)
     for rule in rules:
-        tool_rules.check(rule)
+        tool_rules.validate_tool_rule(rule)
     return rules
 
 
-def _limit(rules: Sequence[Rule]) -> None:
-    """Raise Invalid where too many of the rules are not saved, wherever in the list they stand."""
+def check_unsaved_limit(rules: Sequence[DecisionRule]) -> None:
+    """Raise UnprocessableRequest where too many of the rules are not saved, wherever in the list they stand."""
     if len(rules) > MOST_UNSAVED:
-        saved = {replace(rule, number=0) for rule in tool_rules.saved()}
+        saved = {replace(rule, number=0) for rule in tool_rules.load_saved_tool_rules()}
         if sum(replace(rule, number=0) not in saved for rule in rules) > MOST_UNSAVED:
-            raise Invalid(TOO_MANY)
+            raise UnprocessableRequest(TOO_MANY)
 
 
-def _rule(number: int, row: Any) -> Rule:
+def build_trial_rule(number: int, row: Any) -> DecisionRule:
     tool, verdict, pattern, agents, reason, wait, deny, program = row
     texts = [tool, verdict, pattern, reason, program, *(agents or ())]
     if not all(isinstance(one, str) for one in texts) or not (wait is None or isinstance(wait, int)):
         raise ValueError(UNREADABLE)
     named = None if agents is None else tuple(agents)
-    return Rule(number, tool, verdict, pattern, named, reason, wait, bool(deny), program)
+    return DecisionRule(number, tool, verdict, pattern, named, reason, wait, bool(deny), program)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coordinator.dialects.loaded import subject_text
+from coordinator.dialects.loaded import find_call_subject
 from coordinator.importing import lines
-from coordinator.policy.history import Reader
+from coordinator.policy.history import CallHistoryReader
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
 # How the result of a call tells that a person refused it: its beginning, and what stands in it.
@@ -15,5 +15,5 @@ REFUSALS = (
     ("The user doesn't want to proceed with this tool use", ""),
     ("The user doesn't want to take this action", ""),
 )
-READER = Reader((*AGENT_TITLES, lines.SOURCE), subject_text, REFUSALS)
+READER = CallHistoryReader((*AGENT_TITLES, lines.SOURCE), find_call_subject, REFUSALS)
 PIECE = 0.4  # seconds of work for one request; the page asks for the next piece

@@ -7,13 +7,13 @@ from typing import Any
 from django import forms
 
 from coordinator.models import Blueprint, Session
-from coordinator.runs.blueprints import brought_agents
+from coordinator.runs.blueprints import load_runner_agents
 from coordinator.runs.demands import PROPERTIES
-from dashboard.frame.kept_choices import KeptChoiceField, offer
-from dashboard.runs.offers import Offered
+from dashboard.frame.kept_choices import KeptChoiceField, offer_choices
+from dashboard.runs.offers import OnlineRunnerOffers
 
 
-class DemandsForm(forms.Form):
+class RunDemandsForm(forms.Form):
     """A prompt, and what the runner must be or have."""
 
     prompt = forms.CharField(
@@ -27,28 +27,28 @@ class DemandsForm(forms.Form):
         required=False, label="Tags", help_text="Only a runner with all of these tags, separated by commas."
     )
 
-    def demands(self) -> dict[str, Any] | None:
+    def runner_demands(self) -> dict[str, Any] | None:
         """Return what is demanded, as actions.runs takes it, or None."""
         data = self.cleaned_data
         tags = [tag.strip() for tag in data["tags"].split(",") if tag.strip()]
         named = {name: data[name] for name in ("hostname", "executor_profile") if data[name]}
-        named = self.demands_of_runner() | named
+        named = self.chosen_runner_demands() | named
         if forked := Session.objects.filter(pk=data.get("fork_of") or None).first():
             # Its agent's memory is where it ran.
             known = {"hostname": forked.hostname, "executor_profile": forked.executor_profile}
             named = {name: value for name, value in known.items() if value} | named
         return {**named, "tags": tags} if named or tags else None
 
-    def demands_of_runner(self) -> dict[str, Any]:
+    def chosen_runner_demands(self) -> dict[str, Any]:
         """Return what only the chosen runner is; nothing where any will do."""
         return {}
 
 
-class ResumeForm(DemandsForm):
+class ResumeSessionForm(RunDemandsForm):
     """Another prompt for a session that is there already."""
 
 
-class Arguments(forms.JSONField):
+class ArgumentsField(forms.JSONField):
     """JSON, of which nothing is an empty field."""
 
     def prepare_value(self, value: Any) -> Any:
@@ -56,7 +56,7 @@ class Arguments(forms.JSONField):
         return "" if value is None else super().prepare_value(value)
 
 
-class StartForm(DemandsForm):
+class StartRunForm(RunDemandsForm):
     """What a new session is started with. `offered` is what online runners have (dashboard.runs.offers)."""
 
     agent = forms.ChoiceField(
@@ -78,7 +78,7 @@ class StartForm(DemandsForm):
         label="Blueprint",
         help_text="The blueprint of the agent. Its demands are added to the run's.",
     )
-    parameters = Arguments(
+    parameters = ArgumentsField(
         required=False,
         widget=forms.Textarea({"rows": 3}),
         label="Arguments",
@@ -109,24 +109,24 @@ class StartForm(DemandsForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.offered = Offered.now()
-        self._offer()
+        self.offered = OnlineRunnerOffers.load_online_offers()
+        self._offer_runner_choices()
         # A procedural agent takes arguments instead; `clean` sees to it that one of the two is there.
         self.use_required_attribute = False
         self.fields["prompt"].required = not self.is_bound
         active = set(Blueprint.objects.filter(status="active").values_list("name", flat=True))
-        names = sorted(active | {agent.name for agent in brought_agents()})
-        offer(self, "agent_name", [("", "No blueprint"), *((name, name) for name in names)])
+        names = sorted(active | {agent.name for agent in load_runner_agents()})
+        offer_choices(self, "agent_name", [("", "No blueprint"), *((name, name) for name in names)])
 
     # Those that are asked first; the others stand behind a fold.
     FIRST = ("agent", "runner", "project_dir", "prompt", "worktree")
 
-    def demands_of_runner(self) -> dict[str, Any]:
+    def chosen_runner_demands(self) -> dict[str, Any]:
         """Return what only the chosen runner is; nothing where any will do."""
         runner = self.offered.by_id.get(self.cleaned_data.get("runner") or "")
         return {name: getattr(runner, name) for name in PROPERTIES} if runner is not None else {}
 
-    def _offer(self) -> None:
+    def _offer_runner_choices(self) -> None:
         """Offer what online runners have."""
         agents = self.fields["agent"]
         assert isinstance(agents, forms.ChoiceField)
@@ -135,8 +135,8 @@ class StartForm(DemandsForm):
             del self.fields["agent"]
         runner = self.fields["runner"]
         assert isinstance(runner, forms.ChoiceField)
-        runner.choices = [("", "Any runner"), *self.offered.names]
-        if self.offered.runners < 2:
+        runner.choices = [("", "Any runner"), *self.offered.runner_choices]
+        if self.offered.runner_count < 2:
             del self.fields["runner"]
         if not self.offered.worktrees:
             del self.fields["worktree"]
@@ -157,7 +157,7 @@ class StartForm(DemandsForm):
         return [one for one in self.visible_fields() if one.name not in self.FIRST]
 
     @property
-    def is_further_used(self) -> bool:
+    def has_further_values(self) -> bool:
         """Say whether something behind the fold is filled in or wrong."""
         return any(one.errors or one.value() for one in self.further_fields)
 
@@ -181,11 +181,11 @@ class StartForm(DemandsForm):
         elif prompt and parameters is not None:
             data["parameters"] = {"prompt": prompt, **parameters}
         elif prompt and not data.get("agent_name"):
-            data["parameters"] = self._for_driven(data)
+            data["parameters"] = self.driven_run_parameters(data)
         return data
 
     @staticmethod
-    def _for_driven(data: dict[str, Any]) -> dict[str, Any] | None:
+    def driven_run_parameters(data: dict[str, Any]) -> dict[str, Any] | None:
         """Return what a runner is told that drives agents; None where the prompt is all."""
         told = {name: data[name] for name in ("agent", "fork_of", "worktree") if data.get(name)}
         return {"prompt": data["prompt"], **told} if told else None

@@ -9,13 +9,13 @@ from django.utils import timezone
 
 from coordinator.models import Runner
 from coordinator.runs import offers
-from coordinator.runs.liveness import is_alive
+from coordinator.runs.liveness import is_runner_alive
 
 MOST_OFFERS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OnlineRunnerOffers:
     """Agents as (name, title with version and hosts), directories, and agents that some machine has not.
 
     `by_id` are the runners by id, `names` what tells each of them from the others.
@@ -28,19 +28,19 @@ class Offered:
     by_id: dict[str, Runner]
 
     @property
-    def runners(self) -> int:
+    def runner_count(self) -> int:
         """How many runners offer agents."""
         return len(self.by_id)
 
     @property
-    def names(self) -> list[tuple[str, str]]:
+    def runner_choices(self) -> list[tuple[str, str]]:
         """Each runner's id and name: its host, and its directory and profile where the host has several."""
         per_host = Counter(one.hostname for one in self.by_id.values())
         per_folder = Counter((one.hostname, one.project_dir) for one in self.by_id.values())
         return [
             (
                 runner_id,
-                _name(
+                format_runner_name(
                     one,
                     with_folder=per_host[one.hostname] > 1,
                     with_profile=per_folder[one.hostname, one.project_dir] > 1,
@@ -50,27 +50,29 @@ class Offered:
         ][:MOST_OFFERS]
 
     @classmethod
-    def now(cls) -> Offered:
+    def load_online_offers(cls) -> OnlineRunnerOffers:
         """Return what is offered at this moment: two queries."""
         now = timezone.now()
-        online = [one for one in Runner.objects.filter(deregistered_at__isnull=True) if is_alive(one, now)]
-        found = offers.of_runners(runner.pk for runner in online)
+        online = [
+            one for one in Runner.objects.filter(deregistered_at__isnull=True) if is_runner_alive(one, now)
+        ]
+        found = offers.load_runner_offers(runner.pk for runner in online)
         hosts: dict[str, list[str]] = {}
         titles: dict[str, str] = {}
         directories: dict[str, None] = {}
         missing: dict[str, str] = {}
         for runner in online:
             offered = found.get(runner.pk)
-            for agent in offers.agents_of(offered):
+            for agent in offers.offered_agents(offered):
                 words = [str(agent.get("title") or agent["name"]), str(agent.get("version") or "")]
                 titles.setdefault(agent["name"], " ".join(filter(None, words)))
                 hosts.setdefault(agent["name"], []).append(runner.hostname)
-            directories |= dict.fromkeys(offers.directories_of(offered))
-            for agent in offers.missing_of(offered):
+            directories |= dict.fromkeys(offers.offered_directories(offered))
+            for agent in offers.missing_agents(offered):
                 missing.setdefault(str(agent.get("title") or agent["name"]), str(agent.get("how") or ""))
         known = {title.partition(" ")[0] for title in titles.values()}
         return cls(
-            [(name, f"{titles[name]} on {_listed(hosts[name])}") for name in titles][:MOST_OFFERS],
+            [(name, f"{titles[name]} on {format_host_list(hosts[name])}") for name in titles][:MOST_OFFERS],
             list(directories)[:MOST_OFFERS],
             [one for one in missing.items() if one[0] not in known][:MOST_OFFERS],
             any(isinstance(one, dict) and one.get("worktrees") is True for one in found.values()),
@@ -78,7 +80,7 @@ class Offered:
         )
 
 
-def _name(runner: Runner, *, with_folder: bool, with_profile: bool) -> str:
+def format_runner_name(runner: Runner, *, with_folder: bool, with_profile: bool) -> str:
     words = [
         runner.hostname,
         f"in {runner.project_dir}" if with_folder else "",
@@ -87,6 +89,6 @@ def _name(runner: Runner, *, with_folder: bool, with_profile: bool) -> str:
     return " ".join(filter(None, words))
 
 
-def _listed(hosts: list[str]) -> str:
+def format_host_list(hosts: list[str]) -> str:
     own = list(dict.fromkeys(hosts))
     return ", ".join(own[:2]) + (f" and {len(own) - 2} more" if len(own) > 2 else "")

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from coordinator.models import DrivenCommand, DrivenSession, Run, Session, SessionChange
-from coordinator.secrets.masking import without_secrets
+from coordinator.secrets.masking import mask_secrets
 from dashboard.text import patches
 from dashboard.text.diffs import Marked
 
@@ -41,22 +41,22 @@ class ChangedFile:
     is_open: bool = False
 
     @property
-    def key(self) -> str:
+    def file_key(self) -> str:
         """A name for the file on its page that stays the same when other files come."""
         return hashlib.sha256(self.path.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     @property
-    def tone(self) -> str:
+    def chip_tone(self) -> str:
         """The tone of its chip."""
         return TONES.get(self.word, "")
 
     @property
-    def folder(self) -> str:
+    def folder_path(self) -> str:
         """Where it lies, with the slash."""
         return self.path[: self.path.rfind("/") + 1]
 
     @property
-    def name(self) -> str:
+    def base_name(self) -> str:
         """Its own name."""
         return self.path[self.path.rfind("/") + 1 :]
 
@@ -73,7 +73,7 @@ class TurnChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ChangeComparison:
     """A comparison on a page; `hidden` files are not listed."""
 
     row: SessionChange
@@ -85,10 +85,10 @@ class Comparison:
     given_up: bool
 
 
-def changes_context(session: Session, chosen: str, number: str = "") -> dict[str, Any]:
+def build_changes_context(session: Session, chosen: str, number: str = "") -> dict[str, Any]:
     """Return what `sessions/_changes.html` draws: of the turn `chosen`, else of the whole session."""
     rows = SessionChange.objects.filter(session=session)
-    turns = _turns(session)
+    turns = list_changed_turns(session)
     turn = next((one for one in turns if str(one.id) == chosen), None)
     row = rows.filter(pk=turn.id).first() if turn else rows.filter(run_id="").first()
     if row is None and turn is None and turns:  # nothing is known of the whole: the newest turn says why
@@ -97,20 +97,20 @@ def changes_context(session: Session, chosen: str, number: str = "") -> dict[str
     return {
         "turns": turns,
         "turn": turn,
-        "shown": _shown(row, int(number) if number.isdecimal() and len(number) < 6 else None)
+        "shown": build_change_comparison(row, int(number) if number.isdecimal() and len(number) < 6 else None)
         if row
         else None,
-        **worktree_context(session),
+        **build_worktree_context(session),
     }
 
 
-def changed_files(session_id: str) -> int | None:
+def count_changed_files(session_id: str) -> int | None:
     """Return how many files the session has changed; None where that is not known."""
     row = SessionChange.objects.filter(session_id=session_id, run_id="").only("files").first()
-    return len(_listed(row)) if row else None
+    return len(list_file_reports(row)) if row else None
 
 
-def worktree_context(session: Session) -> dict[str, Any]:
+def build_worktree_context(session: Session) -> dict[str, Any]:
     """Return what is known of the session's own work tree and of the last order to remove it."""
     driven = DrivenSession.objects.filter(pk=session.pk).first()
     orders = DrivenCommand.objects.filter(session=session).order_by("-ordered_at")[:50]
@@ -118,7 +118,7 @@ def worktree_context(session: Session) -> dict[str, Any]:
     return {"driven": driven, "worktree": driven.worktree if driven else None, "removal": order}
 
 
-def _turns(session: Session) -> list[TurnChoice]:
+def list_changed_turns(session: Session) -> list[TurnChoice]:
     """Return the session's turns whose changes are known, the newest first."""
     found = SessionChange.objects.filter(session=session).exclude(run_id="").defer("diff")
     rows = list(found.order_by("-id")[: MOST_TURNS + 1])
@@ -129,21 +129,21 @@ def _turns(session: Session) -> list[TurnChoice]:
             row.pk,
             last - place,
             row.told_at,
-            str(without_secrets(prompts.get(row.run_id) or ""))[:200],
-            len(_listed(row)),
+            str(mask_secrets(prompts.get(row.run_id) or ""))[:200],
+            len(list_file_reports(row)),
         )
         for place, row in enumerate(rows[:MOST_TURNS])
     ]
 
 
-def _listed(row: SessionChange) -> list[Mapping[str, Any]]:
+def list_file_reports(row: SessionChange) -> list[Mapping[str, Any]]:
     files = row.files if isinstance(row.files, list) else []
     return [one for one in files if isinstance(one, Mapping) and isinstance(one.get("path"), str)]
 
 
-def _shown(row: SessionChange, alone: int | None) -> Comparison:
-    listed = _listed(row)
-    stretches = patches.by_file(row.diff or "")
+def build_change_comparison(row: SessionChange, alone: int | None) -> ChangeComparison:
+    listed = list_file_reports(row)
+    stretches = patches.split_diff_by_file(row.diff or "")
     files, room = [], MOST_LINES
     for number, told in list(enumerate(listed))[:MOST_FILES]:
         if alone is not None and number != alone:
@@ -151,21 +151,26 @@ def _shown(row: SessionChange, alone: int | None) -> Comparison:
         lines = stretches.get(told["path"], [])
         most = min(room, MOST_LINES if alone is not None else MOST_OF_A_FILE)
         is_open = alone is not None or MOST_LINES - room + len(lines) <= OPEN_LINES
-        files.append(_file(number, told, lines, most, is_open))
+        files.append(build_changed_file_row(number, told, lines, most, is_open))
         room -= len(files[-1].lines)
-    return Comparison(
+    return ChangeComparison(
         row,
         files,
         len(listed),
-        sum(_number(one, "added") for one in listed),
-        sum(_number(one, "removed") for one in listed),
+        sum(read_line_count(one, "added") for one in listed),
+        sum(read_line_count(one, "removed") for one in listed),
         0 if alone is not None else max(0, len(listed) - MOST_FILES),
         given_up=row.diff is None and bool(listed),
     )
 
 
-def _file(number: int, told: Mapping[str, Any], lines: list[str], most: int, is_open: bool) -> ChangedFile:
-    drawn = [(sign, _cut(line, sign)) for sign, line in patches.signed(lines[: max(0, most)])]
+def build_changed_file_row(
+    number: int, told: Mapping[str, Any], lines: list[str], most: int, is_open: bool
+) -> ChangedFile:
+    drawn = [
+        (sign, format_diff_line(line, sign))
+        for sign, line in patches.walk_signed_lines(lines[: max(0, most)])
+    ]
     notes = [MODES.get(str(told.get("mode", "")), "")]
     notes += ["binary or large"] if told.get("binary") else []
     return ChangedFile(
@@ -174,21 +179,21 @@ def _file(number: int, told: Mapping[str, Any], lines: list[str], most: int, is_
         str(told.get("from") or ""),
         WORDS.get(str(told.get("status")), WORDS["M"]),
         ", ".join(note for note in notes if note),
-        _number(told, "added"),
-        _number(told, "removed"),
+        read_line_count(told, "added"),
+        read_line_count(told, "removed"),
         drawn,
         max(0, len(lines) - max(0, most)),
         is_open and bool(drawn),
     )
 
 
-def _cut(line: str, sign: str) -> str:
+def format_diff_line(line: str, sign: str) -> str:
     """Return a line as it is drawn: with its sign, unless git itself speaks there."""
     if len(line) > WIDEST:
         line = f"{line[:WIDEST]}… ({len(line) - WIDEST:,} more characters)"
     return line if sign == "@" else f"{sign} {line}"
 
 
-def _number(told: Mapping[str, Any], name: str) -> int:
+def read_line_count(told: Mapping[str, Any], name: str) -> int:
     value = told.get(name)
     return value if isinstance(value, int) else 0

@@ -19,13 +19,13 @@ from coordinator import transparency
 from coordinator.actions.decision_events import VERDICTS
 from coordinator.models import AuditLeaf, AuditLog, Grant, PermissionRequest, Session
 from coordinator.policy import tool_rules
-from coordinator.policy.approvals import moment
-from coordinator.policy.judged import told_in_audit
-from coordinator.sessions.timeline.walking import walk_events
+from coordinator.policy.approvals import format_request_instant
+from coordinator.policy.judged import judged_content_for_audit
+from coordinator.sessions.timeline.walking import walk_session_events
 from coordinator.transparency import entries, keys, proofs
-from dashboard.sessions.in_force import InForce, in_force_of, rules_by_version
-from dashboard.timeline.as_markdown import markdown_of
-from dashboard.views.session_events import as_json
+from dashboard.sessions.in_force import PolicyInForce, load_rules_by_version, read_policy_in_force
+from dashboard.timeline.as_markdown import render_session_markdown
+from dashboard.views.session_events import export_event_as_dict
 
 MOST_ENTRIES = 1_000  # audit entries in one file
 IN_MEMORY = 16 * 1024 * 1024  # bytes; a larger file is made on disk
@@ -51,80 +51,95 @@ Compare the key with one that you got elsewhere: whoever could forge this file c
 
 
 @dataclass(frozen=True, slots=True)
-class SessionEntry:
+class SessionAuditEntry:
     """One audit entry of the session and how it stands in the log."""
 
     row: AuditLog
-    entry: proofs.Entry
+    entry: proofs.LogEntryStatus
 
     @property
-    def in_force(self) -> InForce | None:
+    def policy_in_force(self) -> PolicyInForce | None:
         """What the entry says was in force for the decided call; None where it is of no decision."""
-        return in_force_of(self.row) if self.row.event_type in VERDICTS else None
+        return read_policy_in_force(self.row) if self.row.event_type in VERDICTS else None
 
 
-def requests_of(session: Session) -> QuerySet[PermissionRequest]:
+def find_session_requests(session: Session) -> QuerySet[PermissionRequest]:
     """Return the permission requests that the session's agent made, oldest first."""
     return PermissionRequest.objects.filter(context__session_id=session.pk).order_by("created_at", "pk")
 
 
-def entries_of(session: Session) -> list[SessionEntry]:
+def load_session_audit_entries(session: Session) -> list[SessionAuditEntry]:
     """Return audit entries about the session and its requests, oldest first; at most MOST_ENTRIES."""
-    asked = requests_of(session).values("request_id")
+    asked = find_session_requests(session).values("request_id")
     about = Q(target_id=session.pk) | Q(target_id__in=asked)
     found = AuditLog.objects.filter(about)
     # Whoever asks very often must not push the decisions out.
     decided = list(found.filter(event_type__in=VERDICTS).order_by("pk")[:MOST_ENTRIES])
     others = found.exclude(event_type__in=VERDICTS).order_by("pk")[: MOST_ENTRIES - len(decided)]
     rows = sorted([*decided, *others], key=lambda row: row.pk)
-    return [SessionEntry(row, entry) for row, entry in zip(rows, proofs.look_up_all(rows), strict=True)]
+    return [
+        SessionAuditEntry(row, entry)
+        for row, entry in zip(rows, proofs.find_log_entry_statuses(rows), strict=True)
+    ]
 
 
-def evidence_of(session: Session) -> IO[bytes]:
+def build_evidence_zip(session: Session) -> IO[bytes]:
     """Return the ZIP file, to be read from its beginning and closed."""
-    found = entries_of(session)
+    found = load_session_audit_entries(session)
     file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - the caller closes it
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
-        _fill(made, session, found)
+        write_evidence_files(made, session, found)
     file.seek(0)
     return file
 
 
-def _fill(made: zipfile.ZipFile, session: Session, found: list[SessionEntry]) -> None:
-    made.writestr("README.txt", README.format(session=session.pk, problems=_problems(found)))
-    _write_lines(made, "timeline.md", markdown_of(session))
-    _write_lines(made, "events.ndjson", (_line(as_json(event)) for event in walk_events(session)))
-    made.writestr(
-        "requests.json", _json([_request(row) for row in requests_of(session).select_related("context")])
+def write_evidence_files(made: zipfile.ZipFile, session: Session, found: list[SessionAuditEntry]) -> None:
+    made.writestr("README.txt", README.format(session=session.pk, problems=describe_evidence_problems(found)))
+    write_zip_lines(made, "timeline.md", render_session_markdown(session))
+    write_zip_lines(
+        made,
+        "events.ndjson",
+        (format_ndjson_line(export_event_as_dict(event)) for event in walk_session_events(session)),
     )
-    made.writestr("decisions.json", _json(decisions_of(found)))
-    _write_lines(
+    made.writestr(
+        "requests.json",
+        format_evidence_json(
+            [export_request_as_dict(row) for row in find_session_requests(session).select_related("context")]
+        ),
+    )
+    made.writestr("decisions.json", format_evidence_json(list_session_decisions(found)))
+    write_zip_lines(
         made, "audit.ndjson", (one.entry.canonical.decode() + "\n" for one in found if one.entry.canonical)
     )
     for one in found:
         if one.entry.standing is proofs.EntryState.SEALED:
-            made.writestr(f"proofs/audit-{one.row.pk}.tlog-proof", proofs.proof_of_entry(one.entry).text)
-    made.writestr("policy.json", _json(_policy_now()))
-    _write_lines(made, "policy.ndjson", _policy_changes(found))
-    made.writestr("keys.txt", "".join(f"{key.text}\n" for key in reversed(keys.known())))
+            made.writestr(
+                f"proofs/audit-{one.row.pk}.tlog-proof",
+                proofs.build_proof_for_entry(one.entry).proof_file_text,
+            )
+    made.writestr("policy.json", format_evidence_json(export_current_policy()))
+    write_zip_lines(made, "policy.ndjson", walk_policy_changes(found))
+    made.writestr(
+        "keys.txt", "".join(f"{key.public_key_text}\n" for key in reversed(keys.load_log_verifiers()))
+    )
     made.write(Path(transparency.__file__).parent / "verify_audit.py", "verify_audit.py")
 
 
-def _write_lines(made: zipfile.ZipFile, name: str, lines: Iterable[str]) -> None:
+def write_zip_lines(made: zipfile.ZipFile, name: str, lines: Iterable[str]) -> None:
     with made.open(name, "w") as part:
         for line in lines:
             part.write(line.encode(errors="backslashreplace"))
 
 
-def _line(value: Any) -> str:
+def format_ndjson_line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str) + "\n"
 
 
-def _json(value: Any) -> str:
+def format_evidence_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2, default=str)
 
 
-def _problems(found: list[SessionEntry]) -> str:
+def describe_evidence_problems(found: list[SessionAuditEntry]) -> str:
     wrong = [
         f"Entry {one.entry.index} (audit row {one.row.pk}): {one.entry.problem}"
         for one in found
@@ -139,43 +154,47 @@ def _problems(found: list[SessionEntry]) -> str:
     return "\n".join(lines)
 
 
-def _request(row: PermissionRequest) -> dict[str, Any]:
-    decided = {"status": row.status, "decided_by": row.approved_by, "decided_at": moment(row.approved_at)}
+def export_request_as_dict(row: PermissionRequest) -> dict[str, Any]:
+    decided = {
+        "status": row.status,
+        "decided_by": row.approved_by,
+        "decided_at": format_request_instant(row.approved_at),
+    }
     asked = {
         "request_id": row.request_id,
-        "asked_at": moment(row.created_at),
-        "until": moment(row.expires_at),
+        "asked_at": format_request_instant(row.created_at),
+        "until": format_request_instant(row.expires_at),
     }
-    return asked | decided | told_in_audit(row)
+    return asked | decided | judged_content_for_audit(row)
 
 
-def decisions_of(found: list[SessionEntry]) -> list[dict[str, Any]]:
+def list_session_decisions(found: list[SessionAuditEntry]) -> list[dict[str, Any]]:
     """Return each decision with the rules and grants that were in force, as its own audit entry says."""
-    known = rules_by_version()
+    known = load_rules_by_version()
     return [
         {
             "audit_row": one.row.pk,
             "entry": one.entry.index,
-            "at": moment(one.row.timestamp),
+            "at": format_request_instant(one.row.timestamp),
             "decision": VERDICTS[one.row.event_type],
             "decided_by": one.row.actor_id,
             "request_id": one.row.target_id,
             "reason": one.row.reason,
-            "in_force": one.in_force.as_json(known),
+            "in_force": one.policy_in_force.export_as_dict(known),
         }
         for one in found
-        if one.in_force is not None
+        if one.policy_in_force is not None
     ]
 
 
-def _policy_now() -> dict[str, Any]:
-    saved = tool_rules.saved()
-    rules = [{name: getattr(rule, name) for name in tool_rules.Rule.__slots__} for rule in saved]
+def export_current_policy() -> dict[str, Any]:
+    saved = tool_rules.load_saved_tool_rules()
+    rules = [{name: getattr(rule, name) for name in tool_rules.DecisionRule.__slots__} for rule in saved]
     grants = list(Grant.objects.order_by("pk").values())
-    return {"rules_version": tool_rules.version(saved), "rules": rules, "grants": grants}
+    return {"rules_version": tool_rules.tool_rules_version(saved), "rules": rules, "grants": grants}
 
 
-def _policy_changes(found: list[SessionEntry]) -> Iterator[str]:
+def walk_policy_changes(found: list[SessionAuditEntry]) -> Iterator[str]:
     """Yield the canonical entries of changes to rules and grants until the session's last entry."""
     if not found:
         return
@@ -184,7 +203,7 @@ def _policy_changes(found: list[SessionEntry]) -> Iterator[str]:
         about_policy |= Q(event_type__startswith=begin)
     rows = AuditLog.objects.filter(about_policy, pk__lte=found[-1].row.pk).order_by("pk")[:MOST_ENTRIES]
     ids = [row.pk for row in rows]
-    stored = entries.stored_columns(ids)
+    stored = entries.load_stored_columns(ids)
     ours = dict(AuditLeaf.objects.filter(pk__in=ids).values_list("pk", "by_signalbox"))
     for pk, columns in sorted(stored.items()):
-        yield entries.entry_of(columns, by_signalbox=ours.get(pk, False)).decode() + "\n"
+        yield entries.build_canonical_entry(columns, by_signalbox=ours.get(pk, False)).decode() + "\n"

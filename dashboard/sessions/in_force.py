@@ -12,15 +12,15 @@ from typing import Any
 
 from coordinator.models import AuditLog
 from coordinator.policy import tool_rules
-from coordinator.policy.tool_rules import Rule
+from coordinator.policy.tool_rules import DecisionRule
 
 MOST_SAVES = 1_000  # audited saves of the rules that are looked through, newest first
 
-RulesByVersion = Mapping[str, Sequence[Rule]]
+RulesByVersion = Mapping[str, Sequence[DecisionRule]]
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class PolicyInForce:
     """What a decision's entry says. None means that the entry does not say it: not each kind of decision needs all.
 
     `rule` and `grant` are the one that decided alone; `grants` all live ones of the agent on the tool and its server;
@@ -34,7 +34,7 @@ class InForce:
     defaults: Mapping[str, Any] | None
 
     @property
-    def words(self) -> str:
+    def policy_summary(self) -> str:
         """What was in force, in a few words for a table."""
         parts = []
         if self.rule:
@@ -42,15 +42,15 @@ class InForce:
                 f"rule {self.rule.get('number')}: {self.rule.get('verdict')} {self.rule.get('tool')}"
             )
         if self.grant:
-            parts.append(_grant_words(self.grant))
+            parts.append(describe_grant_in_force(self.grant))
         if self.rules_version:
-            is_empty = self.rules_version == tool_rules.version(())
+            is_empty = self.rules_version == tool_rules.tool_rules_version(())
             parts.append("no rules" if is_empty else f"rules, version {self.rules_version[:8]}")
         if self.grants is not None:
-            parts += [_grant_words(one) for one in self.grants] or ["no grant"]
+            parts += [describe_grant_in_force(one) for one in self.grants] or ["no grant"]
         return " · ".join(parts) or "not recorded"
 
-    def as_json(self, known: RulesByVersion) -> dict[str, Any]:
+    def export_as_dict(self, known: RulesByVersion) -> dict[str, Any]:
         """Return it all, with the rules themselves where they are still known."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.rules_version is None:
@@ -64,47 +64,47 @@ class InForce:
         return values | {"rules": [asdict(rule) for rule in found]}
 
 
-def _grant_words(grant: Mapping[str, Any]) -> str:
+def describe_grant_in_force(grant: Mapping[str, Any]) -> str:
     place = ".".join(str(grant[name]) for name in ("server_id", "tool_name") if grant.get(name))
     return f"grant {grant.get('id')}: {grant.get('permission')} {place}"
 
 
-def in_force_of(row: AuditLog) -> InForce:
+def read_policy_in_force(row: AuditLog) -> PolicyInForce:
     """Return what a decision's entry says was in force. What stands there in another form counts as not recorded."""
     metadata = row.metadata if isinstance(row.metadata, dict) else {}
     version, grants = metadata.get("rules_version"), metadata.get("grants_in_force")
-    return InForce(
+    return PolicyInForce(
         version if isinstance(version, str) else None,
-        _mapping(metadata.get("rule")),
-        _mapping(metadata.get("grant")),
+        dict_or_none(metadata.get("rule")),
+        dict_or_none(metadata.get("grant")),
         [one for one in grants if isinstance(one, dict)] if isinstance(grants, list) else None,
-        _mapping(metadata.get("default_policies")),
+        dict_or_none(metadata.get("default_policies")),
     )
 
 
-def _mapping(value: Any) -> Mapping[str, Any] | None:
+def dict_or_none(value: Any) -> Mapping[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def rules_by_version() -> RulesByVersion:
+def load_rules_by_version() -> RulesByVersion:
     """Return every list of rules that is known, by its digest: the saved one, and those in the audit log."""
-    now = tool_rules.saved()
-    return {tool_rules.version(rules): rules for rules in (*_audited(), now, ())}
+    now = tool_rules.load_saved_tool_rules()
+    return {tool_rules.tool_rules_version(rules): rules for rules in (*walk_audited_rules(), now, ())}
 
 
-def _audited() -> Iterator[Sequence[Rule]]:
+def walk_audited_rules() -> Iterator[Sequence[DecisionRule]]:
     saves = AuditLog.objects.filter(event_type="TOOL_RULES_SAVED").order_by("-pk")[:MOST_SAVES]
     for metadata in saves.values_list("metadata", flat=True):
         for name in ("before", "after"):
-            rules = _rules_in(metadata.get(name) if isinstance(metadata, dict) else None)
+            rules = parse_audited_rules(metadata.get(name) if isinstance(metadata, dict) else None)
             if rules is not None:
                 yield rules
 
 
-def _rules_in(stored: Any) -> Sequence[Rule] | None:
-    names = {field.name for field in fields(Rule)}
+def parse_audited_rules(stored: Any) -> Sequence[DecisionRule] | None:
+    names = {field.name for field in fields(DecisionRule)}
     if not isinstance(stored, list) or not all(isinstance(one, dict) for one in stored):
         return None
     if not all(set(one) | {"program"} == names for one in stored):  # which older saves did not name
         return None
-    return [Rule(**one) for one in stored]
+    return [DecisionRule(**one) for one in stored]

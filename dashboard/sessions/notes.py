@@ -8,7 +8,7 @@ from typing import Any
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.models import DrivenSession, Note, Session
 from coordinator.policy.tool_calls import GATEWAY
-from coordinator.secrets.masking import without_secrets
+from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions import notes
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.statuses import LIVE
@@ -33,13 +33,13 @@ class ShownNote:
     why: str = ""
 
 
-def notes_context(session: Session) -> dict[str, Any]:
+def build_notes_context(session: Session) -> dict[str, Any]:
     """Return what `sessions/_notes.html` draws."""
     driven = session.status in LIVE and DrivenSession.objects.filter(pk=session.pk).exists()
-    words, is_doubtful = way_of(session, driven=driven)
+    words, is_doubtful = describe_note_delivery(session, driven=driven)
     return {
         "session": session,
-        "notes": [_shown(note, session) for note in notes.newest(session.pk)],
+        "notes": [build_shown_note(note, session) for note in notes.load_newest_notes(session.pk)],
         "note_way": words,
         "note_is_doubtful": is_doubtful,
         "takes_notes": session.status in LIVE,
@@ -47,7 +47,7 @@ def notes_context(session: Session) -> dict[str, Any]:
     }
 
 
-def way_of(session: Session, *, driven: bool) -> tuple[str, bool]:
+def describe_note_delivery(session: Session, *, driven: bool) -> tuple[str, bool]:
     """Return how a note reaches this session's agent, in words, and whether it may well not."""
     profile = session.executor_profile or ""
     if driven:
@@ -60,10 +60,10 @@ def way_of(session: Session, *, driven: bool) -> tuple[str, bool]:
     return ONLY_BY_GATEWAY.format(AGENT_TITLES.get(profile, "This agent")), True
 
 
-def _shown(note: Note, session: Session) -> ShownNote:
-    text = without_secrets(note.text)
+def build_shown_note(note: Note, session: Session) -> ShownNote:
+    text = mask_secrets(note.text)
     if note.given_at is not None:
         return ShownNote(note, text, "delivered")
-    if notes.is_lost(note, session.status):
+    if notes.is_note_lost(note, session.status):
         return ShownNote(note, text, "lost", note.why_closed or "The session has ended.")
     return ShownNote(note, text, "waiting")

@@ -9,12 +9,17 @@ from datetime import datetime
 from django.template.loader import render_to_string
 from django.utils import timezone
 
-from coordinator.feed.reader import Change
+from coordinator.feed.reader import FeedChange
 from coordinator.lib import instants
-from coordinator.live.fragments import Drawing, Fragment, View
+from coordinator.live.fragments import Drawing, LiveView, PageFragment
 from coordinator.models import PermissionContext, Session
 from coordinator.sessions import silence, titles
-from coordinator.sessions.list_facts import SessionFacts, began_us, facts_of, waiting_in
+from coordinator.sessions.list_facts import (
+    SessionListFacts,
+    count_session_waiting_requests,
+    load_session_list_facts,
+    session_began_us,
+)
 from coordinator.sessions.statuses import LIVE
 from dashboard.rendering.allowance import with_allowance
 from dashboard.templatetags.signalbox import title_of
@@ -25,58 +30,59 @@ DIGITS_OF_AN_ID = 19  # one with as many may not fit into 64 bits
 @dataclass(frozen=True, slots=True)
 class SessionRow:
     session: Session
-    facts: SessionFacts
+    facts: SessionListFacts
     is_idle: bool = False
 
     @property
-    def state(self) -> str:
+    def shown_state(self) -> str:
         """Its status, or `idle` if it has been silent."""
         return silence.IDLE if self.is_idle else self.session.status
 
     @property
-    def began(self) -> object:
+    def began_at(self) -> object:
         """When it began: no later than its first event. A text where that cannot be read."""
         if not isinstance(self.session.created_at, datetime) or self.facts.first_us is None:
             return self.session.created_at
-        return instants.from_us(began_us(self.session, self.facts.first_us))
+        return instants.from_microseconds(session_began_us(self.session, self.facts.first_us))
 
     @property
     def is_live(self) -> bool:
         return self.session.status in LIVE
 
 
-def rows_for(sessions: Iterable[Session]) -> list[SessionRow]:
+def load_session_rows(sessions: Iterable[Session]) -> list[SessionRow]:
     found = list(sessions)
-    facts = facts_of(session.pk for session in found)
+    facts = load_session_list_facts(session.pk for session in found)
     running = [session.pk for session in found if session.status == Session.Status.RUNNING]
-    idle = silence.idle_ids(running, timezone.now()) if running else set()
+    idle = silence.find_idle_session_ids(running, timezone.now()) if running else set()
     return [SessionRow(session, facts[session.pk], session.pk in idle) for session in found]
 
 
-def row_fragments(change: Change) -> Sequence[Fragment]:
+def row_fragments(change: FeedChange) -> Sequence[PageFragment]:
     """Return a changed session's row, for every list that shows it. New ones are counted by the page, not put in."""
     if change.op != "update":
         return []
     sessions = Session.objects.filter(pk=change.key)
     return [
-        Fragment(
-            f'[data-session-row="{_quoted(change.key)}"]',
+        PageFragment(
+            f'[data-session-row="{escape_css_text(change.key)}"]',
             render_to_string("sessions/_list_row.html", {"row": row}),
         )
-        for row in rows_for(sessions)
+        for row in load_session_rows(sessions)
     ]
 
 
-def waiting_fragments(change: Change) -> Sequence[Fragment]:
+def waiting_fragments(change: FeedChange) -> Sequence[PageFragment]:
     """Return how many requests of a session wait, for every place that says so, after one of them has changed."""
     if not (change.key.isascii() and change.key.isdecimal() and len(change.key) < DIGITS_OF_AN_ID):
         return []  # a vote or an assignment, which names its request by `request_id`: as many wait as before
     asked = PermissionContext.objects.filter(request__pk=int(change.key), session_id__isnull=False)
     return [
-        Fragment(
-            f'[data-session-waiting="{_quoted(session_id)}"]',
+        PageFragment(
+            f'[data-session-waiting="{escape_css_text(session_id)}"]',
             render_to_string(
-                "sessions/_waiting.html", {"session_id": session_id, "waiting": waiting_in(session_id)}
+                "sessions/_waiting.html",
+                {"session_id": session_id, "waiting": count_session_waiting_requests(session_id)},
             ),
         )
         for session_id in asked.values_list("session_id", flat=True)
@@ -84,22 +90,26 @@ def waiting_fragments(change: Change) -> Sequence[Fragment]:
     ]
 
 
-def summary(session_id: str) -> Drawing | None:
+def draw_session_row(session_id: str) -> Drawing | None:
     """Return a session's row as it is now, for lists to take from it what follows its events."""
-    rows = rows_for(Session.objects.filter(pk=session_id))
+    rows = load_session_rows(Session.objects.filter(pk=session_id))
     return {"row": render_to_string("sessions/_list_row.html", {"row": rows[0]})[:]} if rows else None
 
 
 # A topic of lists for each session that runs. What a row says beside its events, its own fragments bring.
-VIEW = View("session_row", frozenset({"events"}), frozenset(), lambda *_: None, with_allowance(summary))
+VIEW = LiveView(
+    "session_row", frozenset({"events"}), frozenset(), lambda *_: None, with_allowance(draw_session_row)
+)
 
 
-def title_fragments(change: Change) -> Sequence[Fragment]:
+def title_fragments(change: FeedChange) -> Sequence[PageFragment]:
     """Return a session's title as it is now, for every place that names the session."""
-    title = titles.of_one(change.key)
-    return [Fragment(f'[data-session-title="{_quoted(change.key)}"]', title_of(change.key, title))]
+    title = titles.load_session_title(change.key)
+    return [
+        PageFragment(f'[data-session-title="{escape_css_text(change.key)}"]', title_of(change.key, title))
+    ]
 
 
-def _quoted(text: str) -> str:
+def escape_css_text(text: str) -> str:
     """Return a text escaped for a quoted CSS string."""
     return "".join(f"\\{ord(character):x} " if character in '"\\\n\r\f' else character for character in text)

@@ -12,9 +12,9 @@ from coordinator.models import DrivenCommand, DrivenSession, Run, Session
 from coordinator.models.sessions import RunParameters
 from coordinator.policy import budgets
 from coordinator.runs.statuses import ACTIVE
-from coordinator.runs.waits import Queue
-from coordinator.secrets.masking import without_secrets
-from coordinator.sessions.driving import is_amount
+from coordinator.runs.waits import RunQueueState
+from coordinator.secrets.masking import mask_secrets
+from coordinator.sessions.driving import is_countable_amount
 
 MOST_QUEUED = 50
 MOST_CHOICES = 100
@@ -33,7 +33,7 @@ class QueuedPrompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class AgentSetting:
     """Something that can be set: the `kind` of command for it, and the choices as (value, name, what it means)."""
 
     kind: str
@@ -43,12 +43,12 @@ class Setting:
     choices: list[tuple[str, str, str]]
 
     @property
-    def current_name(self) -> str:
+    def current_choice_name(self) -> str:
         """What is set now, in the agent's words."""
         return next((name for value, name, _ in self.choices if value == self.current), self.current)
 
 
-def steering_context(session: Session) -> dict[str, Any]:
+def build_steering_context(session: Session) -> dict[str, Any]:
     """Return what `sessions/_steer.html` draws."""
     driven = DrivenSession.objects.filter(pk=session.pk).first()
     runs = Run.objects.filter(session=session)
@@ -57,62 +57,66 @@ def steering_context(session: Session) -> dict[str, Any]:
         "driven": driven,
         "is_run_here": runs.exists(),
         "working": working,
-        "queued": _queued(session, working),
-        "settings_offered": _settings(driven) if driven else [],
-        "open_commands": _open_commands(session),
-        "plan": _plan(driven),
-        "slash_commands": _commands(driven),
-        "takes_images": _takes_images(driven),
-        "can_fork": _can(driven, "fork"),
-        "context_share": _context_share(driven),
-        "told_cost": _told_cost(driven),
+        "queued": list_queued_prompts(session, working),
+        "settings_offered": list_agent_settings(driven) if driven else [],
+        "open_commands": list_open_commands(session),
+        "plan": build_agent_plan(driven),
+        "slash_commands": list_slash_commands(driven),
+        "takes_images": accepts_prompt_images(driven),
+        "can_fork": has_session_capability(driven, "fork"),
+        "context_share": context_used_percent(driven),
+        "told_cost": reported_cost(driven),
     }
 
 
-def _queued(session: Session, working: Run | None) -> list[QueuedPrompt]:
+def list_queued_prompts(session: Session, working: Run | None) -> list[QueuedPrompt]:
     waiting = Run.objects.filter(session=session, status=Run.Status.PENDING).select_related(
         "hold", "ordered_with"
     )
     rows = list(waiting.order_by("created_at", "run_id")[:MOST_QUEUED])
     now = timezone.now()
-    queue = Queue.at(now, budgets.spent_for_runs(now)) if rows and working is None else None
+    queue = (
+        RunQueueState.load_queue_state(now, budgets.load_spent_run_budgets(now))
+        if rows and working is None
+        else None
+    )
     return [
         QueuedPrompt(
             run,
-            without_secrets(run.prompt),
-            _images_of(getattr(run, "ordered_with", None)),
-            queue.why(run) if queue and place == 0 else "",
+            mask_secrets(run.prompt),
+            count_prompt_images(getattr(run, "ordered_with", None)),
+            queue.explain_waiting_run(run) if queue and place == 0 else "",
         )
         for place, run in enumerate(rows)
     ]
 
 
-def _images_of(ordered_with: RunParameters | None) -> int:
+def count_prompt_images(ordered_with: RunParameters | None) -> int:
     given = ordered_with.parameters if ordered_with is not None else None
     images = given.get("images") if isinstance(given, dict) else None
     return len(images) if isinstance(images, list) else 0
 
 
-def _settings(driven: DrivenSession) -> list[Setting]:
+def list_agent_settings(driven: DrivenSession) -> list[AgentSetting]:
     """Return what can be set: modes and models as the protocol has them, else as options of the session."""
     found = []
-    modes = _choices(driven.mode_choices, "id")
-    models = _choices(driven.model_choices, "modelId")
+    modes = list_setting_choices(driven.mode_choices, "id")
+    models = list_setting_choices(driven.model_choices, "modelId")
     if modes:
-        found.append(Setting("set_mode", "mode", "Mode", driven.mode or "", modes))
+        found.append(AgentSetting("set_mode", "mode", "Mode", driven.mode or "", modes))
     if models:
-        found.append(Setting("set_model", "model", "Model", driven.model or "", models))
+        found.append(AgentSetting("set_model", "model", "Model", driven.model or "", models))
     known = {one.key for one in found}
     for option in driven.config_options or []:
-        choices = _choices(option.get("options"), "value")
+        choices = list_setting_choices(option.get("options"), "value")
         key = option.get("id")
         if isinstance(key, str) and key not in known and choices:
             name, current = option.get("name"), option.get("currentValue")
-            found.append(Setting("set_config", key, str(name or key), str(current or ""), choices))
+            found.append(AgentSetting("set_config", key, str(name or key), str(current or ""), choices))
     return found
 
 
-def _choices(listed: Any, key: str) -> list[tuple[str, str, str]]:
+def list_setting_choices(listed: Any, key: str) -> list[tuple[str, str, str]]:
     rows = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
     return [
         (str(one[key]), str(one.get("name") or one[key]), str(one.get("description") or ""))
@@ -121,7 +125,7 @@ def _choices(listed: Any, key: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def _open_commands(session: Session) -> list[DrivenCommand]:
+def list_open_commands(session: Session) -> list[DrivenCommand]:
     """Return what the runner was told and has not done, and what it lately could not do."""
     rows = DrivenCommand.objects.filter(session=session).order_by("-ordered_at")[:5]
     newest = list(rows)
@@ -129,32 +133,32 @@ def _open_commands(session: Session) -> list[DrivenCommand]:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AgentPlan:
     """The agent's plan: its entries as (words, status), and how many are done."""
 
     entries: list[tuple[str, str]]
 
     @property
-    def done(self) -> int:
+    def done_count(self) -> int:
         """How many entries are done."""
         return sum(status == DONE for _, status in self.entries)
 
     @property
-    def now(self) -> str:
+    def current_entry(self) -> str:
         """What is being done."""
         return next((words for words, status in self.entries if status == "in_progress"), "")
 
 
-def _plan(driven: DrivenSession | None) -> Plan | None:
+def build_agent_plan(driven: DrivenSession | None) -> AgentPlan | None:
     entries = [
         (str(one.get("content") or ""), str(one.get("status") or "pending"))
         for one in (driven.plan if driven else None) or []
         if isinstance(one, Mapping)
     ]
-    return Plan(entries) if entries else None
+    return AgentPlan(entries) if entries else None
 
 
-def _commands(driven: DrivenSession | None) -> list[tuple[str, str]]:
+def list_slash_commands(driven: DrivenSession | None) -> list[tuple[str, str]]:
     rows = (driven.commands if driven else None) or []
     return [
         (str(one["name"]), str(one.get("description") or "")[:300])
@@ -163,36 +167,36 @@ def _commands(driven: DrivenSession | None) -> list[tuple[str, str]]:
     ]
 
 
-def _capabilities(driven: DrivenSession | None) -> Mapping[str, Any]:
+def driven_capabilities(driven: DrivenSession | None) -> Mapping[str, Any]:
     told = driven.capabilities if driven else None
     return told if isinstance(told, Mapping) else {}
 
 
-def _takes_images(driven: DrivenSession | None) -> bool:
-    prompts = _capabilities(driven).get("promptCapabilities")
+def accepts_prompt_images(driven: DrivenSession | None) -> bool:
+    prompts = driven_capabilities(driven).get("promptCapabilities")
     return isinstance(prompts, Mapping) and prompts.get("image") is True
 
 
-def _can(driven: DrivenSession | None, what: str) -> bool:
-    sessions = _capabilities(driven).get("sessionCapabilities")
+def has_session_capability(driven: DrivenSession | None, what: str) -> bool:
+    sessions = driven_capabilities(driven).get("sessionCapabilities")
     return isinstance(sessions, Mapping) and sessions.get(what) is not None
 
 
-def _context_share(driven: DrivenSession | None) -> int | None:
+def context_used_percent(driven: DrivenSession | None) -> int | None:
     """Return how much of the model's context is used, in percent; None where that is hardly any."""
     usage = (driven.usage if driven else None) or {}
     used, size = usage.get("used"), usage.get("size")
-    if not is_amount(used) or not is_amount(size) or size < 1:
+    if not is_countable_amount(used) or not is_countable_amount(size) or size < 1:
         return None
     return min(100, round(100 * used / size)) or None
 
 
-def _told_cost(driven: DrivenSession | None) -> str:
+def reported_cost(driven: DrivenSession | None) -> str:
     """Return what the session has cost as its agent says; empty where it says nothing."""
     usage = (driven.usage if driven else None) or {}
     cost = usage.get("cost")
     amount = cost.get("amount") if isinstance(cost, Mapping) else None
-    if not isinstance(cost, Mapping) or not is_amount(amount) or not amount:
+    if not isinstance(cost, Mapping) or not is_countable_amount(amount) or not amount:
         return ""
     unit = str(cost.get("currency") or "")[:8]
     words = f"{amount:,.{2 if amount >= 0.1 else 4}f}"

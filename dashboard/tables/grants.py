@@ -48,29 +48,35 @@ class GrantTable(tables.Table):  # type: ignore[misc] # the library has no types
         self.agents = agents
         self.back = back
 
-    def is_over(self, row: Grant) -> bool:
+    def is_grant_over(self, row: Grant) -> bool:
         return isinstance(row.expires_at, datetime) and row.expires_at <= self.now
 
-    def _cell(self, name: str, row: Grant) -> SafeString:
-        faults = access.faults_of(row)
+    def draw_grant_cell(self, name: str, row: Grant) -> SafeString:
+        faults = access.find_grant_problems(row)
         if row.server_id not in self.servers:
             faults.append("denies: this server does not exist")
         if row.agent_id not in self.agents:
             faults.append("there is no agent with this id")
-        context = {"cell": name, "row": row, "over": self.is_over(row), "faults": faults, "back": self.back}
+        context = {
+            "cell": name,
+            "row": row,
+            "over": self.is_grant_over(row),
+            "faults": faults,
+            "back": self.back,
+        }
         return render_to_string("mcp/_grant_cell.html", context)
 
     def render_permission(self, record: Grant) -> SafeString:
-        return self._cell("permission", record)
+        return self.draw_grant_cell("permission", record)
 
     def render_what(self, record: Grant) -> SafeString:
-        return self._cell("what", record)
+        return self.draw_grant_cell("what", record)
 
     def render_granted_at(self, record: Grant) -> SafeString:
-        return self._cell("since", record)
+        return self.draw_grant_cell("since", record)
 
     def render_expires_at(self, record: Grant) -> SafeString:
-        return self._cell("until", record)
+        return self.draw_grant_cell("until", record)
 
     def render_verbs(self, record: Grant) -> SafeString:
-        return self._cell("verbs", record)
+        return self.draw_grant_cell("verbs", record)

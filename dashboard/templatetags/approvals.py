@@ -15,11 +15,11 @@ from django.urls import reverse
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
-from coordinator.lib.invisible import UNUSUAL, is_invisible
-from coordinator.lib.lookalikes import lookalikes, name_of
+from coordinator.lib.invisible import UNUSUAL, is_invisible_character
+from coordinator.lib.lookalikes import find_lookalikes, unicode_character_name
 from coordinator.policy.approvals import Validity
-from coordinator.secrets.masking import short
-from dashboard.looks.parts import Part, Spans
+from coordinator.secrets.masking import shorten_masks
+from dashboard.looks.parts import DisplayPart, Spans
 
 register = Library()
 
@@ -34,22 +34,22 @@ def reveal(text: object) -> SafeString:
 
     Letters that look like others are marked and named. Masks of secrets are drawn with the first eight of their digits.
     """
-    escaped = str(escape(short(str(text))))
-    return SafeString(UNUSUAL.sub(lambda match: _mark(match[0]), _with_lookalikes(escaped)))
+    escaped = str(escape(shorten_masks(str(text))))
+    return SafeString(UNUSUAL.sub(lambda match: draw_invisible_character(match[0]), mark_lookalikes(escaped)))
 
 
-def _with_lookalikes(escaped: str) -> str:
+def mark_lookalikes(escaped: str) -> str:
     """Mark letters that look like others; entities are of ASCII, so no text becomes markup."""
     pieces, last = [], 0
-    for place in lookalikes(escaped):
-        pieces += [escaped[last:place], _lookalike(escaped[place])]
+    for place in find_lookalikes(escaped):
+        pieces += [escaped[last:place], draw_lookalike(escaped[place])]
         last = place + 1
     return "".join([*pieces, escaped[last:]])
 
 
 @lru_cache(maxsize=4096)
-def _lookalike(char: str) -> str:
-    name, code = name_of(char), f"U+{ord(char):04X}"
+def draw_lookalike(char: str) -> str:
+    name, code = unicode_character_name(char), f"U+{ord(char):04X}"
     return format_html(
         '<span class="lookalike" title="{}" data-code="{}">{}<span class="visually-hidden"> ({}) </span></span>',
         name,
@@ -60,12 +60,12 @@ def _lookalike(char: str) -> str:
 
 
 @register.filter
-def reveal_part(part: Part) -> SafeString:
+def reveal_part(part: DisplayPart) -> SafeString:
     """Draw a part's text as `reveal` does, with the pieces marked that a person should see first."""
-    return reveal_with(part.value, part.spans)
+    return reveal_marked_text(part.value, part.spans)
 
 
-def reveal_with(text: str, spans: Spans) -> SafeString:
+def reveal_marked_text(text: str, spans: Spans) -> SafeString:
     """Draw a text as `reveal` does, with these pieces of it marked."""
     pieces, last = [], 0
     for start, end in spans:
@@ -75,8 +75,8 @@ def reveal_with(text: str, spans: Spans) -> SafeString:
 
 
 @lru_cache(maxsize=4096)  # a text may hold nothing but such characters
-def _mark(char: str) -> str:
-    if not is_invisible(char):
+def draw_invisible_character(char: str) -> str:
+    if not is_invisible_character(char):
         return char
     name = unicodedata.name(char, "control character")
     return format_html('<span class="revealed" title="{}">U+{}</span>', name, f"{ord(char):04X}")
@@ -89,16 +89,20 @@ def card_tools(context: Context, card: Any) -> SafeString:
     It is alike on all cards but for what stands in PLACES, so it is drawn once for each kind of card and filled in: a
     page has thirty.
     """
-    member = card.waiting[0]
-    lasting = reverse("approvals:always", args=[card.yours[0].row.request_id]) if card.may_last else ""
-    values = (context.get("csrf_token", ""), card.key, card.whole, lasting)
+    member = card.waiting_members[0]
+    lasting = (
+        reverse("approvals:always", args=[card.decidable_members[0].row.request_id])
+        if card.can_create_rule
+        else ""
+    )
+    values = (context.get("csrf_token", ""), card.key, card.all_request_ids, lasting)
     filled = dict(zip(PLACES, map(escape, values), strict=True))
-    drawn = _tools(bool(member.snoozed_until), bool(member.assigned_to), bool(lasting))
+    drawn = render_card_tools(bool(member.snoozed_until), bool(member.assigned_to), bool(lasting))
     return SafeString(_PLACE.sub(lambda match: filled[match[0]], drawn))
 
 
 @lru_cache(maxsize=8)
-def _tools(snoozed: bool, assigned: bool, lasting: bool) -> str:
+def render_card_tools(snoozed: bool, assigned: bool, lasting: bool) -> str:
     token, key, chosen, link = PLACES
     said = {"csrf_token": token, "key": key, "chosen": chosen, "lasting": link if lasting else ""}
     return render_to_string("approvals/_tools.html", said | {"snoozed": snoozed, "assigned": assigned})
@@ -107,13 +111,15 @@ def _tools(snoozed: bool, assigned: bool, lasting: bool) -> str:
 @register.simple_tag
 def card_words(card: Any, validities: Sequence[tuple[str, str]]) -> SafeString:
     """Draw what a verdict may say beside yes or no (approvals/_decide_words.html), once for each kind of card."""
-    offered = tuple(one for one in validities if one[0] != Validity.UNTIL_REVOKED or card.may_stand)
-    drawn = _words(tuple(card.scopes), offered, card.gives_access)
+    offered = tuple(
+        one for one in validities if one[0] != Validity.UNTIL_REVOKED or card.can_approve_until_revoked
+    )
+    drawn = render_decision_fields(tuple(card.offered_scopes), offered, card.is_access_request)
     return SafeString(drawn.replace(PLACES[1], escape(card.key)))
 
 
 @lru_cache(maxsize=64)
-def _words(
+def render_decision_fields(
     scopes: tuple[tuple[str, str], ...], validities: tuple[tuple[str, str], ...], gives_access: bool
 ) -> str:
     said = {"key": PLACES[1], "scopes": scopes, "validities": validities, "gives_access": gives_access}

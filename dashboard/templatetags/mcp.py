@@ -11,14 +11,14 @@ from django.utils.http import urlencode
 
 from coordinator.policy.access_preview import VerdictChange
 from coordinator.policy.edits import Slot
-from dashboard.mcp.access_sheet import SheetLine
+from dashboard.mcp.access_sheet import AccessSheetLine
 
 register = Library()
 NAMED = 8
 
 
 @register.filter
-def slot_field(line: SheetLine) -> str:
+def slot_field(line: AccessSheetLine) -> str:
     """Return a sheet's line as the form field that says which slot it is, what it said and in which version."""
     return json.dumps([*line.slot, line.choice, line.version])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.template import Library
 
-from coordinator.lib.invisible import show_invisible
+from coordinator.lib.invisible import reveal_invisible_characters
 
 register = Library()
 
@@ -12,4 +12,4 @@ register = Library()
 @register.filter(is_safe=True)
 def visible(text: object) -> str:
     """Return a name or title with what cannot be seen in it as its code: `[U+202E]`."""
-    return show_invisible(str(text))
+    return reveal_invisible_characters(str(text))

@@ -19,10 +19,15 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django_tables2.columns import BoundColumn
 
-from coordinator.lib.times import clock, exact, length, relative
-from coordinator.secrets.masking import short, without_secrets
+from coordinator.lib.times import (
+    format_clock_duration,
+    format_duration,
+    format_exact_time,
+    format_relative_time,
+)
+from coordinator.secrets.masking import mask_secrets, shorten_masks
 from dashboard.text import json_text
-from dashboard.text.states import state_of
+from dashboard.text.states import find_status_style
 
 CODE_SPAN = re.compile(r"(`+)(.+?)\1")
 register = Library()
@@ -40,7 +45,7 @@ FOLD_OVER = 120  # characters of JSON that still read well on one line
 
 
 @cache
-def _sprite() -> str:
+def find_icon_sprite_url() -> str:
     return static("icons.svg")
 
 
@@ -48,7 +53,10 @@ def _sprite() -> str:
 def icon(name: str, classes: str = "") -> SafeString:
     """Draw a symbol of static/icons.svg; it says nothing to screen readers, so a word stands beside it."""
     return format_html(
-        '<svg class="icon {}" aria-hidden="true"><use href="{}#{}"/></svg>', classes, _sprite(), name
+        '<svg class="icon {}" aria-hidden="true"><use href="{}#{}"/></svg>',
+        classes,
+        find_icon_sprite_url(),
+        name,
     )
 
 
@@ -103,11 +111,11 @@ def role_classes(role: str | None) -> str:
 @register.simple_tag
 def status(word: object) -> SafeString:
     """Draw a state as a chip: tone, shape and word (dashboard/text/states.py)."""
-    state = state_of(word)
+    state = find_status_style(word)
     return format_html(
         '<span class="chip {}"><svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>{}</span>',
         state.tone,
-        _sprite(),
+        find_icon_sprite_url(),
         state.icon,
         state.label,
     )
@@ -116,13 +124,13 @@ def status(word: object) -> SafeString:
 @register.simple_tag
 def status_icon(word: object) -> SafeString:
     """Draw a state's shape only, for tight rows; its word is read out and shown on hover."""
-    state = state_of(word)
+    state = find_status_style(word)
     return format_html(
         '<span class="chip bare {}" title="{}"><svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>'
         '<span class="visually-hidden">{}</span></span>',
         state.tone,
         state.label,
-        _sprite(),
+        find_icon_sprite_url(),
         state.icon,
         state.label,
     )
@@ -138,8 +146,8 @@ def time(value: object, empty: str = "") -> SafeString:
     return format_html(
         '<time datetime="{}" title="{}">{}</time>',
         value.isoformat(),
-        exact(value),
-        relative(value, timezone.now()),
+        format_exact_time(value),
+        format_relative_time(value, timezone.now()),
     )
 
 
@@ -166,12 +174,12 @@ def elapsed(start: object, end: object = None) -> SafeString:
     if not isinstance(start, datetime):
         return NOTHING
     if isinstance(end, datetime):
-        return format_html('<span class="num">{}</span>', length(end - start))
+        return format_html('<span class="num">{}</span>', format_duration(end - start))
     return format_html(
         '<time class="num" datetime="{}" data-clock="since" title="since {}">{}</time>',
         start.isoformat(),
-        exact(start),
-        clock(timezone.now() - start),
+        format_exact_time(start),
+        format_clock_duration(timezone.now() - start),
     )
 
 
@@ -192,8 +200,8 @@ def countdown(end: object) -> SafeString:
     return format_html(
         '<time class="num" datetime="{}" data-clock="until" title="until {}">{}</time>',
         end.isoformat(),
-        exact(end),
-        clock(left) if left > timedelta(0) else "passed",
+        format_exact_time(end),
+        format_clock_duration(left) if left > timedelta(0) else "passed",
     )
 
 
@@ -206,19 +214,19 @@ def diff_class(sign: str) -> str:
 @register.filter(name="without_secrets")
 def without_secrets_of(text: str | None) -> str:
     """Return a text that is stored as somebody else needs it, as it may be shown: its secrets masked."""
-    return short(without_secrets(text or ""))
+    return shorten_masks(mask_secrets(text or ""))
 
 
 @register.filter
 def duration(value: timedelta | float | None) -> str:
     """Return a span, or a number of seconds, as people read it: `4m 12s`."""
-    return DASH if value is None else length(value)
+    return DASH if value is None else format_duration(value)
 
 
 @register.filter
 def duration_ms(value: float | None) -> str:
     """Return a number of milliseconds as people read it."""
-    return DASH if value is None else length(value / 1000)
+    return DASH if value is None else format_duration(value / 1000)
 
 
 @register.filter
@@ -250,7 +258,7 @@ def count_of(number: int, words: str) -> str:
 @register.filter
 def pretty_json(value: object) -> str:
     """Return a decoded JSON value indented; text that is no JSON (UnreadableText) as it stands."""
-    return json_text.as_text(value)
+    return json_text.format_json(value)
 
 
 @register.simple_tag
@@ -258,7 +266,7 @@ def fold(value: object, label: str = "") -> SafeString:
     """Draw a JSON value: short ones on one line, longer ones folded behind their beginning or `label`."""
     if value is None or value in ("", {}, []):
         return NOTHING
-    line = json_text.in_one_line(value)
+    line = json_text.format_json_line(value)
     if len(line) <= FOLD_OVER and "\n" not in line and not label:
         return format_html("<code>{}</code>", line)
     summary = format_html("{}", label) if label else format_html("<code>{}…</code>", line[:80])

@@ -6,34 +6,34 @@ from django.template import Library
 from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString
 
-from dashboard.looks import Part
-from dashboard.templatetags.approvals import reveal_with
+from dashboard.looks import DisplayPart
+from dashboard.templatetags.approvals import reveal_marked_text
 from dashboard.text import markdown
-from dashboard.timeline.rows import ShownRow
-from dashboard.timeline.spans import Span, span_of
+from dashboard.timeline.rows import TimelineRowDisplay
+from dashboard.timeline.spans import RowSpan, build_row_span
 
 register = Library()
 
 
 @register.filter
-def coloured(part: Part) -> SafeString:
-    return markdown.colour(part.value, language=part.language, filename=part.filename)
+def coloured(part: DisplayPart) -> SafeString:
+    return markdown.highlight_code(part.value, language=part.language, filename=part.filename)
 
 
 @register.filter
-def as_markdown(part: Part) -> SafeString:
-    return markdown.render(part.value)
+def as_markdown(part: DisplayPart) -> SafeString:
+    return markdown.render_markdown(part.value)
 
 
 @register.simple_tag
-def part_text(part: Part, text: str) -> SafeString:
+def part_text(part: DisplayPart, text: str) -> SafeString:
     """Draw a text of a part: exactly, for whoever judges it, or as it stands."""
-    return reveal_with(text, part.line_spans.get(text, ())) if part.exact else conditional_escape(text)
+    return reveal_marked_text(text, part.line_spans.get(text, ())) if part.exact else conditional_escape(text)
 
 
 @register.filter
-def span(shown: ShownRow) -> Span:
-    return span_of(shown)
+def span(shown: TimelineRowDisplay) -> RowSpan:
+    return build_row_span(shown)
 
 
 @register.filter

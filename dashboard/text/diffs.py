@@ -15,7 +15,7 @@ Opcode = tuple[str, int, int, int, int]
 Marked = tuple[str, str]  # ` `, `-`, `+` or `@`, and a line
 
 
-def opcodes(before: Sequence[str], after: Sequence[str]) -> list[Opcode] | None:
+def compare_lines(before: Sequence[str], after: Sequence[str]) -> list[Opcode] | None:
     """Return difflib's opcodes, or None where the texts are too large, or too much alike, to be compared."""
     if before == after:
         return [("equal", 0, len(before), 0, len(after))] if before else []
@@ -26,24 +26,24 @@ def opcodes(before: Sequence[str], after: Sequence[str]) -> list[Opcode] | None:
     if len(before) * len(after) <= SMALL:
         return [*difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()]
     try:
-        codes = answers.ask("diff", json.dumps([list(before), list(after)]).encode())
-    except answers.NoAnswer:
+        codes = answers.render_in_sandbox("diff", json.dumps([list(before), list(after)]).encode())
+    except answers.RenderingUnavailable:
         return None
     return [(str(code[0]), *map(int, code[1:])) for code in json.loads(codes or b"[]")]  # type: ignore[misc]
 
 
-def marked(before: Sequence[str], after: Sequence[str]) -> list[Marked] | None:
+def mark_all_lines(before: Sequence[str], after: Sequence[str]) -> list[Marked] | None:
     """Return all lines of both texts with what became of them, or None where they are not compared."""
-    codes = opcodes(before, after)
-    return None if codes is None else list(_lines(codes, before, after))
+    codes = compare_lines(before, after)
+    return None if codes is None else list(walk_marked_lines(codes, before, after))
 
 
-def hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[Marked]:
+def walk_diff_hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[Marked]:
     """Yield what changed with three lines around it, and an `@` between distant changes.
 
     Texts that are not compared are yielded whole: all that went, then all that came.
     """
-    codes = opcodes(before, after)
+    codes = compare_lines(before, after)
     if codes is None:
         codes = [("replace", 0, len(before), 0, len(after))]
     matcher = difflib.SequenceMatcher(None, "", "")
@@ -51,10 +51,12 @@ def hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[Marked]:
     for number, group in enumerate(matcher.get_grouped_opcodes(3) if codes else ()):
         if number:
             yield "@", "…"
-        yield from _lines(group, before, after)
+        yield from walk_marked_lines(group, before, after)
 
 
-def _lines(codes: Sequence[Opcode], before: Sequence[str], after: Sequence[str]) -> Iterator[Marked]:
+def walk_marked_lines(
+    codes: Sequence[Opcode], before: Sequence[str], after: Sequence[str]
+) -> Iterator[Marked]:
     for step, start, end, other_start, other_end in codes:
         if step == "equal":
             yield from ((" ", line) for line in before[start:end])

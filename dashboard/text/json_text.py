@@ -11,31 +11,33 @@ TOO_DEEP = "(nested deeper than is shown)"
 _BASE64 = frozenset({"data", "blob", "base64", "signature"})
 
 
-class _TooLarge(Exception):
+class ValueTooLarge(Exception):
     pass
 
 
-def as_text(value: Any) -> str:
+def format_json(value: Any) -> str:
     """Return a JSON value indented; a text (UnreadableText too) as it stands."""
     if isinstance(value, str):
         return value
     try:
-        return json.dumps(_Copy(INDENTED_UP_TO).of(value), indent=2, ensure_ascii=False, default=str)
-    except _TooLarge:
-        return in_one_line(value)
+        return json.dumps(
+            BoundedCopy(INDENTED_UP_TO).copy_value(value), indent=2, ensure_ascii=False, default=str
+        )
+    except ValueTooLarge:
+        return format_json_line(value)
 
 
-def for_reading(value: Any, *, most: int = INDENTED_UP_TO) -> tuple[str, bool]:
+def format_json_beginning(value: Any, *, most: int = INDENTED_UP_TO) -> tuple[str, bool]:
     """Return a value indented, with the size in the place of long base64, and whether it is all of it.
 
     `most` is how many values inside it are written; for one with more, that is its beginning.
     """
-    copy = _Copy(most, shorten_base64=True, cut=True)
-    text = json.dumps(copy.of(value), indent=2, ensure_ascii=False, default=str)
+    copy = BoundedCopy(most, shorten_base64=True, cut=True)
+    text = json.dumps(copy.copy_value(value), indent=2, ensure_ascii=False, default=str)
     return text, copy.left >= 0
 
 
-def in_one_line(value: Any) -> str:
+def format_json_line(value: Any) -> str:
     """Return a JSON value without line breaks of its own; a text (UnreadableText too) as it stands."""
     if isinstance(value, str):
         return value
@@ -45,7 +47,7 @@ def in_one_line(value: Any) -> str:
         return TOO_DEEP
 
 
-class _Copy:
+class BoundedCopy:
     """Copies a value, at most `left` values of it and not too deep."""
 
     def __init__(self, left: int, *, shorten_base64: bool = False, cut: bool = False) -> None:
@@ -53,55 +55,61 @@ class _Copy:
         self.shorten_base64 = shorten_base64
         self.cut = cut
 
-    def of(self, value: Any, depth: int = 0) -> Any:
+    def copy_value(self, value: Any, depth: int = 0) -> Any:
         self.left -= 1
         if self.left < 0 and not self.cut:
-            raise _TooLarge
+            raise ValueTooLarge
         if not isinstance(value, dict | list) or not value:
             return value
         if depth >= DEEPEST:
-            return self._too_deep()
+            return self.replace_too_deep()
         if isinstance(value, list):
-            return [self.of(inner, depth + 1) for inner in value if self._has_room()]
-        return {key: self._field(key, inner, depth) for key, inner in value.items() if self._has_room()}
+            return [self.copy_value(inner, depth + 1) for inner in value if self.has_room_left()]
+        return {
+            key: self.copy_field(key, inner, depth) for key, inner in value.items() if self.has_room_left()
+        }
 
-    def _too_deep(self) -> str:
+    def replace_too_deep(self) -> str:
         if not self.cut:
-            raise _TooLarge
+            raise ValueTooLarge
         return TOO_DEEP
 
-    def _has_room(self) -> bool:
+    def has_room_left(self) -> bool:
         if self.left > 0 or not self.cut:
             return True
         self.left = -1
         return False
 
-    def _field(self, key: Any, inner: Any, depth: int) -> Any:
-        if self.shorten_base64 and _is_base64(key, inner):
+    def copy_field(self, key: Any, inner: Any, depth: int) -> Any:
+        if self.shorten_base64 and is_long_base64(key, inner):
             self.left -= 1
-            return _size_of(inner)
-        return self.of(inner, depth + 1)
+            return describe_text_size(inner)
+        return self.copy_value(inner, depth + 1)
 
 
-def without_base64(value: Any) -> Any:
+def replace_long_base64(value: Any) -> Any:
     """Return a JSON value whose long base64 texts are replaced by their size; beyond DEEPEST as it stands."""
-    return _without_base64(value, DEEPEST)
+    return replace_base64_to_depth(value, DEEPEST)
 
 
-def _without_base64(value: Any, depth: int) -> Any:
+def replace_base64_to_depth(value: Any, depth: int) -> Any:
     if depth == 0:
         return value
     if isinstance(value, dict):
         return {
-            key: _size_of(inner) if _is_base64(key, inner) else _without_base64(inner, depth - 1)
+            key: describe_text_size(inner)
+            if is_long_base64(key, inner)
+            else replace_base64_to_depth(inner, depth - 1)
             for key, inner in value.items()
         }
-    return [_without_base64(inner, depth - 1) for inner in value] if isinstance(value, list) else value
+    return (
+        [replace_base64_to_depth(inner, depth - 1) for inner in value] if isinstance(value, list) else value
+    )
 
 
-def _is_base64(key: Any, value: Any) -> bool:
+def is_long_base64(key: Any, value: Any) -> bool:
     return key in _BASE64 and isinstance(value, str) and len(value) > 200
 
 
-def _size_of(text: str) -> str:
+def describe_text_size(text: str) -> str:
     return f"({len(text):,} characters)"

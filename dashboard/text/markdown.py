@@ -22,33 +22,33 @@ class RenderedHtml(SafeString):
     note: str = ""
 
 
-def render(text: str) -> RenderedHtml:
+def render_markdown(text: str) -> RenderedHtml:
     if not _SPECIAL.search(text):
-        return _plain(text)
+        return render_plain_paragraphs(text)
     text = text[:MARKDOWN_UP_TO]
     try:
-        body = answers.ask("markdown", _bytes(text))
-    except answers.NoAnswer as problem:
-        return _with_note(_plain(text), problem)
+        body = answers.render_in_sandbox("markdown", encode_for_sandbox(text))
+    except answers.RenderingUnavailable as problem:
+        return add_plainness_note(render_plain_paragraphs(text), problem)
     return RenderedHtml((body or b"").decode())
 
 
 def render_document(text: str, *, base: str, pages: str, scheme: str) -> RenderedHtml:
     """Return a page of the documentation as HTML (dashboard.rendering.jobs.document says what the facts are)."""
     try:
-        body = answers.ask("document", _bytes(text), base=base, pages=pages, scheme=scheme)
+        body = answers.ask("document", encode_for_sandbox(text), base=base, pages=pages, scheme=scheme)
     except answers.NoAnswer as problem:
-        return _with_note(_plain(text), problem)
+        return add_plainness_note(render_plain_paragraphs(text), problem)
     return RenderedHtml((body or b"").decode())
 
 
-def _plain(text: str) -> RenderedHtml:
+def render_plain_paragraphs(text: str) -> RenderedHtml:
     """Return paragraphs for a text without any mark-up; most of what people type is such."""
     paragraphs = (part for part in re.split(r"\n\s*\n", text.strip()) if part)
     return RenderedHtml("".join(f"<p>{escape(part)}</p>" for part in paragraphs))
 
 
-def colour(code: str, *, language: str = "", filename: str = "") -> RenderedHtml:
+def highlight_code(code: str, *, language: str = "", filename: str = "") -> RenderedHtml:
     """Return code with its words in spans of Pygments' classes (`hl-…`), by language or file name."""
     if not (language or filename) or not code:
         return RenderedHtml(escape(code))
@@ -57,16 +57,18 @@ def colour(code: str, *, language: str = "", filename: str = "") -> RenderedHtml
         drawn.note = TOO_LARGE
         return drawn
     try:
-        body = answers.ask("colour", _bytes(code), language=language[:100], filename=filename[-200:])
-    except answers.NoAnswer as problem:
-        return _with_note(RenderedHtml(escape(code)), problem)
+        body = answers.render_in_sandbox(
+            "colour", encode_for_sandbox(code), language=language[:100], filename=filename[-200:]
+        )
+    except answers.RenderingUnavailable as problem:
+        return add_plainness_note(RenderedHtml(escape(code)), problem)
     return RenderedHtml(escape(code) if body is None else body.decode())
 
 
-def _with_note(drawn: RenderedHtml, problem: answers.NoAnswer) -> RenderedHtml:
-    drawn.note = TOO_SLOW if isinstance(problem, answers.TooMuch) else NOT_YET
+def add_plainness_note(drawn: RenderedHtml, problem: answers.RenderingUnavailable) -> RenderedHtml:
+    drawn.note = TOO_SLOW if isinstance(problem, answers.RenderingTooExpensive) else NOT_YET
     return drawn
 
 
-def _bytes(text: str) -> bytes:
+def encode_for_sandbox(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")

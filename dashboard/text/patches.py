@@ -12,18 +12,18 @@ _ESCAPED = re.compile(r"\\([0-7]{3}|.)")
 _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
 
-def by_file(diff: str) -> dict[str, list[str]]:
+def split_diff_by_file(diff: str) -> dict[str, list[str]]:
     """Return the lines of each file in a diff, from the first `@@` on, by its path; of one that moved, the new path."""
     found: dict[str, list[str]] = {}
-    for part in _parts(diff.split("\n")):
-        head, lines = _divided(part)
-        path = _path(head)
+    for part in walk_file_diffs(diff.split("\n")):
+        head, lines = split_diff_head(part)
+        path = find_diff_path(head)
         if path:
             found.setdefault(path, []).extend(lines)
     return found
 
 
-def signed(lines: list[str]) -> Iterator[Marked]:
+def walk_signed_lines(lines: list[str]) -> Iterator[Marked]:
     """Yield lines of a diff with ` `, `-`, `+` or `@`, which also stands before what git says of them."""
     for line in lines:
         if line.startswith("@@"):
@@ -34,7 +34,7 @@ def signed(lines: list[str]) -> Iterator[Marked]:
             yield "@", line.removeprefix("\\ ")
 
 
-def _parts(lines: list[str]) -> Iterator[list[str]]:
+def walk_file_diffs(lines: list[str]) -> Iterator[list[str]]:
     """Yield the lines of one file after the other; no line of a content begins as a file does."""
     part: list[str] = []
     for line in lines:
@@ -46,35 +46,35 @@ def _parts(lines: list[str]) -> Iterator[list[str]]:
         yield part
 
 
-def _divided(part: list[str]) -> tuple[list[str], list[str]]:
+def split_diff_head(part: list[str]) -> tuple[list[str], list[str]]:
     at = next((number for number, line in enumerate(part) if line.startswith("@@")), len(part))
     return part[:at], part[at:]
 
 
-def _path(head: list[str]) -> str:
+def find_diff_path(head: list[str]) -> str:
     """Return the path that a file's head names; "" where it cannot be told."""
     named: dict[str, str] = {}
     for line in head[1:]:
         for word in ("+++ ", "--- ", "rename to ", "copy to "):
             if line.startswith(word):
-                named.setdefault(word, _plain(line.removeprefix(word)))
+                named.setdefault(word, unquote_git_path(line.removeprefix(word)))
     for word in ("rename to ", "copy to "):
         if word in named:
             return named[word]
     for word in ("+++ ", "--- "):
         if named.get(word, "/dev/null") != "/dev/null":
             return named[word][2:]
-    return _twice_named(head[0].removeprefix(BEGINS)) if head and head[0].startswith(BEGINS) else ""
+    return find_repeated_path(head[0].removeprefix(BEGINS)) if head and head[0].startswith(BEGINS) else ""
 
 
-def _twice_named(words: str) -> str:
+def find_repeated_path(words: str) -> str:
     """Return the path in `a/PATH b/PATH`."""
     before, after = words[: len(words) // 2], words[len(words) // 2 + 1 :]
-    before, after = _plain(before), _plain(after)
+    before, after = unquote_git_path(before), unquote_git_path(after)
     return after[2:] if before[2:] == after[2:] else ""
 
 
-def _plain(path: str) -> str:
+def unquote_git_path(path: str) -> str:
     """Return a path out of git's quotes; a tab ends one that has spaces."""
     if not (path.startswith('"') and path.endswith('"') and len(path) > 1):
         return path.partition("\t")[0]

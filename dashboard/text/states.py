@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class StatusLook:
+class StatusStyle:
     """`tone` is a class of components.css (good, warn, bad, calm, busy); `icon` a symbol of icons.svg."""
 
     tone: str
@@ -18,56 +18,56 @@ class StatusLook:
     label: str
 
 
-STATES: dict[str, StatusLook] = {
+STATES: dict[str, StatusStyle] = {
     # sessions and runs
-    "pending": StatusLook("warn", "st-clock", "Pending"),
-    "claimed": StatusLook("busy", "st-half", "Claimed"),
-    "running": StatusLook("busy", "st-running", "Running"),
-    "idle": StatusLook("calm", "st-ring", "Idle"),
-    "stopping": StatusLook("warn", "st-half", "Stopping"),
-    "stopped": StatusLook("calm", "st-stop", "Stopped"),
-    "finished": StatusLook("good", "st-check", "Finished"),
-    "completed": StatusLook("good", "st-check", "Completed"),
-    "error": StatusLook("bad", "st-cross", "Error"),
-    "failed": StatusLook("bad", "st-cross", "Failed"),
+    "pending": StatusStyle("warn", "st-clock", "Pending"),
+    "claimed": StatusStyle("busy", "st-half", "Claimed"),
+    "running": StatusStyle("busy", "st-running", "Running"),
+    "idle": StatusStyle("calm", "st-ring", "Idle"),
+    "stopping": StatusStyle("warn", "st-half", "Stopping"),
+    "stopped": StatusStyle("calm", "st-stop", "Stopped"),
+    "finished": StatusStyle("good", "st-check", "Finished"),
+    "completed": StatusStyle("good", "st-check", "Completed"),
+    "error": StatusStyle("bad", "st-cross", "Error"),
+    "failed": StatusStyle("bad", "st-cross", "Failed"),
     # permission requests
-    "approved": StatusLook("good", "st-check", "Approved"),
-    "denied": StatusLook("bad", "st-ban", "Denied"),
-    "expired": StatusLook("calm", "st-hourglass", "Expired"),
-    "withdrawn": StatusLook("calm", "st-back", "Withdrawn"),
+    "approved": StatusStyle("good", "st-check", "Approved"),
+    "denied": StatusStyle("bad", "st-ban", "Denied"),
+    "expired": StatusStyle("calm", "st-hourglass", "Expired"),
+    "withdrawn": StatusStyle("calm", "st-back", "Withdrawn"),
     # agents, runners, servers, keys
-    "online": StatusLook("good", "st-dot", "Online"),
-    "degraded": StatusLook("warn", "st-warning", "Degraded"),
-    "stale": StatusLook("warn", "st-warning", "Stale"),
-    "offline": StatusLook("calm", "st-ring", "Offline"),
-    "active": StatusLook("good", "st-dot", "Active"),
-    "inactive": StatusLook("calm", "st-ring", "Inactive"),
-    "revoked": StatusLook("bad", "st-ban", "Revoked"),
+    "online": StatusStyle("good", "st-dot", "Online"),
+    "degraded": StatusStyle("warn", "st-warning", "Degraded"),
+    "stale": StatusStyle("warn", "st-warning", "Stale"),
+    "offline": StatusStyle("calm", "st-ring", "Offline"),
+    "active": StatusStyle("good", "st-dot", "Active"),
+    "inactive": StatusStyle("calm", "st-ring", "Inactive"),
+    "revoked": StatusStyle("bad", "st-ban", "Revoked"),
     # notifications
-    "waiting": StatusLook("warn", "st-clock", "Waiting"),
-    "sent": StatusLook("good", "st-check", "Sent"),
-    "dropped": StatusLook("calm", "st-back", "Dropped"),
-    "auto-approved": StatusLook("warn", "st-check", "Auto-approved"),
+    "waiting": StatusStyle("warn", "st-clock", "Waiting"),
+    "sent": StatusStyle("good", "st-check", "Sent"),
+    "dropped": StatusStyle("calm", "st-back", "Dropped"),
+    "auto-approved": StatusStyle("warn", "st-check", "Auto-approved"),
     # access and audit
-    "allow": StatusLook("good", "st-check", "Allow"),
-    "allowed": StatusLook("good", "st-check", "Allowed"),
-    "ask": StatusLook("warn", "st-half", "Ask"),
-    "asked": StatusLook("warn", "st-half", "Asked"),
-    "deny": StatusLook("bad", "st-ban", "Deny"),
-    "success": StatusLook("good", "st-check", "Success"),
-    "sealed": StatusLook("good", "st-check", "Sealed"),
-    "altered": StatusLook("bad", "st-cross", "Altered"),
-    "unproved": StatusLook("bad", "st-warning", "Not proved"),
-    "missing": StatusLook("bad", "st-cross", "Missing"),
-    "failure": StatusLook("bad", "st-cross", "Failure"),
-    "inherit": StatusLook("calm", "st-dash", "Inherit"),
-    "opt-in": StatusLook("calm", "st-ban", "Opt-in"),
-    "opt-out": StatusLook("good", "st-check", "Opt-out"),
+    "allow": StatusStyle("good", "st-check", "Allow"),
+    "allowed": StatusStyle("good", "st-check", "Allowed"),
+    "ask": StatusStyle("warn", "st-half", "Ask"),
+    "asked": StatusStyle("warn", "st-half", "Asked"),
+    "deny": StatusStyle("bad", "st-ban", "Deny"),
+    "success": StatusStyle("good", "st-check", "Success"),
+    "sealed": StatusStyle("good", "st-check", "Sealed"),
+    "altered": StatusStyle("bad", "st-cross", "Altered"),
+    "unproved": StatusStyle("bad", "st-warning", "Not proved"),
+    "missing": StatusStyle("bad", "st-cross", "Missing"),
+    "failure": StatusStyle("bad", "st-cross", "Failure"),
+    "inherit": StatusStyle("calm", "st-dash", "Inherit"),
+    "opt-in": StatusStyle("calm", "st-ban", "Opt-in"),
+    "opt-out": StatusStyle("good", "st-check", "Opt-out"),
 }
 
 
-def state_of(word: object) -> StatusLook:
+def find_status_style(word: object) -> StatusStyle:
     """Return how `word` looks; a word nobody knows keeps its own text."""
     text = "" if word is None else str(word)
     known = STATES.get(text.lower())
-    return known or StatusLook("calm", "st-unknown", text or "Unknown")
+    return known or StatusStyle("calm", "st-unknown", text or "Unknown")

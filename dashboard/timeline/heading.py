@@ -10,67 +10,74 @@ from django.utils import timezone
 
 from coordinator.lib import instants
 from coordinator.models import LivingExecutor, Runner, Session
-from coordinator.runs.stops import can_stop, is_stopping
+from coordinator.runs.stops import can_stop_session, is_session_stopping
 from coordinator.sessions import silence, titles, usage
-from coordinator.sessions.list_facts import began_us, masked_in, waiting_in, with_last_instant
+from coordinator.sessions.list_facts import (
+    annotate_last_event_instant,
+    count_masked_secrets,
+    count_session_waiting_requests,
+    session_began_us,
+)
 from coordinator.sessions.statuses import LIVE
-from coordinator.sessions.timeline import counts_of
-from coordinator.sessions.timeline.places import EventPlace
-from dashboard.sessions.changes import changed_files
-from dashboard.sessions.steering import steering_context
-from dashboard.timeline.facets import facets_of, tools_of
-from dashboard.timeline.query import Query
+from coordinator.sessions.timeline import count_session_events
+from coordinator.sessions.timeline.places import EventPosition
+from dashboard.sessions.changes import count_changed_files
+from dashboard.sessions.steering import build_steering_context
+from dashboard.timeline.facets import build_timeline_facets, build_tool_facets
+from dashboard.timeline.query import TimelineQuery
 
 IDLE = Session.Status.IDLE
 
 
-def page_url(session: Session) -> str:
+def session_page_url(session: Session) -> str:
     return reverse("sessions:detail", args=[session.pk])
 
 
-def header_context(session: Session, query: Query) -> dict[str, Any]:
-    counts = counts_of(session.pk)
-    spent = usage.models_of(session.pk)
+def build_session_header(session: Session, query: TimelineQuery) -> dict[str, Any]:
+    counts = count_session_events(session.pk)
+    spent = usage.load_usage_by_model(session.pk)
     last_us = (
-        with_last_instant(Session.objects.filter(pk=session.pk)).values_list("last_us", flat=True).first()
+        annotate_last_event_instant(Session.objects.filter(pk=session.pk))
+        .values_list("last_us", flat=True)
+        .first()
     )
     runs = list(session.runs.order_by("created_at", "run_id"))
-    named = titles.of([session.pk, session.parent_session_id])
+    named = titles.load_session_titles([session.pk, session.parent_session_id])
     now = timezone.now()
     living = LivingExecutor.objects.filter(pk=session.pk).first() if session.status == IDLE else None
     keeper = Runner.objects.filter(pk=living.runner_id).first() if living else None
-    ended = EventPlace(last_us, 0).moment if last_us is not None else None
-    return steering_context(session) | {
+    ended = EventPosition(last_us, 0).position_datetime if last_us is not None else None
+    return build_steering_context(session) | {
         "session": session,
-        "changed_files": changed_files(session.pk),
+        "changed_files": count_changed_files(session.pk),
         "session_title": named.get(session.pk, ""),
         "parent_title": named.get(session.parent_session_id or "", ""),
-        "state": silence.IDLE if silence.idle_ids([session.pk], now) else session.status,
+        "state": silence.IDLE if silence.find_idle_session_ids([session.pk], now) else session.status,
         "living": living,
         "living_host": keeper.hostname if keeper else "its runner",
-        "waiting": waiting_in(session.pk),
+        "waiting": count_session_waiting_requests(session.pk),
         "heard": ended or session.created_at,
         "query": query,
         "counts": counts,
-        "masked": masked_in(session.pk),
+        "masked": count_masked_secrets(session.pk),
         "spent_by_model": spent,
-        "spent": usage.total(spent) if spent else None,
-        "facets": facets_of(counts, query),
-        "tools": tools_of(counts, query),
-        "go": f"{reverse('sessions:go', args=[session.pk])}{query.with_event}&",
-        "start_url": page_url(session) + query.with_place(**{"from": "start"}),
-        "end_url": page_url(session) + query.with_place(**{"from": "end"}),
+        "spent": usage.sum_usages(spent) if spent else None,
+        "facets": build_timeline_facets(counts, query),
+        "tools": build_tool_facets(counts, query),
+        "go": f"{reverse('sessions:go', args=[session.pk])}{query.query_with_event}&",
+        "start_url": session_page_url(session) + query.query_at_position(**{"from": "start"}),
+        "end_url": session_page_url(session) + query.query_at_position(**{"from": "end"}),
         "at_default": f"{session.created_at:%Y-%m-%dT%H:%M:%S}"
         if isinstance(session.created_at, datetime)
         else "",
         "is_live": session.status in LIVE,
-        "can_stop": can_stop(runs) or living is not None,
-        "is_stopping": is_stopping(runs) or session.status == Session.Status.STOPPING,
+        "can_stop": can_stop_session(runs) or living is not None,
+        "is_stopping": is_session_stopping(runs) or session.status == Session.Status.STOPPING,
         "runs": runs,
         "children": session.children.count(),
         "parent": Session.objects.filter(pk=session.parent_session_id).first(),
         "ended": ended,
-        "began": instants.from_us(began_us(session))
+        "began": instants.from_microseconds(session_began_us(session))
         if isinstance(session.created_at, datetime)
         else session.created_at,
     }

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from coordinator.lib.times import length
-from coordinator.sessions.timeline import EventPlace, Slot, Window
-from dashboard.timeline.query import Query
-from dashboard.timeline.rows import offset
+from coordinator.lib.times import format_duration
+from coordinator.sessions.timeline import DensitySlot, EventPosition, EventWindow
+from dashboard.timeline.query import TimelineQuery
+from dashboard.timeline.rows import format_time_offset
 
 HEIGHT = 22  # pixels of the tallest bar
 TOP = 11  # pixels above it, for marks
@@ -23,10 +23,10 @@ GAP = 0.8  # percent: what an idle stretch that is left out still takes
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class MinimapSlice:
     """A slice of time: where it stands (percent and pixels), its links and what they say."""
 
-    slot: Slot
+    slot: DensitySlot
     x: float
     width: float
     height: int
@@ -35,9 +35,11 @@ class Slice:
     label: str
 
     @property
-    def idle(self) -> str:
+    def idle_label(self) -> str:
         return (
-            f"{length(timedelta(microseconds=self.slot.idle_us))} without events" if self.slot.idle_us else ""
+            f"{format_duration(timedelta(microseconds=self.slot.idle_us))} without events"
+            if self.slot.idle_us
+            else ""
         )
 
     @property
@@ -46,20 +48,20 @@ class Slice:
         return f"?event={first}#event-{first}" if first else ""
 
     @property
-    def red(self) -> int:
+    def error_height(self) -> int:
         """How much of the bar is red: all of it where most failed, so that a bad hour stands out."""
         return max(round(self.height * math.sqrt(self.slot.errors / self.most_errors)), LEAST_RED)
 
     @property
-    def red_y(self) -> int:
-        return TOP + HEIGHT - self.red
+    def error_y(self) -> int:
+        return TOP + HEIGHT - self.error_height
 
     @property
-    def y(self) -> int:
+    def bar_y(self) -> int:
         return TOP + HEIGHT - self.height
 
     @property
-    def middle(self) -> float:
+    def middle_x(self) -> float:
         """Where its mark stands, in percent."""
         return round(self.x + self.width / 2, 2)
 
@@ -68,13 +70,15 @@ class Slice:
 class Minimap:
     """A session's slices; `x` and `width` frame what the page shows of it."""
 
-    slices: list[Slice]
+    slices: list[MinimapSlice]
     x: float
     width: float
     asked: bool
 
 
-def minimap_of(slots: Sequence[Slot], query: Query, window: Window | None, began_us: int) -> Minimap | None:
+def build_minimap(
+    slots: Sequence[DensitySlot], query: TimelineQuery, window: EventWindow | None, began_us: int
+) -> Minimap | None:
     """Return the strip of these slots, framing the window; None where there is nothing to draw."""
     if not slots:
         return None
@@ -82,49 +86,51 @@ def minimap_of(slots: Sequence[Slot], query: Query, window: Window | None, began
     most_errors = max(slot.errors for slot in slots)
     idles = sum(slot.idle_us > 0 for slot in slots)
     width = (100 - idles * GAP) / len(slots)
-    slices: list[Slice] = []
+    slices: list[MinimapSlice] = []
     x = 0.0
     for slot in slots:
         x += GAP if slot.idle_us else 0
         tall = max(round(HEIGHT * math.sqrt(slot.events) / most), LEAST_HEIGHT) if slot.events else 0
         slices.append(
-            Slice(
+            MinimapSlice(
                 slot,
                 round(x, 2),
                 round(width, 2),
                 height=max(tall, LEAST_RED) if slot.errors else tall,
                 most_errors=most_errors,
-                url=query.with_place(after=EventPlace(slot.from_us, 0)),
-                label=_label(slot, began_us),
+                url=query.query_at_position(after=EventPosition(slot.from_us, 0)),
+                label=describe_slice(slot, began_us),
             )
         )
         x += width
-    left, right = _frame(slices, window)
+    left, right = compute_window_frame(slices, window)
     return Minimap(slices, round(left, 2), round(right - left, 2), any(slot.asked for slot in slots))
 
 
-def _label(slot: Slot, began_us: int) -> str:
+def describe_slice(slot: DensitySlot, began_us: int) -> str:
     """Return what is in a slice: `From 9:12:30, for 4m 10s: 1,204 events, 3 errors, 1 question`."""
-    words = [_number(slot.events, "event")]
-    words += [_number(slot.errors, "error")] if slot.errors else []
-    words += [_number(slot.asked, "question to people", "questions to people")] if slot.asked else []
-    lasts = length(timedelta(microseconds=slot.to_us - slot.from_us))
-    return f"From {offset(slot.from_us, began_us)}, for {lasts}: {', '.join(words)}"
+    words = [format_counted_noun(slot.events, "event")]
+    words += [format_counted_noun(slot.errors, "error")] if slot.errors else []
+    words += (
+        [format_counted_noun(slot.asked, "question to people", "questions to people")] if slot.asked else []
+    )
+    lasts = format_duration(timedelta(microseconds=slot.to_us - slot.from_us))
+    return f"From {format_time_offset(slot.from_us, began_us)}, for {lasts}: {', '.join(words)}"
 
 
-def _number(number: int, one: str, many: str = "") -> str:
+def format_counted_noun(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
-def _frame(slices: Sequence[Slice], window: Window | None) -> tuple[float, float]:
+def compute_window_frame(slices: Sequence[MinimapSlice], window: EventWindow | None) -> tuple[float, float]:
     """Return where the window begins and ends, in percent."""
     if window is None or not window.events:
         return 0.0, 0.0
-    first, last = (_percent(slices, window.events[end].at_us) for end in (0, -1))
+    first, last = (compute_minimap_percent(slices, window.events[end].at_us) for end in (0, -1))
     return first, max(last, first + 0.4)
 
 
-def _percent(slices: Sequence[Slice], at_us: int) -> float:
+def compute_minimap_percent(slices: Sequence[MinimapSlice], at_us: int) -> float:
     here = next((one for one in reversed(slices) if one.slot.from_us <= at_us), slices[0])
     span = here.slot.to_us - here.slot.from_us
     share = min(max((at_us - here.slot.from_us) / span, 0), 1) if span else 0

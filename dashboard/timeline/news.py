@@ -11,59 +11,59 @@ from typing import Any
 
 from django.template.loader import render_to_string
 
-from coordinator.feed.reader import Change
-from coordinator.live.fragments import Drawing, View
+from coordinator.feed.reader import FeedChange
+from coordinator.live.fragments import Drawing, LiveView
 from coordinator.models import PermissionRequest, Session
-from coordinator.sessions.list_facts import began_us
+from coordinator.sessions.list_facts import session_began_us
 from coordinator.sessions.timeline import (
     ApprovalRow,
     ArrivedRows,
     CallRow,
     MessageRow,
     MilestoneRow,
-    Row,
-    Timeline,
-    approval_rows,
-    rows_since,
+    SessionTimeline,
+    TimelineRow,
+    build_approval_rows,
+    build_arrived_rows,
 )
 from coordinator.sessions.timeline.news import MOST_EVENTS
 from coordinator.sessions.timeline.reading import CATEGORIES
 from dashboard.rendering.allowance import with_allowance
-from dashboard.sessions.steering import steering_context
+from dashboard.sessions.steering import build_steering_context
 from dashboard.timeline import draft
-from dashboard.timeline.heading import header_context
-from dashboard.timeline.query import Query
-from dashboard.timeline.rows import shown
+from dashboard.timeline.heading import build_session_header
+from dashboard.timeline.query import TimelineQuery
+from dashboard.timeline.rows import prepare_timeline_rows
 
 STEERED_BY = frozenset({"runs", "driven"})
 
 
-def news(session_id: str, changes: Sequence[Change]) -> Drawing | None:
+def draw_timeline_updates(session_id: str, changes: Sequence[FeedChange]) -> Drawing | None:
     """Return the rows that these changes add to a session's timeline, in its order, or complete in it.
 
     `draft` is what its agent does this moment, `steer` what waits in it, where that has changed. `{"too_many": True}`
     where the page does better to load the end afresh, None where nothing of it is concerned.
     """
-    told = _rows_told(session_id, changes)
+    told = draw_changed_rows(session_id, changes)
     if any(change.topic == "drafts" and change.key == session_id for change in changes):
-        told = {**(told or {}), "draft": draft.drawn(session_id)}
+        told = {**(told or {}), "draft": draft.render_session_draft(session_id)}
     if any(change.topic in STEERED_BY and session_id in {change.key, change.parent} for change in changes):
-        told = {**(told or {}), "steer": _steer(session_id)}
+        told = {**(told or {}), "steer": render_steering(session_id)}
     return told
 
 
-def _steer(session_id: str) -> str:
+def render_steering(session_id: str) -> str:
     """Return what waits in the session and what can be set in it, as it stands now."""
     session = Session.objects.filter(pk=session_id).first()
     if session is None:
         return ""
-    context = {"session": session, **steering_context(session)}
+    context = {"session": session, **build_steering_context(session)}
     return render_to_string("sessions/_steer_now.html", context)[:] if context["is_run_here"] else ""
 
 
-def _rows_told(session_id: str, changes: Sequence[Change]) -> Drawing | None:
-    event_ids = _events(changes, "insert", session_id)
-    changed_ids = [one for one in _events(changes, "update", session_id) if one not in event_ids]
+def draw_changed_rows(session_id: str, changes: Sequence[FeedChange]) -> Drawing | None:
+    event_ids = changed_event_ids(changes, "insert", session_id)
+    changed_ids = [one for one in changed_event_ids(changes, "update", session_id) if one not in event_ids]
     request_ids = {int(change.key) for change in changes if change.topic == "permission_requests"}
     concerned = event_ids or request_ids or changed_ids
     session = Session.objects.filter(pk=session_id).first() if concerned else None
@@ -71,47 +71,54 @@ def _rows_told(session_id: str, changes: Sequence[Change]) -> Drawing | None:
         return None
     if len(event_ids) + len(changed_ids) > MOST_EVENTS:
         return {"too_many": True}
-    timeline = Timeline(session_id)
-    arrived = rows_since(timeline, timeline.arrived(event_ids), session)
-    began = began_us(session)
-    rows = [*_drawn(arrived, session, began), *_drawn_beside(asked_of(session, request_ids), session, began)]
+    timeline = SessionTimeline(session_id)
+    arrived = build_arrived_rows(timeline, timeline.read_arrived_events(event_ids), session)
+    began = session_began_us(session)
+    rows = [
+        *draw_arrived_rows(arrived, session, began),
+        *draw_unfiltered_rows(load_request_rows(session, request_ids), session, began),
+    ]
     if changed_ids:
-        changed = rows_since(timeline, timeline.arrived(changed_ids), session)
-        rows += [one | {"completes": True} for one in _drawn(changed, session, began)]
+        changed = build_arrived_rows(timeline, timeline.read_arrived_events(changed_ids), session)
+        rows += [one | {"completes": True} for one in draw_arrived_rows(changed, session, began)]
     return {"rows": rows} if rows else None
 
 
-def _events(changes: Sequence[Change], op: str, session_id: str) -> list[int]:
+def changed_event_ids(changes: Sequence[FeedChange], op: str, session_id: str) -> list[int]:
     wanted = ("events", op, session_id)
     return [int(one.key) for one in changes if (one.topic, one.op, one.parent) == wanted]
 
 
-def asked_of(session: Session, request_ids: Iterable[int]) -> list[Row]:
+def load_request_rows(session: Session, request_ids: Iterable[int]) -> list[TimelineRow]:
     """Return the rows of those permission requests that this session's agent made."""
     wanted = list(request_ids)
     asked = PermissionRequest.objects.filter(pk__in=wanted, context__session_id=session.pk)
-    return [*approval_rows(asked.as_listed())] if wanted else []
+    return [*build_approval_rows(asked.with_listed_input())] if wanted else []
 
 
-def summary(session_id: str) -> Drawing | None:
+def draw_session_summary(session_id: str) -> Drawing | None:
     """Return what sums a session up as it stands now."""
     session = Session.objects.filter(pk=session_id).first()
     if session is None:
         return None
-    return {"summary": render_to_string("sessions/_summary.html", header_context(session, Query()))[:]}
+    return {
+        "summary": render_to_string("sessions/_summary.html", build_session_header(session, TimelineQuery()))[
+            :
+        ]
+    }
 
 
-VIEW = View(
+VIEW = LiveView(
     "timeline",
     frozenset({"events", "sessions", "runs", "driven", "session_changes"}),
     frozenset({"permission_requests"}),
-    with_allowance(news),
-    with_allowance(summary),
+    with_allowance(draw_timeline_updates),
+    with_allowance(draw_session_summary),
     along=frozenset({"drafts"}),
 )
 
 
-def _drawn(arrived: ArrivedRows, session: Session, began: int) -> Iterator[dict[str, Any]]:
+def draw_arrived_rows(arrived: ArrivedRows, session: Session, began: int) -> Iterator[dict[str, Any]]:
     """Yield rows with what filters go by. A row that stands alike among all and among errors is drawn once."""
     errors = list(arrived.failed)
     for row, completes in [
@@ -121,30 +128,40 @@ def _drawn(arrived: ArrivedRows, session: Session, began: int) -> Iterator[dict[
         is_error = not completes and row in errors
         if is_error:
             errors.remove(row)
-        yield _piece(row, session, began, among_all=True, among_errors=is_error) | {"completes": completes}
+        yield draw_timeline_row(row, session, began, among_all=True, among_errors=is_error) | {
+            "completes": completes
+        }
     for row in errors:
-        yield _piece(row, session, began, among_all=False, among_errors=True) | {"completes": False}
+        yield draw_timeline_row(row, session, began, among_all=False, among_errors=True) | {
+            "completes": False
+        }
 
 
-def _drawn_beside(rows: Iterable[Row], session: Session, began: int) -> Iterator[dict[str, Any]]:
+def draw_unfiltered_rows(
+    rows: Iterable[TimelineRow], session: Session, began: int
+) -> Iterator[dict[str, Any]]:
     """Yield rows of what is no event: seen where nothing is filtered."""
     for row in rows:
-        yield _piece(row, session, began, among_all=True, among_errors=False) | {"completes": False}
+        yield draw_timeline_row(row, session, began, among_all=True, among_errors=False) | {
+            "completes": False
+        }
 
 
-def _piece(row: Row, session: Session, began: int, *, among_all: bool, among_errors: bool) -> dict[str, Any]:
-    (drawn,) = shown([row], session, began)
+def draw_timeline_row(
+    row: TimelineRow, session: Session, began: int, *, among_all: bool, among_errors: bool
+) -> dict[str, Any]:
+    (drawn,) = prepare_timeline_rows([row], session, began)
     html = render_to_string("sessions/_timeline_row.html", {"shown": drawn, "session": session})
     return {
         "html": html[:],  # a plain str: the stream's encoder refuses Django's SafeString
-        "category": category_of(row),
-        "tool": row.either.tool_name if isinstance(row, CallRow) else None,
+        "category": find_row_category(row),
+        "tool": row.naming_event.tool_name if isinstance(row, CallRow) else None,
         "among_all": among_all,
         "among_errors": among_errors,
     }
 
 
-def category_of(row: Row) -> str | None:
+def find_row_category(row: TimelineRow) -> str | None:
     """Return the category that filters know a row by; None for what is no event."""
     if isinstance(row, CallRow):
         return "calls"

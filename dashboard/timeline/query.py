@@ -10,8 +10,14 @@ from django.http import QueryDict
 from django.utils.http import urlencode
 
 from coordinator.lib import instants
-from coordinator.search.index import Walk
-from coordinator.sessions.timeline import EventPlace, Filters, Timeline, Window, row_place
+from coordinator.search.index import IndexWalkResult
+from coordinator.sessions.timeline import (
+    EventPosition,
+    EventWindow,
+    SessionTimeline,
+    TimelineFilters,
+    find_row_position,
+)
 from coordinator.sessions.timeline.reading import CATEGORIES
 
 CATEGORY_NAMES = (*CATEGORIES, "other")  # `kind` in addresses, as saved links have it
@@ -20,7 +26,7 @@ Edge = Literal["", "start", "end"]
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class TimelineQuery:
     """A reader's wishes. At most one of the places is set; none means where reading naturally begins."""
 
     categories: tuple[str, ...] = ()
@@ -28,13 +34,13 @@ class Query:
     errors: bool = False
     text: str = ""
     edge: Edge = ""
-    after: EventPlace | None = None
-    before: EventPlace | None = None
-    at: EventPlace | None = None
+    after: EventPosition | None = None
+    before: EventPosition | None = None
+    at: EventPosition | None = None
     event_id: int | None = None
 
     @classmethod
-    def of(cls, data: QueryDict) -> Query:
+    def parse_timeline_query(cls, data: QueryDict) -> TimelineQuery:
         """Read a query string; unreadable values are ignored."""
         edge = data.get("from", "")
         event = data.get("event", "")
@@ -44,46 +50,46 @@ class Query:
             errors=data.get("errors", "") == "1",
             text=data.get("q", "").strip()[:200],
             edge=edge if edge in ("start", "end") else "",  # type: ignore[arg-type]
-            after=EventPlace.parse(data.get("after", "")),
-            before=EventPlace.parse(data.get("before", "")),
-            at=_moment(data.get("at", "")),
+            after=EventPosition.parse_position(data.get("after", "")),
+            before=EventPosition.parse_position(data.get("before", "")),
+            at=parse_instant_position(data.get("at", "")),
             event_id=int(event) if event.isascii() and event.isdigit() and len(event) < 19 else None,
         )
 
     @property
-    def filtered(self) -> bool:
+    def has_timeline_filters(self) -> bool:
         return bool(self.categories or self.tool or self.errors or self.text)
 
     @property
-    def is_natural(self) -> bool:
+    def is_at_default_position(self) -> bool:
         """Say whether the reader asked for no place, so that a running session's end is followed."""
         return not (self.after or self.before or self.at or self.event_id is not None or self.edge == "start")
 
-    def filters(self, found: Walk | None) -> Filters:
+    def build_query_filters(self, found: IndexWalkResult | None) -> TimelineFilters:
         """Return the timeline's filters; `found` is what the search for `text` found."""
         ids = None if found is None else tuple(found.ids)
-        return Filters(categories=self.categories, tool=self.tool, errors=self.errors, found=ids)
+        return TimelineFilters(categories=self.categories, tool=self.tool, errors=self.errors, found=ids)
 
-    def with_place(self, **place: object) -> str:
+    def query_at_position(self, **place: object) -> str:
         """Return the query string of the same filters at another place: `with_place(after=place)`."""
-        return self._encode([(name.rstrip("_"), str(value)) for name, value in place.items()])
+        return self.encode_changed_query([(name.rstrip("_"), str(value)) for name, value in place.items()])
 
-    def with_category(self, category: str) -> str:
+    def query_with_category(self, category: str) -> str:
         """Return the query string with a category switched on, or off if it was on."""
         categories = tuple(one for one in CATEGORY_NAMES if (one in self.categories) != (one == category))
-        return self._encode([], categories=categories)
+        return self.encode_changed_query([], categories=categories)
 
-    def with_tool(self, tool: str) -> str:
+    def query_with_tool(self, tool: str) -> str:
         """Return the query string for one tool, or for all if it was that one."""
-        return self._encode([], tool="" if tool == self.tool else tool)
+        return self.encode_changed_query([], tool="" if tool == self.tool else tool)
 
     @property
-    def with_errors(self) -> str:
+    def query_with_errors_toggled(self) -> str:
         """The query string with "errors only" switched over."""
-        return self._encode([], errors=not self.errors)
+        return self.encode_changed_query([], errors=not self.errors)
 
     @property
-    def fields(self) -> list[tuple[str, str]]:
+    def filter_fields(self) -> list[tuple[str, str]]:
         pairs = [("kind", category) for category in self.categories] + [
             ("tool", self.tool),
             ("errors", "1" if self.errors else ""),
@@ -91,23 +97,23 @@ class Query:
         return [pair for pair in pairs if pair[1]]
 
     @property
-    def without_text(self) -> str:
-        return replace(self, text="").without_place
+    def query_without_text(self) -> str:
+        return replace(self, text="").query_without_position
 
     @property
-    def without_place(self) -> str:
-        return self._encode([])
+    def query_without_position(self) -> str:
+        return self.encode_changed_query([])
 
     @property
-    def with_event(self) -> str:
+    def query_with_event(self) -> str:
         """The query string with the event that the reader was led to, if any, and no other place."""
-        return self._encode([] if self.event_id is None else [("event", str(self.event_id))])
+        return self.encode_changed_query([] if self.event_id is None else [("event", str(self.event_id))])
 
     @property
-    def all(self) -> str:
+    def query_for_everything(self) -> str:
         return "?"
 
-    def _encode(
+    def encode_changed_query(
         self,
         place: list[tuple[str, str]],
         *,
@@ -122,32 +128,40 @@ class Query:
             errors=self.errors if errors is None else errors,
         )
         text = [("q", self.text)] if self.text else []
-        return "?" + urlencode([*changed.fields, *text, *place])
+        return "?" + urlencode([*changed.filter_fields, *text, *place])
 
 
-def _moment(text: str) -> EventPlace | None:
+def parse_instant_position(text: str) -> EventPosition | None:
     """Return the place of an instant: ISO-8601, as a browser's datetime-local field gives it (UTC)."""
     try:
-        moment = instants.parse(text) or datetime.fromisoformat(text)
-        return EventPlace.at(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+        moment = instants.parse_instant(text) or datetime.fromisoformat(text)
+        return EventPosition.position_before_moment(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         return None
 
 
-def window_of(query: Query, timeline: Timeline, *, live: bool) -> Window:
+def load_query_window(query: TimelineQuery, timeline: SessionTimeline, *, live: bool) -> EventWindow:
     """Return the window that the query asks for; a running session (`live`) is read from its end."""
-    place = query.at or (_place_of(query.event_id, query, timeline) if query.event_id is not None else None)
+    place = query.at or (
+        find_reading_position(query.event_id, query, timeline) if query.event_id is not None else None
+    )
     if place is not None:
-        return timeline.around(place, WINDOW)
+        return timeline.read_events_around(place, WINDOW)
     if query.after is not None:
-        return timeline.after(query.after, WINDOW)
+        return timeline.read_events_after(query.after, WINDOW)
     if query.before is not None:
-        return timeline.before(query.before, WINDOW)
+        return timeline.read_events_before(query.before, WINDOW)
     if query.edge == "end" or (live and not query.edge):
-        return timeline.last(WINDOW)
-    return timeline.first(WINDOW)
+        return timeline.read_last_events(WINDOW)
+    return timeline.read_first_events(WINDOW)
 
 
-def _place_of(event_id: int, query: Query, timeline: Timeline) -> EventPlace | None:
+def find_reading_position(
+    event_id: int, query: TimelineQuery, timeline: SessionTimeline
+) -> EventPosition | None:
     """Return where an event is read: with its call, unless a filter shows results on their own."""
-    return timeline.place_of(event_id) if query.filtered else row_place(timeline, event_id)
+    return (
+        timeline.find_event_position(event_id)
+        if query.has_timeline_filters
+        else find_row_position(timeline, event_id)
+    )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.lib.times import length
+from coordinator.lib.times import format_duration
 from coordinator.sessions.timeline import ApprovalRow, CallRow, ChildRow
-from dashboard.timeline.rows import ShownRow
+from dashboard.timeline.rows import TimelineRowDisplay
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RowSpan:
     """From when to when (microseconds), how the bar looks and what it says. What `goes_on` reaches to now."""
 
     target: str
@@ -21,36 +21,47 @@ class Span:
     label: str
 
 
-def span_of(shown: ShownRow) -> Span:
+def build_row_span(shown: TimelineRowDisplay) -> RowSpan:
     row = shown.row
-    return Span(shown.dom_id, row.place.at_us, row.ends_us, _goes_on(shown), _css_class(shown), _label(shown))
+    return RowSpan(
+        shown.dom_id,
+        row.place.at_us,
+        row.row_end_us,
+        is_row_going_on(shown),
+        span_css_class(shown),
+        describe_row_span(shown),
+    )
 
 
-def _goes_on(shown: ShownRow) -> bool:
+def is_row_going_on(shown: TimelineRowDisplay) -> bool:
     row = shown.row
     if isinstance(row, CallRow):
-        return row.state == "running"
+        return row.call_state == "running"
     if isinstance(row, ApprovalRow):
-        return row.waits
-    return isinstance(row, ChildRow) and row.runs
+        return row.is_waiting_for_person
+    return isinstance(row, ChildRow) and row.is_child_running
 
 
-def _css_class(shown: ShownRow) -> str:
+def span_css_class(shown: TimelineRowDisplay) -> str:
     row = shown.row
     if isinstance(row, CallRow):
-        return f"call {row.state.replace(' ', '-')}"
+        return f"call {row.call_state.replace(' ', '-')}"
     if isinstance(row, ApprovalRow):
-        return f"approval {'waits' if row.waits else 'over'}"
-    return f"message {shown.speaker}" if row.row_type == "message" else row.row_type
+        return f"approval {'waits' if row.is_waiting_for_person else 'over'}"
+    return f"message {shown.speaker_role}" if row.row_type == "message" else row.row_type
 
 
-def _label(shown: ShownRow) -> str:
+def describe_row_span(shown: TimelineRowDisplay) -> str:
     row = shown.row
     if isinstance(row, CallRow):
-        took = f", {length(row.duration_ms / 1000)}" if row.duration_ms is not None else f", {row.state}"
-        return f"{shown.look.name} {shown.look.title[:80]}{took}"
+        took = (
+            f", {format_duration(row.duration_ms / 1000)}"
+            if row.duration_ms is not None
+            else f", {row.call_state}"
+        )
+        return f"{shown.call_display.name} {shown.call_display.title[:80]}{took}"
     if isinstance(row, ApprovalRow):
         return f"Approval: {row.request.status}"
     if isinstance(row, ChildRow):
         return f"Session {row.title or row.child.agent_name or row.child.pk}"
-    return shown.speaker if row.row_type == "message" else shown.milestone[1]
+    return shown.speaker_role if row.row_type == "message" else shown.milestone_display[1]

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from coordinator.lib.times import length
-from dashboard.timeline.rows import ShownRow
-from dashboard.timeline.spans import span_of
+from coordinator.lib.times import format_duration
+from dashboard.timeline.rows import TimelineRowDisplay
+from dashboard.timeline.spans import build_row_span
 
 ROW = 9  # pixels from one bar to the next
 TOP = 20
@@ -27,7 +27,7 @@ LEAST_WIDTH = 0.6  # percent: a call of a millisecond must still be seen and pre
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class WaterfallBar:
     """One row's bar: where it stands (percent and pixels), how it looks and what it says."""
 
     target: str
@@ -44,7 +44,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class WaterfallFold:
     x: float
     label: str
 
@@ -53,34 +53,34 @@ class Fold:
 class Waterfall:
     """A window's bars, from top to bottom, with the scale they stand on."""
 
-    bars: list[Bar]
-    folds: list[Fold]
+    bars: list[WaterfallBar]
+    folds: list[WaterfallFold]
     height: int
     spans: str
 
 
-class Scale:
+class FoldedTimeScale:
     """Time to percent, with idle stretches folded."""
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
         self.edges = [min(start for start, _ in spans)]
         self.offsets = [0]
         self.folded: list[tuple[int, int]] = []
-        busy = _merged(spans)
+        busy = merge_spans(spans)
         most = max(LEAST_FOLD_US, int(sum(end - start for start, end in busy) * FOLD_SHARE))
         for (start, end), (following, _) in zip(busy, [*busy[1:], (busy[-1][1], 0)], strict=True):
-            self._add(end, self.offsets[-1] + end - start)
+            self.add_scale_edge(end, self.offsets[-1] + end - start)
             gap = following - end
             if gap > most:
                 self.folded.append((self.offsets[-1] + most // 2, gap))
-            self._add(following, self.offsets[-1] + min(gap, most))
+            self.add_scale_edge(following, self.offsets[-1] + min(gap, most))
         self.total = max(self.offsets[-1], 1)
 
-    def _add(self, edge: int, offset: int) -> None:
+    def add_scale_edge(self, edge: int, offset: int) -> None:
         self.edges.append(edge)
         self.offsets.append(offset)
 
-    def percent(self, at_us: int) -> float:
+    def instant_to_percent(self, at_us: int) -> float:
         right = min(max(bisect_right(self.edges, at_us), 1), len(self.edges) - 1)
         first, last = self.edges[right - 1], self.edges[right]
         share = min(max((at_us - first) / (last - first), 0), 1) if last > first else 0
@@ -88,7 +88,7 @@ class Scale:
         return float(100 * offset / self.total)
 
 
-def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def merge_spans(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the stretches in which anything happened, in order, none overlapping."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(spans):
@@ -99,25 +99,30 @@ def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-def waterfall_of(rows: Iterable[ShownRow], now_us: int) -> Waterfall | None:
+def build_waterfall(rows: Iterable[TimelineRowDisplay], now_us: int) -> Waterfall | None:
     """Return the waterfall of these rows, or None where there is nothing to draw."""
-    drawn = [shown for shown in rows if shown.row.at is not None]
+    drawn = [shown for shown in rows if shown.row.happened_at is not None]
     if not drawn:
         return None
-    found = [span_of(shown) for shown in drawn]
+    found = [build_row_span(shown) for shown in drawn]
     spans = [(span.from_us, max(span.to_us, now_us) if span.goes_on else span.to_us) for span in found]
-    scale = Scale(spans)
+    scale = FoldedTimeScale(spans)
     bars = []
     for number, (span, (start, end)) in enumerate(zip(found, spans, strict=True)):
-        x = min(scale.percent(start), 100 - LEAST_WIDTH)
-        width = max(scale.percent(end) - x, LEAST_WIDTH)
+        x = min(scale.instant_to_percent(start), 100 - LEAST_WIDTH)
+        width = max(scale.instant_to_percent(end) - x, LEAST_WIDTH)
         bars.append(
-            Bar(span.target, round(x, 2), round(width, 2), TOP + number * ROW, span.css_class, span.label)
+            WaterfallBar(
+                span.target, round(x, 2), round(width, 2), TOP + number * ROW, span.css_class, span.label
+            )
         )
     folds = [
-        Fold(round(100 * offset / scale.total, 2), f"{length(timedelta(microseconds=gap))} without events")
+        WaterfallFold(
+            round(100 * offset / scale.total, 2),
+            f"{format_duration(timedelta(microseconds=gap))} without events",
+        )
         for offset, gap in scale.folded
         if len(scale.folded) <= MOST_FOLDS
     ]
     whole = timedelta(microseconds=max(end for _, end in spans) - spans[0][0])
-    return Waterfall(bars, folds, TOP + len(bars) * ROW + 4, length(whole))
+    return Waterfall(bars, folds, TOP + len(bars) * ROW + 4, format_duration(whole))

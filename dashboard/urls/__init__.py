@@ -9,14 +9,14 @@ from __future__ import annotations
 from django.urls import include, path
 
 from dashboard.urls import converters  # noqa: F401 - registers <text:…> before the modules below use it
-from dashboard.views.overview import overview
-from dashboard.views.rail_badge import badge
-from dashboard.views.style import style
+from dashboard.views.overview import show_overview
+from dashboard.views.rail_badge import show_rail_badge
+from dashboard.views.style import show_style_guide
 
 urlpatterns = [
-    path("", overview, name="overview"),
-    path("rail/<slug:key>/badge/", badge, name="rail-badge"),
-    path("style/", style, name="style"),
+    path("", show_overview, name="overview"),
+    path("rail/<slug:key>/badge/", show_rail_badge, name="rail-badge"),
+    path("style/", show_style_guide, name="style"),
     path("", include("dashboard.urls.accounts")),
     path("agents/", include("dashboard.urls.agents")),
     path("approvals/", include("dashboard.urls.approvals")),

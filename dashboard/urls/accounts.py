@@ -8,16 +8,16 @@ from dashboard.views import accounts, provider
 
 app_name = "accounts"
 urlpatterns = [
-    path("sign-in/", accounts.sign_in, name="login"),
-    path("sign-in/again/", accounts.confirm, name="confirm"),
-    path("sign-in/provider/", provider.start, name="provider-start"),
-    path("sign-in/provider/again/", provider.again, name="provider-again"),
-    path("account/provider/", provider.connect, name="provider-connect"),
-    path("account/provider/leave/", provider.disconnect, name="provider-disconnect"),
-    path("sign-in/provider/back/", provider.back, name="provider-back"),
-    path("sign-out/", accounts.sign_out, name="logout"),
-    path("setup/", accounts.set_up, name="setup"),
-    path("account/", accounts.account, name="account"),
-    path("account/password/", accounts.password, name="password"),
-    path("account/theme/", accounts.theme, name="theme"),
+    path("sign-in/", accounts.show_sign_in, name="login"),
+    path("sign-in/again/", accounts.confirm_password_view, name="confirm"),
+    path("sign-in/provider/", provider.start_provider_sign_in, name="provider-start"),
+    path("sign-in/provider/again/", provider.start_provider_confirmation, name="provider-again"),
+    path("account/provider/", provider.start_provider_connection, name="provider-connect"),
+    path("account/provider/leave/", provider.disconnect_from_provider, name="provider-disconnect"),
+    path("sign-in/provider/back/", provider.return_from_provider, name="provider-back"),
+    path("sign-out/", accounts.sign_out_person, name="logout"),
+    path("setup/", accounts.create_first_admin, name="setup"),
+    path("account/", accounts.show_account, name="account"),
+    path("account/password/", accounts.change_own_password, name="password"),
+    path("account/theme/", accounts.save_theme, name="theme"),
 ]

@@ -9,11 +9,11 @@ from dashboard.views import audit, audit_proofs
 app_name = "audit"
 
 urlpatterns = [
-    path("", audit.log, name="list"),
-    path("export.csv", audit.export_csv, name="csv"),
-    path("export.ndjson", audit.export_ndjson, name="ndjson"),
-    path("verify/", audit_proofs.verify, name="verify"),
-    path("verify/verify_audit.py", audit_proofs.verifier, name="verifier"),
-    path("<int:entry_id>/", audit.entry, name="detail"),
-    path("<int:entry_id>/proof/", audit_proofs.proof, name="proof"),
+    path("", audit.list_audit_entries, name="list"),
+    path("export.csv", audit.export_audit_csv, name="csv"),
+    path("export.ndjson", audit.export_audit_ndjson, name="ndjson"),
+    path("verify/", audit_proofs.show_proof_verification, name="verify"),
+    path("verify/verify_audit.py", audit_proofs.download_proof_verifier, name="verifier"),
+    path("<int:entry_id>/", audit.show_audit_entry, name="detail"),
+    path("<int:entry_id>/proof/", audit_proofs.download_audit_proof, name="proof"),
 ]

@@ -8,8 +8,8 @@ from dashboard.views import brakes
 
 app_name = "brakes"
 urlpatterns = [
-    path("", brakes.home, name="home"),
-    path("put-on/", brakes.put_on, name="put-on"),
-    path("banner/", brakes.banner, name="banner"),
-    path("<int:brake_id>/release/", brakes.release, name="release"),
+    path("", brakes.show_brakes, name="home"),
+    path("put-on/", brakes.put_on_brake_view, name="put-on"),
+    path("banner/", brakes.show_brake_banner, name="banner"),
+    path("<int:brake_id>/release/", brakes.release_brake_view, name="release"),
 ]

@@ -9,10 +9,10 @@ from dashboard.views import budgets
 app_name = "budgets"
 
 urlpatterns = [
-    path("", budgets.home, name="home"),
-    path("add/", budgets.add, name="add"),
-    path("of/<text:session_id>/", budgets.of_session, name="of-session"),
-    path("<int:budget_id>/", budgets.edit, name="edit"),
-    path("<int:budget_id>/allow/", budgets.allow, name="allow"),
-    path("<int:budget_id>/remove/", budgets.remove, name="remove"),
+    path("", budgets.list_budgets, name="home"),
+    path("add/", budgets.add_budget_view, name="add"),
+    path("of/<text:session_id>/", budgets.show_session_budget_warnings, name="of-session"),
+    path("<int:budget_id>/", budgets.edit_budget_view, name="edit"),
+    path("<int:budget_id>/allow/", budgets.allow_over_budget_today, name="allow"),
+    path("<int:budget_id>/remove/", budgets.delete_budget_view, name="remove"),
 ]

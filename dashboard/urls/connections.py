@@ -9,9 +9,9 @@ from dashboard.views import connections
 app_name = "connections"
 
 urlpatterns = [
-    path("", connections.home, name="home"),
-    path("code/", connections.make_code, name="code"),
-    path("key/", connections.make_key, name="key"),
-    path("test/", connections.test, name="test"),
-    path("<slug:name>/", connections.agent, name="agent"),
+    path("", connections.show_connections, name="home"),
+    path("code/", connections.create_connect_code_view, name="code"),
+    path("key/", connections.create_agent_key, name="key"),
+    path("test/", connections.test_connection, name="test"),
+    path("<slug:name>/", connections.show_agent_connection, name="agent"),
 ]

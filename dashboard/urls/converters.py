@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import register_converter
 
 
-class AnyText:
+class AnyTextConverter:
     regex = r"[\s\S]*"
 
     def to_python(self, value: str) -> str:
@@ -15,4 +15,4 @@ class AnyText:
         return value
 
 
-register_converter(AnyText, "text")
+register_converter(AnyTextConverter, "text")

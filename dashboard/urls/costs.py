@@ -9,6 +9,6 @@ from dashboard.views import costs
 app_name = "costs"
 
 urlpatterns = [
-    path("", costs.costs, name="show"),
-    path("prices/", costs.save_prices, name="save-prices"),
+    path("", costs.show_costs, name="show"),
+    path("prices/", costs.save_model_prices_view, name="save-prices"),
 ]

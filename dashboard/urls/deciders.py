@@ -8,11 +8,11 @@ from dashboard.views import deciders
 
 app_name = "deciders"
 urlpatterns = [
-    path("", deciders.home, name="home"),
-    path("save/", deciders.save, name="save"),
-    path("groups/", deciders.make_group, name="group-make"),
-    path("groups/<int:group_id>/", deciders.change_group, name="group-change"),
-    path("groups/<int:group_id>/delete/", deciders.delete_group, name="group-delete"),
-    path("delegations/", deciders.delegate, name="delegate"),
-    path("delegations/<int:delegation_id>/end/", deciders.end_delegation, name="delegation-end"),
+    path("", deciders.show_deciders, name="home"),
+    path("save/", deciders.save_deciding_rules_view, name="save"),
+    path("groups/", deciders.create_decider_group_view, name="group-make"),
+    path("groups/<int:group_id>/", deciders.edit_decider_group_view, name="group-change"),
+    path("groups/<int:group_id>/delete/", deciders.delete_decider_group_view, name="group-delete"),
+    path("delegations/", deciders.delegate_decisions, name="delegate"),
+    path("delegations/<int:delegation_id>/end/", deciders.revoke_delegation_view, name="delegation-end"),
 ]

@@ -8,10 +8,10 @@ from dashboard.views import plugins
 
 app_name = "plugins"
 urlpatterns = [
-    path("", plugins.listing, name="list"),
-    path("of/<text:plugin_id>/", plugins.detail, name="detail"),
-    path("switch/<text:plugin_id>/", plugins.switch, name="switch"),
-    path("grant/<text:plugin_id>/", plugins.grant, name="grant"),
-    path("revoke/<text:plugin_id>/", plugins.revoke, name="revoke"),
-    path("register/<text:plugin_id>/", plugins.register, name="register"),
+    path("", plugins.list_plugins, name="list"),
+    path("of/<text:plugin_id>/", plugins.show_plugin, name="detail"),
+    path("switch/<text:plugin_id>/", plugins.switch_plugin_view, name="switch"),
+    path("grant/<text:plugin_id>/", plugins.grant_plugin_permission_view, name="grant"),
+    path("revoke/<text:plugin_id>/", plugins.revoke_plugin_permission_view, name="revoke"),
+    path("register/<text:plugin_id>/", plugins.register_plugin_view, name="register"),
 ]

@@ -9,12 +9,12 @@ from dashboard.views import push
 app_name = "push"
 
 urlpatterns = [
-    path("service-worker.js", push.worker, name="worker"),
-    path("manifest.webmanifest", push.manifest, name="manifest"),
-    path("push/offline/", push.offline, name="offline"),
-    path("push/waiting/", push.waiting, name="waiting"),
-    path("push/key/", push.key, name="key"),
-    path("push/subscribe/", push.subscribe, name="subscribe"),
-    path("push/renew/", push.renew, name="renew"),
-    path("push/deny/", push.deny, name="deny"),
+    path("service-worker.js", push.serve_service_worker, name="worker"),
+    path("manifest.webmanifest", push.serve_web_app_manifest, name="manifest"),
+    path("push/offline/", push.show_offline_page, name="offline"),
+    path("push/waiting/", push.list_requests_for_push, name="waiting"),
+    path("push/key/", push.show_push_key, name="key"),
+    path("push/subscribe/", push.save_push_subscription, name="subscribe"),
+    path("push/renew/", push.renew_push_subscription, name="renew"),
+    path("push/deny/", push.deny_request_from_notification, name="deny"),
 ]

@@ -9,19 +9,19 @@ from django.urls import path
 from django.views.decorators.http import require_GET
 from django.views.generic import RedirectView
 
-from dashboard.frame.guards import viewer
+from dashboard.frame.guards import require_viewer
 
 app_name = "redirects"
 
 
-def _moved_to(name: str) -> Callable[..., HttpResponseBase]:
-    return require_GET(viewer(RedirectView.as_view(pattern_name=name, query_string=True)))
+def build_redirect_view(name: str) -> Callable[..., HttpResponseBase]:
+    return require_GET(require_viewer(RedirectView.as_view(pattern_name=name, query_string=True)))
 
 
 urlpatterns = [
-    path("", _moved_to("connections:home"), name="connect"),
-    path("rules/", _moved_to("rules:list"), name="rules"),
-    path("rules/calls/", _moved_to("rules:calls"), name="calls"),
-    path("rules/suggestions/", _moved_to("rules:suggestions"), name="suggestions"),
-    path("costs/", _moved_to("costs:show"), name="costs"),
+    path("", build_redirect_view("connections:home"), name="connect"),
+    path("rules/", build_redirect_view("rules:list"), name="rules"),
+    path("rules/calls/", build_redirect_view("rules:calls"), name="calls"),
+    path("rules/suggestions/", build_redirect_view("rules:suggestions"), name="suggestions"),
+    path("costs/", build_redirect_view("costs:show"), name="costs"),
 ]

@@ -9,10 +9,10 @@ from dashboard.views import rule_suggestions, rule_trials, tool_rules
 app_name = "rules"
 
 urlpatterns = [
-    path("", tool_rules.rules, name="list"),
-    path("save/", tool_rules.save, name="save"),
-    path("trial/", rule_trials.count, name="trial"),
-    path("calls/", rule_trials.calls, name="calls"),
-    path("suggestions/", rule_suggestions.page, name="suggestions"),
-    path("suggestions/accept/", rule_suggestions.accept, name="accept-suggestion"),
+    path("", tool_rules.list_tool_rules, name="list"),
+    path("save/", tool_rules.save_tool_rules_view, name="save"),
+    path("trial/", rule_trials.run_rule_trial, name="trial"),
+    path("calls/", rule_trials.list_trial_calls, name="calls"),
+    path("suggestions/", rule_suggestions.search_rule_suggestions, name="suggestions"),
+    path("suggestions/accept/", rule_suggestions.accept_suggestion_view, name="accept-suggestion"),
 ]

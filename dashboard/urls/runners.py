@@ -8,6 +8,6 @@ from dashboard.views import runners
 
 app_name = "runners"
 urlpatterns = [
-    path("", runners.listing, name="list"),
-    path("<text:runner_id>/deregister/", runners.deregister, name="deregister"),
+    path("", runners.show_runner_list, name="list"),
+    path("<text:runner_id>/deregister/", runners.deregister_runner_view, name="deregister"),
 ]

@@ -8,8 +8,8 @@ from dashboard.views import runs
 
 app_name = "runs"
 urlpatterns = [
-    path("", runs.listing, name="list"),
-    path("new/", runs.new, name="new"),
-    path("<text:run_id>/stop/", runs.stop, name="stop"),
-    path("<text:run_id>/release/", runs.release, name="release"),
+    path("", runs.show_run_list, name="list"),
+    path("new/", runs.order_run_view, name="new"),
+    path("<text:run_id>/stop/", runs.stop_run_view, name="stop"),
+    path("<text:run_id>/release/", runs.release_run_view, name="release"),
 ]

@@ -8,6 +8,6 @@ from dashboard.views import files, search
 
 app_name = "search"
 urlpatterns = [
-    path("search/", search.search, name="find"),
-    path("files/", files.touched, name="files"),
+    path("search/", search.search_sessions, name="find"),
+    path("files/", files.list_file_touches, name="files"),
 ]

@@ -18,35 +18,35 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from coordinator.actions import accounts, provider_sign_ins, setup
 from coordinator.errors import SignalboxError
 from coordinator.identity import proofs
-from coordinator.identity.actors import person
+from coordinator.identity.actors import person_actor
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.policy import deciders
-from dashboard.deciders.delegations import shown
-from dashboard.deciders.forms import empty_delegation
+from dashboard.deciders.delegations import list_delegation_lines
+from dashboard.deciders.forms import build_empty_delegation_form
 from dashboard.frame import devices, sign_in_ways
-from dashboard.frame.forms import SetUpForm, SignInForm
-from dashboard.frame.guards import signed_in
+from dashboard.frame.forms import FirstAdminForm, SignInForm
+from dashboard.frame.guards import require_sign_in
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.proofs import NEW, address_of, attempt_of, without_proof
+from dashboard.frame.proofs import NEW, allow_without_proof, build_sign_in_attempt, client_address
 from dashboard.frame.themes import COOKIE, COOKIE_AGE, THEMES
 
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
-def next_url(request: HttpRequest, fallback: str) -> str:
+def find_next_url(request: HttpRequest, fallback: str) -> str:
     """Return where the person was going, if that is a page of ours; else `fallback` (a URL name)."""
     wanted = request.POST.get("next") or request.GET.get("next") or ""
     ours = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
     return wanted if ours else resolve_url(fallback)
 
 
-@without_proof
+@allow_without_proof
 @require_http_methods(["GET", "HEAD", "POST"])
 @sensitive_post_parameters("password")
 @never_cache
-def sign_in(request: HtmxHttpRequest) -> HttpResponse:
+def show_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     """Ask for name and password, and lead back to where the person was going."""
-    goal = next_url(request, settings.LOGIN_REDIRECT_URL)
+    goal = find_next_url(request, settings.LOGIN_REDIRECT_URL)
     if request.user.is_authenticated:
         return redirect(goal)
     if request.method == "POST" and not settings.PASSWORD_SIGN_IN:
@@ -55,8 +55,8 @@ def sign_in(request: HtmxHttpRequest) -> HttpResponse:
     problem, status, retry_after = "", 200, None
     if request.method == "POST":
         try:
-            if user := _signed_in(request, form):
-                return knowing_device(redirect(goal), request, user)
+            if user := sign_in_with_password(request, form):
+                return set_device_cookie(redirect(goal), request, user)
             status = 422
         except SignalboxError as refusal:
             problem, status, retry_after = refusal.detail, refusal.status, refusal.retry_after
@@ -67,7 +67,7 @@ def sign_in(request: HtmxHttpRequest) -> HttpResponse:
         "form": form,
         "next": goal,
         "problem": problem,
-        "is_new": setup.is_open() and settings.PASSWORD_SIGN_IN,
+        "is_new": setup.is_setup_open() and settings.PASSWORD_SIGN_IN,
     }
     context |= {
         "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
@@ -79,11 +79,11 @@ def sign_in(request: HtmxHttpRequest) -> HttpResponse:
     return answer
 
 
-def knowing_device(answer: HttpResponse, request: HttpRequest, user: User) -> HttpResponse:
+def set_device_cookie(answer: HttpResponse, request: HttpRequest, user: User) -> HttpResponse:
     """Mark this browser as one that `user` has signed in with (coordinator.actions.accounts)."""
     answer.set_cookie(
         settings.DEVICE_COOKIE_NAME,
-        accounts.device_mark(user),
+        accounts.sign_device_token(user),
         accounts.DEVICE_KNOWN_FOR,
         path=resolve_url(settings.LOGIN_URL),
         secure=request.is_secure(),
@@ -93,37 +93,37 @@ def knowing_device(answer: HttpResponse, request: HttpRequest, user: User) -> Ht
     return answer
 
 
-def _signed_in(request: HtmxHttpRequest, form: SignInForm) -> User | None:
-    now, address = timezone.now(), address_of(request)
+def sign_in_with_password(request: HtmxHttpRequest, form: SignInForm) -> User | None:
+    now, address = timezone.now(), client_address(request)
     username = User.normalize_username(request.POST.get("username", "").strip())
-    attempt = attempt_of(request, username)
-    accounts.check_tries(attempt, now)
+    attempt = build_sign_in_attempt(request, username)
+    accounts.check_sign_in_limits(attempt, now)
     if not form.is_valid():
-        accounts.note_failed_sign_in(attempt, now)
+        accounts.record_failed_sign_in(attempt, now)
         return None
     user = form.get_user()
     assert isinstance(user, User)
     login(request, user)
     request.session.set_expiry(None)  # single sign-on that was begun and given up left its own
-    proofs.bind(request.session, request.POST.get(NEW, ""), now)
-    accounts.note_sign_in(user, address, now)
+    proofs.bind_session_to_browser(request.session, request.POST.get(NEW, ""), now)
+    accounts.record_sign_in(user, address, now)
     return user
 
 
 @require_POST
 @never_cache
-@signed_in
-def confirm(_request: HtmxHttpRequest) -> HttpResponse:
+@require_sign_in
+def confirm_password_view(_request: HtmxHttpRequest) -> HttpResponse:
     """Take the password once more (dashboard.frame.proofs has done so when this runs)."""
     return HttpResponse(status=204)
 
 
-@without_proof
+@allow_without_proof
 @require_POST
 @never_cache
-def sign_out(request: HtmxHttpRequest) -> HttpResponse:
-    devices.sign_off(request)
-    address = sign_in_ways.sign_out_address(request)
+def sign_out_person(request: HtmxHttpRequest) -> HttpResponse:
+    devices.remove_session_device(request)
+    address = sign_in_ways.build_provider_sign_out_url(request)
     logout(request)
     messages.success(request, "You are signed out.")
     if address:  # no form may lead to another site, so a page does
@@ -133,31 +133,31 @@ def sign_out(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_safe
-@signed_in
-def account(request: HtmxHttpRequest) -> HttpResponse:
+@require_sign_in
+def show_account(request: HtmxHttpRequest) -> HttpResponse:
     """Show who they are and, to who may decide, what they handed over and what was handed to them."""
     assert isinstance(request.user, User)
     context: dict[str, object] = {
         "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
-        "connected": provider_sign_ins.is_connected(request.user),
-        "may_disconnect": provider_sign_ins.has_another_way(request.user),
+        "connected": provider_sign_ins.is_provider_connected(request.user),
+        "may_disconnect": provider_sign_ins.has_password_sign_in(request.user),
     }
     if context["connected"] and context["may_disconnect"]:
         role = provider_sign_ins.role_after_disconnecting(request.user)
         context["role_then"] = f"the role {role}" if role else "no role until an administrator gives you one"
         context["knows_role_then"] = bool(role)
     if has_role(request.user, APPROVER):
-        book = deciders.load(timezone.now())
-        context["delegations"] = shown(request.user, book.now, of=request.user)
-        context["delegate"] = empty_delegation(request.user, book)
+        book = deciders.load_decider_book(timezone.now())
+        context["delegations"] = list_delegation_lines(request.user, book.now, of=request.user)
+        context["delegate"] = build_empty_delegation_form(request.user, book)
     return render(request, "accounts/account.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @sensitive_post_parameters()
 @never_cache
-@signed_in
-def password(request: HtmxHttpRequest) -> HttpResponse:
+@require_sign_in
+def change_own_password(request: HtmxHttpRequest) -> HttpResponse:
     """Change the person's own password; this session goes on, their others end."""
     assert isinstance(request.user, User)
     if not request.user.has_usable_password():
@@ -166,41 +166,41 @@ def password(request: HtmxHttpRequest) -> HttpResponse:
     if request.method != "POST" or not form.is_valid():
         status = 422 if request.method == "POST" else 200
         return render(request, "accounts/password.html", {"form": form}, status=status)
-    by = person(request.user)
+    by = person_actor(request.user)
     accounts.change_password(request.user, form.cleaned_data["new_password1"], by=by, now=timezone.now())
     update_session_auth_hash(request, request.user)
     messages.success(request, "Your password is changed. Your other sessions have ended.")
-    return knowing_device(redirect("accounts:account"), request, request.user)
+    return set_device_cookie(redirect("accounts:account"), request, request.user)
 
 
-@without_proof
+@allow_without_proof
 @require_POST
-def theme(request: HtmxHttpRequest) -> HttpResponse:
+def save_theme(request: HtmxHttpRequest) -> HttpResponse:
     """Keep the choice of colours in a cookie (static/js/theme.js does so without asking here)."""
-    response = HttpResponseRedirect(next_url(request, settings.LOGIN_REDIRECT_URL))
+    response = HttpResponseRedirect(find_next_url(request, settings.LOGIN_REDIRECT_URL))
     chosen = THEMES.get(request.POST.get("theme", ""), THEMES["system"])
     response.set_cookie(COOKIE, chosen.name, COOKIE_AGE, samesite="Lax", secure=request.is_secure())
     return response
 
 
-@without_proof
+@allow_without_proof
 @require_http_methods(["GET", "HEAD", "POST"])
 @sensitive_post_parameters()
 @never_cache
-def set_up(request: HtmxHttpRequest) -> HttpResponse:
+def create_first_admin(request: HtmxHttpRequest) -> HttpResponse:
     """Make the first administrator, for whoever holds the one-time link, and sign them in."""
     token = request.POST.get("token") or request.GET.get("token") or ""
-    form = SetUpForm(request.POST or None)
-    problem = setup.problem_of(token)
+    form = FirstAdminForm(request.POST or None)
+    problem = setup.find_setup_problem(token)
     if not problem and request.method == "POST" and form.is_valid():
         try:
             name, secret = form.cleaned_data["username"], form.cleaned_data["password1"]
             now = timezone.now()
-            user = setup.redeem(token, name, secret, now)
+            user = setup.redeem_setup_token(token, name, secret, now)
             login(request, user, backend=BACKEND)
             request.session.set_expiry(None)
-            proofs.bind(request.session, request.POST.get(NEW, ""), now)
-            return knowing_device(redirect("overview"), request, user)
+            proofs.bind_session_to_browser(request.session, request.POST.get(NEW, ""), now)
+            return set_device_cookie(redirect("overview"), request, user)
         except SignalboxError as refusal:
             problem = refusal.detail
     status = 409 if problem else 422 if request.method == "POST" else 200

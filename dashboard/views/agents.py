@@ -12,16 +12,16 @@ from django.views.decorators.vary import vary_on_headers
 from coordinator.chat import reading as chat
 from coordinator.errors import NotFound
 from coordinator.models import Agent
-from dashboard.agents.rows import agent_details, agent_rows, by_status
-from dashboard.frame.guards import viewer
+from dashboard.agents.rows import count_agents_by_status, load_agent_details, load_agent_rows
+from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.lists.status_facets import facets
+from dashboard.lists.status_facets import build_status_facets
 
 
 @require_safe
 @vary_on_headers("HX-Request")
-@viewer
-def listing(request: HtmxHttpRequest) -> HttpResponse:
+@require_viewer
+def list_agents_page(request: HtmxHttpRequest) -> HttpResponse:
     """List the agents by name, with how many are in each state."""
     words, state = request.GET.get("q", "")[:200], request.GET.get("status", "")
     agents = Agent.objects.order_by("name", "pk")
@@ -32,9 +32,9 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
             | Q(description__icontains=word)
             | Q(default_engine_id__icontains=word)
         )
-    rows = agent_rows(agents, timezone.now())
+    rows = load_agent_rows(agents, timezone.now())
     context = {
-        "statuses": facets(by_status(rows), request.GET),
+        "statuses": build_status_facets(count_agents_by_status(rows), request.GET),
         "rows": [row for row in rows if state in ("", row.status)],
         "words": words,
         "state": state,
@@ -45,14 +45,14 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_safe
 @vary_on_headers("HX-Request")
-@viewer
-def detail(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+@require_viewer
+def show_agent(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     """Show one agent; the fragment is its head, which heartbeats change."""
     try:
-        agent = chat.agent_of(agent_id)
+        agent = chat.find_chat_agent(agent_id)
     except NotFound as problem:
         raise Http404(str(problem.detail)) from None
-    details = agent_details(agent, timezone.now())
+    details = load_agent_details(agent, timezone.now())
     context = {"agent": agent, "details": details, "row": details.row}
     template = "agents/_head.html" if wants_fragment(request) else "agents/detail.html"
     return render(request, template, context)

@@ -13,29 +13,35 @@ from coordinator.actions import approvals
 from coordinator.errors import SignalboxError
 from coordinator.models import AuditLog, PermissionRequest
 from coordinator.policy.approvals import Validity, can_revoke
-from coordinator.policy.judged import by_card
-from dashboard.approvals.arrangement import GROUPS, SORTS, TAKEN, arrangement_of, keep
-from dashboard.approvals.cards import card_of, cards_of
-from dashboard.approvals.inbox import inbox
-from dashboard.approvals.rights import Rights
-from dashboard.approvals.verdicts import MOST_ON_A_CARD, DecisionForm, Outcome, decide_each
-from dashboard.frame.guards import approver, viewer
+from coordinator.policy.judged import group_requests_by_card
+from dashboard.approvals.arrangement import (
+    GROUPS,
+    SORTS,
+    TAKEN,
+    load_inbox_arrangement,
+    save_arrangement_cookie,
+)
+from dashboard.approvals.cards import build_approval_card, build_approval_cards
+from dashboard.approvals.inbox import load_inbox_page
+from dashboard.approvals.rights import DecisionRights
+from dashboard.approvals.verdicts import MOST_ON_A_CARD, DecisionForm, DecisionOutcome, decide_each_request
+from dashboard.frame.guards import require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 
 VALIDITIES = [(one.value, one.label) for one in Validity if one is not Validity.ONCE]
 
 
 @require_GET
-@viewer
-def inbox_page(request: HtmxHttpRequest) -> HttpResponse:
+@require_viewer
+def show_inbox(request: HtmxHttpRequest) -> HttpResponse:
     """Show what waits as the person has it arranged; as a fragment, also what was closed meanwhile on the page."""
-    now, arrangement = timezone.now(), arrangement_of(request)
-    found = inbox(
+    now, arrangement = timezone.now(), load_inbox_arrangement(request)
+    found = load_inbox_page(
         now,
         request.GET.get("page", 1),
         request.GET.getlist("ids")[:MOST_ON_A_CARD] if request.htmx else [],
         arrangement=arrangement,
-        rights=Rights.of(request.user, now),
+        rights=DecisionRights.for_person(request.user, now),
     )
     template = "approvals/_inbox.html" if wants_fragment(request) else "approvals/inbox.html"
     context = {
@@ -49,18 +55,18 @@ def inbox_page(request: HtmxHttpRequest) -> HttpResponse:
         "validities": VALIDITIES,
         "choosable": True,
     }
-    return keep(arrangement, request, render(request, template, context))
+    return save_arrangement_cookie(arrangement, request, render(request, template, context))
 
 
 @require_POST
-@approver
-def decide(request: HtmxHttpRequest) -> HttpResponse:
+@require_approver
+def decide_card_requests(request: HtmxHttpRequest) -> HttpResponse:
     """Approve or deny the card's requests, each for itself, and show the card as it stands then."""
     form = DecisionForm(request.POST)
     if not form.is_valid():
         return HttpResponse("This decision could not be read. Reload the page.", status=400)
-    outcome, ids = decide_each(form.cleaned_data, request.user), form.cleaned_data["ids"]
-    refusals, done = list(outcome.refusals.values()), _done(form, outcome)
+    outcome, ids = decide_each_request(form.cleaned_data, request.user), form.cleaned_data["ids"]
+    refusals, done = list(outcome.refusals.values()), describe_card_decision(form, outcome)
     if not wants_fragment(request):
         for refusal in dict.fromkeys(refusals):
             messages.error(request, refusal)
@@ -70,15 +76,18 @@ def decide(request: HtmxHttpRequest) -> HttpResponse:
     rows = PermissionRequest.objects.with_triage().filter(request_id__in=ids).order_by("id")
     # One that is not what the page showed gets a card of its own: no card stands for what it does not show.
     now = timezone.now()
-    cards = cards_of(
-        by_card(rows), now, rights=Rights.of(request.user, now), lane=request.POST.get("lane", "")[:8]
+    cards = build_approval_cards(
+        group_requests_by_card(rows),
+        now,
+        rights=DecisionRights.for_person(request.user, now),
+        lane=request.POST.get("lane", "")[:8],
     )
     context = {"cards": cards, "validities": VALIDITIES, "choosable": "choosable" in request.POST}
     response = render(request, "approvals/_cards.html", context)
-    return _toast(response, refusals, done)
+    return trigger_decision_toast(response, refusals, done)
 
 
-def _done(form: DecisionForm, outcome: Outcome) -> str:
+def describe_card_decision(form: DecisionForm, outcome: DecisionOutcome) -> str:
     """Return in words what was decided, and what waits for one more person's approval."""
     word = "Approved" if form.cleaned_data["verdict"] == "approved" else "Denied"
     decided, voted = len(outcome.decided), len(outcome.voted)
@@ -89,7 +98,7 @@ def _done(form: DecisionForm, outcome: Outcome) -> str:
     return " ".join(words)
 
 
-def _toast(response: HttpResponse, refusals: list[str], done: str) -> HttpResponse:
+def trigger_decision_toast(response: HttpResponse, refusals: list[str], done: str) -> HttpResponse:
     if refusals:
         text = " ".join([done, *dict.fromkeys(refusals)]).strip()
         return trigger_client_event(response, "toast", {"level": "warning", "text": text})
@@ -97,20 +106,22 @@ def _toast(response: HttpResponse, refusals: list[str], done: str) -> HttpRespon
 
 
 @require_POST
-@approver
-def seen(request: HtmxHttpRequest) -> HttpResponse:
+@require_approver
+def mark_requests_seen_view(request: HtmxHttpRequest) -> HttpResponse:
     """Note which requests an approver has had in view, so that one that expires unseen can be told apart."""
-    approvals.mark_seen(request.POST.getlist("ids")[:MOST_ON_A_CARD], by=request.user, now=timezone.now())
+    approvals.record_requests_seen(
+        request.POST.getlist("ids")[:MOST_ON_A_CARD], by=request.user, now=timezone.now()
+    )
     return HttpResponse(status=204)
 
 
 @require_GET
-@viewer
-def detail(request: HtmxHttpRequest, request_id: str) -> HttpResponse:
+@require_viewer
+def show_permission_request(request: HtmxHttpRequest, request_id: str) -> HttpResponse:
     """Show one request: what was asked, who decided when and why, and its whole trail."""
-    row, now = _row(request_id), timezone.now()
+    row, now = find_request_or_404(request_id), timezone.now()
     trail = AuditLog.objects.filter(target_id=request_id).order_by("id")
-    card = card_of([row], now, rights=Rights.of(request.user, now))
+    card = build_approval_card([row], now, rights=DecisionRights.for_person(request.user, now))
     context = {
         "card": card,
         "member": card.members[0],
@@ -123,7 +134,7 @@ def detail(request: HtmxHttpRequest, request_id: str) -> HttpResponse:
     return render(request, template, context)
 
 
-def _row(request_id: str) -> PermissionRequest:
+def find_request_or_404(request_id: str) -> PermissionRequest:
     row = PermissionRequest.objects.with_triage().filter(request_id=request_id).first()
     if row is None:
         raise Http404("No such permission request.")
@@ -131,12 +142,12 @@ def _row(request_id: str) -> PermissionRequest:
 
 
 @require_POST
-@approver
-def revoke(request: HtmxHttpRequest, request_id: str) -> HttpResponse:
+@require_approver
+def revoke_approval_view(request: HtmxHttpRequest, request_id: str) -> HttpResponse:
     """End an approval now and go back to where the button was."""
-    _row(request_id)
+    find_request_or_404(request_id)
     try:
-        approvals.revoke(request_id, by=request.user, reason=request.POST.get("reason", "")[:2000])
+        approvals.end_approval(request_id, by=request.user, reason=request.POST.get("reason", "")[:2000])
     except SignalboxError as refusal:
         messages.warning(request, str(refusal.detail))
     else:

@@ -15,14 +15,14 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from coordinator.models import AuditLog, PermissionRequest
-from coordinator.policy.approvals import moment
+from coordinator.policy.approvals import format_request_instant
 from coordinator.transparency import proofs, state
 from dashboard.filters.audit import AuditFilter
-from dashboard.frame.guards import viewer
+from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.lists.choices import recent_values
-from dashboard.lists.exports import csv_response, ndjson_response
-from dashboard.lists.keyset import keyset_page
+from dashboard.lists.choices import list_recent_values
+from dashboard.lists.exports import build_csv_response, build_ndjson_response
+from dashboard.lists.keyset import load_keyset_page
 
 COLUMNS = (
     "id",
@@ -39,7 +39,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class AuditFieldChange:
     """One field of a change: what it was and what it became, as text."""
 
     name: str
@@ -47,32 +47,32 @@ class Difference:
     after: str
 
     @property
-    def changed(self) -> bool:
+    def has_changed_value(self) -> bool:
         return self.before != self.after
 
 
 @require_GET
-@viewer
-def log(request: HtmxHttpRequest) -> HttpResponse:
-    narrowed = _narrowed(request)
-    page = keyset_page(narrowed.qs, request.GET)
+@require_viewer
+def list_audit_entries(request: HtmxHttpRequest) -> HttpResponse:
+    narrowed = filter_audit_entries(request)
+    page = load_keyset_page(narrowed.qs, request.GET)
     context = {
         "filter": narrowed,
         "page": page,
-        "changed": proofs.changed_among(page.rows),
+        "changed": proofs.find_changed_rows(page.rows),
         "filtered": any(request.GET.get(name) for name in narrowed.filters),
-        "events": state.event_types(),
-        "results": recent_values(AuditLog.objects.all(), "result", chosen=request.GET.get("result")),
+        "events": state.list_audit_event_types(),
+        "results": list_recent_values(AuditLog.objects.all(), "result", chosen=request.GET.get("result")),
         "export": request.GET.urlencode(),
-        "state": state.now_at(timezone.now()),
+        "state": state.load_log_state(timezone.now()),
     }
     template = "audit/_log.html" if wants_fragment(request) else "audit/list.html"
     return render(request, template, context)
 
 
 @require_GET
-@viewer
-def entry(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
+@require_viewer
+def show_audit_entry(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
     """Show one row in full, with what it changed and what else happened in the same request."""
     row = AuditLog.objects.filter(pk=entry_id).first()
     if row is None:
@@ -80,61 +80,64 @@ def entry(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
     same = AuditLog.objects.filter(trace_id=row.trace_id).exclude(pk=row.pk).order_by("id")
     context = {
         "row": row,
-        "differences": differences(row.metadata),
-        "rest": _rest(row.metadata),
+        "differences": list_audit_field_changes(row.metadata),
+        "rest": remaining_audit_metadata(row.metadata),
         "same_trace": list(same[:50]) if row.trace_id else [],
-        "in_log": proofs.look_up(row),
+        "in_log": proofs.find_log_entry_status(row),
     }
     says_more = bool(row.reason) or any(context[name] for name in ("differences", "rest", "same_trace"))
-    context |= {"says_more": says_more, "request_url": _request_url(row)}
+    context |= {"says_more": says_more, "request_url": find_permission_request_url(row)}
     return render(request, "audit/entry.html", context)
 
 
 @require_GET
-@viewer
-def export_csv(request: HtmxHttpRequest) -> StreamingHttpResponse:
-    return csv_response("audit", COLUMNS, _export_rows(_narrowed(request).qs))
+@require_viewer
+def export_audit_csv(request: HtmxHttpRequest) -> StreamingHttpResponse:
+    return build_csv_response("audit", COLUMNS, walk_audit_export_rows(filter_audit_entries(request).qs))
 
 
 @require_GET
-@viewer
-def export_ndjson(request: HtmxHttpRequest) -> StreamingHttpResponse:
+@require_viewer
+def export_audit_ndjson(request: HtmxHttpRequest) -> StreamingHttpResponse:
     """Answer with one JSON object a row of what the same filters show."""
-    return ndjson_response("audit", _export_rows(_narrowed(request).qs))
+    return build_ndjson_response("audit", walk_audit_export_rows(filter_audit_entries(request).qs))
 
 
-def differences(metadata: Any) -> list[Difference]:
+def list_audit_field_changes(metadata: Any) -> list[AuditFieldChange]:
     """Return the fields of `before` and `after`, where a row holds both or one."""
     if not isinstance(metadata, dict) or not ("before" in metadata or "after" in metadata):
         return []
     before, after = metadata.get("before"), metadata.get("after")
     if not isinstance(before or {}, dict) or not isinstance(after or {}, dict):
-        return [Difference("value", _text(before), _text(after))]
+        return [AuditFieldChange("value", format_audit_value(before), format_audit_value(after))]
     before, after = before or {}, after or {}
-    return [Difference(name, _text(before.get(name)), _text(after.get(name))) for name in {**before, **after}]
+    return [
+        AuditFieldChange(name, format_audit_value(before.get(name)), format_audit_value(after.get(name)))
+        for name in {**before, **after}
+    ]
 
 
-def _request_url(row: AuditLog) -> str:
+def find_permission_request_url(row: AuditLog) -> str:
     """Return the page of the permission request that the row is about, or nothing."""
     known = PermissionRequest.objects.filter(request_id=row.target_id).exists() if row.target_id else False
     return reverse("approvals:detail", args=[row.target_id]) if known else ""
 
 
-def _rest(metadata: Any) -> Any:
+def remaining_audit_metadata(metadata: Any) -> Any:
     if not isinstance(metadata, dict):
         return metadata
     return {name: value for name, value in metadata.items() if name not in ("before", "after")}
 
 
-def _text(value: Any) -> str:
+def format_audit_value(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _narrowed(request: HtmxHttpRequest) -> AuditFilter:
+def filter_audit_entries(request: HtmxHttpRequest) -> AuditFilter:
     return AuditFilter(request.GET, queryset=AuditLog.objects.all())
 
 
-def _export_rows(rows: QuerySet[AuditLog]) -> Iterator[dict[str, Any]]:
+def walk_audit_export_rows(rows: QuerySet[AuditLog]) -> Iterator[dict[str, Any]]:
     for row in rows.order_by("-id").iterator(chunk_size=500):
         values = {name: getattr(row, name) for name in COLUMNS}
-        yield values | {"timestamp": moment(row.timestamp)}
+        yield values | {"timestamp": format_request_instant(row.timestamp)}

@@ -13,40 +13,40 @@ from django.views.decorators.http import require_GET
 from coordinator import transparency
 from coordinator.models import AuditLog
 from coordinator.transparency import keys, proofs, state
-from dashboard.frame.guards import viewer
+from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 
 VERIFIER = Path(transparency.__file__).parent / "verify_audit.py"
 
 
 @require_GET
-@viewer
-def proof(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
+@require_viewer
+def download_audit_proof(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
     """Answer with the proof file of one entry; where there is none, say why on the entry's page."""
     row = AuditLog.objects.filter(pk=entry_id).first()
     if row is None:
         raise Http404("There is no such audit entry. Entries are deleted after 90 days.")
     try:
-        made = proofs.proof_of(row)
-    except proofs.NoProof as problem:
+        made = proofs.build_proof_for_row(row)
+    except proofs.ProofUnavailable as problem:
         messages.error(request, str(problem))
         return redirect("audit:detail", entry_id)
-    answer = HttpResponse(made.text, content_type="text/plain; charset=utf-8")
+    answer = HttpResponse(made.proof_file_text, content_type="text/plain; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="audit-{entry_id}.tlog-proof"'
     return answer
 
 
 @require_GET
-@viewer
-def verify(request: HtmxHttpRequest) -> HttpResponse:
+@require_viewer
+def show_proof_verification(request: HtmxHttpRequest) -> HttpResponse:
     """Show the log's public keys, its newest checkpoint, where it was sent, and how to check a proof."""
     try:
-        deliveries, setting_problem = state.deliveries(), ""
+        deliveries, setting_problem = state.list_deliveries(), ""
     except ValueError as problem:
         deliveries, setting_problem = [], str(problem)
     context = {
-        "state": state.now_at(timezone.now()),
-        "known": list(reversed(keys.known())),
+        "state": state.load_log_state(timezone.now()),
+        "known": list(reversed(keys.load_log_verifiers())),
         "deliveries": deliveries,
         "setting_problem": setting_problem,
     }
@@ -54,8 +54,8 @@ def verify(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_GET
-@viewer
-def verifier(_request: HtmxHttpRequest) -> FileResponse:
+@require_viewer
+def download_proof_verifier(_request: HtmxHttpRequest) -> FileResponse:
     """Answer with the program that checks proofs and exports."""
     return FileResponse(
         VERIFIER.open("rb"), as_attachment=True, filename="verify_audit.py", content_type="text/x-python"

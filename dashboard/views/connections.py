@@ -14,20 +14,20 @@ from django.views.decorators.http import require_GET, require_POST
 
 from coordinator.actions import connecting, key_binding, keys
 from coordinator.errors import SignalboxError
-from coordinator.identity.actors import person
+from coordinator.identity.actors import person_actor
 from coordinator.models import Agent
-from coordinator.operations.doctor import Finding
-from coordinator.operations.doctor.claude_code import TRIAL_AGENT, examine
+from coordinator.operations.doctor import StepResult
+from coordinator.operations.doctor.claude_code import TRIAL_AGENT, check_claude_code_connection
 from dashboard.connections import addresses, pasting, unheld, what_works
-from dashboard.connections.heard import last_heard
-from dashboard.frame.guards import admin, viewer
+from dashboard.connections.heard import list_latest_agent_sessions
+from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.kept_choices import KeptChoiceField, offer
+from dashboard.frame.kept_choices import KeptChoiceField, offer_choices
 
 TRIAL_KEY_LASTS = timedelta(minutes=2)
 
 
-class MachineForm(forms.Form):
+class ConnectMachineForm(forms.Form):
     """Which machine a key is for, and which agent of Signalbox's it speaks for."""
 
     name = forms.CharField(
@@ -43,26 +43,26 @@ class MachineForm(forms.Form):
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         agents = Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name")
-        offer(self, "agent_id", [("", "a new agent with this name"), *agents])
+        offer_choices(self, "agent_id", [("", "a new agent with this name"), *agents])
 
 
 @require_GET
 @never_cache
-@viewer
-def home(request: HtmxHttpRequest) -> HttpResponse:
-    return _home(request, MachineForm())
+@require_viewer
+def show_connections(request: HtmxHttpRequest) -> HttpResponse:
+    return render_connections_page(request, ConnectMachineForm())
 
 
 @require_POST
 @never_cache
-@admin
-def make_code(request: HtmxHttpRequest) -> HttpResponse:
+@require_admin
+def create_connect_code_view(request: HtmxHttpRequest) -> HttpResponse:
     """Create a connect code and show it on the page this answers with, and never again."""
-    form = MachineForm(request.POST)
+    form = ConnectMachineForm(request.POST)
     if form.is_valid():
         assert isinstance(request.user, User)
         try:
-            _, code = connecting.make_code(
+            _, code = connecting.issue_connect_code(
                 key_name=form.cleaned_data["name"],
                 agent_id=form.cleaned_data["agent_id"] or None,
                 by=request.user,
@@ -71,17 +71,17 @@ def make_code(request: HtmxHttpRequest) -> HttpResponse:
         except SignalboxError as refusal:
             form.add_error(None, str(refusal.detail))
         else:
-            return _home(request, MachineForm(), code=code)
-    return _home(request, form, status=422)
+            return render_connections_page(request, ConnectMachineForm(), code=code)
+    return render_connections_page(request, form, status=422)
 
 
 @require_POST
 @never_cache
-@admin
-def test(request: HtmxHttpRequest) -> HttpResponse:
+@require_admin
+def test_connection(request: HtmxHttpRequest) -> HttpResponse:
     """Send a hook through every hop, with a key of its own, and show each with its time."""
-    now, by = timezone.now(), person(request.user)
-    row, raw = keys.create(
+    now, by = timezone.now(), person_actor(request.user)
+    row, raw = keys.issue_api_key(
         name=f"trial-{now:%Y%m%d-%H%M%S-%f}",
         scopes=["agent"],
         agent_id=TRIAL_AGENT,
@@ -90,31 +90,31 @@ def test(request: HtmxHttpRequest) -> HttpResponse:
         expires_at=now + TRIAL_KEY_LASTS,
     )
     try:
-        findings = list(examine(addresses.for_programs(request), raw, by=by))
+        findings = list(check_claude_code_connection(addresses.build_program_address(request), raw, by=by))
     finally:
-        keys.revoke(row.pk, by=by, now=timezone.now(), reason="the test has ended")
-    return _home(request, MachineForm(), findings=findings)
+        keys.invalidate_api_key(row.pk, by=by, now=timezone.now(), reason="the test has ended")
+    return render_connections_page(request, ConnectMachineForm(), findings=findings)
 
 
-def _home(
+def render_connections_page(
     request: HtmxHttpRequest,
-    form: MachineForm,
+    form: ConnectMachineForm,
     *,
     code: str | None = None,
-    findings: list[Finding] | None = None,
+    findings: list[StepResult] | None = None,
     status: int = 200,
 ) -> HttpResponse:
     context = {
-        "tabs": pasting.tabs(),
+        "tabs": pasting.list_connectable_agents(),
         "form": form,
         "code": code,
         "minutes": connecting.LASTS // timedelta(minutes=1),
         "findings": findings,
-        "address": addresses.for_programs(request),
-        "heard": last_heard(),
+        "address": addresses.build_program_address(request),
+        "heard": list_latest_agent_sessions(),
         "columns": what_works.COLUMNS,
-        "depth": what_works.rows(),
-        "any_client": pasting.any_client(addresses.for_programs(request)),
+        "depth": what_works.list_support_rows(),
+        "any_client": pasting.build_mcp_client_blocks(addresses.build_program_address(request)),
     }
     return render(request, "connections/home.html", context, status=status)
 
@@ -124,49 +124,54 @@ def _home(
 
 @require_GET
 @never_cache
-@viewer
-def agent(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    return _agent(request, name, MachineForm())
+@require_viewer
+def show_agent_connection(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    return render_agent_connection_page(request, name, ConnectMachineForm())
 
 
 @require_POST
 @never_cache
-@admin
-def make_key(request: HtmxHttpRequest) -> HttpResponse:
+@require_admin
+def create_agent_key(request: HtmxHttpRequest) -> HttpResponse:
     """Create a key and show it on the agent's page, which this answers with, and never again."""
-    form, name = MachineForm(request.POST), request.POST.get("program", "")
+    form, name = ConnectMachineForm(request.POST), request.POST.get("program", "")
     if form.is_valid():
         try:
             _, raw = key_binding.create_bound_key(
                 name=form.cleaned_data["name"],
                 scopes=["agent"],
                 agent_id=form.cleaned_data["agent_id"] or None,
-                by=person(request.user),
+                by=person_actor(request.user),
                 now=timezone.now(),
             )
         except SignalboxError as refusal:
             form.add_error(None, str(refusal.detail))
         else:
-            return _agent(request, name, MachineForm(), key=raw)
-    return _agent(request, name, form, status=422)
+            return render_agent_connection_page(request, name, ConnectMachineForm(), key=raw)
+    return render_agent_connection_page(request, name, form, status=422)
 
 
-def _agent(
-    request: HtmxHttpRequest, name: str, form: MachineForm, *, key: str | None = None, status: int = 200
+def render_agent_connection_page(
+    request: HtmxHttpRequest,
+    name: str,
+    form: ConnectMachineForm,
+    *,
+    key: str | None = None,
+    status: int = 200,
 ) -> HttpResponse:
-    address = addresses.for_programs(request)
-    program = pasting.program(name, address)
+    address = addresses.build_program_address(request)
+    program = pasting.build_agent_setup(name, address)
     if program is None:
         raise Http404
     context = {
-        "tabs": pasting.tabs(),
+        "tabs": pasting.list_connectable_agents(),
         "program": program,
         "form": form,
-        "exports": pasting.exports(address, key) if key else None,
+        "exports": pasting.build_shell_exports(address, key) if key else None,
         "headless": pasting.HEADLESS,
         "address": address,
-        "depth": what_works.row(name),
-        "unheld": unheld.of(name),
+        "depth": what_works.build_support_row(name),
+        "unheld": unheld.list_hook_bypasses(name),
         "every_agent": unheld.EVERY_AGENT,
     }
     return render(request, "connections/agent.html", context, status=status)

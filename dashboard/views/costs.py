@@ -13,13 +13,13 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from coordinator.actions import prices
-from coordinator.identity.actors import person
+from coordinator.identity.actors import person_actor
 from coordinator.models import ModelPrice
 from coordinator.sessions import prices as prices_of
 from coordinator.sessions import usage
 from coordinator.sessions.prices import KINDS
 from dashboard.frame import refusals
-from dashboard.frame.guards import admin, viewer
+from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 
 PERIODS = (1, 7, 30, 90)
@@ -52,48 +52,48 @@ class PriceForm(forms.Form):
         return said
 
 
-class Prices(forms.BaseFormSet):  # type: ignore[type-arg]
+class BasePriceFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
     def add_fields(self, form: Any, index: int | None) -> None:
         super().add_fields(form, index)
         form.fields["DELETE"].widget.attrs["aria-label"] = "Delete this price"
 
 
-PriceForms = forms.formset_factory(PriceForm, formset=Prices, can_delete=True, extra=1, max_num=500)
+PriceForms = forms.formset_factory(PriceForm, formset=BasePriceFormSet, can_delete=True, extra=1, max_num=500)
 
 
 @require_GET
-@viewer
-def costs(request: HtmxHttpRequest) -> HttpResponse:
+@require_viewer
+def show_costs(request: HtmxHttpRequest) -> HttpResponse:
     initial = list(ModelPrice.objects.order_by("model").values("model", *KINDS))
-    return _page(request, PriceForms(initial=initial))
+    return render_costs_page(request, PriceForms(initial=initial))
 
 
 @require_POST
-@admin
-def save_prices(request: HtmxHttpRequest) -> HttpResponse:
+@require_admin
+def save_model_prices_view(request: HtmxHttpRequest) -> HttpResponse:
     """Save our own prices; every cost uses them from now on."""
     forms_ = PriceForms(request.POST)
     if not forms_.is_valid():
-        return _page(request, forms_, status=422)
+        return render_costs_page(request, forms_, status=422)
     rows = [form.cleaned_data for form in forms_ if form.cleaned_data.get("model")]
     wanted = {row["model"]: {kind: row[kind] for kind in KINDS} for row in rows if not row.get("DELETE")}
-    with refusals.as_message(request):
-        prices.save(wanted, by=person(request.user), now=timezone.now())
+    with refusals.show_refusal_as_message(request):
+        prices.replace_model_prices(wanted, by=person_actor(request.user), now=timezone.now())
         messages.success(request, "Prices saved. All costs now use them.")
     return redirect("costs:show")
 
 
-def _page(request: HtmxHttpRequest, forms_: Any, status: int = 200) -> HttpResponse:
+def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) -> HttpResponse:
     asked = request.GET.get("days", "")
     days = int(asked) if asked in {str(one) for one in PERIODS} else 7
-    models, agents = usage.since(timezone.now() - timedelta(days=days))
-    own = prices_of.own_prices()
+    models, agents = usage.load_usage_since(timezone.now() - timedelta(days=days))
+    own = prices_of.load_own_prices()
     context = {
         "days": days,
         "periods": PERIODS,
         "tables": [("Model", models), ("Agent", agents)],
-        "total": usage.total(models),
-        "used_prices": {model: prices_of.price_of(model, own) for model in models},
+        "total": usage.sum_usages(models),
+        "used_prices": {model: prices_of.find_model_price(model, own) for model in models},
         "forms": forms_,
     }
     return render(request, "costs/costs.html", context, status=status)

@@ -14,7 +14,7 @@ from django.template.loader import render_to_string
 
 from coordinator.errors import SignalboxError
 from coordinator.lib import trace
-from coordinator.lib.chosen_database import told
+from coordinator.lib.chosen_database import database_problem_message
 
 logger = logging.getLogger(__name__)
 
@@ -24,39 +24,43 @@ DJANGOS_OWN = "matches the given query."
 PLAIN_500 = "<!doctype html><title>Signalbox</title><h1>Something went wrong</h1><p>Trace {}</p>"
 
 
-def for_people(request: HttpRequest) -> bool:
+def wants_html_page(request: HttpRequest) -> bool:
     """Say whether a browser asks: under the people's paths, or for HTML."""
     return request.path.startswith(settings.PAGES) or "text/html" in request.headers.get("Accept", "")
 
 
-def _detail(status: int) -> JsonResponse:
+def build_status_json(status: int) -> JsonResponse:
     return JsonResponse({"detail": HTTPStatus(status).phrase}, status=status)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer 400: the request itself cannot be read (a foreign Host, a body that is too large)."""
     logger.warning("Refused a request: %s", exception)
-    return render_alone("errors/400.html", 400) if for_people(request) else _detail(400)
+    return (
+        render_error_without_request("errors/400.html", 400)
+        if wants_html_page(request)
+        else build_status_json(400)
+    )
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer 403 where Django itself refuses; the guards have a page that names the role."""
-    if not for_people(request):
-        return _detail(403)
+    if not wants_html_page(request):
+        return build_status_json(403)
     return render(request, "errors/403.html", {"reason": str(exception)}, status=403)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer 404, with the rail for those who are signed in."""
-    if not for_people(request):
-        return _detail(404)
+    if not wants_html_page(request):
+        return build_status_json(404)
     reason = exception.args[0] if exception.args and isinstance(exception.args[0], str) else ""
     if reason.endswith(DJANGOS_OWN):
         reason = ""
     return render(request, "errors/404.html", {"reason": reason}, status=404)
 
 
-def unreadable(request: HttpRequest, problem: SignalboxError) -> HttpResponse:
+def show_unreadable_attachment(request: HttpRequest, problem: SignalboxError) -> HttpResponse:
     """Answer 502 or 503 where an attached file cannot be read (now)."""
     response = render(request, "errors/unreadable.html", {"reason": problem.detail}, status=problem.status)
     if problem.retry_after is not None:
@@ -71,22 +75,26 @@ def server_error(request: HttpRequest) -> HttpResponse:
     """
     busy = isinstance(sys.exc_info()[1], InterfaceError | OperationalError)
     if busy:
-        return database_busy(request)
-    if not for_people(request):
-        return _detail(500)
+        return show_database_busy(request)
+    if not wants_html_page(request):
+        return build_status_json(500)
     try:
-        return render_alone("errors/500.html", 500)
+        return render_error_without_request("errors/500.html", 500)
     except Exception:
         logger.exception("The error page could not be rendered")
-        return HttpResponse(PLAIN_500.format(trace.current() or ""), status=500)
+        return HttpResponse(PLAIN_500.format(trace.current_trace_id() or ""), status=500)
 
 
-def database_busy(request: HttpRequest) -> HttpResponse:
+def show_database_busy(request: HttpRequest) -> HttpResponse:
     """Answer 503; to a program, and to a part of a page for its toast, with words."""
-    if request.headers.get("HX-Request") or not for_people(request):
-        response: HttpResponse = JsonResponse({"detail": told(sys.exc_info()[1], BUSY)}, status=503)
+    if request.headers.get("HX-Request") or not wants_html_page(request):
+        response: HttpResponse = JsonResponse(
+            {"detail": database_problem_message(sys.exc_info()[1], BUSY)}, status=503
+        )
     else:
-        response = render_alone("errors/503.html", 503, moved=told(sys.exc_info()[1], ""))
+        response = render_error_without_request(
+            "errors/503.html", 503, moved=database_problem_message(sys.exc_info()[1], "")
+        )
     response["Retry-After"] = "2"
     return response
 
@@ -94,10 +102,14 @@ def database_busy(request: HttpRequest) -> HttpResponse:
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """Answer 403 where a form's token is missing or old (settings.CSRF_FAILURE_VIEW)."""
     logger.warning("Refused a form: %s", reason)
-    return render_alone("errors/csrf.html", 403) if for_people(request) else _detail(403)
+    return (
+        render_error_without_request("errors/csrf.html", 403)
+        if wants_html_page(request)
+        else build_status_json(403)
+    )
 
 
-def render_alone(template: str, status: int, **more: str) -> HttpResponse:
+def render_error_without_request(template: str, status: int, **more: str) -> HttpResponse:
     """Draw an error page that needs no request, and so nothing that a request may ask for."""
-    context = {"trace_id": trace.current(), "theme": {"scheme": "light dark"}, **more}
+    context = {"trace_id": trace.current_trace_id(), "theme": {"scheme": "light dark"}, **more}
     return HttpResponse(render_to_string(template, context), status=status)

@@ -11,28 +11,28 @@ from django.views.decorators.http import require_GET, require_POST
 
 from coordinator.actions import notifications
 from dashboard.frame import refusals
-from dashboard.frame.guards import admin
+from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.notifications.escalation import steps, to_choose
+from dashboard.notifications.escalation import list_escalation_steps, list_step_recipients
 
 
 @require_GET
-@admin
-def page(request: HtmxHttpRequest) -> HttpResponse:
-    context = {"steps": steps(), "choices": to_choose()}
+@require_admin
+def show_escalation_steps(request: HtmxHttpRequest) -> HttpResponse:
+    context = {"steps": list_escalation_steps(), "choices": list_step_recipients()}
     return render(request, "notifications/escalation.html", context)
 
 
 @require_POST
-@admin
-def add(request: HtmxHttpRequest) -> HttpResponse:
+@require_admin
+def add_escalation_step_view(request: HtmxHttpRequest) -> HttpResponse:
     minutes = request.POST.get("after_minutes", "").strip()
     if not (minutes.isascii() and minutes.isdecimal() and len(minutes) < 6):
         messages.error(request, "Choose a number of minutes, 0 for at once.")
         return redirect("approvals:escalation")
-    with refusals.as_message(request):
-        notifications.add_step(
-            by=_user(request),
+    with refusals.show_refusal_as_message(request):
+        notifications.create_escalation_step(
+            by=signed_in_admin(request),
             after_minutes=int(minutes),
             whom=request.POST.get("whom", "")[:200],
             now=timezone.now(),
@@ -42,14 +42,14 @@ def add(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_POST
-@admin
-def remove(request: HtmxHttpRequest, step_id: int) -> HttpResponse:
-    with refusals.as_message(request):
-        notifications.remove_step(step_id, by=_user(request), now=timezone.now())
+@require_admin
+def delete_escalation_step_view(request: HtmxHttpRequest, step_id: int) -> HttpResponse:
+    with refusals.show_refusal_as_message(request):
+        notifications.remove_escalation_step(step_id, by=signed_in_admin(request), now=timezone.now())
         messages.success(request, "The step was removed.")
     return redirect("approvals:escalation")
 
 
-def _user(request: HtmxHttpRequest) -> User:
+def signed_in_admin(request: HtmxHttpRequest) -> User:
     assert isinstance(request.user, User)
     return request.user

@@ -15,19 +15,19 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from coordinator.actions import key_binding, key_quotas, keys
 from coordinator.errors import SignalboxError
-from coordinator.identity.actors import person
+from coordinator.identity.actors import person_actor
 from coordinator.identity.keys import accepts_unbound_keys
 from coordinator.identity.scopes import WHAT_SCOPES_ALLOW
 from coordinator.models import Agent, ApiKey
 from dashboard.frame import refusals
-from dashboard.frame.guards import admin
+from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.kept_choices import KeptChoiceField, offer
+from dashboard.frame.kept_choices import KeptChoiceField, offer_choices
 
 EXPIRIES = {"": "never", "1": "in a day", "30": "in 30 days", "90": "in 90 days", "365": "in a year"}
 
 
-class KeyForm(forms.Form):
+class ApiKeyForm(forms.Form):
     name = forms.CharField(max_length=100, help_text="Who uses it, for example <code>my-runner</code>.")
     scopes = forms.MultipleChoiceField(
         choices=[(scope, f"{scope}: {allowed}") for scope, allowed in WHAT_SCOPES_ALLOW.items()],
@@ -44,20 +44,22 @@ class KeyForm(forms.Form):
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         agents = Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name")
-        offer(self, "agent_id", [("", "none"), *agents])
+        offer_choices(self, "agent_id", [("", "none"), *agents])
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
-@admin
-def listing(request: HtmxHttpRequest) -> HttpResponse:
+@require_admin
+def list_api_keys(request: HtmxHttpRequest) -> HttpResponse:
     """List the keys; a POST makes one and shows it on the page it answers with, and never again."""
-    form = KeyForm(request.POST or None)
-    made = _make(request, form) if request.method == "POST" and form.is_valid() else None
-    rows = ApiKey.objects.annotate(stored_today=key_quotas.stored_on_day(timezone.now())).order_by("name")
+    form = ApiKeyForm(request.POST or None)
+    made = create_api_key_from_form(request, form) if request.method == "POST" and form.is_valid() else None
+    rows = ApiKey.objects.annotate(
+        stored_today=key_quotas.build_stored_today_subquery(timezone.now())
+    ).order_by("name")
     context = {
         "keys": sorted(rows, key=lambda row: row.revoked_at is not None),
-        "form": KeyForm() if made else form,
+        "form": ApiKeyForm() if made else form,
         "made": made,
         "accepts_unbound": accepts_unbound_keys(),
         "unbound": key_binding.list_unbound_keys(timezone.now()),
@@ -68,7 +70,7 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, "keys/list.html", context, status=status)
 
 
-def _make(request: HtmxHttpRequest, form: KeyForm) -> tuple[ApiKey, str] | None:
+def create_api_key_from_form(request: HtmxHttpRequest, form: ApiKeyForm) -> tuple[ApiKey, str] | None:
     """Create the key and return it; where that is refused, put the reason on the form."""
     asked, now = form.cleaned_data, timezone.now()
     try:
@@ -77,7 +79,7 @@ def _make(request: HtmxHttpRequest, form: KeyForm) -> tuple[ApiKey, str] | None:
             scopes=asked["scopes"],
             agent_id=asked["agent_id"] or None,
             expires_at=now + timedelta(days=int(asked["expires"])) if asked["expires"] else None,
-            by=person(request.user),
+            by=person_actor(request.user),
             now=now,
         )
     except SignalboxError as refusal:
@@ -86,11 +88,11 @@ def _make(request: HtmxHttpRequest, form: KeyForm) -> tuple[ApiKey, str] | None:
 
 
 @require_POST
-@admin
-def bind(request: HtmxHttpRequest) -> HttpResponse:
+@require_admin
+def bind_unbound_api_keys_view(request: HtmxHttpRequest) -> HttpResponse:
     """Bind each unbound key to the agents that it has spoken for, and refuse unbound keys from now on."""
-    with refusals.as_message(request):
-        unbound = key_binding.bind_unbound_keys(by=person(request.user), now=timezone.now())
+    with refusals.show_refusal_as_message(request):
+        unbound = key_binding.bind_unbound_keys(by=person_actor(request.user), now=timezone.now())
         bound = sum(1 for key in unbound if key.spoken_for)
         messages.success(
             request,
@@ -100,9 +102,9 @@ def bind(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_POST
-@admin
-def revoke(request: HtmxHttpRequest, key_id: int) -> HttpResponse:
-    with refusals.as_message(request):
-        row = keys.revoke(key_id, by=person(request.user), now=timezone.now())
+@require_admin
+def revoke_api_key_view(request: HtmxHttpRequest, key_id: int) -> HttpResponse:
+    with refusals.show_refusal_as_message(request):
+        row = keys.invalidate_api_key(key_id, by=person_actor(request.user), now=timezone.now())
         messages.success(request, f"The key {row.name} is revoked.")
     return redirect("keys:list")

@@ -10,8 +10,8 @@ from django_tables2 import RequestConfig
 
 from coordinator.models import Agent, Grant, McpServer
 from coordinator.models.mcp import GrantWord
-from dashboard.filters.grants import STANDINGS, UNUSED, GrantFilter, by_standing
-from dashboard.frame.guards import viewer
+from dashboard.filters.grants import STANDINGS, UNUSED, GrantFilter, filter_grants_by_state
+from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.tables.grants import GrantTable
 
@@ -19,8 +19,8 @@ PAGE = 50
 
 
 @require_safe
-@viewer
-def grant_list(request: HtmxHttpRequest) -> HttpResponse:
+@require_viewer
+def list_grants(request: HtmxHttpRequest) -> HttpResponse:
     """Show grants with who gave them, why and until when; those in force unless asked otherwise."""
     now, query = timezone.now(), request.GET.copy()
     query.setdefault("standing", "standing")
@@ -35,12 +35,16 @@ def grant_list(request: HtmxHttpRequest) -> HttpResponse:
         back=request.get_full_path(),
     )
     RequestConfig(request, paginate={"per_page": PAGE}).configure(table)
-    numbers = {standing: by_standing(everything, standing, now).count() for standing in ("soon", "odd")}
+    numbers = {
+        standing: filter_grants_by_state(everything, standing, now).count() for standing in ("soon", "odd")
+    }
     context = {
         "table": table,
         "filter": narrowed,
         "query": query,
-        "standings": [(value, with_number(label, numbers.get(value, 0))) for value, label in STANDINGS],
+        "standings": [
+            (value, append_result_count(label, numbers.get(value, 0))) for value, label in STANDINGS
+        ],
         "permissions": GrantWord.choices,
         "unused": UNUSED,
         "servers": sorted(servers),
@@ -51,6 +55,6 @@ def grant_list(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, "mcp/_grants.html" if wants_fragment(request) else "mcp/grants.html", context)
 
 
-def with_number(label: str, number: int) -> str:
+def append_result_count(label: str, number: int) -> str:
     """Return a choice that says how many it would show, where there are any."""
     return f"{label} ({number})" if number else label

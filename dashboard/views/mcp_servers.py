@@ -22,8 +22,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from coordinator.actions import mcp_servers
 from coordinator.actions import mcp_tools as tool_actions
 from coordinator.dialects.loaded import DIALECTS
-from coordinator.errors import Invalid, SignalboxError
-from coordinator.identity.actors import person
+from coordinator.errors import SignalboxError, UnprocessableRequest
+from coordinator.identity.actors import person_actor
 from coordinator.mcp import calls, commands, discovery, isolation
 from coordinator.mcp import tools as mcp_tools
 from coordinator.mcp.isolation import Isolation
@@ -31,10 +31,10 @@ from coordinator.mcp.names import PREFIX, name_in_calls
 from coordinator.models import AcceptedOnlyServer, Grant, McpServer, McpTool, McpUpstream
 from coordinator.models.mcp import DefaultPolicy
 from coordinator.policy import access
-from coordinator.secrets import masked_arguments
+from coordinator.secrets import mask_command_arguments
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame import refusals
-from dashboard.frame.guards import admin, approver, viewer
+from dashboard.frame.guards import require_admin, require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.mcp import gateway_parts
 from dashboard.text import diffs
@@ -49,7 +49,7 @@ LEFT_OUT_SHOWN_FOR = timedelta(days=2)  # written once a day while it lasts
 MOST_TOOLS_NAMED = 6  # of those that changed
 
 
-class ServerForm(forms.Form):
+class McpServerEditForm(forms.Form):
     """A server as an admin edits it. Arguments are lines, so that one may hold blanks."""
 
     name = forms.CharField(max_length=200, help_text="As agents call it: mcp__<em>name</em>__tool.")
@@ -80,7 +80,7 @@ class ServerForm(forms.Form):
                 kept = (server.default_policy, f"{server.default_policy!r}, as stored: denies")
                 self.fields["default_policy"].choices = [kept, *POLICIES]  # type: ignore[attr-defined]
 
-    def values(self, server: McpServer | None = None) -> dict[str, Any]:
+    def server_columns(self, server: McpServer | None = None) -> dict[str, Any]:
         """Return the columns as the action takes them; what stands unchanged and odd is left out."""
         said = dict(self.cleaned_data)
         said.pop("version", None)
@@ -94,7 +94,7 @@ class ServerForm(forms.Form):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerRow:
+class McpServerRow:
     server: McpServer
     tools: int
     changed: int
@@ -103,14 +103,14 @@ class ServerRow:
     denied: int
 
     @property
-    def odd_policy(self) -> bool:
+    def has_unknown_policy(self) -> bool:
         """Whether the policy is a word that nobody knows, and so denies."""
         return self.server.default_policy not in DefaultPolicy.values
 
 
 @require_safe
-@viewer
-def server_list(request: HtmxHttpRequest) -> HttpResponse:
+@require_viewer
+def list_mcp_servers_view(request: HtmxHttpRequest) -> HttpResponse:
     """Show every server with its policy, tools and grants in force."""
     words = request.GET.get("q", "").replace("\0", "").strip()
     servers = McpServer.objects.order_by("-is_active", "name")
@@ -119,26 +119,26 @@ def server_list(request: HtmxHttpRequest) -> HttpResponse:
             Q(name__icontains=word) | Q(description__icontains=word) | Q(command__icontains=word)
         )
     template = "mcp/_servers.html" if wants_fragment(request) else "mcp/list.html"
-    return render(request, template, {"rows": _rows(list(servers)), "q": words})
+    return render(request, template, {"rows": load_mcp_server_rows(list(servers)), "q": words})
 
 
 @require_safe
-@viewer
-def unknown(request: HtmxHttpRequest) -> HttpResponse:
+@require_viewer
+def list_unknown_mcp_servers(request: HtmxHttpRequest) -> HttpResponse:
     """Return the recently called servers that are not registered; loaded beside the list."""
     known = list(McpServer.objects.exclude(name=None).values_list("name", flat=True))
-    found = calls.of_unknown_servers(timezone.now() - mcp_tools.SEEN_WITHIN, known)
+    found = calls.count_unknown_server_calls(timezone.now() - mcp_tools.SEEN_WITHIN, known)
     template = "mcp/_unknown.html" if wants_fragment(request) else "mcp/unknown.html"
     return render(request, template, {"found": found})
 
 
-def _rows(servers: list[McpServer]) -> list[ServerRow]:
+def load_mcp_server_rows(servers: list[McpServer]) -> list[McpServerRow]:
     listed = McpTool.objects.filter(gone_at=None).values_list("server_id", "definition_hash", "accepted_hash")
     tools: dict[str, list[bool]] = {}
     for server_id, present, accepted in listed:
         tools.setdefault(server_id, []).append(present != accepted)
     standing = (
-        Grant.objects.standing(timezone.now())
+        Grant.objects.not_ended(timezone.now())
         .exclude(entry_type="capability")
         .values_list("server_id")
         .annotate(allowed=Count("pk", filter=Q(permission="allow")), asked=Count("asking"), rows=Count("pk"))
@@ -147,7 +147,7 @@ def _rows(servers: list[McpServer]) -> list[ServerRow]:
         server_id: (allowed, asked, rows - allowed - asked) for server_id, allowed, asked, rows in standing
     }
     return [
-        ServerRow(
+        McpServerRow(
             server,
             len(tools.get(server.name, [])),
             sum(tools.get(server.name, [])),
@@ -158,7 +158,7 @@ def _rows(servers: list[McpServer]) -> list[ServerRow]:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolRow:
+class McpToolRow:
     """One tool of a server: what is known of it, how it is given out, how much it is called."""
 
     name: str
@@ -167,7 +167,7 @@ class ToolRow:
     calls: int
 
 
-def server_or_404(name: str) -> McpServer:
+def find_mcp_server_or_404(name: str) -> McpServer:
     """Return the server; Http404 where there is none."""
     server = McpServer.objects.filter(pk=name).first()
     if server is None:
@@ -176,44 +176,48 @@ def server_or_404(name: str) -> McpServer:
 
 
 @require_safe
-@viewer
-def server_detail(request: HtmxHttpRequest, name: str) -> HttpResponse:
+@require_viewer
+def show_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Show a server: its settings, its tools and how each is given out."""
-    server, now = server_or_404(name), timezone.now()
+    server, now = find_mcp_server_or_404(name), timezone.now()
     called: dict[str, int] = {}
-    for one in calls.since(now - mcp_tools.SEEN_WITHIN, [name]):
+    for one in calls.count_calls_since(now - mcp_tools.SEEN_WITHIN, [name]):
         called[one.tool_name] = called.get(one.tool_name, 0) + one.count
     known = {tool.name: tool for tool in McpTool.objects.filter(server_id=name)}
-    lines = access.summary(name, now, called)
-    rows = [ToolRow(line.tool, known.get(line.tool), line, called.get(line.tool, 0)) for line in lines]
+    lines = access.summarize_tool_grants(name, now, called)
+    rows = [McpToolRow(line.tool, known.get(line.tool), line, called.get(line.tool, 0)) for line in lines]
     args = server.args if isinstance(server.args, list) else []
     changed = [row for row in rows if row.tool and row.tool.is_changed]
     context = {
         "server": server,
         "rows": rows,
-        "args": masked_arguments(map(str, args)),
+        "args": mask_command_arguments(map(str, args)),
         "called": f"{PREFIX}{name_in_calls(name)}__",
         "unknown_servers": get_text_list(
-            [AGENT_TITLES[dialect.name] for dialect in DIALECTS.values() if not dialect.knows_servers], "and"
+            [AGENT_TITLES[dialect.name] for dialect in DIALECTS.values() if not dialect.has_mcp_server_names],
+            "and",
         ),
         "odd_args": None if isinstance(server.args, list) else server.args,
         "odd_policy": server.default_policy not in DefaultPolicy.values,
-        **gateway_parts.of_server(server, now),
+        **gateway_parts.build_gateway_context(server, now),
         "accepted_only": AcceptedOnlyServer.objects.filter(pk=name).exists(),
         "changed": changed,
         "changed_named": changed[:MOST_TOOLS_NAMED],
         "changed_unnamed": len(changed[MOST_TOOLS_NAMED:]),
-        "left_out": _left_out(name, now),
+        "left_out": find_recently_rejected_tools(name, now),
         "can_discover": server.command in settings.DISCOVERY_COMMANDS,
-        "grants": Grant.objects.standing(now).filter(server_id=name).exclude(entry_type="capability").count(),
+        "grants": Grant.objects.not_ended(now)
+        .filter(server_id=name)
+        .exclude(entry_type="capability")
+        .count(),
     }
     template = "mcp/_server.html" if wants_fragment(request) else "mcp/server.html"
     return render(request, template, context)
 
 
-def _left_out(server_id: str, now: datetime) -> dict[str, Any] | None:
+def find_recently_rejected_tools(server_id: str, now: datetime) -> dict[str, Any] | None:
     """Return which tools were left out of the server's list in the last two days, with reasons; None for none."""
-    entry = tool_actions.last_left_out(server_id)
+    entry = tool_actions.find_last_omission_entry(server_id)
     if entry is None or not isinstance(entry.metadata, dict) or entry.timestamp < now - LEFT_OUT_SHOWN_FOR:
         return None
     tools = entry.metadata.get("tools", [])
@@ -221,14 +225,16 @@ def _left_out(server_id: str, now: datetime) -> dict[str, Any] | None:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@admin
-def add(request: HtmxHttpRequest) -> HttpResponse:
+@require_admin
+def add_mcp_server_view(request: HtmxHttpRequest) -> HttpResponse:
     initial = {"default_policy": "opt-in", "is_active": True, "name": request.GET.get("name", "")}
-    form = ServerForm(request.POST or None, initial=initial)
+    form = McpServerEditForm(request.POST or None, initial=initial)
     if request.method == "POST" and form.is_valid():
         try:
             name = form.cleaned_data["name"]
-            mcp_servers.create(name, by=person(request.user), now=timezone.now(), **form.values())
+            mcp_servers.create_mcp_server(
+                name, by=person_actor(request.user), now=timezone.now(), **form.server_columns()
+            )
         except SignalboxError as refusal:
             form.add_error(None, str(refusal.detail))
         else:
@@ -238,17 +244,17 @@ def add(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@admin
-def edit(request: HtmxHttpRequest, name: str) -> HttpResponse:
+@require_admin
+def edit_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Change a server, unless somebody else did since the page was loaded."""
-    server = server_or_404(name)
-    form = ServerForm(request.POST or None, initial=_initial(server), server=server)
+    server = find_mcp_server_or_404(name)
+    form = McpServerEditForm(request.POST or None, initial=build_server_form_initial(server), server=server)
     if request.method == "POST" and form.is_valid():
         try:
-            mcp_servers.update(
+            mcp_servers.update_mcp_server(
                 name,
-                form.values(server),
-                by=person(request.user),
+                form.server_columns(server),
+                by=person_actor(request.user),
                 seen=form.cleaned_data["version"] or None,
                 now=timezone.now(),
             )
@@ -261,7 +267,7 @@ def edit(request: HtmxHttpRequest, name: str) -> HttpResponse:
     return render(request, "mcp/edit.html", context, status=422 if form.errors else 200)
 
 
-def _initial(server: McpServer) -> dict[str, Any]:
+def build_server_form_initial(server: McpServer) -> dict[str, Any]:
     args = server.args if isinstance(server.args, list) else []
     return {
         "command": server.command,
@@ -270,52 +276,58 @@ def _initial(server: McpServer) -> dict[str, Any]:
         "default_policy": server.default_policy,
         "script_content": server.script_content,
         "is_active": server.is_active,
-        "version": mcp_servers.version_of(server),
+        "version": mcp_servers.compute_server_version(server),
     }
 
 
 @require_POST
-@admin
-def switch(request: HtmxHttpRequest, name: str) -> HttpResponse:
+@require_admin
+def switch_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
     active = request.POST.get("active") == "on"
     try:
-        mcp_servers.update(name, {"is_active": active}, by=person(request.user), now=timezone.now())
+        mcp_servers.update_mcp_server(
+            name, {"is_active": active}, by=person_actor(request.user), now=timezone.now()
+        )
     except SignalboxError as refusal:
         messages.error(request, str(refusal.detail))
     return redirect("mcp:server", name)
 
 
 @require_POST
-@approver
-def serve_accepted_only(request: HtmxHttpRequest, name: str) -> HttpResponse:
+@require_approver
+def set_accepted_tools_only_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Have changed tools of the server served once a person accepted them only, or as they come."""
     wanted = request.POST.get("accepted_only") == "on"
-    with refusals.as_message(request):
-        mcp_servers.serve_accepted_only(name, wanted, by=person(request.user), now=timezone.now())
+    with refusals.show_refusal_as_message(request):
+        mcp_servers.restrict_to_accepted_tools(
+            name, wanted, by=person_actor(request.user), now=timezone.now()
+        )
     return redirect("mcp:server", name)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@admin
-def delete(request: HtmxHttpRequest, name: str) -> HttpResponse:
+@require_admin
+def delete_mcp_server_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Say what goes with the server, and delete it when the person insists."""
-    server = server_or_404(name)
+    server = find_mcp_server_or_404(name)
     if request.method == "POST":
         try:
             seen = request.POST.get("version") or None
             reason = request.POST.get("reason", "").strip()[:2000] or None
-            mcp_servers.delete(name, by=person(request.user), reason=reason, seen=seen, now=timezone.now())
+            mcp_servers.delete_server_with_grants(
+                name, by=person_actor(request.user), reason=reason, seen=seen, now=timezone.now()
+            )
         except SignalboxError as refusal:
             messages.error(request, str(refusal.detail))
             return redirect("mcp:server", name)
         messages.success(request, f"{name} was deleted with its tools and grants.")
         return redirect("mcp:list")
-    standing = Grant.objects.standing(timezone.now()).filter(server_id=name).order_by("agent_id", "id")
+    standing = Grant.objects.not_ended(timezone.now()).filter(server_id=name).order_by("agent_id", "id")
     agents = sorted({row.agent_id for row in standing if row.permission == "allow"})
     context = {
         "server": server,
-        "version": mcp_servers.version_of(server),
-        "taken": mcp_servers.consequences([name]),
+        "version": mcp_servers.compute_server_version(server),
+        "taken": mcp_servers.count_server_dependents([name]),
         "agents": agents,
         "agents_named": agents[:MOST_AGENTS_NAMED],
         "agents_unnamed": len(agents[MOST_AGENTS_NAMED:]),
@@ -324,88 +336,96 @@ def delete(request: HtmxHttpRequest, name: str) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@admin
-def paste(request: HtmxHttpRequest, name: str) -> HttpResponse:
+@require_admin
+def import_pasted_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Import the tools of a pasted `tools/list`."""
-    server, fault, text = server_or_404(name), "", request.POST.get("listing", "")
+    server, fault, text = find_mcp_server_or_404(name), "", request.POST.get("listing", "")
     if request.method == "POST":
         try:
             listing = mcp_tools.parse_listing(text)
-            taken = tool_actions.store_listing(name, listing, by=person(request.user), now=timezone.now())
+            taken = tool_actions.store_tool_listing(
+                name, listing, by=person_actor(request.user), now=timezone.now()
+            )
         except SignalboxError as refusal:
             fault = str(refusal.detail)
         else:
-            messages.success(request, _summary_of(taken))
+            messages.success(request, describe_tool_changes(taken))
             return redirect("mcp:server", name)
     context = {"server": server, "fault": fault, "text": text}
     return render(request, "mcp/paste.html", context, status=422 if fault else 200)
 
 
 @require_POST
-@admin
-def discover(request: HtmxHttpRequest, name: str) -> HttpResponse:
+@require_admin
+def discover_mcp_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Start a stdio server for a moment and take over the tools that it lists."""
-    server = server_or_404(name)
-    with refusals.as_message(request):
+    server = find_mcp_server_or_404(name)
+    with refusals.show_refusal_as_message(request):
         if not isinstance(server.args, list):
-            raise Invalid("The server's arguments are not a list. Edit them first.")
-        listing = discovery.ask(server.command, [str(arg) for arg in server.args], _isolation_of(server))
-        taken = tool_actions.store_listing(name, listing, by=person(request.user), now=timezone.now())
-        messages.success(request, _summary_of(taken))
+            raise UnprocessableRequest("The server's arguments are not a list. Edit them first.")
+        listing = discovery.discover_server_tools(
+            server.command, [str(arg) for arg in server.args], find_accepted_isolation(server)
+        )
+        taken = tool_actions.store_tool_listing(
+            name, listing, by=person_actor(request.user), now=timezone.now()
+        )
+        messages.success(request, describe_tool_changes(taken))
     return redirect("mcp:server", name)
 
 
-def _isolation_of(server: McpServer) -> Isolation:
+def find_accepted_isolation(server: McpServer) -> Isolation:
     """Return how an admin had the server isolated: as another program changed it, it counts as never set."""
     upstream = McpUpstream.objects.filter(pk=server.name).first()
-    is_accepted = upstream is not None and commands.is_accepted(server, upstream)
-    return isolation.of_upstream(upstream if is_accepted else None)
+    is_accepted = upstream is not None and commands.is_command_accepted(server, upstream)
+    return isolation.build_isolation(upstream if is_accepted else None)
 
 
-def _summary_of(taken: tool_actions.ToolChanges) -> str:
+def describe_tool_changes(taken: tool_actions.ToolChanges) -> str:
     left_out = ""
     if taken.left_out:
         names = [tool.name for tool in taken.left_out[:MOST_TOOLS_NAMED]]
         more = len(taken.left_out) - len(names)
         left_out = f" Left out: {', '.join(names)}{f' and {more} more' if more else ''}."
-    if taken.is_nothing:
+    if taken.has_no_changes:
         return f"No changes: all other tools are already known.{left_out}" if left_out else NOTHING_NEW
     parts = (("new", taken.new), ("changed", taken.changed), ("gone", taken.gone), ("back again", taken.back))
     return f"Tools imported: {', '.join(f'{len(names)} {word}' for word, names in parts if names)}.{left_out}"
 
 
 @require_safe
-@viewer
-def tool_detail(request: HtmxHttpRequest) -> HttpResponse:
+@require_viewer
+def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
     """Show one tool: its definition and, where it changed, the difference from what was accepted."""
     server, tool = request.GET.get("server", ""), request.GET.get("tool", "")
     row = McpTool.objects.filter(server_id=server, name=tool).first()
     if row is None:
         raise Http404(f"{server} lists no tool {tool}.")
     context = {
-        "server": server_or_404(server),
+        "server": find_mcp_server_or_404(server),
         "tool": row,
-        "definition": json.dumps(mcp_tools.content_of(row), indent=2, ensure_ascii=False),
+        "definition": json.dumps(mcp_tools.build_definition_content(row), indent=2, ensure_ascii=False),
         "deny_changed": settings.DENY_CHANGED_TOOLS,
         "accepted_only": AcceptedOnlyServer.objects.filter(pk=server).exists(),
-        "difference": difference_of(row) if row.is_changed else [],
+        "difference": diff_tool_definitions(row) if row.is_changed else [],
     }
     return render(request, "mcp/tool.html", context)
 
 
-def difference_of(tool: McpTool) -> list[diffs.Marked]:
+def diff_tool_definitions(tool: McpTool) -> list[diffs.Marked]:
     """Return the lines of the accepted and the present definition with `-`, `+` or a blank."""
-    before, after = mcp_tools.definitions(tool)
-    marked = diffs.marked(before, after)
+    before, after = mcp_tools.list_definition_lines(tool)
+    marked = diffs.mark_all_lines(before, after)
     return [*(("-", line) for line in before), *(("+", line) for line in after)] if marked is None else marked
 
 
 @require_POST
-@approver
-def accept(request: HtmxHttpRequest) -> HttpResponse:
+@require_approver
+def accept_tool_definition(request: HtmxHttpRequest) -> HttpResponse:
     server, tool = request.POST.get("server", ""), request.POST.get("tool", "")
-    with refusals.as_message(request):
+    with refusals.show_refusal_as_message(request):
         seen = request.POST.get("seen") or None
-        tool_actions.accept(server, [tool], by=person(request.user), now=timezone.now(), seen=seen)
+        tool_actions.accept_tool_changes(
+            server, [tool], by=person_actor(request.user), now=timezone.now(), seen=seen
+        )
         messages.success(request, f"The definition of {tool} is accepted.")
     return redirect(f"{reverse('mcp:tool')}?{urlencode({'server': server, 'tool': tool})}")

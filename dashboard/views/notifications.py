@@ -15,55 +15,55 @@ from coordinator.errors import SignalboxError
 from coordinator.models import NotificationTarget
 from coordinator.notifications import apprise_services
 from dashboard.frame import refusals
-from dashboard.frame.guards import approver
+from dashboard.frame.guards import require_approver
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.lists.keyset import keyset_page
+from dashboard.lists.keyset import load_keyset_page
 from dashboard.notifications import log
-from dashboard.notifications.addresses import addresses, offered
-from dashboard.notifications.devices import devices_of, how_to_reach
-from dashboard.notifications.escalation import steps
-from dashboard.notifications.quiet_hours import quiet_of, zones
+from dashboard.notifications.addresses import list_address_kinds, list_notification_addresses
+from dashboard.notifications.devices import describe_page_origin, list_push_devices
+from dashboard.notifications.escalation import list_escalation_steps
+from dashboard.notifications.quiet_hours import list_time_zone_names, load_quiet_state
 
 
 @require_GET
-@approver
-def page(request: HtmxHttpRequest) -> HttpResponse:
+@require_approver
+def show_notification_settings(request: HtmxHttpRequest) -> HttpResponse:
     """Show the person's own addresses and quiet hours, and what was sent to them, page by page."""
-    return _page(request, None)
+    return render_notification_settings(request, None)
 
 
-def _page(request: HtmxHttpRequest, made: NotificationTarget | None) -> HttpResponse:
+def render_notification_settings(request: HtmxHttpRequest, made: NotificationTarget | None) -> HttpResponse:
     name = request.user.get_username()
     place = reverse("approvals:notifications")
-    page_of_log = keyset_page(log.sent_to(name), request.GET, log.PAGE)
+    page_of_log = load_keyset_page(log.list_sent_notifications(name), request.GET, log.PAGE)
     context = {
-        "addresses": addresses(name),
-        "sent": [log.sent(row) for row in page_of_log.rows],
+        "addresses": list_notification_addresses(name),
+        "sent": [log.build_sent_message(row) for row in page_of_log.rows],
         "newer": f"{place}{page_of_log.newer}#log" if page_of_log.newer else "",
         "older": f"{place}{page_of_log.older}#log" if page_of_log.older else "",
         "count_label": page_of_log.count_label,
-        "test_is_due": any(log.is_test_on_its_way(row) for row in page_of_log.rows),
-        "kinds": offered(),
+        "test_is_due": any(log.is_test_pending(row) for row in page_of_log.rows),
+        "kinds": list_address_kinds(),
         "made": made,
         "services": apprise_services.COMMON,
         "abouts": NotificationTarget.About.choices,
-        "quiet": quiet_of(name, timezone.now()),
-        "zones": zones(),
-        "steps": steps(),
-        "devices": devices_of(name),
-        "reach": how_to_reach(request),
+        "quiet": load_quiet_state(name, timezone.now()),
+        "zones": list_time_zone_names(),
+        "steps": list_escalation_steps(),
+        "devices": list_push_devices(name),
+        "reach": describe_page_origin(request),
     }
     return render(request, "notifications/home.html", context)
 
 
 @require_POST
-@approver
-def add(request: HtmxHttpRequest) -> HttpResponse:
+@require_approver
+def add_notification_address_view(request: HtmxHttpRequest) -> HttpResponse:
     """Add an address; a webhook's secret is on this one answer and never shown again."""
     posted = request.POST
     try:
-        made = notifications.add(
-            by=_user(request),
+        made = notifications.create_notification_target(
+            by=signed_in_approver(request),
             kind=posted.get("kind", ""),
             address=posted.get("address", "")[:4000],
             name=posted.get("name", "")[:200],
@@ -72,38 +72,38 @@ def add(request: HtmxHttpRequest) -> HttpResponse:
         messages.error(request, str(refusal.detail))
         return redirect("approvals:notifications")
     if made.kind == NotificationTarget.Kind.WEBHOOK:
-        return _page(request, made)
+        return render_notification_settings(request, made)
     messages.success(request, "The address was added. Send a test to check it.")
     return redirect("approvals:notifications")
 
 
 @require_POST
-@approver
-def remove(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
-    with refusals.as_message(request):
-        notifications.remove(target_id, by=_user(request))
+@require_approver
+def delete_notification_address_view(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
+    with refusals.show_refusal_as_message(request):
+        notifications.remove_notification_address(target_id, by=signed_in_approver(request))
         messages.success(request, "The address was removed.")
     return redirect("approvals:notifications")
 
 
 @require_POST
-@approver
-def test(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
-    with refusals.as_message(request):
-        notifications.send_test(target_id, by=_user(request))
+@require_approver
+def send_test_notification_view(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
+    with refusals.show_refusal_as_message(request):
+        notifications.queue_test_notification(target_id, by=signed_in_approver(request))
         messages.success(request, "A test is being sent. The log below shows the result.")
     return redirect("approvals:notifications")
 
 
 @require_POST
-@approver
-def about(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
+@require_approver
+def set_address_topics(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
     """Choose of which requests an address hears."""
     posted = request.POST
-    with refusals.as_message(request):
-        notifications.set_about(
+    with refusals.show_refusal_as_message(request):
+        notifications.set_address_filter(
             target_id,
-            by=_user(request),
+            by=signed_in_approver(request),
             about=posted.get("about", ""),
             patterns=posted.get("patterns", "")[:2000],
         )
@@ -112,17 +112,17 @@ def about(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
 
 
 @require_POST
-@approver
-def quiet(request: HtmxHttpRequest) -> HttpResponse:
+@require_approver
+def save_quiet_hours(request: HtmxHttpRequest) -> HttpResponse:
     """Set or end the person's quiet hours."""
     posted, now = request.POST, timezone.now()
-    with refusals.as_message(request):
+    with refusals.show_refusal_as_message(request):
         if "clear" in posted:
-            notifications.clear_quiet(by=_user(request), now=now)
+            notifications.clear_quiet_hours(by=signed_in_approver(request), now=now)
             messages.success(request, "Quiet hours removed. Messages that were held back are sent now.")
         else:
-            hours = notifications.set_quiet(
-                by=_user(request),
+            hours = notifications.set_quiet_hours(
+                by=signed_in_approver(request),
                 begins=posted.get("begins", "")[:20],
                 ends=posted.get("ends", "")[:20],
                 zone=posted.get("time_zone", "")[:100],
@@ -132,6 +132,6 @@ def quiet(request: HtmxHttpRequest) -> HttpResponse:
     return redirect("approvals:notifications")
 
 
-def _user(request: HtmxHttpRequest) -> User:
+def signed_in_approver(request: HtmxHttpRequest) -> User:
     assert isinstance(request.user, User)
     return request.user

@@ -11,62 +11,66 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST, require_safe
 
 from coordinator.actions import approvals, push
-from coordinator.errors import Invalid, SignalboxError
-from coordinator.notifications.push import listed, waiting_for
+from coordinator.errors import SignalboxError, UnprocessableRequest
+from coordinator.notifications.push import decidable_waiting_requests, list_waiting_for_offline
 from dashboard.frame import devices, installing
-from dashboard.frame.guards import approver, signed_in
+from dashboard.frame.guards import require_approver, require_sign_in
 from dashboard.frame.htmx import HtmxHttpRequest
 
 MOST_LISTED = 100
 
 
 @require_safe
-def worker(_request: HtmxHttpRequest) -> HttpResponse:
+def serve_service_worker(_request: HtmxHttpRequest) -> HttpResponse:
     """Return the service worker. Open to all: a browser asks for a new one whoever is signed in."""
-    return HttpResponse(installing.worker(), "text/javascript; charset=utf-8")
+    return HttpResponse(installing.build_service_worker(), "text/javascript; charset=utf-8")
 
 
 @require_safe
-def manifest(_request: HtmxHttpRequest) -> HttpResponse:
+def serve_web_app_manifest(_request: HtmxHttpRequest) -> HttpResponse:
     """Return the manifest, which browsers ask for without cookies."""
-    return JsonResponse(installing.manifest(), content_type="application/manifest+json")
+    return JsonResponse(installing.build_web_app_manifest(), content_type="application/manifest+json")
 
 
 @require_safe
-def offline(request: HtmxHttpRequest) -> HttpResponse:
+def show_offline_page(request: HtmxHttpRequest) -> HttpResponse:
     """Return the page that the service worker keeps; it holds nothing of anybody."""
     return render(request, "push/offline.html")
 
 
 @require_GET
-@approver
-def waiting(request: HtmxHttpRequest) -> HttpResponse:
+@require_approver
+def list_requests_for_push(request: HtmxHttpRequest) -> HttpResponse:
     """Return what waits for this person now, and the token that a Deny from a notification needs beside the proof."""
     now = timezone.now()
-    rows = waiting_for(_user(request), now).order_by("-id")
-    told = {"at": now.isoformat(), "count": rows.count(), "requests": listed(rows[:MOST_LISTED], now)}
+    rows = decidable_waiting_requests(signed_in_subscriber(request), now).order_by("-id")
+    told = {
+        "at": now.isoformat(),
+        "count": rows.count(),
+        "requests": list_waiting_for_offline(rows[:MOST_LISTED], now),
+    }
     return JsonResponse(told | {"csrf": get_token(request)})
 
 
 @require_POST
-@approver
-def key(_request: HtmxHttpRequest) -> HttpResponse:
+@require_approver
+def show_push_key(_request: HtmxHttpRequest) -> HttpResponse:
     """Return the key that a browser binds its subscription to; the first time it is made."""
     try:
-        return JsonResponse({"key": push.public_key(now=timezone.now())})
+        return JsonResponse({"key": push.get_or_create_push_key(now=timezone.now())})
     except SignalboxError as refusal:
-        return _refused(refusal)
+        return answer_push_refusal(refusal)
 
 
 @require_POST
-@approver
-def subscribe(request: HtmxHttpRequest) -> HttpResponse:
+@require_approver
+def save_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
     """Keep this browser's subscription."""
     form = request.POST
     replaces = form.get("replaces", "")
     try:
-        target = push.subscribe(
-            by=_user(request),
+        target = push.subscribe_device(
+            by=signed_in_subscriber(request),
             address=form.get("endpoint", ""),
             p256dh=form.get("p256dh", ""),
             auth=form.get("auth", ""),
@@ -75,44 +79,48 @@ def subscribe(request: HtmxHttpRequest) -> HttpResponse:
             now=timezone.now(),
         )
     except SignalboxError as refusal:
-        return _refused(refusal)
-    devices.hold(request, target)
+        return answer_push_refusal(refusal)
+    devices.remember_session_device(request, target)
     if not replaces:
         messages.success(request, "This device is notified. Send a test to check it.")
     return JsonResponse({"kept": True})
 
 
 @require_POST
-@signed_in
-def renew(request: HtmxHttpRequest) -> HttpResponse:
+@require_sign_in
+def renew_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
     """Tie this browser's subscription to the new sign-in, or say that it is no longer kept.
 
     Open to all who sign in: where they may not decide, the device of whoever was there before them ends.
     """
-    target = push.renew(by=_user(request), address=request.POST.get("endpoint", ""), now=timezone.now())
+    target = push.renew_device_sign_in(
+        by=signed_in_subscriber(request), address=request.POST.get("endpoint", ""), now=timezone.now()
+    )
     if target is not None:
-        devices.hold(request, target)
+        devices.remember_session_device(request, target)
     return JsonResponse({"kept": target is not None})
 
 
 @require_POST
-@approver
-def deny(request: HtmxHttpRequest) -> HttpResponse:
+@require_approver
+def deny_request_from_notification(request: HtmxHttpRequest) -> HttpResponse:
     """Deny the one request whose digest a notification showed. There is no such door to approve."""
     request_id, judged = request.POST.get("id", ""), request.POST.get("judged", "")
     try:
         if not request_id or not judged:
-            raise Invalid("The denial does not say what the notification showed.")
-        approvals.decide(request_id, by=_user(request), verdict="denied", judged=judged)
+            raise UnprocessableRequest("The denial does not say what the notification showed.")
+        approvals.decide_request(
+            request_id, by=signed_in_subscriber(request), verdict="denied", judged=judged
+        )
     except SignalboxError as refusal:
-        return _refused(refusal)
+        return answer_push_refusal(refusal)
     return HttpResponse(status=204)
 
 
-def _refused(refusal: SignalboxError) -> HttpResponse:
+def answer_push_refusal(refusal: SignalboxError) -> HttpResponse:
     return JsonResponse({"detail": str(refusal.detail)}, status=refusal.status)
 
 
-def _user(request: HtmxHttpRequest) -> User:
+def signed_in_subscriber(request: HtmxHttpRequest) -> User:
     assert isinstance(request.user, User)
     return request.user

@@ -8,20 +8,20 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from coordinator.identity.roles import has_role
-from dashboard.frame.guards import refuse, viewer
+from dashboard.frame.guards import render_role_refusal, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.rail import entry_of
+from dashboard.frame.rail import find_rail_entry
 
 
 @require_safe
 @never_cache
-@viewer
-def badge(request: HtmxHttpRequest, key: str) -> HttpResponse:
-    entry = entry_of(key)
+@require_viewer
+def show_rail_badge(request: HtmxHttpRequest, key: str) -> HttpResponse:
+    entry = find_rail_entry(key)
     if entry is None or entry.badge is None:
         raise Http404
     if not has_role(request.user, entry.least):
-        return refuse(request, entry.least)
+        return render_role_refusal(request, entry.least)
     number = entry.badge.number(request.user)
     context = {"item": entry, "count": number.value, "own": number.own}
     return render(request, "components/_rail_badge.html", context)

@@ -14,14 +14,14 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from coordinator.errors import Invalid, SignalboxError
+from coordinator.errors import SignalboxError, UnprocessableRequest
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.policy import trials
-from coordinator.policy.history import Budget
-from coordinator.policy.trials import Trial, Wanted
-from dashboard.frame.guards import refuse, viewer
+from coordinator.policy.history import WalkTimeLimit
+from coordinator.policy.trials import RuleTrial, TrialCallFilter
+from dashboard.frame.guards import render_role_refusal, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.frame.proofs import without_proof
+from dashboard.frame.proofs import allow_without_proof
 from dashboard.rules import carried, counts, question
 from dashboard.rules.question import RulesOnTrial
 from dashboard.rules.recorded import PIECE, READER
@@ -36,49 +36,53 @@ SHORT = 300
 
 @require_POST
 @never_cache
-@without_proof
-@viewer
-def count(request: HtmxHttpRequest) -> HttpResponse:
+@allow_without_proof
+@require_viewer
+def run_rule_trial(request: HtmxHttpRequest) -> HttpResponse:
     """Count on from where the last piece stopped; only counts, so the cookie is enough."""
-    if question.is_in(request.POST) and not has_role(request.user, APPROVER):
-        return refuse(request, APPROVER)
+    if question.has_unsaved_rules(request.POST) and not has_role(request.user, APPROVER):
+        return render_role_refusal(request, APPROVER)
     try:
-        asked = question.of_form(request.POST)
-        context = trial_context(asked, request.POST.get("carried", ""))
+        asked = question.parse_trial_form(request.POST)
+        context = build_trial_context(asked, request.POST.get("carried", ""))
     except SignalboxError as refusal:
-        return _refused(request, refusal)
+        return render_trial_refusal(request, refusal)
     template = "rules/_trial.html" if wants_fragment(request) else "rules/trial.html"
     return render(request, template, context)
 
 
-def first_context(asked: RulesOnTrial, wanted: QueryDict) -> dict[str, Any]:
+def build_first_trial_context(asked: RulesOnTrial, wanted: QueryDict) -> dict[str, Any]:
     """Return what a page that is drawn now shows of a trial, and the first calls that `wanted` names."""
-    return trial_context(asked, seconds=AT_ONCE) | calls_context(asked, wanted, most=SHOWN, seconds=AT_ONCE)
+    return build_trial_context(asked, seconds=AT_ONCE) | build_trial_calls_context(
+        asked, wanted, most=SHOWN, seconds=AT_ONCE
+    )
 
 
-def trial_context(asked: RulesOnTrial, so_far: str = "", seconds: float = PIECE) -> dict[str, Any]:
-    """Return what a trial's fragment shows after one more piece. Raises Invalid."""
-    trial = _trial(so_far)
-    now, then = asked.judges(timezone.now())
-    trial.go_on(READER, now, then, Budget(seconds))
+def build_trial_context(asked: RulesOnTrial, so_far: str = "", seconds: float = PIECE) -> dict[str, Any]:
+    """Return what a trial's fragment shows after one more piece. Raises UnprocessableRequest."""
+    trial = resume_trial(so_far)
+    now, then = asked.build_trial_judges(timezone.now())
+    trial.continue_trial(READER, now, then, WalkTimeLimit(seconds))
     return {
         "question": asked,
-        "trial": counts.shown(trial, is_open=asked.is_open),
-        "carried": "" if trial.is_done else carried.packed(PURPOSE, trial.as_values()),
+        "trial": counts.build_trial_view(trial, is_open=asked.has_unsaved_edits),
+        "carried": "" if trial.is_done else carried.sign_carried_values(PURPOSE, trial.trial_as_values()),
         "step": trial.before,
     }
 
 
-def _trial(so_far: str) -> Trial:
+def resume_trial(so_far: str) -> RuleTrial:
     if not so_far:
-        return Trial.beginning(READER)
+        return RuleTrial.start_trial(READER)
     try:
-        return Trial.from_values(carried.unpacked(PURPOSE, so_far))
+        return RuleTrial.trial_from_values(carried.read_carried_values(PURPOSE, so_far))
     except (ValueError, TypeError):
-        raise Invalid("Signalbox was updated after this test started. Reload the page.") from None
+        raise UnprocessableRequest(
+            "Signalbox was updated after this test started. Reload the page."
+        ) from None
 
 
-def _refused(request: HtmxHttpRequest, refusal: SignalboxError) -> HttpResponse:
+def render_trial_refusal(request: HtmxHttpRequest, refusal: SignalboxError) -> HttpResponse:
     context = {"problem": str(refusal.detail)}
     template = "rules/_trial_refused.html" if wants_fragment(request) else "rules/trial.html"
     return render(request, template, context, status=422)
@@ -86,47 +90,49 @@ def _refused(request: HtmxHttpRequest, refusal: SignalboxError) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
-@without_proof
-@viewer
-def calls(request: HtmxHttpRequest) -> HttpResponse:
+@allow_without_proof
+@require_viewer
+def list_trial_calls(request: HtmxHttpRequest) -> HttpResponse:
     """List the calls behind a number of a trial. The rules on trial come in the form, what is wanted in the address."""
-    if question.is_in(request.POST) and not has_role(request.user, APPROVER):
-        return refuse(request, APPROVER)
+    if question.has_unsaved_rules(request.POST) and not has_role(request.user, APPROVER):
+        return render_role_refusal(request, APPROVER)
     try:
-        asked = question.of_form(request.POST)
+        asked = question.parse_trial_form(request.POST)
     except SignalboxError as refusal:
-        return _refused(request, refusal)
-    context = calls_context(asked, request.GET)
+        return render_trial_refusal(request, refusal)
+    context = build_trial_calls_context(asked, request.GET)
     return render(request, "rules/calls.html", context)
 
 
-def calls_context(
+def build_trial_calls_context(
     asked: RulesOnTrial, query: QueryDict, *, most: int = PAGE, seconds: float = PIECE
 ) -> dict[str, Any]:
     """Return what a list of calls shows: those that the query wants, from its `before` back."""
-    wanted = _wanted(query)
-    now, then = asked.judges(timezone.now())
-    before = _number(query.get("before", ""))
-    listed = trials.listed(READER, now, then, wanted, before=before, most=most, budget=Budget(seconds))
+    wanted = parse_wanted_calls(query)
+    now, then = asked.build_trial_judges(timezone.now())
+    before = parse_event_id(query.get("before", ""))
+    listed = trials.list_judged_calls(
+        READER, now, then, wanted, before=before, most=most, budget=WalkTimeLimit(seconds)
+    )
     return {
         "question": asked,
         "listed": listed,
         "wanted": wanted,
-        "wanted_words": _in_words(wanted),
-        "older": _with(query, before=str(listed.before)) if listed.before else "",
-        "first": _with(query) if before else "",
+        "wanted_words": describe_wanted_calls(wanted),
+        "older": build_trial_calls_query(query, before=str(listed.before)) if listed.before else "",
+        "first": build_trial_calls_query(query) if before else "",
         "calls_url": reverse("rules:calls"),
         "short": SHORT,
     }
 
 
-def _wanted(query: QueryDict) -> Wanted:
+def parse_wanted_calls(query: QueryDict) -> TrialCallFilter:
     text = {name: query.get(name, "").replace("\0", "")[:500] for name in ("decision", "by", "week")}
     agent = query.get("agent")
-    return Wanted(**text, agent=agent, changed=query.get("changed") == "1")
+    return TrialCallFilter(**text, agent=agent, changed=query.get("changed") == "1")
 
 
-def _in_words(wanted: Wanted) -> list[str]:
+def describe_wanted_calls(wanted: TrialCallFilter) -> list[str]:
     words = [counts.WORDS.get(wanted.decision, wanted.decision)] if wanted.decision else []
     words += ["answered differently"] if wanted.changed else []
     words += [f"by {wanted.by}"] if wanted.by else []
@@ -134,12 +140,12 @@ def _in_words(wanted: Wanted) -> list[str]:
     return [*words, *([f"in the week from {wanted.week} (UTC)"] if wanted.week else [])]
 
 
-def _number(text: str) -> int:
+def parse_event_id(text: str) -> int:
     """Return an event's id; 0, from the newest on, for anything else."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 
 
-def _with(query: QueryDict, **place: str) -> str:
+def build_trial_calls_query(query: QueryDict, **place: str) -> str:
     kept = query.copy()
     kept.pop("before", None)
     for name, value in place.items():

@@ -14,13 +14,13 @@ from django.views.decorators.vary import vary_on_headers
 
 from coordinator.actions import runners
 from coordinator.errors import SignalboxError
-from coordinator.identity.actors import person
+from coordinator.identity.actors import person_actor
 from coordinator.models import Run, Runner
 from coordinator.runs import offers
-from coordinator.runs.liveness import is_alive
+from coordinator.runs.liveness import is_runner_alive
 from coordinator.runs.statuses import ACTIVE
 from coordinator.sessions import titles
-from dashboard.frame.guards import admin, viewer
+from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 
 
@@ -36,22 +36,22 @@ class RunnerRow:
 
 @require_safe
 @vary_on_headers("HX-Request")
-@viewer
-def listing(request: HtmxHttpRequest) -> HttpResponse:
+@require_viewer
+def show_runner_list(request: HtmxHttpRequest) -> HttpResponse:
     now = timezone.now()
     active = list(Run.objects.filter(status__in=ACTIVE).select_related("session").order_by("created_at"))
-    named = titles.of(run.session_id for run in active)
+    named = titles.load_session_titles(run.session_id for run in active)
     held: dict[str | None, list[tuple[Run, str]]] = {}
     for run in active:
         held.setdefault(run.runner_id, []).append((run, named.get(run.session_id, "")))
     known = list(Runner.objects.order_by("hostname", "project_dir", "runner_id"))
-    offered = offers.of_runners(runner.pk for runner in known)
+    offered = offers.load_runner_offers(runner.pk for runner in known)
     rows = [
         RunnerRow(
             runner,
-            "online" if is_alive(runner, now) else "stale",
+            "online" if is_runner_alive(runner, now) else "stale",
             held.get(runner.pk, []),
-            offers.agents_of(offered.get(runner.pk)),
+            offers.offered_agents(offered.get(runner.pk)),
         )
         for runner in known
     ]
@@ -62,12 +62,12 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_POST
-@admin
-def deregister(request: HtmxHttpRequest, runner_id: str) -> HttpResponse:
+@require_admin
+def deregister_runner_view(request: HtmxHttpRequest, runner_id: str) -> HttpResponse:
     """Send a runner away: its next poll tells it to go."""
     assert request.user.is_authenticated
     try:
-        runners.deregister(runner_id, by=person(request.user), itself=False, now=timezone.now())
+        runners.retire_runner(runner_id, by=person_actor(request.user), itself=False, now=timezone.now())
     except SignalboxError as refusal:
         raise Http404(str(refusal.detail)) from None
     messages.success(request, "The runner is deregistered at its next poll.")

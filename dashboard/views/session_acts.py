@@ -12,25 +12,25 @@ from django.views.decorators.http import require_http_methods, require_POST
 from coordinator.actions import runs, sessions, titles
 from coordinator.actions.titles import MOST_TYPED
 from coordinator.errors import SignalboxError
-from coordinator.identity.actors import person
+from coordinator.identity.actors import person_actor
 from coordinator.models import Session, SessionTitle
 from coordinator.sessions import titles as known_titles
 from dashboard.frame import refusals
-from dashboard.frame.guards import admin, approver
+from dashboard.frame.guards import require_admin, require_approver
 from dashboard.frame.htmx import HtmxHttpRequest
 
 
 @require_POST
-@approver
-def stop(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+@require_approver
+def stop_session_view(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     assert request.user.is_authenticated
-    with refusals.as_message(request, missing_is_404=True):
-        stopped = runs.stop_session(session_id, by=person(request.user), now=timezone.now())
+    with refusals.show_refusal_as_message(request, missing_is_404=True):
+        stopped = runs.request_session_stop(session_id, by=person_actor(request.user), now=timezone.now())
         messages.success(request, stopped.message or f"The session is {stopped.status}.")
     return redirect("sessions:detail", session_id)
 
 
-class NameForm(forms.Form):
+class SessionTitleForm(forms.Form):
     """What a person calls a session."""
 
     title = forms.CharField(
@@ -43,16 +43,16 @@ class NameForm(forms.Form):
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@approver
-def rename(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+@require_approver
+def rename_session_view(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Let a person say what a session is about; what they say stands for good."""
     assert request.user.is_authenticated
     session = get_object_or_404(Session, pk=session_id)
-    named = known_titles.of_one(session_id)
-    form = NameForm(request.POST or None, initial={"title": named})
+    named = known_titles.load_session_title(session_id)
+    form = SessionTitleForm(request.POST or None, initial={"title": named})
     if request.method == "POST" and form.is_valid():
-        called = titles.rename(
-            session_id, form.cleaned_data["title"], by=person(request.user), now=timezone.now()
+        called = titles.save_person_title(
+            session_id, form.cleaned_data["title"], by=person_actor(request.user), now=timezone.now()
         )
         messages.success(
             request, f"The session is now called “{called}”." if called else "The session now has no title."
@@ -68,8 +68,8 @@ def rename(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@admin
-def delete(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+@require_admin
+def delete_session_view(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Delete a session with everything in it, once its id has been typed."""
     session = get_object_or_404(Session, pk=session_id)
     problem = ""
@@ -77,12 +77,12 @@ def delete(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
         if request.POST.get("typed", "").strip() != session_id:
             problem = "This is not the session's id, so nothing was deleted. Type the id to confirm."
         else:
-            problem = _delete(request, session_id)
+            problem = delete_session_or_explain(request, session_id)
             if not problem:
                 return redirect("sessions:list")
     context = {
         "session": session,
-        "session_title": known_titles.of_one(session_id),
+        "session_title": known_titles.load_session_title(session_id),
         "problem": problem,
         "events": session.events.count(),
         "children": session.children.count(),
@@ -90,10 +90,10 @@ def delete(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     return render(request, "sessions/delete.html", context, status=422 if problem else 200)
 
 
-def _delete(request: HtmxHttpRequest, session_id: str) -> str:
+def delete_session_or_explain(request: HtmxHttpRequest, session_id: str) -> str:
     assert request.user.is_authenticated
     try:
-        gone = sessions.delete(session_id, by=person(request.user), now=timezone.now())
+        gone = sessions.remove_session(session_id, by=person_actor(request.user), now=timezone.now())
     except SignalboxError as refusal:
         return str(refusal.detail)
     messages.success(request, f"Deleted {session_id} with {gone.events:,} events and {gone.runs:,} runs.")

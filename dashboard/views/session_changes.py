@@ -9,21 +9,21 @@ from django.views.decorators.vary import vary_on_headers
 
 from coordinator.models import Session
 from coordinator.sessions.statuses import LIVE
-from dashboard.frame.guards import viewer
+from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.sessions.changes import changes_context
-from dashboard.timeline.heading import header_context
-from dashboard.timeline.query import Query
+from dashboard.sessions.changes import build_changes_context
+from dashboard.timeline.heading import build_session_header
+from dashboard.timeline.query import TimelineQuery
 
 
 @require_safe
 @vary_on_headers("HX-Request")
-@viewer
-def changes(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+@require_viewer
+def show_session_changes(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Show what the session changed: as a whole, of the turn `turn`, of the one file `file`. A fragment: that alone."""
     session = get_object_or_404(Session, pk=session_id)
-    context = changes_context(session, request.GET.get("turn", ""), request.GET.get("file", ""))
+    context = build_changes_context(session, request.GET.get("turn", ""), request.GET.get("file", ""))
     context |= {"session": session, "is_live": session.status in LIVE, "alone": "file" in request.GET}
     if wants_fragment(request):
         return render(request, "sessions/_changes.html", context)
-    return render(request, "sessions/changes.html", header_context(session, Query()) | context)
+    return render(request, "sessions/changes.html", build_session_header(session, TimelineQuery()) | context)

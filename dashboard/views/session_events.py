@@ -16,29 +16,35 @@ from coordinator.api.downloads import POLICY
 from coordinator.chat import attachments, thumbnails
 from coordinator.models import Event, Session
 from coordinator.sessions.events import JSON_COLUMNS
-from coordinator.sessions.timeline import CallRow, MessageRow, StoredValue, Timeline, TimelineEvent
-from dashboard.frame.guards import viewer
+from coordinator.sessions.timeline import CallRow, MessageRow, SessionTimeline, StoredValue, TimelineEvent
+from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.looks.parts import Part, blocks_of, is_image, json_part, whole
-from dashboard.timeline.rows import ShownRow
+from dashboard.looks.parts import (
+    DisplayPart,
+    build_json_part,
+    draw_in_full,
+    extract_content_blocks,
+    is_image_block,
+)
+from dashboard.timeline.rows import TimelineRowDisplay
 
 TITLES = {"tool_input": "Input", "tool_output": "Output", "content": "Message"}
 
 
-def find_event(session_id: str, event_id: int) -> Event:
+def find_event_or_404(session_id: str, event_id: int) -> Event:
     """Return the session's event, or answer 404."""
     return get_object_or_404(Event.objects.select_related("context"), session_id=session_id, pk=event_id)
 
 
 @require_safe
-@viewer
-def raw_event(request: HtmxHttpRequest, session_id: str, event_id: int) -> HttpResponse:  # noqa: ARG001
+@require_viewer
+def show_raw_event(request: HtmxHttpRequest, session_id: str, event_id: int) -> HttpResponse:  # noqa: ARG001
     """Return an event as JSON: its columns, decoded, and what Signalbox keeps beside them."""
-    event = find_event(session_id, event_id)
-    return JsonResponse(as_json(event), json_dumps_params={"indent": 2, "ensure_ascii": False})
+    event = find_event_or_404(session_id, event_id)
+    return JsonResponse(export_event_as_dict(event), json_dumps_params={"indent": 2, "ensure_ascii": False})
 
 
-def as_json(event: Event) -> dict[str, Any]:
+def export_event_as_dict(event: Event) -> dict[str, Any]:
     """Return an event's columns and its context's, as exports write them."""
     data = {field.attname: getattr(event, field.attname) for field in event._meta.concrete_fields}
     context = getattr(event, "context", None)
@@ -52,13 +58,13 @@ def as_json(event: Event) -> dict[str, Any]:
 
 @require_safe
 @vary_on_headers("HX-Request")
-@viewer
-def value(request: HtmxHttpRequest, session_id: str, event_id: int, column: str) -> HttpResponse:
+@require_viewer
+def show_event_value(request: HtmxHttpRequest, session_id: str, event_id: int, column: str) -> HttpResponse:
     """Show a call's whole input or output, or a whole message: as a fragment in its row, or on a page."""
     session = get_object_or_404(Session, pk=session_id)
     if column not in TITLES:
         raise Http404
-    event = _whole_event(session_id, event_id)
+    event = load_complete_event(session_id, event_id)
     context: dict[str, Any] = {
         "session": session,
         "event": event,
@@ -69,31 +75,31 @@ def value(request: HtmxHttpRequest, session_id: str, event_id: int, column: str)
     base = reverse("sessions:detail", args=[session_id])
     context |= {"column": column, "back": f"{base}?event={event_id}#event-{event_id}"}
     context["title"] = f"{TITLES[column]} of {event.tool_name}" if event.tool_name else TITLES[column]
-    with whole():
+    with draw_in_full():
         if event.event_type in ("message", "result"):
-            context["shown"] = ShownRow(MessageRow(event.place, event), base, 0)
+            context["shown"] = TimelineRowDisplay(MessageRow(event.event_position, event), base, 0)
         else:
-            context["parts"] = _parts(event, column, base)
+            context["parts"] = build_column_parts(event, column, base)
         template = "sessions/_value.html" if wants_fragment(request) else "sessions/value.html"
         return render(request, template, context)
 
 
-def _parts(event: TimelineEvent, column: str, base: str) -> list[Part]:
+def build_column_parts(event: TimelineEvent, column: str, base: str) -> list[DisplayPart]:
     """Return the parts that a call's look makes of one column."""
     if event.event_type not in ("pre_tool", "post_tool"):
         stored = getattr(event, column)
-        return [json_part(stored.value)] if stored else []
+        return [build_json_part(stored.value)] if stored else []
     start, end = (event, None) if event.event_type == "pre_tool" else (None, event)
-    look = ShownRow(CallRow(event.place, start, end, may_run=False), base, 0).look
+    look = TimelineRowDisplay(CallRow(event.event_position, start, end, may_run=False), base, 0).call_display
     return look.inputs if column == "tool_input" else look.outputs
 
 
-def _whole_event(session_id: str, event_id: int) -> TimelineEvent:
+def load_complete_event(session_id: str, event_id: int) -> TimelineEvent:
     """Return an event with nothing cut, however long its values are; an end with the input of its beginning."""
-    found = Timeline(session_id).events([event_id])
+    found = SessionTimeline(session_id).read_events_by_id([event_id])
     if not found:
         raise Http404
-    row = find_event(session_id, event_id)
+    row = find_event_or_404(session_id, event_id)
     kept = {
         name: StoredValue(getattr(row, name), 0) if getattr(row, name) is not None else None
         for name in JSON_COLUMNS
@@ -105,16 +111,18 @@ def _whole_event(session_id: str, event_id: int) -> TimelineEvent:
 
 
 @require_safe
-@viewer
-def image(request: HtmxHttpRequest, session_id: str, event_id: int, column: str, number: int) -> HttpResponse:  # noqa: ARG001
+@require_viewer
+def show_event_image(
+    request: HtmxHttpRequest, session_id: str, event_id: int, column: str, number: int
+) -> HttpResponse:  # noqa: ARG001
     """Return the picture in one content block. Only what is a picture by its bytes is answered."""
     if column not in TITLES:
         raise Http404
-    blocks = blocks_of(getattr(find_event(session_id, event_id), column))
-    if number >= len(blocks) or not is_image(blocks[number]):
+    blocks = extract_content_blocks(getattr(find_event_or_404(session_id, event_id), column))
+    if number >= len(blocks) or not is_image_block(blocks[number]):
         raise Http404
-    data = _bytes_of(blocks[number])
-    kind = attachments.sniffed(data[: attachments.HEAD])
+    data = decode_image_block(blocks[number])
+    kind = attachments.sniff_mime_type(data[: attachments.HEAD])
     if kind not in thumbnails.TYPES:
         raise Http404
     response = HttpResponse(data, content_type=kind)
@@ -122,7 +130,7 @@ def image(request: HtmxHttpRequest, session_id: str, event_id: int, column: str,
     return response
 
 
-def _bytes_of(block: dict[str, Any]) -> bytes:
+def decode_image_block(block: dict[str, Any]) -> bytes:
     text = block["data"] if isinstance(block.get("data"), str) else block["source"]["data"]
     try:
         return base64.b64decode(text, validate=False)

@@ -14,14 +14,14 @@ from django.views.decorators.http import require_POST
 
 from coordinator.actions import runs
 from coordinator.actions.driving import commands
-from coordinator.errors import BadRequest, SignalboxError, TooLarge
-from coordinator.identity.actors import person
+from coordinator.errors import BadRequest, RequestTooLarge, SignalboxError
+from coordinator.identity.actors import person_actor
 from coordinator.models import Run, Session
 from coordinator.runs.statuses import ACTIVE, RESUME
 from dashboard.frame import refusals
-from dashboard.frame.guards import approver
+from dashboard.frame.guards import require_approver
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.sessions.steering import steering_context
+from dashboard.sessions.steering import build_steering_context
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 MOST_IMAGES = 10
@@ -29,22 +29,22 @@ MOST_BYTES = 8 * 1024 * 1024  # of all images of a prompt
 
 
 @require_POST
-@approver
-def prompt(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+@require_approver
+def send_session_prompt(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Order the session's next turn; while one is at work it waits in the queue. A script gets the queue."""
     session = get_object_or_404(Session, pk=session_id)
     assert request.user.is_authenticated
     try:
         text = request.POST.get("text", "").replace("\r\n", "\n").strip()
-        images = images_of(request)
+        images = read_prompt_images(request)
         if not text and not images:
             raise BadRequest("Write what the agent should do.")
-        runs.create(
+        runs.queue_ordered_run(
             kind=RESUME,
             session_id=session_id,
             prompt=text,
             parameters={"prompt": text, "images": images} if images else None,
-            by=person(request.user),
+            by=person_actor(request.user),
             now=timezone.now(),
         )
     except SignalboxError as refusal:
@@ -53,17 +53,19 @@ def prompt(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
         messages.error(request, str(refusal.detail))
         return redirect("sessions:detail", session_id)
     if wants_fragment(request):
-        return render(request, "sessions/_steer_now.html", {"session": session, **steering_context(session)})
+        return render(
+            request, "sessions/_steer_now.html", {"session": session, **build_steering_context(session)}
+        )
     return redirect(f"{reverse('sessions:detail', args=[session_id])}?from=end")
 
 
-def images_of(request: HtmxHttpRequest) -> list[dict[str, str]]:
-    """Return the images of a form as a prompt carries them. Raises BadRequest and TooLarge."""
+def read_prompt_images(request: HtmxHttpRequest) -> list[dict[str, str]]:
+    """Return the images of a form as a prompt carries them. Raises BadRequest and RequestTooLarge."""
     files = request.FILES.getlist("files")
     if len(files) > MOST_IMAGES:
         raise BadRequest(f"A prompt may have at most {MOST_IMAGES} images.")
     if sum(one.size or 0 for one in files) > MOST_BYTES:
-        raise TooLarge(f"The images of a prompt may total {MOST_BYTES // 1024 // 1024} MB.")
+        raise RequestTooLarge(f"The images of a prompt may total {MOST_BYTES // 1024 // 1024} MB.")
     images = []
     for one in files:
         if one.content_type not in IMAGES:
@@ -73,44 +75,44 @@ def images_of(request: HtmxHttpRequest) -> list[dict[str, str]]:
 
 
 @require_POST
-@approver
-def stop_turn(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+@require_approver
+def stop_session_turn(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Stop what the session does just now; what is queued goes on after it."""
     assert request.user.is_authenticated
     session = get_object_or_404(Session, pk=session_id)
-    with refusals.as_message(request, missing_is_404=True):
+    with refusals.show_refusal_as_message(request, missing_is_404=True):
         working = Run.objects.filter(session=session, status__in=ACTIVE).first()
         if working is None:
             messages.info(request, "No turn is running.")
         else:
-            stopped = runs.stop(working.run_id, by=person(request.user), now=timezone.now())
+            stopped = runs.request_run_stop(working.run_id, by=person_actor(request.user), now=timezone.now())
             messages.success(request, stopped.message or "The turn is being stopped.")
     return redirect("sessions:detail", session_id)
 
 
 @require_POST
-@approver
-def unqueue(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+@require_approver
+def remove_queued_prompt(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Remove a prompt from the queue before its turn comes."""
     assert request.user.is_authenticated
-    with refusals.as_message(request, missing_is_404=True):
+    with refusals.show_refusal_as_message(request, missing_is_404=True):
         run = get_object_or_404(Run, pk=request.POST.get("run", ""), session_id=session_id)
         if run.status != Run.Status.PENDING:
             raise BadRequest("This prompt is no longer waiting.")
-        runs.stop(run.run_id, by=person(request.user), now=timezone.now())
+        runs.request_run_stop(run.run_id, by=person_actor(request.user), now=timezone.now())
         messages.success(request, "The prompt was removed from the queue.")
     return redirect("sessions:detail", session_id)
 
 
 @require_POST
-@approver
-def command(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+@require_approver
+def send_session_command(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Have the session's runner set something: `what` is KIND, or set_config:OPTION, and after `=` the value."""
     assert request.user.is_authenticated
     get_object_or_404(Session, pk=session_id)
-    with refusals.as_message(request, missing_is_404=True):
-        wanted = command_of(request.POST.get("what", ""))
-        commands.order(session_id, wanted, by=person(request.user), now=timezone.now())
+    with refusals.show_refusal_as_message(request, missing_is_404=True):
+        wanted = parse_session_command(request.POST.get("what", ""))
+        commands.order_session_command(session_id, wanted, by=person_actor(request.user), now=timezone.now())
         is_about_files = "remove_worktree" in wanted
         messages.success(request, "Sent to the runner." if is_about_files else "Sent to the agent.")
         if is_about_files:
@@ -118,7 +120,7 @@ def command(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     return redirect("sessions:detail", session_id)
 
 
-def command_of(what: str) -> dict[str, Any]:
+def parse_session_command(what: str) -> dict[str, Any]:
     """Return a button's word as a command: `set_mode=plan`, `set_config:effort=high`, `remove_worktree=discard`."""
     kind, _, value = what.partition("=")
     kind, _, option = kind.partition(":")

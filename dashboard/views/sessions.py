@@ -15,78 +15,80 @@ from django.views.decorators.vary import vary_on_headers
 from coordinator.lib import instants
 from coordinator.models import Session
 from coordinator.search import events as search
-from coordinator.search.index import Walk
-from coordinator.sessions.list_facts import began_us
+from coordinator.search.index import IndexWalkResult
+from coordinator.sessions.list_facts import session_began_us
 from coordinator.sessions.statuses import LIVE
 from coordinator.sessions.timeline import (
-    Counts,
-    EventPlace,
-    Filters,
-    Timeline,
-    Window,
-    density_of,
-    news_of,
-    position,
-    recent_counts,
-    row_place,
-    rows_of,
-    rows_since,
+    EventPosition,
+    EventWindow,
+    SessionEventCounts,
+    SessionTimeline,
+    TimelineFilters,
+    build_arrived_rows,
+    build_window_rows,
+    current_change_position,
+    find_row_position,
+    load_recent_event_counts,
+    load_session_density,
+    load_timeline_changes,
 )
 from coordinator.sessions.timeline.rows import FAR
-from dashboard.budgets.standings import warnings
-from dashboard.frame.guards import viewer
+from dashboard.budgets.standings import find_budget_warnings
+from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.sessions.notes import notes_context
-from dashboard.timeline.draft import draft_context
-from dashboard.timeline.heading import header_context, page_url
-from dashboard.timeline.minimap import Minimap, minimap_of
-from dashboard.timeline.news import asked_of
-from dashboard.timeline.query import WINDOW, Query, window_of
-from dashboard.timeline.rows import shown
-from dashboard.timeline.waterfall import waterfall_of
+from dashboard.sessions.notes import build_notes_context
+from dashboard.timeline.draft import build_draft_context
+from dashboard.timeline.heading import build_session_header, session_page_url
+from dashboard.timeline.minimap import Minimap, build_minimap
+from dashboard.timeline.news import load_request_rows
+from dashboard.timeline.query import WINDOW, TimelineQuery, load_query_window
+from dashboard.timeline.rows import prepare_timeline_rows
+from dashboard.timeline.waterfall import build_waterfall
 
 NESTED = 60  # events of a child that are read inside its parent
 
 
 @require_safe
 @vary_on_headers("HX-Request")
-@viewer
-def detail(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+@require_viewer
+def show_session(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Show a window of a session's timeline; a fragment has the window alone."""
     session = get_object_or_404(Session, pk=session_id)
-    query = Query.of(request.GET)
-    context = window_context(session, query)
+    query = TimelineQuery.parse_timeline_query(request.GET)
+    context = build_window_context(session, query)
     if wants_fragment(request):
         return render(request, "sessions/_window.html", context)
-    context |= header_context(session, query) | notes_context(session)
-    context["budget_warnings"] = warnings(session, timezone.now())
-    context["minimap"] = minimap_for(session, query, context["counts"], context["window"])
+    context |= build_session_header(session, query) | build_notes_context(session)
+    context["budget_warnings"] = find_budget_warnings(session, timezone.now())
+    context["minimap"] = build_session_minimap(session, query, context["counts"], context["window"])
     return render(request, "sessions/detail.html", context)
 
 
 @require_safe
-@viewer
-def newest(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+@require_viewer
+def list_new_session_rows(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Return what arrived since change `since`: rows to append, calls that are complete now, the next `since`.
 
     Where too much has happened, or the reader's place is no longer kept, htmx is told to load the end afresh.
     """
     session = get_object_or_404(Session, pk=session_id)
-    query = Query.of(request.GET)
+    query = TimelineQuery.parse_timeline_query(request.GET)
     since = request.GET.get("since", "")
-    news = news_of(session_id, int(since) if since.isdigit() and len(since) < 19 else -1)
+    news = load_timeline_changes(session_id, int(since) if since.isdigit() and len(since) < 19 else -1)
     if news.too_many:
-        return HttpResponse(headers={"HX-Redirect": page_url(session) + query.with_place(**{"from": "end"})})
-    timeline = Timeline(session_id, filters_of(session, query))
-    arrived = rows_since(timeline, timeline.arrived(news.event_ids), session)
+        return HttpResponse(
+            headers={"HX-Redirect": session_page_url(session) + query.query_at_position(**{"from": "end"})}
+        )
+    timeline = SessionTimeline(session_id, build_timeline_filters(session, query))
+    arrived = build_arrived_rows(timeline, timeline.read_arrived_events(news.event_ids), session)
     new = arrived.failed if query.errors else arrived.new
-    if not query.filtered:
-        new = [*new, *asked_of(session, news.request_ids)]
+    if not query.has_timeline_filters:
+        new = [*new, *load_request_rows(session, news.request_ids)]
     context = {
         "session": session,
         "query": query,
-        "rows": shown(new, session),
-        "completed": shown(arrived.completed, session),
+        "rows": prepare_timeline_rows(new, session),
+        "completed": prepare_timeline_rows(arrived.completed, session),
         "since": news.upto,
         "is_live": session.status in LIVE,
     }
@@ -94,70 +96,70 @@ def newest(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
 
 
 @require_safe
-@viewer
-def header(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+@require_viewer
+def show_session_header(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Return the session's summary, for a page that did not get it from the stream (timeline.news)."""
     session = get_object_or_404(Session, pk=session_id)
-    return render(request, "sessions/_summary.html", header_context(session, Query()))
+    return render(request, "sessions/_summary.html", build_session_header(session, TimelineQuery()))
 
 
 @require_safe
-@viewer
-def nested(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+@require_viewer
+def show_nested_session(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Return the beginning of a child's timeline, to be read inside its parent's."""
     session = get_object_or_404(Session, pk=session_id)
-    timeline = Timeline(session.pk)
-    window = timeline.first(NESTED)
+    timeline = SessionTimeline(session.pk)
+    window = timeline.read_first_events(NESTED)
     context = {
         "session": session,
-        "rows": shown(rows_of(timeline, window, session), session),
+        "rows": prepare_timeline_rows(build_window_rows(timeline, window, session), session),
         "window": window,
     }
     return render(request, "sessions/_nested.html", context)
 
 
 @require_safe
-@viewer
-def minimap(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+@require_viewer
+def show_session_minimap(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Return the strip of the whole session as it was seconds ago; nothing while it fits on its page."""
     session = get_object_or_404(Session, pk=session_id)
-    query = Query.of(request.GET)
-    drawn = minimap_for(session, query, recent_counts(session.pk))
+    query = TimelineQuery.parse_timeline_query(request.GET)
+    drawn = build_session_minimap(session, query, load_recent_event_counts(session.pk))
     return render(request, "sessions/_minimap.html", {"session": session, "query": query, "minimap": drawn})
 
 
-def minimap_for(
-    session: Session, query: Query, counts: Counts, window: Window | None = None
+def build_session_minimap(
+    session: Session, query: TimelineQuery, counts: SessionEventCounts, window: EventWindow | None = None
 ) -> Minimap | None:
     """Return the strip of a session that is longer than a page, framing the window."""
     if counts.total <= WINDOW:
         return None
-    slots = density_of(session.pk, total=counts.total, errors=counts.errors)
-    return minimap_of(slots, query, window, began_us(session))
+    slots = load_session_density(session.pk, total=counts.total, errors=counts.errors)
+    return build_minimap(slots, query, window, session_began_us(session))
 
 
 @require_safe
-@viewer
-def go(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+@require_viewer
+def jump_to_event(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Lead on to the next or previous error or message, seen from `place`, or from the row of the event `event`.
 
     Errors follow one another in the order in which they were reported. What else that row tells of is passed over: the
     MCP gateway and the agent may both tell of one error.
     """
     session = get_object_or_404(Session, pk=session_id)
-    query = Query.of(request.GET)
+    query = TimelineQuery.parse_timeline_query(request.GET)
     direction, _, what = request.GET.get("to", "").partition("-")
-    filters = Filters(errors=True) if what == "error" else Filters(categories=("messages",))
+    filters = TimelineFilters(errors=True) if what == "error" else TimelineFilters(categories=("messages",))
     backwards = direction == "previous"
-    plain = Timeline(session_id)
-    event = None if query.event_id is None else plain.place_of(query.event_id)
-    place = EventPlace.parse(request.GET.get("place", ""))
-    here = event or place or (FAR if backwards else EventPlace(0, 0))
-    timeline = plain.seen_through(filters)
-    row = row_place(plain, here.event_id) if event else None
-    found = timeline.next_place(here, backwards=backwards)
-    while found is not None and row is not None and row_place(plain, found.event_id) == row:
-        found = timeline.next_place(found, backwards=backwards)
+    plain = SessionTimeline(session_id)
+    event = None if query.event_id is None else plain.find_event_position(query.event_id)
+    place = EventPosition.parse_position(request.GET.get("place", ""))
+    here = event or place or (FAR if backwards else EventPosition(0, 0))
+    timeline = plain.with_filters(filters)
+    row = find_row_position(plain, here.event_id) if event else None
+    found = timeline.find_next_position(here, backwards=backwards)
+    while found is not None and row is not None and find_row_position(plain, found.event_id) == row:
+        found = timeline.find_next_position(found, backwards=backwards)
     if found is None:
         messages.info(
             request,
@@ -167,44 +169,46 @@ def go(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
         )
         found = here if here.event_id and here != FAR else None
     if found is None:
-        return redirect(page_url(session) + query.without_place)
+        return redirect(session_page_url(session) + query.query_without_position)
     kept = query if query.errors or what != "error" else replace(query, categories=(), tool="", text="")
-    return redirect(f"{page_url(session)}{kept.with_place(event=found.event_id)}#event-{found.event_id}")
+    return redirect(
+        f"{session_page_url(session)}{kept.query_at_position(event=found.event_id)}#event-{found.event_id}"
+    )
 
 
-def filters_of(session: Session, query: Query) -> Filters:
+def build_timeline_filters(session: Session, query: TimelineQuery) -> TimelineFilters:
     """Return the timeline's filters; words are looked up in the search index."""
-    return query.filters(_found(session, query))
+    return query.build_query_filters(search_session_text(session, query))
 
 
-def _found(session: Session, query: Query) -> Walk | None:
-    return search.in_session(session.pk, query.text) if query.text else None
+def search_session_text(session: Session, query: TimelineQuery) -> IndexWalkResult | None:
+    return search.search_session_events(session.pk, query.text) if query.text else None
 
 
-def window_context(session: Session, query: Query) -> dict[str, Any]:
-    since = position()  # before the rows, so that nothing can fall between them
-    found = _found(session, query)
-    timeline = Timeline(session.pk, query.filters(found))
-    window = window_of(query, timeline, live=session.status in LIVE)
-    rows = shown(rows_of(timeline, window, session), session)
+def build_window_context(session: Session, query: TimelineQuery) -> dict[str, Any]:
+    since = current_change_position()  # before the rows, so that nothing can fall between them
+    found = search_session_text(session, query)
+    timeline = SessionTimeline(session.pk, query.build_query_filters(found))
+    window = load_query_window(query, timeline, live=session.status in LIVE)
+    rows = prepare_timeline_rows(build_window_rows(timeline, window, session), session)
     return {
         "session": session,
         "query": query,
         "found": found,
         "window": window,
         "rows": rows,
-        "older_url": query.with_place(before=window.events[0].place)
+        "older_url": query.query_at_position(before=window.events[0].event_position)
         if window.older and window.events
         else "",
-        "newer_url": query.with_place(after=window.events[-1].place)
+        "newer_url": query.query_at_position(after=window.events[-1].event_position)
         if window.newer and window.events
         else "",
-        "waterfall": waterfall_of(rows, _now_us()),
+        "waterfall": build_waterfall(rows, current_time_us()),
         "since": since,
         "is_live": session.status in LIVE,
-        **draft_context(session.pk),
+        **build_draft_context(session.pk),
     }
 
 
-def _now_us() -> int:
-    return instants.to_us(timezone.now())
+def current_time_us() -> int:
+    return instants.to_microseconds(timezone.now())

@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from coordinator.models import UnreadableText
-from dashboard.frame.guards import admin
+from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.text.states import STATES
 
@@ -27,8 +27,8 @@ DEEP = {
 
 
 @require_safe
-@admin
-def style(request: HtmxHttpRequest) -> HttpResponse:
+@require_admin
+def show_style_guide(request: HtmxHttpRequest) -> HttpResponse:
     now = timezone.now()
     context = {
         "states": STATES,

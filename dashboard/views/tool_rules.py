@@ -20,27 +20,27 @@ from django.views.decorators.http import require_GET, require_POST
 from coordinator.actions import tool_rules
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.errors import SignalboxError
-from coordinator.identity.actors import person
+from coordinator.identity.actors import person_actor
 from coordinator.mcp.names import PREFIX, name_in_calls
 from coordinator.models import Agent, McpTool
 from coordinator.models.rules import RuleVerdict
 from coordinator.policy import deciders, tool_kinds
 from coordinator.policy import tool_rules as policy
 from coordinator.policy.access import Verdict
-from coordinator.policy.tool_rules import Rule, Ruling
+from coordinator.policy.tool_rules import DecisionRule, Ruling
 from coordinator.sessions.agent_programs import AGENT_TITLES
-from dashboard.frame.guards import approver, viewer
+from dashboard.frame.guards import require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.kept_choices import KeptChoiceField, KeptMultipleChoiceField, offer
+from dashboard.frame.kept_choices import KeptChoiceField, KeptMultipleChoiceField, offer_choices
 from dashboard.rules import question
 from dashboard.rules.question import RulesOnTrial
-from dashboard.views.rule_trials import first_context
+from dashboard.views.rule_trials import build_first_trial_context
 
 MOST_OFFERED = 300
 EVERY_AGENT = "*"
 
 
-class RuleForm(forms.Form):
+class ToolRuleForm(forms.Form):
     tool = forms.CharField(max_length=500, required=False)
     pattern = forms.CharField(max_length=policy.LONGEST_PATTERN, required=False)
     program = KeptChoiceField(required=False)
@@ -57,9 +57,9 @@ class RuleForm(forms.Form):
     def __init__(self, *args: Any, named_agents: Sequence[str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         agents = Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name")
-        offer(self, "agents", [(EVERY_AGENT, "Every agent"), *agents], saved=named_agents or ())
-        offer(self, "program", [("", "Every program"), *AGENT_TITLES.items()])
-        offer(self, "verdict", RuleVerdict.choices)
+        offer_choices(self, "agents", [(EVERY_AGENT, "Every agent"), *agents], saved=named_agents or ())
+        offer_choices(self, "program", [("", "Every program"), *AGENT_TITLES.items()])
+        offer_choices(self, "verdict", RuleVerdict.choices)
 
     def clean_agents(self) -> list[str]:
         """Refuse every agent beside some of them: which of the two is meant is not known."""
@@ -81,7 +81,7 @@ class RuleForm(forms.Form):
         return cleaned
 
     @property
-    def says_more(self) -> bool:
+    def has_folded_values(self) -> bool:
         """Say whether one of the fields that are folded away is filled in."""
         is_for_some = self["agents"].value() != [EVERY_AGENT]
         return is_for_some or any(
@@ -90,7 +90,7 @@ class RuleForm(forms.Form):
 
 
 RuleForms = forms.formset_factory(
-    RuleForm,
+    ToolRuleForm,
     can_order=True,
     can_delete=True,
     extra=1,
@@ -113,80 +113,93 @@ class TestedCall:
     ruling: Ruling
 
     @property
-    def server(self) -> str:
+    def tested_server(self) -> str:
         return self.verdict.server_id if self.verdict else self.place[0] if self.place else ""
 
     @property
-    def why_url(self) -> str:
+    def explanation_url(self) -> str:
         """Return the page that says why the grants allow or deny the call."""
-        named = {"agent": self.agent, "server": self.server, "tool": self.place[1] if self.place else ""}
+        named = {
+            "agent": self.agent,
+            "server": self.tested_server,
+            "tool": self.place[1] if self.place else "",
+        }
         return f"{reverse('mcp:why')}?{urlencode(named, quote_via=quote)}"
 
 
 @require_GET
 @never_cache
-@viewer
-def rules(request: HtmxHttpRequest) -> HttpResponse:
+@require_viewer
+def list_tool_rules(request: HtmxHttpRequest) -> HttpResponse:
     """Show the rules, and what would happen to a call that the address names."""
-    saved = policy.saved()
-    asked = _asked(request, saved)
-    return _page(request, _forms_of(saved), policy.version(saved), RulesOnTrial(), asked=asked)
+    saved = policy.load_saved_tool_rules()
+    asked = judge_asked_call(request, saved)
+    return render_tool_rules_page(
+        request, build_tool_rule_forms(saved), policy.tool_rules_version(saved), RulesOnTrial(), asked=asked
+    )
 
 
-def _asked(request: HtmxHttpRequest, saved: Sequence[Rule]) -> TestedCall | None:
+def judge_asked_call(request: HtmxHttpRequest, saved: Sequence[DecisionRule]) -> TestedCall | None:
     named = ("tool", "about", "agent", "program")
     tool, about, agent, program = (request.GET.get(name, "").strip()[:2_000] for name in named)
     if not tool:
         return None
     now = timezone.now()
-    grants = policy.grants_for([(tool, agent)], now)
+    grants = policy.load_applicable_grants([(tool, agent)], now)
     servers = grants.managed.servers
-    ruling = policy.by_rules(saved, tool, about, agent or None, program, servers=servers)
-    verdict, place = grants.verdict(tool, agent, now), grants.managed.place(tool)
-    return TestedCall(tool, about, agent, program, ruling, place, verdict, policy.together(ruling, verdict))
+    ruling = policy.decide_by_tool_rules(saved, tool, about, agent or None, program, servers=servers)
+    verdict, place = (
+        grants.decide_by_applicable_grants(tool, agent, now),
+        grants.managed.find_first_server_tool(tool),
+    )
+    return TestedCall(
+        tool, about, agent, program, ruling, place, verdict, policy.combine_rules_and_grants(ruling, verdict)
+    )
 
 
 @require_POST
 @never_cache
-@approver
-def save(request: HtmxHttpRequest) -> HttpResponse:
+@require_approver
+def save_tool_rules_view(request: HtmxHttpRequest) -> HttpResponse:
     """Try the edited rules out, or save them; what cannot be saved is shown with the reason."""
-    named_agents = sorted({agent for rule in policy.saved() for agent in rule.agents or ()})
+    named_agents = sorted({agent for rule in policy.load_saved_tool_rules() for agent in rule.agents or ()})
     forms_ = RuleForms(request.POST, form_kwargs={"named_agents": named_agents})
     seen = request.POST.get("version", "")
     if not forms_.is_valid():
-        return _page(request, forms_, seen, None, status=422)
-    wanted = _wanted(forms_)
-    if request.POST.get("do") == "save" and not deciders.may_edit_policy(request.user):
-        return _page(request, forms_, seen, None, problem=deciders.ADMINS_EDIT, status=403)
+        return render_tool_rules_page(request, forms_, seen, None, status=422)
+    wanted = read_posted_tool_rules(forms_)
+    if request.POST.get("do") == "save" and not deciders.can_user_edit_policy(request.user):
+        return render_tool_rules_page(request, forms_, seen, None, problem=deciders.ADMINS_EDIT, status=403)
     try:
         for rule in wanted:
-            policy.check(rule)
+            policy.validate_tool_rule(rule)
         if request.POST.get("do") != "save":
-            return _page(request, forms_, seen, question.of_rules(wanted))
-        tool_rules.save(wanted, seen=seen, by=person(request.user), now=timezone.now())
+            return render_tool_rules_page(request, forms_, seen, question.build_trial_of_rules(wanted))
+        tool_rules.replace_tool_rules(wanted, seen=seen, by=person_actor(request.user), now=timezone.now())
     except SignalboxError as refusal:
-        return _page(request, forms_, seen, None, problem=str(refusal.detail), status=refusal.status)
+        return render_tool_rules_page(
+            request, forms_, seen, None, problem=str(refusal.detail), status=refusal.status
+        )
     messages.success(request, "The rules are saved and apply to every call from now on.")
     return redirect("rules:list")
 
 
-def _forms_of(saved: Sequence[Rule]) -> Any:
+def build_tool_rule_forms(saved: Sequence[DecisionRule]) -> Any:
     initial = [
-        {name: getattr(rule, name) for name in RuleForm.base_fields if name != "agents_listed"}
+        {name: getattr(rule, name) for name in ToolRuleForm.base_fields if name != "agents_listed"}
         | {"agents_listed": True, "agents": [EVERY_AGENT] if rule.agents is None else list(rule.agents)}
         for rule in saved
     ]
     return RuleForms(initial=initial)
 
 
-def _wanted(forms_: Any) -> list[Rule]:
+def read_posted_tool_rules(forms_: Any) -> list[DecisionRule]:
     """Return the rules in their order; a row that names no tool is the empty one at the end."""
     filled = [
         form.cleaned_data for form in forms_.ordered_forms if (form.cleaned_data.get("tool") or "").strip()
     ]
     return [
-        Rule(
+        DecisionRule(
             number,
             said["tool"].strip(),
             said["verdict"],
@@ -201,7 +214,7 @@ def _wanted(forms_: Any) -> list[Rule]:
     ]
 
 
-def _tools() -> list[str]:
+def list_rule_tool_names() -> list[str]:
     """Return the agents' own tools, each once."""
     return list(dict.fromkeys(tool for dialect in DIALECTS.values() for tool in dialect.tools))
 
@@ -216,19 +229,19 @@ class ProgramTools:
     has_grants: bool
 
 
-def _tools_of_programs() -> list[ProgramTools]:
+def list_tools_by_program() -> list[ProgramTools]:
     return [
         ProgramTools(
             AGENT_TITLES[dialect.name],
             [[tool for tool in dialect.tools if tool in kind.tools] for kind in tool_kinds.KINDS.values()],
             dialect.mcp_name.format(server="github", tool="create_issue"),
-            dialect.knows_servers,
+            dialect.has_mcp_server_names,
         )
         for dialect in DIALECTS.values()
     ]
 
 
-def _mcp_tools() -> list[str]:
+def list_called_mcp_tools() -> list[str]:
     """Return the known tools of MCP servers as agents call them."""
     known = McpTool.objects.order_by("server_id", "name").values_list("server_id", "name")
     return [
@@ -236,7 +249,7 @@ def _mcp_tools() -> list[str]:
     ]
 
 
-def _page(
+def render_tool_rules_page(
     request: HtmxHttpRequest,
     forms_: Any,
     version: str,
@@ -254,15 +267,15 @@ def _page(
         "cannot_ask": get_text_list(
             [AGENT_TITLES[one.name] for one in DIALECTS.values() if not one.can_ask], "and"
         ),
-        "tools": [*_tools(), *_mcp_tools()],
+        "tools": [*list_rule_tool_names(), *list_called_mcp_tools()],
         "kinds": tool_kinds.KINDS.items(),
-        "tools_of_programs": _tools_of_programs(),
+        "tools_of_programs": list_tools_by_program(),
         "forms": forms_,
         "version": version,
-        "tried": question_ is not None and question_.is_open,
+        "tried": question_ is not None and question_.has_unsaved_edits,
         "problem": problem,
     }
     if question_ is not None:
-        wanted = QueryDict("changed=1" if question_.is_open else "")
-        context |= first_context(question_, wanted)
+        wanted = QueryDict("changed=1" if question_.has_unsaved_edits else "")
+        context |= build_first_trial_context(question_, wanted)
     return render(request, "rules/list.html", context, status=status)

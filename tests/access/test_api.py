@@ -29,7 +29,7 @@ def _world() -> None:
 
 def client(*scopes: str, agent_id: str | None = None) -> Client:
     accept_unbound_keys()
-    _, raw = keys.create(
+    _, raw = keys.issue_api_key(
         name="a key", scopes=scopes, by=Actor("user", "alice"), now=timezone.now(), agent_id=agent_id
     )
     return Client(headers={"Authorization": f"Bearer {raw}"})
@@ -138,7 +138,7 @@ def test_a_cookie_alone_gives_no_grants() -> None:
     del thief.defaults["HTTP_X_SIGNALBOX_PROOF"]
     for path, body in DOORS:
         assert thief.put(path, body, content_type="application/json").status_code == 403
-    assert Grant.objects.standing(timezone.now()).get().entry_type == "tool_grant"
+    assert Grant.objects.not_ended(timezone.now()).get().entry_type == "tool_grant"
     assert AuditLog.objects.filter(event_type="SIGN_IN_UNPROVEN").count() == 2
 
 
@@ -157,7 +157,7 @@ def test_an_approver_replaces_a_servers_grants() -> None:
         "/api/mcp/servers/s/access", {"entries": [entry]}, content_type="application/json"
     )
     assert (answer.status_code, answer.json()["changed"]) == (200, 2)
-    standing = Grant.objects.standing(timezone.now())
+    standing = Grant.objects.not_ended(timezone.now())
     assert [(row.agent_id, row.granted_by) for row in standing] == [("agent.b", "user:approver")]
 
 

@@ -11,14 +11,14 @@ from django.test import Client
 from django.utils import timezone
 
 from coordinator.actions import approvals, grants, keys
-from coordinator.actions.approvals import NewRequest
+from coordinator.actions.approvals import NewPermissionRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import AskingGrant, AuditLog, Grant, UnreadableText
 from coordinator.policy import access, in_force, tool_rules
-from coordinator.policy.access_preview import preview
-from coordinator.policy.access_requests import WantedAccess
+from coordinator.policy.access_preview import preview_access_changes
+from coordinator.policy.access_requests import RequestedAccess
 from coordinator.policy.approvals import Scope, Validity
-from coordinator.policy.edits import Edit
+from coordinator.policy.edits import GrantEdit
 from coordinator.policy.tool_rules import Ruling
 from tests.access.cases import add_agents, add_server, call, grant
 from tests.people import signed_in
@@ -26,7 +26,7 @@ from tests.people import signed_in
 pytestmark = pytest.mark.django_db
 NOW = timezone.now()
 ALICE = Actor("user", "alice")
-ASK = Edit("agent.a", "s", "t", "ask", justification="It moves money.")
+ASK = GrantEdit("agent.a", "s", "t", "ask", justification="It moves money.")
 
 
 @pytest.fixture(autouse=True)
@@ -36,18 +36,18 @@ def _world() -> None:
 
 
 def asked() -> Grant:
-    grants.apply([ASK], by=ALICE, now=NOW)
+    grants.apply_grant_edits([ASK], by=ALICE, now=NOW)
     return Grant.objects.latest("id")
 
 
 def word(tool: str = "t") -> str:
-    return access.resolve("agent.a", "s", tool, NOW).decision
+    return access.resolve_tool_access("agent.a", "s", tool, NOW).decision
 
 
 def test_it_asks_and_says_who_set_it() -> None:
     row = asked()
-    verdict = access.resolve("agent.a", "s", "t", NOW)
-    assert (verdict.decision, verdict.allowed, verdict.source) == ("ask", False, "tool_grant")
+    verdict = access.resolve_tool_access("agent.a", "s", "t", NOW)
+    assert (verdict.decision, verdict.is_allowed, verdict.source) == ("ask", False, "tool_grant")
     assert verdict.grant is not None
     assert verdict.grant.id == row.pk
     assert verdict.reason == "user:alice requires approval for each call of this tool: It moves money."
@@ -86,16 +86,16 @@ def test_with_an_end_that_cannot_be_read_it_denies() -> None:
 def test_extended_it_still_asks_and_the_past_tells_of_it() -> None:
     row = asked()
     later = NOW + timedelta(minutes=1)
-    (done,) = grants.extend(row.pk, until=NOW + timedelta(hours=1), by=ALICE, now=later)
+    (done,) = grants.prolong_grant(row.pk, until=NOW + timedelta(hours=1), by=ALICE, now=later)
     assert done.after is not None
     assert (done.before[0]["permission"], done.after["permission"]) == ("ask", "ask")
-    assert access.resolve("agent.a", "s", "t", later + timedelta(seconds=1)).decision == "ask"
-    assert access.resolve("agent.a", "s", "t", later, at=NOW).decision == "ask"
+    assert access.resolve_tool_access("agent.a", "s", "t", later + timedelta(seconds=1)).decision == "ask"
+    assert access.resolve_tool_access("agent.a", "s", "t", later, at=NOW).decision == "ask"
 
 
 def test_deleted_with_its_server_nothing_of_it_stays() -> None:
     asked()
-    grants.end_all(by=ALICE, now=NOW, reason="gone", server_id="s")
+    grants.delete_all_grants(by=ALICE, now=NOW, reason="gone", server_id="s")
     assert not AskingGrant.objects.exists()
 
 
@@ -104,27 +104,29 @@ def test_the_audit_log_and_evidence_say_that_it_asks() -> None:
     row = AuditLog.objects.get(event_type="GRANT_CREATED")
     assert row.permission == "ask"
     assert row.metadata["after"]["permission"] == "ask"
-    (told,) = in_force.at_decision("mcp__s__t", "agent.a", NOW)["grants_in_force"]
+    (told,) = in_force.policy_state_at_decision("mcp__s__t", "agent.a", NOW)["grants_in_force"]
     assert (told["permission"], told["justification"]) == ("ask", "It moves money.")
 
 
 def test_the_guard_of_the_hooks_asks_and_nobodys_word_is_a_no() -> None:
     asked()
-    verdict = tool_rules.grants_for([("mcp__s__t", "agent.a")], NOW).verdict("mcp__s__t", "agent.a", NOW)
+    verdict = tool_rules.load_applicable_grants([("mcp__s__t", "agent.a")], NOW).decide_by_applicable_grants(
+        "mcp__s__t", "agent.a", NOW
+    )
     assert verdict is not None
-    ruling = tool_rules.by_access(verdict)
+    ruling = tool_rules.ruling_for_access_verdict(verdict)
     assert (ruling.decision, ruling.deny_at_deadline) == ("ask", True)
-    assert tool_rules.stricter(ruling, Ruling("allow")).decision == "ask"
-    assert tool_rules.stricter(ruling, Ruling("deny")).decision == "deny"
+    assert tool_rules.stricter_ruling(ruling, Ruling("allow")).decision == "ask"
+    assert tool_rules.stricter_ruling(ruling, Ruling("deny")).decision == "deny"
 
 
 def test_an_approved_request_for_access_takes_its_place() -> None:
     asked()
-    wish = WantedAccess("agent.a", "s", "t")
-    ask = NewRequest(wish.subject, justification="Often.", agent_id="agent.a")
-    row = approvals.request(ask, by=ALICE, now=NOW).request
+    wish = RequestedAccess("agent.a", "s", "t")
+    ask = NewPermissionRequest(wish.permission_subject, justification="Often.", agent_id="agent.a")
+    row = approvals.request_permission(ask, by=ALICE, now=NOW).request
     judge = User.objects.create_superuser("judge")
-    approvals.decide(
+    approvals.decide_request(
         row.request_id, by=judge, verdict="approved", validity=Validity.HOUR, scope=Scope.EVERYWHERE, now=NOW
     )
     assert word() == "allow"
@@ -132,15 +134,15 @@ def test_an_approved_request_for_access_takes_its_place() -> None:
 
 def test_a_preview_says_what_would_wait_for_a_person() -> None:
     call("mcp__s__t")
-    shown = preview([ASK], by=ALICE, now=NOW)
-    (group,) = shown.by_agent()
+    shown = preview_access_changes([ASK], by=ALICE, now=NOW)
+    (group,) = shown.changes_by_agent()
     assert [turn.tool_name for turn in group.asked] == ["t"]
-    assert (shown.lost, shown.asked, shown.won) == (0, 1, 0)
+    assert (shown.lost_call_count, shown.asked, shown.gained_call_count) == (0, 1, 0)
 
 
 def test_a_check_says_ask_and_the_audit_log_knows() -> None:
     asked()
-    _, raw = keys.create(name="k", scopes=["agent"], by=ALICE, now=NOW, agent_id="agent.a")
+    _, raw = keys.issue_api_key(name="k", scopes=["agent"], by=ALICE, now=NOW, agent_id="agent.a")
     client = Client(headers={"Authorization": f"Bearer {raw}"})
     body: dict[str, Any] = {"server_id": "s", "tool_name": "t"}
     answer = client.post("/api/access/check", body, content_type="application/json").json()

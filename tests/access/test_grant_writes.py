@@ -10,11 +10,11 @@ from django.utils import timezone
 
 from coordinator.actions import agents, grants, mcp_servers
 from coordinator.actions.grants import StaleEdit
-from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound, SignalboxError
-from coordinator.identity.actors import Actor, key
+from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound, SignalboxError, UnprocessableRequest
+from coordinator.identity.actors import Actor, key_actor_by_name
 from coordinator.models import AuditLog, Grant, McpServer, McpTool
 from coordinator.policy import access, grant_lengths
-from coordinator.policy.edits import INHERIT, Edit
+from coordinator.policy.edits import INHERIT, GrantEdit
 from tests.access.cases import CASES, add_agents, add_grants, add_server, add_tool, grant
 
 pytestmark = pytest.mark.django_db
@@ -31,17 +31,21 @@ def _world() -> None:
 
 
 def version(agent: str = "agent.a", server: str = "s", tool: str | None = None) -> str:
-    return grants.version_of(grants.slots_of([agent], [server]).get((agent, server, tool), []))
+    return grants.compute_grants_version(
+        grants.load_grant_slots([agent], [server]).get((agent, server, tool), [])
+    )
 
 
 def live(server: str = "s") -> list[tuple[str, str, str | None, str]]:
     rows = Grant.objects.filter(server_id=server).order_by("id")
-    standing = [row for row in rows if grants.stands(row, NOW)]
+    standing = [row for row in rows if grants.is_grant_current(row, NOW)]
     return [(row.entry_type, row.agent_id, row.tool_name, row.permission) for row in standing]
 
 
 def test_a_grant_is_stored_with_who_gave_it_when_and_why() -> None:
-    grants.apply([Edit("agent.a", "s", "t", "allow", justification=" For the release. ")], by=ALICE, now=NOW)
+    grants.apply_grant_edits(
+        [GrantEdit("agent.a", "s", "t", "allow", justification=" For the release. ")], by=ALICE, now=NOW
+    )
     row = Grant.objects.get()
     assert (row.entry_type, row.tool_name, row.granted_by, row.granted_at, row.justification) == (
         "tool_grant",
@@ -53,19 +57,19 @@ def test_a_grant_is_stored_with_who_gave_it_when_and_why() -> None:
 
 
 def test_a_replaced_grant_ends_and_stays() -> None:
-    grants.apply([Edit("agent.a", "s", None, "allow")], by=ALICE, now=NOW)
-    grants.apply([Edit("agent.a", "s", None, "deny")], by=BOB, now=LATER)
+    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "allow")], by=ALICE, now=NOW)
+    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "deny")], by=BOB, now=LATER)
     old, new = Grant.objects.order_by("id")
     assert (old.permission, old.expires_at) == ("allow", LATER)
     assert old.metadata["ended"]["replaced_by"] == new.pk
-    assert access.resolve("agent.a", "s", "t", LATER, at=NOW).allowed
-    assert not access.resolve("agent.a", "s", "t", LATER).allowed
+    assert access.resolve_tool_access("agent.a", "s", "t", LATER, at=NOW).is_allowed
+    assert not access.resolve_tool_access("agent.a", "s", "t", LATER).is_allowed
 
 
 def test_inherit_ends_what_stood() -> None:
     grant("agent.a", "s")
-    (done,) = grants.apply(
-        [Edit("agent.a", "s", None, INHERIT, justification="Moved on.")], by=ALICE, now=NOW
+    (done,) = grants.apply_grant_edits(
+        [GrantEdit("agent.a", "s", None, INHERIT, justification="Moved on.")], by=ALICE, now=NOW
     )
     assert done.after is None
     assert live() == []
@@ -73,24 +77,24 @@ def test_inherit_ends_what_stood() -> None:
 
 
 def test_saying_the_same_again_writes_nothing() -> None:
-    edit = Edit("agent.a", "s", None, "allow", LATER, "Why not.")
-    grants.apply([edit], by=ALICE, now=NOW)
+    edit = GrantEdit("agent.a", "s", None, "allow", LATER, "Why not.")
+    grants.apply_grant_edits([edit], by=ALICE, now=NOW)
     before = AuditLog.objects.count()
-    assert grants.apply([edit], by=BOB, now=NOW) == []
+    assert grants.apply_grant_edits([edit], by=BOB, now=NOW) == []
     assert (Grant.objects.count(), AuditLog.objects.count()) == (1, before)
 
 
 def test_duplicates_of_other_programs_become_one() -> None:
     grant("agent.a", "s", "t")
     grant("agent.a", "s", "t", permission="deny")
-    grants.apply([Edit("agent.a", "s", "t", "allow")], by=ALICE, now=NOW)
+    grants.apply_grant_edits([GrantEdit("agent.a", "s", "t", "allow")], by=ALICE, now=NOW)
     assert live() == [("tool_grant", "agent.a", "t", "allow")]
 
 
 def test_each_row_of_a_change_set_has_its_audit_entry_with_before_and_after() -> None:
     grant("agent.a", "s")
-    edits = [Edit("agent.a", "s", None, "deny"), Edit("agent.b", "s", "t", "allow")]
-    grants.apply(edits, by=ALICE, now=NOW)
+    edits = [GrantEdit("agent.a", "s", None, "deny"), GrantEdit("agent.b", "s", "t", "allow")]
+    grants.apply_grant_edits(edits, by=ALICE, now=NOW)
     replaced, created = AuditLog.objects.filter(event_type__startswith="GRANT_").order_by("id")
     assert (replaced.event_type, replaced.target_id) == ("GRANT_REPLACED", "agent.a s *")
     assert replaced.metadata["before"][0]["permission"] == "allow"
@@ -101,38 +105,40 @@ def test_each_row_of_a_change_set_has_its_audit_entry_with_before_and_after() ->
 @pytest.mark.parametrize(
     ("edit", "error"),
     [
-        (Edit("agent.a", "s", None, "perhaps"), Invalid),
-        (Edit("agent.a", "s", "", "allow"), Invalid),
-        (Edit("", "s", None, "allow"), Invalid),
-        (Edit("agent.a", "s", None, "allow", NOW), Invalid),
-        (Edit("agent.a", "s", None, "allow", justification="x" * 2001), Invalid),
-        (Edit("agent.a", "nowhere", None, "allow"), NotFound),
-        (Edit("agent.missing", "s", None, "allow"), NotFound),
+        (GrantEdit("agent.a", "s", None, "perhaps"), UnprocessableRequest),
+        (GrantEdit("agent.a", "s", "", "allow"), UnprocessableRequest),
+        (GrantEdit("", "s", None, "allow"), UnprocessableRequest),
+        (GrantEdit("agent.a", "s", None, "allow", NOW), UnprocessableRequest),
+        (GrantEdit("agent.a", "s", None, "allow", justification="x" * 2001), UnprocessableRequest),
+        (GrantEdit("agent.a", "nowhere", None, "allow"), NotFound),
+        (GrantEdit("agent.missing", "s", None, "allow"), NotFound),
     ],
 )
-def test_one_bad_edit_stops_the_whole_set(edit: Edit, error: type[SignalboxError]) -> None:
+def test_one_bad_edit_stops_the_whole_set(edit: GrantEdit, error: type[SignalboxError]) -> None:
     with pytest.raises(error):
-        grants.apply([Edit("agent.b", "s", None, "allow"), edit], by=ALICE, now=NOW)
+        grants.apply_grant_edits([GrantEdit("agent.b", "s", None, "allow"), edit], by=ALICE, now=NOW)
     assert not Grant.objects.exists()
 
 
 def test_one_slot_may_not_be_named_twice() -> None:
-    with pytest.raises(Invalid):
-        grants.apply(
-            [Edit("agent.a", "s", None, "allow"), Edit("agent.a", "s", None, "deny")], by=ALICE, now=NOW
+    with pytest.raises(UnprocessableRequest):
+        grants.apply_grant_edits(
+            [GrantEdit("agent.a", "s", None, "allow"), GrantEdit("agent.a", "s", None, "deny")],
+            by=ALICE,
+            now=NOW,
         )
 
 
 def test_a_grant_of_an_agent_that_is_gone_can_be_taken_back() -> None:
     grant("agent.gone", "s")
-    assert grants.apply([Edit("agent.gone", "s", None, INHERIT)], by=ALICE, now=NOW)
+    assert grants.apply_grant_edits([GrantEdit("agent.gone", "s", None, INHERIT)], by=ALICE, now=NOW)
 
 
 def test_a_stale_save_is_refused_with_both_versions() -> None:
     seen = version()
-    grants.apply([Edit("agent.a", "s", None, "deny", seen=seen)], by=BOB, now=NOW)
+    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "deny", seen=seen)], by=BOB, now=NOW)
     with pytest.raises(StaleEdit) as refused:
-        grants.apply([Edit("agent.a", "s", None, "allow", seen=seen)], by=ALICE, now=NOW)
+        grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "allow", seen=seen)], by=ALICE, now=NOW)
     (clash,) = refused.value.detail["clashes"]
     assert clash["yours"]["permission"] == "allow"
     assert [row["permission"] for row in clash["theirs"]] == ["deny"]
@@ -142,16 +148,20 @@ def test_a_stale_save_is_refused_with_both_versions() -> None:
 def test_the_clock_alone_makes_no_version_stale() -> None:
     grant("agent.a", "s", expires_at=NOW + timedelta(seconds=1))
     seen = version()
-    assert grants.apply([Edit("agent.a", "s", None, "allow", seen=seen)], by=ALICE, now=LATER)
+    assert grants.apply_grant_edits(
+        [GrantEdit("agent.a", "s", None, "allow", seen=seen)], by=ALICE, now=LATER
+    )
 
 
 def test_an_api_key_gives_and_takes_nothing() -> None:
     row = grant("agent.a", "s")
     for attempt in (
-        lambda: grants.apply([Edit("agent.a", "s", None, "deny")], by=key("ci"), now=NOW),
-        lambda: grants.revoke(row.pk, by=key("ci"), now=NOW),
-        lambda: grants.extend(row.pk, until=LATER, by=key("ci"), now=NOW),
-        lambda: grants.set_servers("agent.a", [], by=key("ci"), now=NOW),
+        lambda: grants.apply_grant_edits(
+            [GrantEdit("agent.a", "s", None, "deny")], by=key_actor_by_name("ci"), now=NOW
+        ),
+        lambda: grants.revoke_grant(row.pk, by=key_actor_by_name("ci"), now=NOW),
+        lambda: grants.prolong_grant(row.pk, until=LATER, by=key_actor_by_name("ci"), now=NOW),
+        lambda: grants.set_agent_servers("agent.a", [], by=key_actor_by_name("ci"), now=NOW),
     ):
         with pytest.raises(Forbidden):
             attempt()
@@ -160,7 +170,7 @@ def test_an_api_key_gives_and_takes_nothing() -> None:
 
 def test_revoking_ends_one_row_and_says_why() -> None:
     row = grant("agent.a", "s")
-    grants.revoke(row.pk, by=ALICE, now=NOW, reason="Unused.")
+    grants.revoke_grant(row.pk, by=ALICE, now=NOW, reason="Unused.")
     assert live() == []
     entry = AuditLog.objects.get(event_type="GRANT_REVOKED")
     assert (entry.actor_id, entry.reason) == ("user:alice", "Unused.")
@@ -168,14 +178,14 @@ def test_revoking_ends_one_row_and_says_why() -> None:
 
 def test_revoking_twice_is_a_conflict() -> None:
     row = grant("agent.a", "s")
-    grants.revoke(row.pk, by=ALICE, now=NOW)
+    grants.revoke_grant(row.pk, by=ALICE, now=NOW)
     with pytest.raises(Conflict):
-        grants.revoke(row.pk, by=BOB, now=LATER)
+        grants.revoke_grant(row.pk, by=BOB, now=LATER)
 
 
 def test_extending_replaces_the_row_and_keeps_its_reason() -> None:
     row = grant("agent.a", "s", "t", expires_at=LATER, justification="For the release.")
-    grants.extend(row.pk, until=LATER + timedelta(days=1), by=ALICE, now=NOW)
+    grants.prolong_grant(row.pk, until=LATER + timedelta(days=1), by=ALICE, now=NOW)
     new = Grant.objects.order_by("-id")[0]
     assert (new.expires_at, new.justification) == (LATER + timedelta(days=1), "For the release.")
     assert live() == [("tool_grant", "agent.a", "t", "allow")]
@@ -183,14 +193,14 @@ def test_extending_replaces_the_row_and_keeps_its_reason() -> None:
 
 def test_an_expired_grant_can_be_given_anew() -> None:
     row = grant("agent.a", "s", expires_at=NOW - timedelta(days=1))
-    grants.extend(row.pk, until=None, by=ALICE, now=NOW)
+    grants.prolong_grant(row.pk, until=None, by=ALICE, now=NOW)
     assert live() == [("server_grant", "agent.a", None, "allow")]
 
 
 def test_an_odd_permission_cannot_be_extended() -> None:
     row = grant("agent.a", "s", permission="perhaps")
-    with pytest.raises(Invalid):
-        grants.extend(row.pk, until=None, by=ALICE, now=NOW)
+    with pytest.raises(UnprocessableRequest):
+        grants.prolong_grant(row.pk, until=None, by=ALICE, now=NOW)
 
 
 def recorded(case_id: str) -> dict[str, Any]:
@@ -206,7 +216,7 @@ def test_pa_1_replacing_a_servers_grants_keeps_capability_rows(srv_in: McpServer
     case = recorded("pa-1")
     add_grants(case["before"])
     grant("agent.b", "srv.in")
-    grants.replace_for_server("srv.in", case["body"], by=ALICE, now=NOW)
+    grants.apply_server_entries("srv.in", case["body"], by=ALICE, now=NOW)
     assert [kind for kind, *_ in live("srv.in")] == case["after_types"]
     assert live("srv.in")[-1] == ("server_grant", "agent.a", None, "deny")
 
@@ -231,7 +241,7 @@ def test_pa_3_to_5_bad_entries_change_nothing(srv_in: McpServer, entry: dict[str
     }
     grant("agent.a", "srv.in", "t")
     with pytest.raises(BadRequest):
-        grants.replace_for_server("srv.in", [sound | entry], by=ALICE, now=NOW)
+        grants.apply_server_entries("srv.in", [sound | entry], by=ALICE, now=NOW)
     assert live("srv.in") == [("tool_grant", "agent.a", "t", "allow")]
 
 
@@ -243,7 +253,7 @@ def test_pa_6_and_7_who_gave_it_and_when_is_set_here(srv_in: McpServer) -> None:
         "permission": "allow",
         "granted_by": "root",
     }
-    grants.replace_for_server("srv.in", [entry], by=ALICE, now=NOW)
+    grants.apply_server_entries("srv.in", [entry], by=ALICE, now=NOW)
     row = Grant.objects.get(server_id="srv.in")
     assert (row.granted_by, row.granted_at) == ("user:alice", NOW)
 
@@ -253,7 +263,7 @@ def test_pa_9_and_11_an_agents_servers_are_replaced_and_missing_rows_made() -> N
     add_server("a")
     add_server("b")
     add_grants(case["before"])
-    grants.set_servers("agent.a", case["body"], by=ALICE, now=NOW)
+    grants.set_agent_servers("agent.a", case["body"], by=ALICE, now=NOW)
     granted = sorted(name for name in ("a", "b", *case["body"]) if live(name))
     assert granted == case["after"]
     made = McpServer.objects.filter(command="config-loaded")
@@ -263,15 +273,15 @@ def test_pa_9_and_11_an_agents_servers_are_replaced_and_missing_rows_made() -> N
 def test_pa_13_denials_survive_and_the_person_is_told() -> None:
     add_server("closed")
     grant("agent.a", "closed", permission="deny")
-    grants.set_servers("agent.a", ["s"], by=ALICE, now=NOW)
+    grants.set_agent_servers("agent.a", ["s"], by=ALICE, now=NOW)
     assert live("closed") == [("server_grant", "agent.a", None, "deny")]
     with pytest.raises(Conflict, match="closed"):
-        grants.set_servers("agent.a", ["closed"], by=ALICE, now=NOW)
+        grants.set_agent_servers("agent.a", ["closed"], by=ALICE, now=NOW)
 
 
 def test_an_agents_servers_are_given_for_the_default_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grant_lengths, "DEFAULT", "30d")
-    grants.set_servers("agent.a", ["s"], by=ALICE, now=NOW)
+    grants.set_agent_servers("agent.a", ["s"], by=ALICE, now=NOW)
     assert Grant.objects.get().expires_at == NOW + timedelta(days=30)
 
 
@@ -281,18 +291,18 @@ def test_what_the_schema_lets_through_is_refused_here(case_id: str) -> None:
     _, agent, server, permission, _granted_at = case["params"]
     assert not case["should_application_accept"]
     with pytest.raises(SignalboxError):
-        grants.apply([Edit(agent, server, None, permission)], by=ALICE, now=NOW)
+        grants.apply_grant_edits([GrantEdit(agent, server, None, permission)], by=ALICE, now=NOW)
 
 
 def test_sc_01_a_plain_grant_is_accepted() -> None:
-    assert grants.apply([Edit("agent.a", "s", None, "allow")], by=ALICE, now=NOW)
+    assert grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "allow")], by=ALICE, now=NOW)
 
 
 def test_deleting_a_server_takes_its_grants_and_tools_along_each_audited() -> None:
     grant("agent.a", "s")
     grant("agent.b", "s", "t")
     add_tool("s", "t")
-    mcp_servers.delete("s", by=ALICE, now=NOW)
+    mcp_servers.delete_server_with_grants("s", by=ALICE, now=NOW)
     assert (Grant.objects.count(), McpTool.objects.count()) == (0, 0)
     assert AuditLog.objects.filter(event_type="GRANT_REVOKED").count() == 2
     assert AuditLog.objects.filter(event_type="MCP_SERVER_DELETED").count() == 1
@@ -300,7 +310,7 @@ def test_deleting_a_server_takes_its_grants_and_tools_along_each_audited() -> No
 
 def test_a_new_agent_of_the_same_name_inherits_nothing() -> None:
     grant("agent.a", "s")
-    agents.delete("agent.a", by=ALICE, now=NOW)
+    agents.delete_agent_with_data("agent.a", by=ALICE, now=NOW)
     add_agents("agent.a")
-    assert not access.resolve("agent.a", "s", "t", NOW).allowed
+    assert not access.resolve_tool_access("agent.a", "s", "t", NOW).is_allowed
     assert AuditLog.objects.filter(event_type="GRANT_REVOKED", target_id="agent.a s *").exists()

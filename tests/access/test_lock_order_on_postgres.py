@@ -16,7 +16,7 @@ from coordinator.actions import agents, grants
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import Actor
 from coordinator.models import Grant
-from coordinator.policy.edits import Edit
+from coordinator.policy.edits import GrantEdit
 from tests.access.cases import add_agents, add_server
 from tests.patience import PATIENCE
 
@@ -30,8 +30,10 @@ ROUNDS = 40
 
 def replace(number: int) -> None:
     verdict = "deny" if number % 2 else "allow"
-    edits = [Edit(agent, "s", None, verdict, justification=str(number)) for agent in ("agent.a", "agent.b")]
-    grants.apply(edits, by=ALICE, now=timezone.now())
+    edits = [
+        GrantEdit(agent, "s", None, verdict, justification=str(number)) for agent in ("agent.a", "agent.b")
+    ]
+    grants.apply_grant_edits(edits, by=ALICE, now=timezone.now())
 
 
 def newest() -> int:
@@ -40,15 +42,15 @@ def newest() -> int:
 
 def extend(number: int) -> None:
     until = timezone.now() + timedelta(hours=2 + number)
-    grants.extend(newest(), until=until, by=ALICE, now=timezone.now())
+    grants.prolong_grant(newest(), until=until, by=ALICE, now=timezone.now())
 
 
 def revoke(_number: int) -> None:
-    grants.revoke(newest(), by=ALICE, now=timezone.now())
+    grants.revoke_grant(newest(), by=ALICE, now=timezone.now())
 
 
 def delete_agent(_number: int) -> None:
-    agents.delete("agent.b", by=ALICE)
+    agents.delete_agent_with_data("agent.b", by=ALICE)
 
 
 @pytest.mark.parametrize("other", [extend, revoke, delete_agent])

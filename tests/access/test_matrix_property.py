@@ -52,7 +52,7 @@ def plainly(given_rows: list[dict[str, Any]], agent: str, server: str, tool: str
             ):
                 continue
             end = row["expires_at"]
-            moment: datetime | None = instants.parse(end) if end is not None else None
+            moment: datetime | None = instants.parse_instant(end) if end is not None else None
             if end is None or (moment is not None and moment > NOW):
                 live.append(row["permission"])
             elif moment is None and row["permission"] != "allow":
@@ -73,12 +73,14 @@ def test_every_cell_is_resolve_and_resolve_is_the_rule(given_rows: list[dict[str
     for name, policy in (("in", "opt-in"), ("out", "opt-out"), ("odd", "OPT-OUT")):
         add_server(name, policy)
     add_grants(given_rows)
-    matrix = access.resolve_many(AGENTS, dict.fromkeys(SERVERS, TOOLS), NOW)
-    everything = access.load()  # ended rows among them: leaving those out in SQL must not matter
+    matrix = access.resolve_access_matrix(AGENTS, dict.fromkeys(SERVERS, TOOLS), NOW)
+    everything = (
+        access.load_policy_for_agents()
+    )  # ended rows among them: leaving those out in SQL must not matter
     for (agent, server), cells in matrix.items():
         for tool, verdict in cells.items():
-            assert verdict == access.resolve(agent, server, tool, NOW)
-            assert verdict == everything.verdict(agent, server, tool, NOW)
+            assert verdict == access.resolve_tool_access(agent, server, tool, NOW)
+            assert verdict == everything.decide_tool_access(agent, server, tool, NOW)
             assert (verdict.decision, verdict.source) == plainly(given_rows, agent, server, tool)
 
 
@@ -98,5 +100,5 @@ def test_rows_of_later_days_do_not_reach_into_the_past() -> None:
             }
         ]
     )
-    matrix = access.resolve_many(["a"], {"in": ["t"]}, NOW, at=NOW - timedelta(days=3))
-    assert not matrix["a", "in"]["t"].allowed
+    matrix = access.resolve_access_matrix(["a"], {"in": ["t"]}, NOW, at=NOW - timedelta(days=3))
+    assert not matrix["a", "in"]["t"].is_allowed

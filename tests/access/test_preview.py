@@ -15,8 +15,8 @@ from coordinator.actions import grants
 from coordinator.identity.actors import Actor
 from coordinator.mcp import calls
 from coordinator.policy import access
-from coordinator.policy.access_preview import preview
-from coordinator.policy.edits import Edit
+from coordinator.policy.access_preview import preview_access_changes
+from coordinator.policy.edits import GrantEdit
 from tests.access.cases import add_agents, add_grants, add_server, call, grant
 
 ALICE = Actor("user", "alice")
@@ -25,7 +25,7 @@ AGENTS, SERVERS, TOOLS = ("agent.a", "agent.b"), ("in", "out"), ("t", "u")
 
 edits = st.lists(
     st.builds(
-        Edit,
+        GrantEdit,
         agent_id=st.sampled_from(AGENTS),
         server_id=st.sampled_from(SERVERS),
         tool_name=st.sampled_from([None, *TOOLS]),
@@ -34,7 +34,7 @@ edits = st.lists(
     ),
     min_size=1,
     max_size=6,
-    unique_by=lambda edit: edit.slot,
+    unique_by=lambda edit: edit.grant_slot,
 )
 rows = st.lists(
     st.fixed_dictionaries(
@@ -54,7 +54,7 @@ rows = st.lists(
 
 def decisions() -> dict[tuple[str, str, str], str]:
     return {
-        (agent, server, tool): access.resolve(agent, server, tool, NOW).decision
+        (agent, server, tool): access.resolve_tool_access(agent, server, tool, NOW).decision
         for agent in AGENTS
         for server in SERVERS
         for tool in TOOLS
@@ -64,7 +64,9 @@ def decisions() -> dict[tuple[str, str, str], str]:
 @pytest.mark.django_db
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stored=rows, chosen=edits)
-def test_a_preview_turns_what_saving_turns(stored: list[dict[str, object]], chosen: Sequence[Edit]) -> None:
+def test_a_preview_turns_what_saving_turns(
+    stored: list[dict[str, object]], chosen: Sequence[GrantEdit]
+) -> None:
     with transaction.atomic():
         add_agents(*AGENTS)
         add_server("in", "opt-in", TOOLS)
@@ -73,9 +75,9 @@ def test_a_preview_turns_what_saving_turns(stored: list[dict[str, object]], chos
         before = decisions()
         told = {
             (turn.agent_id, turn.server_id, turn.tool_name): turn.after.decision
-            for turn in preview(chosen, by=ALICE, now=NOW).turns
+            for turn in preview_access_changes(chosen, by=ALICE, now=NOW).turns
         }
-        grants.apply(chosen, by=ALICE, now=NOW)
+        grants.apply_grant_edits(chosen, by=ALICE, now=NOW)
         after = decisions()
         assert told == {cell: verdict for cell, verdict in after.items() if verdict != before[cell]}
         transaction.set_rollback(True)
@@ -84,8 +86,14 @@ def test_a_preview_turns_what_saving_turns(stored: list[dict[str, object]], chos
 @pytest.mark.django_db
 def test_ending_a_grant_of_a_server_that_is_not_registered_is_previewed() -> None:
     grant("agent.a", "srv.none", "t")
-    (turn,) = preview([Edit("agent.a", "srv.none", "t", "inherit")], by=ALICE, now=NOW).turns
-    assert (turn.before.allowed, turn.after.allowed, turn.after.source) == (True, False, "unknown_server")
+    (turn,) = preview_access_changes(
+        [GrantEdit("agent.a", "srv.none", "t", "inherit")], by=ALICE, now=NOW
+    ).turns
+    assert (turn.before.is_allowed, turn.after.is_allowed, turn.after.source) == (
+        True,
+        False,
+        "unknown_server",
+    )
 
 
 @pytest.mark.django_db
@@ -99,24 +107,24 @@ class TestCalls:
         for days_ago in (1, 6, 8):
             call("mcp__srv_dotted__t", days_ago=days_ago)
         call("mcp__srv_dotted__t", agent="b")
-        shown = preview([Edit("agent.a", "srv.dotted", None, "deny")], by=ALICE, now=NOW)
-        assert (shown.lost, shown.won) == (2, 0)
+        shown = preview_access_changes([GrantEdit("agent.a", "srv.dotted", None, "deny")], by=ALICE, now=NOW)
+        assert (shown.lost_call_count, shown.gained_call_count) == (2, 0)
 
     def test_a_call_told_at_both_ends_is_one(self) -> None:
         call("mcp__srv_dotted__t", event_type="pre_tool")
         call("mcp__srv_dotted__t", event_type="post_tool")
-        (found,) = calls.since(NOW - timedelta(days=7), ["srv.dotted"])
+        (found,) = calls.count_calls_since(NOW - timedelta(days=7), ["srv.dotted"])
         assert (found.agent_id, found.tool_name, found.count) == ("agent.a", "t", 1)
 
     def test_calls_that_are_denied_already_are_not_lost(self) -> None:
         grant("agent.a", "srv.dotted", permission="deny")
         call("mcp__srv_dotted__t")
-        shown = preview([Edit("agent.a", "srv.dotted", "t", "deny")], by=ALICE, now=NOW)
-        assert (shown.turns, shown.lost) == ([], 0)
+        shown = preview_access_changes([GrantEdit("agent.a", "srv.dotted", "t", "deny")], by=ALICE, now=NOW)
+        assert (shown.turns, shown.lost_call_count) == ([], 0)
 
     def test_a_tool_only_seen_in_calls_is_previewed_too(self) -> None:
         call("mcp__srv_dotted__unlisted")
-        shown = preview([Edit("agent.a", "srv.dotted", None, "deny")], by=ALICE, now=NOW)
+        shown = preview_access_changes([GrantEdit("agent.a", "srv.dotted", None, "deny")], by=ALICE, now=NOW)
         assert {turn.tool_name for turn in shown.turns} == {"t", "unlisted"}
 
 
@@ -133,4 +141,4 @@ class TestCalls:
 )
 def test_names_of_calls_are_read(spoken: str, meant: tuple[str, str] | None) -> None:
     servers = ["github"] if meant is None or meant[0] == "github" else ["github", "github__x"]
-    assert calls.server_and_tool(spoken, servers) == meant
+    assert calls.find_server_and_tool(spoken, servers) == meant

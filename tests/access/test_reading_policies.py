@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.edge import policies
-from coordinator.errors import Busy
+from coordinator.errors import ServiceBusy
 from coordinator.lib.threads import EdgeThreads
 from tests.patience import PATIENCE
 
@@ -18,17 +18,17 @@ def test_whatever_goes_wrong_as_they_are_read_nobody_is_left_waiting(monkeypatch
     def fail(*_: Any) -> None:
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr(policies, "_load", fail)
+    monkeypatch.setattr(policies, "load_policy_rows", fail)
     feed = SimpleNamespace(watch=lambda: None, unwatch=lambda: None)
 
     async def ask() -> None:
         threads = EdgeThreads(1)
-        reader = policies.Policies(SimpleNamespace(feed=feed, listeners=[]), threads)  # type: ignore[arg-type]
+        reader = policies.PolicyCache(SimpleNamespace(feed=feed, listeners=[]), threads)  # type: ignore[arg-type]
         try:
             for _ in range(2):
-                with pytest.raises(Busy):
-                    await asyncio.wait_for(reader.of([("agent.a", "files")]), PATIENCE)
+                with pytest.raises(ServiceBusy):
+                    await asyncio.wait_for(reader.load_policies([("agent.a", "files")]), PATIENCE)
         finally:
-            threads.close()
+            threads.shut_down_threads()
 
     asyncio.run(ask())

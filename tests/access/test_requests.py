@@ -10,12 +10,12 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from coordinator.actions import approvals, mcp_servers
-from coordinator.actions.approvals import NewRequest
+from coordinator.actions.approvals import NewPermissionRequest
 from coordinator.errors import NotFound
-from coordinator.identity.actors import Actor, person
+from coordinator.identity.actors import Actor, person_actor
 from coordinator.models import Grant, PermissionRequest
 from coordinator.policy import access
-from coordinator.policy.access_requests import WantedAccess, wanted_access_of
+from coordinator.policy.access_requests import RequestedAccess, parse_access_request
 from coordinator.policy.approvals import Scope, Validity
 from tests.access.cases import add_agents, add_server, grant
 from tests.people import person as new_person
@@ -32,10 +32,12 @@ def approver() -> User:
 
 
 def asked(tool: str | None = "t") -> PermissionRequest:
-    wish = WantedAccess("agent.a", "s", tool)
-    ask = NewRequest(wish.subject, justification="The release waits.", agent_id="agent.a")
-    row = approvals.request(ask, by=Actor("user", "vera"), now=NOW).request
-    assert wanted_access_of(row) == wish
+    wish = RequestedAccess("agent.a", "s", tool)
+    ask = NewPermissionRequest(
+        wish.permission_subject, justification="The release waits.", agent_id="agent.a"
+    )
+    row = approvals.request_permission(ask, by=Actor("user", "vera"), now=NOW).request
+    assert parse_access_request(row) == wish
     return row
 
 
@@ -51,60 +53,64 @@ def asked(tool: str | None = "t") -> PermissionRequest:
 def test_a_request_whose_words_say_something_else_than_its_input_grants_nothing(
     approver: User, change: dict[str, str], speaks_as: str | None
 ) -> None:
-    subject = replace(WantedAccess("agent.a", "s", None).subject, **change)
-    ask = NewRequest(subject, justification="To look up the weather.", agent_id=speaks_as)
-    row = approvals.request(ask, by=Actor("key", "k"), now=NOW).request
+    subject = replace(RequestedAccess("agent.a", "s", None).permission_subject, **change)
+    ask = NewPermissionRequest(subject, justification="To look up the weather.", agent_id=speaks_as)
+    row = approvals.request_permission(ask, by=Actor("key", "k"), now=NOW).request
     approve(row, approver)
     assert not Grant.objects.exists()
 
 
 def approve(row: PermissionRequest, by: User, validity: Validity = Validity.SHIFT) -> PermissionRequest:
-    return approvals.decide(
+    return approvals.decide_request(
         row.request_id, by=by, verdict="approved", validity=validity, scope=Scope.EVERYWHERE, now=NOW
     )
 
 
 def test_approving_grants_the_tool_for_the_chosen_time(approver: User) -> None:
     approve(asked(), approver)
-    verdict = access.resolve("agent.a", "s", "t", NOW)
-    assert (verdict.source, verdict.until) == ("tool_grant", NOW + timedelta(hours=8))
+    verdict = access.resolve_tool_access("agent.a", "s", "t", NOW)
+    assert (verdict.source, verdict.expires_at) == ("tool_grant", NOW + timedelta(hours=8))
     assert verdict.grant is not None
-    assert verdict.grant.granted_by == str(person(approver))
+    assert verdict.grant.granted_by == str(person_actor(approver))
     assert "The release waits." in (verdict.grant.justification or "")
-    assert not access.resolve("agent.a", "s", "u", NOW).allowed
+    assert not access.resolve_tool_access("agent.a", "s", "u", NOW).is_allowed
 
 
 def test_approving_for_the_server_grants_all_of_it(approver: User) -> None:
     approve(asked(None), approver, Validity.UNTIL_REVOKED)
-    verdict = access.resolve("agent.a", "s", "u", NOW)
-    assert (verdict.source, verdict.until) == ("server_grant", None)
+    verdict = access.resolve_tool_access("agent.a", "s", "u", NOW)
+    assert (verdict.source, verdict.expires_at) == ("server_grant", None)
 
 
 def test_once_is_an_hour(approver: User) -> None:
     row = approve(asked(), approver, Validity.ONCE)
-    assert access.resolve("agent.a", "s", "t", NOW).until == NOW + timedelta(hours=1) == row.expires_at
+    assert (
+        access.resolve_tool_access("agent.a", "s", "t", NOW).expires_at
+        == NOW + timedelta(hours=1)
+        == row.expires_at
+    )
 
 
 def test_approving_replaces_a_denial(approver: User) -> None:
     grant("agent.a", "s", "t", permission="deny")
     approve(asked(), approver)
-    assert access.resolve("agent.a", "s", "t", NOW).allowed
+    assert access.resolve_tool_access("agent.a", "s", "t", NOW).is_allowed
 
 
 def test_approving_does_not_shorten_what_stands(approver: User) -> None:
     row = grant("agent.a", "s", "t")
     approve(asked(), approver)
-    assert [one.pk for one in Grant.objects.standing(NOW)] == [row.pk]
+    assert [one.pk for one in Grant.objects.not_ended(NOW)] == [row.pk]
 
 
 def test_denying_grants_nothing(approver: User) -> None:
-    approvals.decide(asked().request_id, by=approver, verdict="denied", now=NOW)
+    approvals.decide_request(asked().request_id, by=approver, verdict="denied", now=NOW)
     assert not Grant.objects.exists()
 
 
 def test_without_the_grant_there_is_no_approval(approver: User) -> None:
     row = asked()
-    mcp_servers.delete("s", by=Actor("user", "alice"), now=NOW)
+    mcp_servers.delete_server_with_grants("s", by=Actor("user", "alice"), now=NOW)
     with pytest.raises(NotFound):
         approve(row, approver)
     row.refresh_from_db()
@@ -114,6 +120,6 @@ def test_without_the_grant_there_is_no_approval(approver: User) -> None:
 def test_revoking_the_approval_ends_its_grant_and_no_other(approver: User) -> None:
     other = grant("agent.a", "s")
     row = approve(asked(), approver)
-    approvals.revoke(row.request_id, by=approver, now=NOW + timedelta(minutes=1))
-    standing = Grant.objects.standing(NOW + timedelta(minutes=1))
+    approvals.end_approval(row.request_id, by=approver, now=NOW + timedelta(minutes=1))
+    standing = Grant.objects.not_ended(NOW + timedelta(minutes=1))
     assert [one.pk for one in standing] == [other.pk]

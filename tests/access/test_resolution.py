@@ -9,9 +9,9 @@ import pytest
 
 from coordinator.actions import mcp_servers
 from coordinator.errors import Forbidden
-from coordinator.identity.actors import Actor, key
+from coordinator.identity.actors import Actor, key_actor_by_name
 from coordinator.policy import access, managed
-from coordinator.policy.access import resolve
+from coordinator.policy.access import resolve_tool_access
 from tests.access.cases import CASES, NOW, add_agents, add_grants, add_server, add_tool, grant, named
 
 pytestmark = pytest.mark.django_db
@@ -22,7 +22,7 @@ def test_recorded_resolutions_hold(case: dict[str, Any]) -> None:
     for server in CASES["access_resolution"]["servers"]:
         add_server(**server)
     add_grants(case["grants"])
-    verdict = resolve(**case["query"], now=NOW)
+    verdict = resolve_tool_access(**case["query"], now=NOW)
     assert {"decision": verdict.decision, "source": verdict.source} == case["expected"]
 
 
@@ -33,7 +33,7 @@ def test_the_recorded_matrix_holds_and_takes_three_queries(django_assert_num_que
         add_server(server["name"], server["default_policy"])
     add_grants(recorded["grants"])
     with django_assert_num_queries(3):
-        matrix = access.resolve_many(recorded["agents"], tools, NOW)
+        matrix = access.resolve_access_matrix(recorded["agents"], tools, NOW)
     told = [
         {
             "agent_id": agent,
@@ -57,7 +57,7 @@ def test_recorded_summaries_hold(case: dict[str, Any]) -> None:
         expected = [{"tool": "t1", "allowed": 0, "denied": 0, "inherited": 1}]
     told = [
         {"tool": line.tool, "allowed": line.allowed, "denied": line.denied, "inherited": line.inherited}
-        for line in access.summary("srv.in", NOW)
+        for line in access.summarize_tool_grants("srv.in", NOW)
     ]
     assert told == expected
 
@@ -66,31 +66,32 @@ def test_a_verdict_says_which_row_decided_and_until_when() -> None:
     add_server("s")
     end = NOW + timedelta(hours=1)
     row = grant("a", "s", "t", expires_at=end, granted_by="user:alice", justification="For the release.")
-    verdict = resolve("a", "s", "t", NOW)
-    assert (verdict.grant.id, verdict.until) == (row.pk, end) if verdict.grant else False
+    verdict = resolve_tool_access("a", "s", "t", NOW)
+    assert (verdict.grant.id, verdict.expires_at) == (row.pk, end) if verdict.grant else False
     assert verdict.reason == "Allowed for this tool by user:alice: For the release."
 
 
 def test_a_grant_ends_by_the_clock() -> None:
     add_server("s")
     grant("a", "s", "t", expires_at=NOW + timedelta(seconds=1))
-    assert resolve("a", "s", "t", NOW).allowed
-    assert not resolve("a", "s", "t", NOW + timedelta(seconds=1)).allowed
+    assert resolve_tool_access("a", "s", "t", NOW).is_allowed
+    assert not resolve_tool_access("a", "s", "t", NOW + timedelta(seconds=1)).is_allowed
 
 
 def test_a_grant_that_is_kept_in_memory_ends_by_the_clock() -> None:
     add_server("s")
     grant("a", "s", "t", expires_at=NOW + timedelta(seconds=1))
-    policy = access.load(["a"], ["s"], NOW)
-    assert policy.verdict("a", "s", "t", NOW).allowed
-    assert not policy.verdict("a", "s", "t", NOW + timedelta(seconds=1)).allowed
+    policy = access.load_policy_for_agents(["a"], ["s"], NOW)
+    assert policy.decide_tool_access("a", "s", "t", NOW).is_allowed
+    assert not policy.decide_tool_access("a", "s", "t", NOW + timedelta(seconds=1)).is_allowed
 
 
 def test_the_past_knows_only_what_was_given_then() -> None:
     add_server("s")
     grant("a", "s", granted_at=NOW - timedelta(days=2), expires_at=NOW - timedelta(days=1))
     days_ago = [
-        resolve("a", "s", "t", NOW, at=NOW - timedelta(hours=hours)).allowed for hours in (60, 36, 12)
+        resolve_tool_access("a", "s", "t", NOW, at=NOW - timedelta(hours=hours)).is_allowed
+        for hours in (60, 36, 12)
     ]
     assert days_ago == [False, True, False]
 
@@ -98,21 +99,21 @@ def test_the_past_knows_only_what_was_given_then() -> None:
 def test_the_future_is_told_by_what_will_have_ended() -> None:
     add_server("s", "opt-out")
     grant("a", "s", permission="deny", expires_at=NOW + timedelta(days=1))
-    assert not resolve("a", "s", "t", NOW).allowed
-    assert resolve("a", "s", "t", NOW, at=NOW + timedelta(days=2)).source == "default_policy"
+    assert not resolve_tool_access("a", "s", "t", NOW).is_allowed
+    assert resolve_tool_access("a", "s", "t", NOW, at=NOW + timedelta(days=2)).source == "default_policy"
 
 
 def test_a_denial_whose_end_cannot_be_read_stays() -> None:
     add_server("s", "opt-out")
     grant("a", "s", permission="deny", expires_at="soon")
-    assert not resolve("a", "s", "t", NOW).allowed
+    assert not resolve_tool_access("a", "s", "t", NOW).is_allowed
 
 
 def test_an_allowing_row_whose_end_cannot_be_read_does_not_hide_a_denying_one() -> None:
     add_server("s", "opt-out")
     grant("a", "s", "t", expires_at="soon")
     grant("a", "s", permission="deny")
-    assert resolve("a", "s", "t", NOW).source == "server_grant"
+    assert resolve_tool_access("a", "s", "t", NOW).source == "server_grant"
 
 
 @pytest.mark.parametrize(
@@ -135,13 +136,13 @@ def test_an_allowing_row_whose_end_cannot_be_read_does_not_hide_a_denying_one() 
 def test_odd_rows_are_flagged(row: dict[str, Any], fault: str) -> None:
     written = grant("a", "s", **row)
     written.refresh_from_db()
-    assert access.faults_of(written) == [fault]
+    assert access.find_grant_problems(written) == [fault]
 
 
 def test_a_sound_row_has_no_fault() -> None:
     written = grant("a", "s", "t", expires_at=NOW)
     written.refresh_from_db()
-    assert access.faults_of(written) == []
+    assert access.find_grant_problems(written) == []
 
 
 def changed_tool(at: datetime) -> None:
@@ -152,67 +153,67 @@ def changed_tool(at: datetime) -> None:
 def test_a_changed_tool_is_marked(settings: Any) -> None:
     changed_tool(NOW - timedelta(days=1))
     grant("a", "s", "t")
-    verdict = resolve("a", "s", "t", NOW)
-    assert (verdict.allowed, verdict.changed_at) == (True, NOW - timedelta(days=1))
+    verdict = resolve_tool_access("a", "s", "t", NOW)
+    assert (verdict.is_allowed, verdict.changed_at) == (True, NOW - timedelta(days=1))
 
 
 def test_a_changed_tool_is_denied_where_the_setting_says_so(settings: Any) -> None:
     settings.DENY_CHANGED_TOOLS = True
     changed_tool(NOW - timedelta(days=1))
     grant("a", "s", "t")
-    verdict = resolve("a", "s", "t", NOW)
+    verdict = resolve_tool_access("a", "s", "t", NOW)
     assert (verdict.decision, verdict.source) == ("deny", "tool_grant")
     assert "changed after it was granted" in verdict.reason
 
 
 def test_a_changed_tool_of_a_server_that_serves_accepted_ones_only_is_denied() -> None:
     changed_tool(NOW - timedelta(days=1))
-    mcp_servers.serve_accepted_only("s", True, by=Actor("user", "ann"), now=NOW)
+    mcp_servers.restrict_to_accepted_tools("s", True, by=Actor("user", "ann"), now=NOW)
     grant("a", "s", "t", granted_at=NOW)
-    verdict = resolve("a", "s", "t", NOW)
+    verdict = resolve_tool_access("a", "s", "t", NOW)
     assert (verdict.decision, verdict.changed_at) == ("deny", NOW - timedelta(days=1))
     with pytest.raises(Forbidden):
-        mcp_servers.serve_accepted_only("s", False, by=key("ci"), now=NOW)
-    mcp_servers.serve_accepted_only("s", False, by=Actor("user", "ann"), now=NOW)
-    assert resolve("a", "s", "t", NOW).allowed
+        mcp_servers.restrict_to_accepted_tools("s", False, by=key_actor_by_name("ci"), now=NOW)
+    mcp_servers.restrict_to_accepted_tools("s", False, by=Actor("user", "ann"), now=NOW)
+    assert resolve_tool_access("a", "s", "t", NOW).is_allowed
 
 
 def test_a_grant_given_after_the_change_covers_it(settings: Any) -> None:
     settings.DENY_CHANGED_TOOLS = True
     changed_tool(NOW - timedelta(days=1))
     grant("a", "s", "t", granted_at=NOW)
-    assert resolve("a", "s", "t", NOW).allowed
+    assert resolve_tool_access("a", "s", "t", NOW).is_allowed
 
 
 def test_resolving_needs_no_agent_row() -> None:
     add_agents("agent.known")
     add_server("s", "opt-out")
-    assert resolve("agent.unheard-of", "s", "t", NOW).allowed
+    assert resolve_tool_access("agent.unheard-of", "s", "t", NOW).is_allowed
 
 
 def test_a_grant_decides_before_its_server_is_registered() -> None:
     row = grant("a", "srv.none", "t", granted_by="user:alice")
     grant("a", "srv.none", permission="deny")
-    verdict, other = (resolve("a", "srv.none", tool, NOW) for tool in ("t", "u"))
+    verdict, other = (resolve_tool_access("a", "srv.none", tool, NOW) for tool in ("t", "u"))
     assert (verdict.decision, verdict.source, verdict.is_unknown) == ("allow", "tool_grant", True)
     assert verdict.grant is not None
     assert verdict.grant.id == row.pk
     assert verdict.reason == "Allowed for this tool by user:alice. There is no MCP server 'srv.none' here."
     assert (other.decision, other.source, other.is_unknown) == ("deny", "server_grant", True)
-    assert verdict.as_answer()["unknown_server"] is True
+    assert verdict.verdict_as_json()["unknown_server"] is True
 
 
 def test_an_unknown_server_without_a_grant_denies() -> None:
     grant("somebody else", "srv.none")
     grant("a", "srv.none", expires_at=NOW - timedelta(days=1))
-    verdict = resolve("a", "srv.none", "t", NOW)
+    verdict = resolve_tool_access("a", "srv.none", "t", NOW)
     assert (verdict.decision, verdict.source, verdict.is_unknown) == ("deny", "unknown_server", True)
 
 
 def test_a_registered_server_is_not_called_unknown() -> None:
     add_server("s")
     grant("a", "s")
-    assert not resolve("a", "s", "t", NOW).is_unknown
+    assert not resolve_tool_access("a", "s", "t", NOW).is_unknown
 
 
 def test_servers_that_only_live_grants_name_are_listed_too() -> None:
@@ -220,8 +221,8 @@ def test_servers_that_only_live_grants_name_are_listed_too() -> None:
     grant("a", "srv.none")
     grant("b", "srv.other")
     grant("a", "srv.over", expires_at=NOW)
-    assert access.named_servers(NOW) == {"s": "opt-out", "srv.none": None, "srv.other": None}
-    assert access.named_servers(NOW, "a") == {"s": "opt-out", "srv.none": None}
+    assert access.default_policies_by_server(NOW) == {"s": "opt-out", "srv.none": None, "srv.other": None}
+    assert access.default_policies_by_server(NOW, "a") == {"s": "opt-out", "srv.none": None}
 
 
 @pytest.mark.parametrize(
@@ -234,7 +235,7 @@ def test_servers_that_only_live_grants_name_are_listed_too() -> None:
 )
 def test_a_grant_without_a_server_decides_about_hooks_too(agent: str, call: str, decision: str) -> None:
     grant("a", "srv.none")
-    known = managed.load(NOW)
-    verdict = known.verdict(access.load(), call, agent, NOW)
+    known = managed.load_managed_servers(NOW)
+    verdict = known.decide_call_by_grants(access.load_policy_for_agents(), call, agent, NOW)
     assert verdict is not None
     assert (verdict.decision, verdict.is_unknown) == (decision, True)

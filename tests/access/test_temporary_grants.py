@@ -10,14 +10,14 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from coordinator.actions import approvals, grants
-from coordinator.actions.approvals import NewRequest
+from coordinator.actions.approvals import NewPermissionRequest
 from coordinator.errors import Conflict
-from coordinator.identity.actors import Actor, person
+from coordinator.identity.actors import Actor, person_actor
 from coordinator.models import Grant, PermissionRequest
 from coordinator.policy import access, access_preview
-from coordinator.policy.access_requests import WantedAccess
+from coordinator.policy.access_requests import RequestedAccess
 from coordinator.policy.approvals import Scope, Validity
-from coordinator.policy.edits import INHERIT, Edit
+from coordinator.policy.edits import INHERIT, GrantEdit
 from tests.access.cases import add_agents, add_server, grant
 from tests.people import person as new_person
 from tests.people import signed_in
@@ -33,26 +33,26 @@ SLOT = ("agent.a", "s", "t")
 def _server_that_all_of_may_be_used() -> None:
     add_agents("agent.a")
     add_server("s")
-    grants.apply([Edit("agent.a", "s", None, "allow")], by=ALICE, now=NOW - HOUR)
+    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "allow")], by=ALICE, now=NOW - HOUR)
 
 
 def put(permission: str, until: datetime | None = None, at: datetime = NOW) -> Grant:
-    grants.apply([Edit(*SLOT, permission, until)], by=ALICE, now=at)
+    grants.apply_grant_edits([GrantEdit(*SLOT, permission, until)], by=ALICE, now=at)
     return Grant.objects.order_by("-id")[0]
 
 
 def decisions(*hours: float) -> Sequence[str]:
-    return [access.resolve(*SLOT, NOW + hour * HOUR).decision for hour in hours]
+    return [access.resolve_tool_access(*SLOT, NOW + hour * HOUR).decision for hour in hours]
 
 
 def ask_for_access() -> PermissionRequest:
-    subject = WantedAccess(*SLOT).subject
-    ask = NewRequest(subject, justification="The release waits.", agent_id="agent.a")
-    return approvals.request(ask, by=Actor("key", "bot"), now=NOW).request
+    subject = RequestedAccess(*SLOT).permission_subject
+    ask = NewPermissionRequest(subject, justification="The release waits.", agent_id="agent.a")
+    return approvals.request_permission(ask, by=Actor("key", "bot"), now=NOW).request
 
 
 def approve(validity: Validity, by: User | None = None) -> PermissionRequest:
-    return approvals.decide(
+    return approvals.decide_request(
         ask_for_access().request_id,
         by=by or new_person("admin"),
         verdict="approved",
@@ -79,11 +79,11 @@ def test_an_hour_set_in_the_matrix_gives_way_too() -> None:
 def test_the_verdict_tells_what_follows() -> None:
     put("ask", at=NOW - HOUR)
     put("allow", NOW + HOUR)
-    verdict = access.resolve(*SLOT, NOW)
+    verdict = access.resolve_tool_access(*SLOT, NOW)
     assert verdict.then is not None
-    assert verdict.then.decision == verdict.as_answer()["then"] == "ask"
+    assert verdict.then.decision == verdict.verdict_as_json()["then"] == "ask"
     assert verdict.reason.endswith(f"Until {NOW + HOUR:%Y-%m-%d %H:%M} UTC, then asked.")
-    assert access.resolve(*SLOT, NOW + 2 * HOUR).then is None
+    assert access.resolve_tool_access(*SLOT, NOW + 2 * HOUR).then is None
 
 
 def test_access_until_it_is_revoked_gives_way_when_it_is_revoked() -> None:
@@ -91,7 +91,7 @@ def test_access_until_it_is_revoked_gives_way_when_it_is_revoked() -> None:
     admin = new_person("admin")
     row = approve(Validity.UNTIL_REVOKED, admin)
     assert decisions(0, 1000) == ["allow", "allow"]
-    approvals.revoke(row.request_id, by=admin, now=NOW + HOUR)
+    approvals.end_approval(row.request_id, by=admin, now=NOW + HOUR)
     assert decisions(2) == ["ask"]
 
 
@@ -112,7 +112,7 @@ def test_a_shorter_grant_of_the_same_word_shortens() -> None:
 def test_a_permanent_grant_gets_an_end_by_the_same_word() -> None:
     put("allow", at=NOW - HOUR)
     put("allow", NOW + HOUR)
-    assert [row.expires_at for row in Grant.objects.filter(tool_name="t").standing(NOW)] == [NOW + HOUR]
+    assert [row.expires_at for row in Grant.objects.filter(tool_name="t").not_ended(NOW)] == [NOW + HOUR]
 
 
 def test_a_grant_without_end_replaces_every_layer() -> None:
@@ -121,7 +121,7 @@ def test_a_grant_without_end_replaces_every_layer() -> None:
     put("deny")
     assert decisions(0.5, 2) == ["deny", "deny"]
     put(INHERIT)
-    assert not Grant.objects.filter(tool_name="t").standing(NOW).exists()
+    assert not Grant.objects.filter(tool_name="t").not_ended(NOW).exists()
 
 
 def test_a_denial_that_another_program_writes_later_is_not_covered() -> None:
@@ -150,7 +150,7 @@ def test_metadata_of_other_programs_covers_nothing(metadata: object) -> None:
 def test_extending_the_temporary_grant_leaves_what_lies_beneath() -> None:
     put("ask", at=NOW - HOUR)
     top = put("allow", NOW + HOUR)
-    grants.extend(top.pk, until=NOW + 3 * HOUR, by=ALICE, now=NOW)
+    grants.prolong_grant(top.pk, until=NOW + 3 * HOUR, by=ALICE, now=NOW)
     assert decisions(2, 4) == ["allow", "ask"]
 
 
@@ -161,7 +161,7 @@ def test_revoked_access_gives_way_to_a_denial_with_an_end(validity: Validity, le
     admin = new_person("admin")
     request = approve(validity, admin)
     assert decisions(0) == ["allow"]
-    approvals.revoke(request.request_id, by=admin, now=NOW + HOUR / 10)
+    approvals.end_approval(request.request_id, by=admin, now=NOW + HOUR / 10)
     assert decisions(0.2) == ["deny"]
 
 
@@ -170,7 +170,7 @@ def test_extending_a_grant_ends_and_covers_no_denial_beside_it(word: str) -> Non
     temporary = put(word, NOW + HOUR, at=NOW - HOUR)
     grant(*SLOT, permission="deny", granted_at=NOW)
     with pytest.raises(Conflict, match="counts beside this one"):
-        grants.extend(temporary.pk, until=NOW + 5 * HOUR, by=ALICE, now=NOW)
+        grants.prolong_grant(temporary.pk, until=NOW + 5 * HOUR, by=ALICE, now=NOW)
     assert decisions(0.5, 6) == ["deny", "deny"]
 
 
@@ -196,25 +196,25 @@ def test_what_lies_beneath_is_not_extended_unseen() -> None:
     permanent = put("ask", at=NOW - HOUR)
     put("allow", NOW + HOUR)
     with pytest.raises(Conflict, match="on top"):
-        grants.extend(permanent.pk, until=NOW + 3 * HOUR, by=ALICE, now=NOW)
+        grants.prolong_grant(permanent.pk, until=NOW + 3 * HOUR, by=ALICE, now=NOW)
 
 
 @pytest.mark.parametrize("is_seen", [True, False])
 def test_renewing_an_ended_grant_ends_no_newer_denial(is_seen: bool) -> None:
     ended = put("allow", NOW - HOUR, at=NOW - 2 * HOUR)
-    seen = grants.version_of(grants.rows_of_slot(ended)) if is_seen else None
+    seen = grants.compute_grants_version(grants.load_slot_grants(ended)) if is_seen else None
     put("deny")
     with pytest.raises(Conflict):
-        grants.extend(ended.pk, until=NOW + HOUR, by=ALICE, now=NOW, seen=seen)
+        grants.prolong_grant(ended.pk, until=NOW + HOUR, by=ALICE, now=NOW, seen=seen)
     assert decisions(0) == ["deny"]
 
 
 def test_revoking_compares_the_slot() -> None:
     row = put("deny", at=NOW - HOUR)
-    seen = grants.version_of(grants.rows_of_slot(row))
+    seen = grants.compute_grants_version(grants.load_slot_grants(row))
     put("allow", NOW + HOUR)
     with pytest.raises(Conflict):
-        grants.revoke(row.pk, by=ALICE, now=NOW, seen=seen)
+        grants.revoke_grant(row.pk, by=ALICE, now=NOW, seen=seen)
 
 
 def entry(permission: str, until: datetime | None = None) -> dict[str, str | None]:
@@ -229,7 +229,7 @@ def entry(permission: str, until: datetime | None = None) -> dict[str, str | Non
 
 
 def replace(*entries: dict[str, str | None]) -> int:
-    return len(grants.replace_for_server("s", entries, by=ALICE, now=NOW))
+    return len(grants.apply_server_entries("s", entries, by=ALICE, now=NOW))
 
 
 def test_replacing_a_servers_grants_by_what_stands_changes_nothing() -> None:
@@ -251,40 +251,40 @@ def test_replacing_a_servers_grants_writes_layers() -> None:
 
 
 def server_decisions(*hours: float) -> Sequence[str]:
-    return [access.resolve("agent.a", "s", "u", NOW + hour * HOUR).decision for hour in hours]
+    return [access.resolve_tool_access("agent.a", "s", "u", NOW + hour * HOUR).decision for hour in hours]
 
 
 def test_taking_a_server_from_an_agents_list_leaves_the_ask_beneath() -> None:
-    grants.apply([Edit("agent.a", "s", None, "ask")], by=ALICE, now=NOW)
-    grants.apply([Edit("agent.a", "s", None, "allow", NOW + HOUR)], by=ALICE, now=NOW)
-    assert grants.set_servers("agent.a", ["s"], by=ALICE, now=NOW) == []
-    assert len(grants.set_servers("agent.a", [], by=ALICE, now=NOW)) == 1
+    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "ask")], by=ALICE, now=NOW)
+    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "allow", NOW + HOUR)], by=ALICE, now=NOW)
+    assert grants.set_agent_servers("agent.a", ["s"], by=ALICE, now=NOW) == []
+    assert len(grants.set_agent_servers("agent.a", [], by=ALICE, now=NOW)) == 1
     assert server_decisions(0, 2) == ["ask", "ask"]
 
 
 def test_taking_a_server_from_an_agents_list_leaves_the_denial_on_top() -> None:
-    grants.apply([Edit("agent.a", "s", None, "deny", NOW + HOUR)], by=ALICE, now=NOW)
+    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "deny", NOW + HOUR)], by=ALICE, now=NOW)
     with pytest.raises(Conflict):
-        grants.set_servers("agent.a", ["s"], by=ALICE, now=NOW)
-    grants.set_servers("agent.a", [], by=ALICE, now=NOW)
-    assert [row.says for row in Grant.objects.standing(NOW)] == ["deny"]
+        grants.set_agent_servers("agent.a", ["s"], by=ALICE, now=NOW)
+    grants.set_agent_servers("agent.a", [], by=ALICE, now=NOW)
+    assert [row.says for row in Grant.objects.not_ended(NOW)] == ["deny"]
 
 
 def test_a_preview_resolves_as_the_saved_change_does() -> None:
     put("ask", at=NOW - HOUR)
-    edit = Edit(*SLOT, "allow", NOW + HOUR)
-    (turn,) = access_preview.preview([edit], by=ALICE, now=NOW).turns
+    edit = GrantEdit(*SLOT, "allow", NOW + HOUR)
+    (turn,) = access_preview.preview_access_changes([edit], by=ALICE, now=NOW).turns
     assert turn.after.then is not None
     assert (turn.before.decision, turn.after.decision, turn.after.then.decision) == ("ask", "allow", "ask")
-    grants.apply([edit], by=ALICE, now=NOW)
+    grants.apply_grant_edits([edit], by=ALICE, now=NOW)
     assert decisions(0.5, 2) == ["allow", "ask"]
 
 
 def test_the_pages_show_the_layer_beneath() -> None:
     now = timezone.now()
-    grants.apply([Edit(*SLOT, "ask")], by=ALICE, now=now)
+    grants.apply_grant_edits([GrantEdit(*SLOT, "ask")], by=ALICE, now=now)
     beneath = Grant.objects.order_by("-id")[0]
-    grants.apply([Edit(*SLOT, "allow", now + HOUR)], by=ALICE, now=now)
+    grants.apply_grant_edits([GrantEdit(*SLOT, "allow", now + HOUR)], by=ALICE, now=now)
     top = Grant.objects.order_by("-id")[0]
     client = signed_in("approver")
     assert f"grant {beneath.pk}" in client.get(f"/ui/mcp/grants/{top.pk}/").content.decode()
@@ -297,6 +297,6 @@ def test_whoever_approves_is_named_by_the_temporary_grant() -> None:
     put("ask", at=NOW - HOUR)
     approver = new_person("approver")
     approve(Validity.SHIFT, approver)
-    verdict = access.resolve(*SLOT, NOW)
+    verdict = access.resolve_tool_access(*SLOT, NOW)
     assert verdict.grant is not None
-    assert verdict.grant.granted_by == str(person(approver))
+    assert verdict.grant.granted_by == str(person_actor(approver))

@@ -4,7 +4,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from coordinator.actions.accounts import ON_DEVICE, Attempt
+from coordinator.actions.accounts import ON_DEVICE, SignInAttempt
 from coordinator.models import AuditLog
 from tests.people import PASSWORD, person, signed_in
 
@@ -28,7 +28,9 @@ def test_the_browser_that_changes_the_password_stays_a_known_one() -> None:
     client = signed_in("viewer")
     change(client)
     mark = client.cookies["signalbox_device"].value
-    assert [limit for limit, _ in Attempt("viewer", "192.0.2.1", mark).limits()] == [ON_DEVICE]
+    assert [limit for limit, _ in SignInAttempt("viewer", "192.0.2.1", mark).applicable_limits()] == [
+        ON_DEVICE
+    ]
 
 
 def test_other_sessions_end() -> None:

@@ -13,7 +13,7 @@ from django.utils import timezone
 from coordinator.actions import setup
 from coordinator.identity import proofs
 from coordinator.models import AuditLog, SetupToken
-from dashboard.views.keys import KeyForm
+from dashboard.views.keys import ApiKeyForm
 from tests.people import PASSWORD, person, signed_in
 from tests.served import PROOF
 
@@ -134,7 +134,7 @@ def test_the_tries_without_proof_are_audited_but_not_without_end() -> None:
 
 def test_the_password_given_to_go_on_reaches_no_view(monkeypatch) -> None:
     seen: set[str] = set()
-    monkeypatch.setattr(KeyForm, "clean", lambda form: seen.update(form.data))
+    monkeypatch.setattr(ApiKeyForm, "clean", lambda form: seen.update(form.data))
     signed_in("admin").post(CHANGE, FORM | {"confirm_password": "x", "new_proof": "y", "proof": PROOF})
     assert seen == {"name", "scopes"}
 
@@ -159,17 +159,17 @@ def test_two_browsers_of_one_person_each_have_their_own_proof() -> None:
 def test_the_set_up_link_ties_the_first_session_to_its_browser() -> None:
     client = Client()
     form = {"username": "root", "password1": NEW, "password2": NEW, "new_proof": PROOF}
-    token = setup.make_link(timezone.now())
+    token = setup.create_setup_token(timezone.now())
     assert client.post("/ui/setup/", form | {"token": token}).status_code == 302
     assert client.post(CHANGE, FORM).status_code == 403
     assert client.post(CHANGE, FORM | {"proof": PROOF}).status_code == 200
 
 
 def test_the_set_up_token_is_stored_hashed() -> None:
-    token = setup.make_link(timezone.now())
+    token = setup.create_setup_token(timezone.now())
     assert token not in str(list(SetupToken.objects.values()))
     stored = SetupToken.objects.get().token_hash
-    assert setup.problem_of(stored) == setup.SPENT
+    assert setup.find_setup_problem(stored) == setup.SPENT
 
 
 def test_a_form_of_the_admin_goes_on_with_the_password() -> None:

@@ -19,9 +19,9 @@ from coordinator.actions.accounts import (
     FROM_ADDRESS,
     FROM_THIS_MACHINE,
     ON_DEVICE,
-    Attempt,
+    SignInAttempt,
 )
-from coordinator.errors import TooMany
+from coordinator.errors import TooManyRequests
 from coordinator.models import AuditLog
 from tests.people import PASSWORD, person
 
@@ -35,7 +35,7 @@ def sign_in(client: Client, name: str = "viewer", password: str = PASSWORD) -> H
 def guessed(times: int, name: str = "viewer", address: str = "192.0.2.{n}") -> None:
     """Let so many wrong passwords have come, each from an address of its own."""
     for n in range(times):
-        accounts.note_failed_sign_in(Attempt(name, address.format(n=n)), timezone.now())
+        accounts.record_failed_sign_in(SignInAttempt(name, address.format(n=n)), timezone.now())
 
 
 def elsewhere() -> Client:
@@ -65,11 +65,11 @@ def test_the_owner_s_own_browser_is_not_slowed_down_by_others() -> None:
 
 
 def test_a_known_browser_has_a_count_of_its_own() -> None:
-    mark = accounts.device_mark(person("viewer"))
-    attempt = Attempt("viewer", "192.0.2.1", mark)
+    mark = accounts.sign_device_token(person("viewer"))
+    attempt = SignInAttempt("viewer", "192.0.2.1", mark)
     for _ in range(ON_DEVICE.tries):
-        accounts.check_tries(attempt, timezone.now())
-        accounts.note_failed_sign_in(attempt, timezone.now())
+        accounts.check_sign_in_limits(attempt, timezone.now())
+        accounts.record_failed_sign_in(attempt, timezone.now())
     thief = Client(REMOTE_ADDR="198.51.100.1")
     thief.cookies["signalbox_device"] = mark
     assert sign_in(thief).status_code == 429
@@ -81,17 +81,17 @@ def test_a_known_browser_has_a_count_of_its_own() -> None:
 def test_a_mark_that_is_not_this_persons_opens_nothing(change: str, settings: Any) -> None:
     user, other = person("viewer"), person("approver")
     marks = {
-        "forged": accounts.device_mark(user)[:-3] + "xyz",
+        "forged": accounts.sign_device_token(user)[:-3] + "xyz",
         "made with the secret key alone": accounts.signing.dumps([user.pk, "new"], salt="signalbox.device"),
-        "of another person": accounts.device_mark(other),
-        "too old": accounts.device_mark(user),
+        "of another person": accounts.sign_device_token(other),
+        "too old": accounts.sign_device_token(user),
         "[]": accounts.signing.dumps([], key=settings.SECRET_KEY + user.password, salt="signalbox.device"),
     }
     later = accounts.DEVICE_KNOWN_FOR + timedelta(seconds=5) if change == "too old" else timedelta(0)
     with time_machine.travel(timezone.now() + later, tick=False):
-        attempt = Attempt("viewer", "192.0.2.1", marks[change])
-        assert ON_DEVICE not in [limit for limit, _ in attempt.limits()]
-        assert {FOR_ACCOUNT, FROM_ADDRESS} <= {limit for limit, _ in attempt.limits()}
+        attempt = SignInAttempt("viewer", "192.0.2.1", marks[change])
+        assert ON_DEVICE not in [limit for limit, _ in attempt.applicable_limits()]
+        assert {FOR_ACCOUNT, FROM_ADDRESS} <= {limit for limit, _ in attempt.applicable_limits()}
 
 
 def test_a_network_of_ipv6_counts_as_one_address() -> None:
@@ -113,15 +113,15 @@ def test_wrong_names_from_a_shared_address_lock_nobody_out_who_signed_in_there(a
     person("viewer")
     assert sign_in(at(address)).status_code == 302
     for n in range(FROM_THIS_MACHINE.tries + 1):
-        accounts.note_failed_sign_in(Attempt(f"nobody-{n}", address), timezone.now())
+        accounts.record_failed_sign_in(SignInAttempt(f"nobody-{n}", address), timezone.now())
     assert sign_in(at(address)).status_code == 302  # another browser, which nobody knows yet
 
 
 def test_wrong_names_on_this_machine_lock_out_nobody_who_is_new_here() -> None:
     for n in range(FROM_ADDRESS.tries * 2):
-        attempt = Attempt(f"nobody-{n}", f"127.0.0.{n + 1}")
-        accounts.check_tries(attempt, timezone.now())
-        accounts.note_failed_sign_in(attempt, timezone.now())
+        attempt = SignInAttempt(f"nobody-{n}", f"127.0.0.{n + 1}")
+        accounts.check_sign_in_limits(attempt, timezone.now())
+        accounts.record_failed_sign_in(attempt, timezone.now())
     person("viewer")
     assert sign_in(at("127.0.0.1")).status_code == 302
 
@@ -129,19 +129,21 @@ def test_wrong_names_on_this_machine_lock_out_nobody_who_is_new_here() -> None:
 def test_a_name_guessed_from_one_address_is_locked_there_and_nowhere_else() -> None:
     person("viewer")
     for n in range(FOR_ACCOUNT.tries * 2):
-        attempt = Attempt("viewer", f"127.1.2.{n + 1}")  # a program may call from any address of this machine
+        attempt = SignInAttempt(
+            "viewer", f"127.1.2.{n + 1}"
+        )  # a program may call from any address of this machine
         try:
-            accounts.check_tries(attempt, timezone.now())
-        except TooMany:
+            accounts.check_sign_in_limits(attempt, timezone.now())
+        except TooManyRequests:
             continue
-        accounts.note_failed_sign_in(attempt, timezone.now())
+        accounts.record_failed_sign_in(attempt, timezone.now())
     assert sign_in(at("127.0.0.1")).status_code == 429
     assert sign_in(at("192.0.2.77")).status_code == 302
 
 
 def test_this_machine_is_bounded_too() -> None:
     for n in range(FROM_THIS_MACHINE.tries):
-        accounts.note_failed_sign_in(Attempt(f"nobody-{n}", "::1"), timezone.now())
+        accounts.record_failed_sign_in(SignInAttempt(f"nobody-{n}", "::1"), timezone.now())
     person("viewer")
     assert sign_in(at("127.0.0.1")).status_code == 429
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from coordinator.actions import agents, keys
-from coordinator.chat.presence import status_of
-from coordinator.errors import Conflict, Forbidden, Invalid, NotFound, Unauthorized
+from coordinator.chat.presence import agent_presence_status
+from coordinator.errors import Conflict, Forbidden, NotFound, Unauthorized, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import Agent, AgentPlugin, AuditLog, ChatAttachment, ChatMessage, Grant
 
@@ -26,12 +26,12 @@ def test_status_follows_the_heartbeat(case: dict[str, Any]) -> None:
     Agent.objects.filter(pk="agent.a").update(last_seen=case["last_seen_ms"])
     now = datetime.fromtimestamp(case["now_ms"] / 1000, UTC)
     within = timedelta(milliseconds=case["threshold_ms"])
-    assert status_of(Agent.objects.get(pk="agent.a"), now, within) == case["expected"]
+    assert agent_presence_status(Agent.objects.get(pk="agent.a"), now, within) == case["expected"]
 
 
 def busy_agent(agent_id: str = "agent.busy") -> Agent:
     """Return an agent with a message, an attachment, grants, a plugin and a key."""
-    agent = agents.create(agent_id, name="Busy", default_engine_id="mind.deepseek", by=BY)
+    agent = agents.create_agent(agent_id, name="Busy", default_engine_id="mind.deepseek", by=BY)
     message = ChatMessage.objects.create(
         id=f"m-{agent_id}", agent=agent, source="user", content=[], created_at=NOW
     )
@@ -53,7 +53,7 @@ def busy_agent(agent_id: str = "agent.busy") -> Agent:
 def test_deleting_takes_everything_of_the_agent_and_nothing_of_others() -> None:
     busy_agent()
     busy_agent("agent.other")
-    agents.delete("agent.busy", by=BY, now=NOW)
+    agents.delete_agent_with_data("agent.busy", by=BY, now=NOW)
     for left in (
         ChatMessage.objects.filter(agent="agent.busy"),
         ChatAttachment.objects.filter(pk="a-agent.busy"),
@@ -62,7 +62,7 @@ def test_deleting_takes_everything_of_the_agent_and_nothing_of_others() -> None:
         Agent.objects.filter(pk="agent.busy"),
     ):
         assert not left.exists()
-    assert agents.consequences(["agent.other"]) == {
+    assert agents.count_agent_dependents(["agent.other"]) == {
         "chat messages": 1,
         "chat attachments": 1,
         "grants": 1,
@@ -73,7 +73,7 @@ def test_deleting_takes_everything_of_the_agent_and_nothing_of_others() -> None:
 
 def test_deleting_tells_what_went_along() -> None:
     busy_agent()
-    agents.delete("agent.busy", by=BY, reason="retired")
+    agents.delete_agent_with_data("agent.busy", by=BY, reason="retired")
     told = AuditLog.objects.get(event_type="AGENT_DELETED")
     assert (told.actor_id, told.target_id, told.reason) == ("user:ada", "agent.busy", "retired")
     assert told.metadata["before"]["name"] == "Busy"
@@ -82,67 +82,67 @@ def test_deleting_tells_what_went_along() -> None:
 
 def test_a_deleted_agents_key_opens_nothing_any_more() -> None:
     busy_agent()
-    _, raw = keys.create(name="k", scopes=["agent"], by=BY, now=NOW, agent_id="agent.busy")
-    agents.delete("agent.busy", by=BY, now=NOW)
+    _, raw = keys.issue_api_key(name="k", scopes=["agent"], by=BY, now=NOW, agent_id="agent.busy")
+    agents.delete_agent_with_data("agent.busy", by=BY, now=NOW)
     with pytest.raises(Unauthorized):
-        keys.authenticate(raw, NOW)
+        keys.authenticate_api_key(raw, NOW)
 
 
 def test_the_default_agent_stays() -> None:
     with pytest.raises(Conflict, match="default agent"):
-        agents.delete(agents.DEFAULT_AGENT, by=BY)
+        agents.delete_agent_with_data(agents.DEFAULT_AGENT, by=BY)
     assert Agent.objects.filter(pk=agents.DEFAULT_AGENT).exists()
 
 
 def test_deleting_what_is_not_there() -> None:
     with pytest.raises(NotFound):
-        agents.delete("agent.nobody", by=BY)
+        agents.delete_agent_with_data("agent.nobody", by=BY)
 
 
 def test_an_id_is_taken_once() -> None:
-    agents.create("agent.a", name="A", default_engine_id="e", by=BY)
+    agents.create_agent("agent.a", name="A", default_engine_id="e", by=BY)
     with pytest.raises(Conflict, match="already"):
-        agents.create("agent.a", name="B", default_engine_id="e", by=BY)
+        agents.create_agent("agent.a", name="B", default_engine_id="e", by=BY)
 
 
 @pytest.mark.parametrize("bad", ["", "  ", " a", "a" * 201])
 def test_an_id_must_name_something(bad: str) -> None:
-    with pytest.raises(Invalid):
-        agents.create(bad, name="A", default_engine_id="e", by=BY)
+    with pytest.raises(UnprocessableRequest):
+        agents.create_agent(bad, name="A", default_engine_id="e", by=BY)
 
 
 def test_a_heartbeat_is_no_collision_but_an_edit_is() -> None:
-    agent = agents.create("agent.a", name="A", default_engine_id="e", by=BY)
-    seen = agents.version_of(agent)
+    agent = agents.create_agent("agent.a", name="A", default_engine_id="e", by=BY)
+    seen = agents.compute_agent_version(agent)
     Agent.objects.filter(pk="agent.a").update(last_seen=NOW)
-    agents.update("agent.a", {"name": "B"}, by=BY, seen=seen)
+    agents.update_agent("agent.a", {"name": "B"}, by=BY, seen=seen)
     with pytest.raises(Conflict, match="somebody else"):
-        agents.update("agent.a", {"description": "x"}, by=BY, seen=seen)
+        agents.update_agent("agent.a", {"description": "x"}, by=BY, seen=seen)
     assert Agent.objects.get(pk="agent.a").description is None
 
 
 def test_an_update_tells_before_and_after_of_what_changed() -> None:
-    agents.create("agent.a", name="A", default_engine_id="e", by=BY)
-    agents.update("agent.a", {"name": "B", "default_engine_id": "e"}, by=BY)
+    agents.create_agent("agent.a", name="A", default_engine_id="e", by=BY)
+    agents.update_agent("agent.a", {"name": "B", "default_engine_id": "e"}, by=BY)
     told = AuditLog.objects.get(event_type="AGENT_UPDATED")
     assert told.metadata == {"before": {"name": "A"}, "after": {"name": "B"}}
 
 
 def test_an_update_of_nothing_writes_nothing() -> None:
-    agents.create("agent.a", name="A", default_engine_id="e", by=BY)
-    agents.update("agent.a", {"name": "A"}, by=BY)
+    agents.create_agent("agent.a", name="A", default_engine_id="e", by=BY)
+    agents.update_agent("agent.a", {"name": "A"}, by=BY)
     assert not AuditLog.objects.filter(event_type="AGENT_UPDATED").exists()
 
 
 def test_columns_beside_the_editable_ones_are_refused() -> None:
-    agents.create("agent.a", name="A", default_engine_id="e", by=BY)
-    with pytest.raises(Invalid, match="power_password_hash"):
-        agents.update("agent.a", {"power_password_hash": None}, by=BY)
+    agents.create_agent("agent.a", name="A", default_engine_id="e", by=BY)
+    with pytest.raises(UnprocessableRequest, match="power_password_hash"):
+        agents.update_agent("agent.a", {"power_password_hash": None}, by=BY)
 
 
 def test_a_guarded_power_switch_is_not_switched_past_its_password() -> None:
-    agents.create("agent.a", name="A", default_engine_id="e", by=BY)
+    agents.create_agent("agent.a", name="A", default_engine_id="e", by=BY)
     Agent.objects.filter(pk="agent.a").update(power_password_hash="$argon2id$x")
     with pytest.raises(Forbidden):
-        agents.update("agent.a", {"enabled": False}, by=BY)
-    agents.update("agent.a", {"name": "B"}, by=BY)
+        agents.update_agent("agent.a", {"enabled": False}, by=BY)
+    agents.update_agent("agent.a", {"name": "B"}, by=BY)

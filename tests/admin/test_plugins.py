@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from coordinator.actions import agents, plugin_values, plugins
-from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import AgentPlugin, AuditLog, PluginConfig, PluginData, PluginSetting
 from coordinator.models.fields import UnreadableText
@@ -19,7 +19,7 @@ BY = Actor("user", "ada")
 
 @pytest.fixture(autouse=True)
 def plugin() -> PluginSetting:
-    return plugins.register("tool.x", permissions=["FileRead"], by=BY)
+    return plugins.create_plugin("tool.x", permissions=["FileRead"], by=BY)
 
 
 def config(key: str) -> str | None:
@@ -27,9 +27,9 @@ def config(key: str) -> str | None:
 
 
 def test_the_audit_log_holds_key_and_length_but_never_the_value() -> None:
-    plugin_values.CONFIG.add("tool.x", "API_KEY", "s3cret-value", by=BY)
-    plugin_values.CONFIG.change("tool.x", "API_KEY", "an0ther-value!", by=BY)
-    plugin_values.CONFIG.delete("tool.x", "API_KEY", by=BY)
+    plugin_values.CONFIG.add_plugin_value("tool.x", "API_KEY", "s3cret-value", by=BY)
+    plugin_values.CONFIG.change_plugin_value("tool.x", "API_KEY", "an0ther-value!", by=BY)
+    plugin_values.CONFIG.delete_plugin_value("tool.x", "API_KEY", by=BY)
     told = list(
         AuditLog.objects.filter(target_id="tool.x").exclude(event_type="PLUGIN_REGISTERED").order_by("id")
     )
@@ -41,51 +41,51 @@ def test_the_audit_log_holds_key_and_length_but_never_the_value() -> None:
 
 
 def test_the_mask_keeps_a_secret() -> None:
-    plugin_values.CONFIG.add("tool.x", "API_KEY", "s3cret", by=BY)
-    plugin_values.CONFIG.change("tool.x", "API_KEY", MASK, by=BY)
+    plugin_values.CONFIG.add_plugin_value("tool.x", "API_KEY", "s3cret", by=BY)
+    plugin_values.CONFIG.change_plugin_value("tool.x", "API_KEY", MASK, by=BY)
     assert config("API_KEY") == "s3cret"
 
 
 def test_the_mask_is_no_first_value_of_a_secret() -> None:
-    with pytest.raises(Invalid, match="none is stored"):
-        plugin_values.CONFIG.add("tool.x", "API_KEY", MASK, by=BY)
+    with pytest.raises(UnprocessableRequest, match="none is stored"):
+        plugin_values.CONFIG.add_plugin_value("tool.x", "API_KEY", MASK, by=BY)
 
 
 def test_a_value_that_moved_on_is_not_overwritten() -> None:
-    plugin_values.CONFIG.add("tool.x", "model", "a", by=BY)
-    seen = plugin_values.version_of("a")
-    plugin_values.CONFIG.change("tool.x", "model", "b", by=BY, seen=seen)
+    plugin_values.CONFIG.add_plugin_value("tool.x", "model", "a", by=BY)
+    seen = plugin_values.compute_value_version("a")
+    plugin_values.CONFIG.change_plugin_value("tool.x", "model", "b", by=BY, seen=seen)
     with pytest.raises(Conflict):
-        plugin_values.CONFIG.change("tool.x", "model", "c", by=BY, seen=seen)
+        plugin_values.CONFIG.change_plugin_value("tool.x", "model", "c", by=BY, seen=seen)
     with pytest.raises(Conflict):
-        plugin_values.CONFIG.delete("tool.x", "model", by=BY, seen=seen)
+        plugin_values.CONFIG.delete_plugin_value("tool.x", "model", by=BY, seen=seen)
     assert config("model") == "b"
 
 
 def test_a_key_is_added_once() -> None:
-    plugin_values.CONFIG.add("tool.x", "model", "a", by=BY)
+    plugin_values.CONFIG.add_plugin_value("tool.x", "model", "a", by=BY)
     with pytest.raises(Conflict, match="already"):
-        plugin_values.CONFIG.add("tool.x", "model", "b", by=BY)
+        plugin_values.CONFIG.add_plugin_value("tool.x", "model", "b", by=BY)
     assert config("model") == "a"
 
 
 def test_a_value_that_is_gone() -> None:
     with pytest.raises(NotFound, match="Reload"):
-        plugin_values.CONFIG.change("tool.x", "nothing", "b", by=BY)
+        plugin_values.CONFIG.change_plugin_value("tool.x", "nothing", "b", by=BY)
 
 
 def test_stored_values_are_dated() -> None:
-    plugin_values.DATA.add("tool.x", "n", "1", by=BY, now=NOW)
+    plugin_values.DATA.add_plugin_value("tool.x", "n", "1", by=BY, now=NOW)
     assert PluginData.objects.get(pk=("tool.x", "n")).updated_at == NOW
 
 
 def test_deleting_takes_what_is_the_plugins_own() -> None:
-    plugins.register("tool.y", by=BY)
+    plugins.create_plugin("tool.y", by=BY)
     for plugin_id in ("tool.x", "tool.y"):
-        plugin_values.CONFIG.add(plugin_id, "model", "a", by=BY)
-        plugin_values.DATA.add(plugin_id, "n", "1", by=BY)
+        plugin_values.CONFIG.add_plugin_value(plugin_id, "model", "a", by=BY)
+        plugin_values.DATA.add_plugin_value(plugin_id, "n", "1", by=BY)
         agents.assign_plugin(agents.DEFAULT_AGENT, plugin_id, by=BY)
-    plugins.delete("tool.x", by=BY)
+    plugins.delete_plugin("tool.x", by=BY)
     for model in (PluginSetting, PluginConfig, PluginData, AgentPlugin):
         assert not model.objects.filter(plugin_id="tool.x").exists()
         assert model.objects.filter(plugin_id="tool.y").exists()
@@ -96,17 +96,17 @@ def test_deleting_takes_what_is_the_plugins_own() -> None:
 
 def test_what_can_be_read_is_not_mended() -> None:
     with pytest.raises(Conflict, match="can now be read"):
-        plugins.mend_permissions("tool.x", [], by=BY)
+        plugins.replace_broken_permissions("tool.x", [], by=BY)
 
 
 def test_mending_keeps_what_was_there_in_the_audit_log() -> None:
     PluginSetting.objects.filter(pk="tool.x").update(allowed_permissions=UnreadableText("not json"))
-    plugins.mend_permissions("tool.x", ["FileWrite", "FileRead"], by=BY)
+    plugins.replace_broken_permissions("tool.x", ["FileWrite", "FileRead"], by=BY)
     assert PluginSetting.objects.get(pk="tool.x").allowed_permissions == ["FileRead", "FileWrite"]
     told = AuditLog.objects.get(event_type="PERMISSIONS_REPLACED")
     assert told.metadata["before"] == {"allowed_permissions": "not json"}
 
 
 def test_unknown_permissions_are_never_written() -> None:
-    with pytest.raises(Invalid, match="Everything"):
-        plugins.register("tool.z", permissions=["Everything"], by=BY)
+    with pytest.raises(UnprocessableRequest, match="Everything"):
+        plugins.create_plugin("tool.z", permissions=["Everything"], by=BY)

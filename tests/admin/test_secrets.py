@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.secrets import MASK, is_kept, looks_secret, masked, masked_arguments
+from coordinator.secrets import MASK, is_unchanged_mask, looks_secret, mask_command_arguments, mask_if_secret
 
 CASES = json.loads((Path(__file__).parents[1] / "data" / "conformance" / "administration.json").read_text())
 KEYS = CASES["secret_masking"]["env_keys"]
@@ -44,13 +44,13 @@ def test_what_only_resembles_one(key: str) -> None:
 
 
 def test_a_value_with_a_password_in_it_is_one_whatever_its_key() -> None:
-    assert masked("endpoint", "https://me:hunter2@example.org/x") == MASK
-    assert masked("endpoint", "https://example.org:8080/@x") == "https://example.org:8080/@x"
+    assert mask_if_secret("endpoint", "https://me:hunter2@example.org/x") == MASK
+    assert mask_if_secret("endpoint", "https://example.org:8080/@x") == "https://example.org:8080/@x"
 
 
 def test_nothing_is_shown_for_a_secret_that_is_not_set() -> None:
-    assert masked("API_KEY", "") == ""
-    assert masked("API_KEY", None) is None
+    assert mask_if_secret("API_KEY", "") == ""
+    assert mask_if_secret("API_KEY", None) is None
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_nothing_is_shown_for_a_secret_that_is_not_set() -> None:
     [("s1", MASK, True), ("old", "***new", False), ("", MASK, False), (None, MASK, False), ("s1", "", False)],
 )
 def test_only_the_mask_itself_keeps_a_secret(stored: str | None, submitted: str, kept: bool) -> None:
-    assert is_kept("A_KEY", stored, submitted) is kept
+    assert is_unchanged_mask("A_KEY", stored, submitted) is kept
 
 
 def test_the_mask_is_an_ordinary_text_where_nothing_is_secret() -> None:
-    assert not is_kept("B", "x", MASK)
+    assert not is_unchanged_mask("B", "x", MASK)
 
 
 def test_secrets_among_arguments_are_masked() -> None:
-    told = masked_arguments(["run", "--api-key", "s3cret", "--token=t0p", "API_KEY=x", "--port", "80"])
+    told = mask_command_arguments(["run", "--api-key", "s3cret", "--token=t0p", "API_KEY=x", "--port", "80"])
     assert told == ["run", "--api-key", MASK, "--token=***", "API_KEY=***", "--port", "80"]

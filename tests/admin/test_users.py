@@ -4,9 +4,9 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from coordinator.actions import users
-from coordinator.errors import Conflict, Invalid, NotFound
-from coordinator.identity.actors import Actor, person
-from coordinator.identity.roles import role_of
+from coordinator.errors import Conflict, NotFound, UnprocessableRequest
+from coordinator.identity.actors import Actor, person_actor
+from coordinator.identity.roles import highest_role
 from coordinator.models import AuditLog
 from tests.people import PASSWORD
 from tests.people import person as make
@@ -26,8 +26,8 @@ def again(user: User) -> User:
 
 
 def test_a_new_person_has_the_role_and_can_sign_in() -> None:
-    user = users.create("grace", password=PASSWORD, role="approver", by=BY)
-    assert role_of(again(user)) == "approver"
+    user = users.create_user("grace", password=PASSWORD, role="approver", by=BY)
+    assert highest_role(again(user)) == "approver"
     assert again(user).check_password(PASSWORD)
     told = AuditLog.objects.get(event_type="USER_CREATED")
     assert told.metadata["after"]["role"] == "approver"
@@ -38,20 +38,20 @@ def test_a_new_person_has_the_role_and_can_sign_in() -> None:
     ("name", "password", "role"), [("grace", "123", ""), ("a b/c", PASSWORD, ""), ("grace", PASSWORD, "king")]
 )
 def test_what_makes_no_person(name: str, password: str, role: str) -> None:
-    with pytest.raises(Invalid):
-        users.create(name, password=password, role=role, by=BY)
+    with pytest.raises(UnprocessableRequest):
+        users.create_user(name, password=password, role=role, by=BY)
     assert User.objects.count() == 1
 
 
 def test_a_name_is_used_once() -> None:
     with pytest.raises(Conflict, match="in use"):
-        users.create("ada", password=PASSWORD, by=BY)
+        users.create_user("ada", password=PASSWORD, by=BY)
 
 
 def test_a_role_replaces_another_and_leaves_other_groups() -> None:
     user = make("viewer", "grace")
     user.groups.add(Group.objects.create(name="night shift"))
-    users.update(user.pk, {}, role="approver", by=BY)
+    users.update_user(user.pk, {}, role="approver", by=BY)
     assert set(user.groups.values_list("name", flat=True)) == {"approver", "night shift"}
     told = AuditLog.objects.get(event_type="USER_UPDATED")
     assert told.metadata == {"before": {"role": "viewer"}, "after": {"role": "approver"}}
@@ -60,34 +60,34 @@ def test_a_role_replaces_another_and_leaves_other_groups() -> None:
 @pytest.mark.parametrize(("changes", "role"), [({"is_active": False}, None), ({}, "viewer"), ({}, "")])
 def test_the_last_administrator_stays_one(ada: User, changes: dict[str, bool], role: str | None) -> None:
     with pytest.raises(Conflict, match="administrator"):
-        users.update(ada.pk, changes, role=role, by=BY)
-    assert role_of(again(ada)) == "admin"
+        users.update_user(ada.pk, changes, role=role, by=BY)
+    assert highest_role(again(ada)) == "admin"
 
 
 def test_of_two_administrators_one_may_go(ada: User) -> None:
     other = make("admin", "grace")
-    users.update(other.pk, {}, role="viewer", by=person(ada))
-    assert role_of(again(other)) == "viewer"
+    users.update_user(other.pk, {}, role="viewer", by=person_actor(ada))
+    assert highest_role(again(other)) == "viewer"
 
 
 def test_nobody_deletes_themselves(ada: User) -> None:
     make("admin", "grace")
     with pytest.raises(Conflict, match="yourself"):
-        users.delete(ada.pk, by=person(ada))
+        users.delete_user(ada.pk, by=person_actor(ada))
 
 
 def test_a_deleted_person_stays_in_the_audit_log() -> None:
     user = make("viewer", "grace")
-    users.delete(user.pk, by=BY)
+    users.delete_user(user.pk, by=BY)
     assert not User.objects.filter(username="grace").exists()
     assert AuditLog.objects.get(event_type="USER_DELETED").target_id == "grace"
     with pytest.raises(NotFound):
-        users.delete(user.pk or 0, by=BY)
+        users.delete_user(user.pk or 0, by=BY)
 
 
 def test_a_stale_page_does_not_overwrite() -> None:
     user = make("viewer", "grace")
-    seen = users.version_of(user)
-    users.update(user.pk, {}, role="approver", by=BY, seen=seen)
+    seen = users.compute_user_version(user)
+    users.update_user(user.pk, {}, role="approver", by=BY, seen=seen)
     with pytest.raises(Conflict, match="somebody else"):
-        users.update(user.pk, {"email": "g@example.org"}, by=BY, seen=seen)
+        users.update_user(user.pk, {"email": "g@example.org"}, by=BY, seen=seen)

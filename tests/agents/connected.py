@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 
-from coordinator.dialects.claude_settings import WAIT, settings_for
+from coordinator.dialects.claude_settings import WAIT, render_claude_settings
 from tests.agents.real_agents import Home
 from tests.served import KEYS, ROOT, Served
 
@@ -64,6 +64,6 @@ def shorten(home: Home, deadline: int) -> None:
 def paste(home: Home, served: Served, *, wait: int = WAIT) -> None:
     """Paste what the page Connect shows into Claude Code's settings; `wait`: how long its hooks wait for a person."""
     file = home.path / ".claude" / "settings.json"
-    settings = json.loads(file.read_text()) | json.loads(settings_for(served.url))
+    settings = json.loads(file.read_text()) | json.loads(render_claude_settings(served.url))
     file.write_text(json.dumps(settings).replace(f"?wait={WAIT}", f"?wait={wait}"))
     home.environment["SIGNALBOX_KEY"] = KEYS["agent"]

@@ -10,9 +10,9 @@ from django.utils import timezone
 
 from coordinator.actions import approvals, keys
 from coordinator.api import permission_requests
-from coordinator.identity.actors import key, system
+from coordinator.identity.actors import key_actor_by_name, system_actor
 from coordinator.models import fields
-from coordinator.policy.approvals import Subject
+from coordinator.policy.approvals import PermissionSubject
 from tests.unbound import accept_unbound_keys
 from tests.wire.test_defects import Api, send
 
@@ -53,14 +53,18 @@ def test_following_the_pages_reaches_every_event_once(api: Api) -> None:
 
 
 def ask(number: int) -> str:
-    subject = Subject("p", "NetworkAccess", f"https://{number}.example")
-    wanted = approvals.NewRequest(subject=subject, justification="why")
-    return approvals.request(wanted, by=key("asker"), now=timezone.now()).request.request_id
+    subject = PermissionSubject("p", "NetworkAccess", f"https://{number}.example")
+    wanted = approvals.NewPermissionRequest(subject=subject, justification="why")
+    return approvals.request_permission(
+        wanted, by=key_actor_by_name("asker"), now=timezone.now()
+    ).request.request_id
 
 
 def client(scope: str) -> Client:
     accept_unbound_keys()
-    _, raw = keys.create(name=f"of-{scope}", scopes=[scope], by=system("tests"), now=timezone.now())
+    _, raw = keys.issue_api_key(
+        name=f"of-{scope}", scopes=[scope], by=system_actor("tests"), now=timezone.now()
+    )
     return Client(headers={"Authorization": f"Bearer {raw}"})
 
 
@@ -86,13 +90,19 @@ def test_a_program_that_reads_lists_requests_page_by_page() -> None:
 def test_a_page_of_large_requests_ends_early_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permission_requests, "PAGE_CHARACTERS", 25_000)
     decoded: list[int] = []
-    decode = fields.decoded
-    monkeypatch.setattr(fields, "decoded", lambda text: (decoded.append(len(text)), decode(text))[1])
+    decode = fields.decode_stored_json
+    monkeypatch.setattr(
+        fields, "decode_stored_json", lambda text: (decoded.append(len(text)), decode(text))[1]
+    )
     made = []
     for number, length in enumerate((10_000, 1_000, 60_000, 10_000)):
-        subject = Subject("p", "ToolCall", None, "write", {"text": "x" * length, "number": number})
-        wanted = approvals.NewRequest(subject=subject, justification="why")
-        made.append(approvals.request(wanted, by=key("asker"), now=timezone.now()).request.request_id)
+        subject = PermissionSubject("p", "ToolCall", None, "write", {"text": "x" * length, "number": number})
+        wanted = approvals.NewPermissionRequest(subject=subject, justification="why")
+        made.append(
+            approvals.request_permission(
+                wanted, by=key_actor_by_name("asker"), now=timezone.now()
+            ).request.request_id
+        )
     reader, cursor, seen = client("read"), "", []
     while True:
         decoded.clear()

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from coordinator.models import PermissionRequest
-from coordinator.policy.judged import judged_digest
+from coordinator.policy.judged import judged_card_digest
 
 
 def values(page: str, name: str) -> list[str]:
@@ -26,7 +26,7 @@ def form(page: str, verdict: str = "approved", **more: Any) -> dict[str, Any]:
 
 def form_for(*rows: PermissionRequest, verdict: str = "approved", **more: Any) -> dict[str, Any]:
     """Return the form of a card that shows these rows as they are."""
-    judged = [f"{judged_digest(row)}:{row.request_id}" for row in rows]
+    judged = [f"{judged_card_digest(row)}:{row.request_id}" for row in rows]
     return {"ids": [row.request_id for row in rows], "judged": judged, "verdict": verdict, **more}
 
 

@@ -32,7 +32,7 @@ def call(db: None) -> Callable[..., HttpResponse]:
     ) -> HttpResponse:
         if (scope, agent_id) not in made:
             accept_unbound_keys()
-            _, made[scope, agent_id] = keys.create(
+            _, made[scope, agent_id] = keys.issue_api_key(
                 name=f"{scope}-{agent_id}",
                 scopes=[scope],
                 by=Actor("user", "owner"),

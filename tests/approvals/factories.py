@@ -8,15 +8,15 @@ from typing import Any
 from django.contrib.auth.models import Group, User
 
 from coordinator.actions import approvals
-from coordinator.actions.approvals import NewRequest
-from coordinator.identity.actors import Actor, key
+from coordinator.actions.approvals import NewPermissionRequest
+from coordinator.identity.actors import Actor, key_actor_by_name
 from coordinator.models import AuditLog, PermissionRequest
-from coordinator.policy.approvals import Scope, Subject, Validity
+from coordinator.policy.approvals import PermissionSubject, Scope, Validity
 
 # The audit log's trigger compares with the database's own clock and deletes what is older than 90 days.
 NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
 MINUTE = timedelta(minutes=1)
-AGENT = key("agent-key")
+AGENT = key_actor_by_name("agent-key")
 
 
 def person(name: str = "alice", role: str | None = "approver") -> User:
@@ -27,7 +27,7 @@ def person(name: str = "alice", role: str | None = "approver") -> User:
     return user
 
 
-def ask(**changes: Any) -> NewRequest:
+def ask(**changes: Any) -> NewPermissionRequest:
     """Return a question: plugin mind.x wants to run a command."""
     subject = {
         "plugin_id": "mind.x",
@@ -38,12 +38,12 @@ def ask(**changes: Any) -> NewRequest:
     }
     subject |= {name: changes.pop(name) for name in list(changes) if name in subject}
     changes.setdefault("justification", "The release is due")
-    return NewRequest(Subject(**subject), **changes)
+    return NewPermissionRequest(PermissionSubject(**subject), **changes)
 
 
 def asked(by: Actor = AGENT, now: datetime = NOW, **changes: Any) -> PermissionRequest:
     """Return the request of a question that was just asked."""
-    return approvals.request(ask(**changes), by=by, now=now).request
+    return approvals.request_permission(ask(**changes), by=by, now=now).request
 
 
 def approve(
@@ -56,7 +56,7 @@ def approve(
     """Approve the request at NOW, by itself until revoked and everywhere; once is for its call alone."""
     scope = Scope.CALL if validity is Validity.ONCE else scope
     by = by or person()
-    return approvals.decide(
+    return approvals.decide_request(
         row.request_id, by=by, verdict="approved", validity=validity, scope=scope, now=NOW
     )
 

@@ -11,17 +11,22 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from coordinator.actions import approvals, grants, tool_rules
-from coordinator.actions.approvals import NewRequest
+from coordinator.actions.approvals import NewPermissionRequest
 from coordinator.errors import Conflict
-from coordinator.identity.actors import Actor, key
+from coordinator.identity.actors import Actor, key_actor_by_name
 from coordinator.models import AuditLog, Grant, PermissionContext, PermissionRequest, ToolRule
 from coordinator.policy import grant_lengths, narrowest
-from coordinator.policy.access_requests import WantedAccess
-from coordinator.policy.approvals import Subject
-from coordinator.policy.edits import Edit
+from coordinator.policy.access_requests import RequestedAccess
+from coordinator.policy.approvals import PermissionSubject
+from coordinator.policy.edits import GrantEdit
 from coordinator.policy.history import RecordedCall
-from coordinator.policy.tool_rules import Rule, by_rules, saved, version
-from dashboard.approvals.always import offer_for
+from coordinator.policy.tool_rules import (
+    DecisionRule,
+    decide_by_tool_rules,
+    load_saved_tool_rules,
+    tool_rules_version,
+)
+from dashboard.approvals.always import build_always_allow_offer
 from tests.access.cases import add_agents, add_server, add_tool
 from tests.approvals.cards import values
 from tests.approvals.factories import fresh, person
@@ -35,17 +40,21 @@ def asked(command: str = "git push origin main", *, tool: str = "Bash", **change
     agent = changes.pop("agent_id", "coder")
     program = changes.pop("program", "claude-code")
     given = changes.pop("tool_input", {"command": command})
-    subject = Subject(program, "ToolCall", command, tool, given)
-    new = NewRequest(subject, justification="Why.", agent_id=agent, folder="/srv/shop", host="box", **changes)
-    return fresh(approvals.request(new, by=key("k")).request)
+    subject = PermissionSubject(program, "ToolCall", command, tool, given)
+    new = NewPermissionRequest(
+        subject, justification="Why.", agent_id=agent, folder="/srv/shop", host="box", **changes
+    )
+    return fresh(approvals.request_permission(new, by=key_actor_by_name("k")).request)
 
 
-def rules(*wanted: Rule) -> None:
-    tool_rules.save(list(wanted), seen=version(saved()), by=ROOT, now=timezone.now())
+def rules(*wanted: DecisionRule) -> None:
+    tool_rules.replace_tool_rules(
+        list(wanted), seen=tool_rules_version(load_saved_tool_rules()), by=ROOT, now=timezone.now()
+    )
 
 
 def decision(command: str, *, tool: str = "Bash", agent: str = "coder", program: str = "claude-code") -> str:
-    return by_rules(saved(), tool, command, agent, program).decision
+    return decide_by_tool_rules(load_saved_tool_rules(), tool, command, agent, program).decision
 
 
 def page_of(row: PermissionRequest) -> str:
@@ -95,18 +104,18 @@ def test_a_wider_rule_is_written_only_where_a_person_chooses_it(signed_in) -> No
 
 def test_the_new_rule_stands_behind_what_denies_and_before_what_asks(signed_in) -> None:
     rules(
-        Rule(1, "Bash", "ask", "push"),
-        Rule(2, "Bash", "deny", "force"),
+        DecisionRule(1, "Bash", "ask", "push"),
+        DecisionRule(2, "Bash", "deny", "force"),
     )
     accept(signed_in(), asked())
-    assert [rule.verdict for rule in saved()] == ["allow", "ask", "deny"]
+    assert [rule.verdict for rule in load_saved_tool_rules()] == ["allow", "ask", "deny"]
     assert decision("git push origin main") == "allow"
     assert decision("git push --force") == "ask"
     assert decision("git push origin main", agent="other") == "ask"
 
 
 def test_without_an_agents_name_no_rule_goes_before_one_that_denies(signed_in) -> None:
-    rules(Rule(1, "Bash", "ask", "push"), Rule(2, "Bash", "deny", "", agents=("other",)))
+    rules(DecisionRule(1, "Bash", "ask", "push"), DecisionRule(2, "Bash", "deny", "", agents=("other",)))
     row = asked(agent_id=None)
     assert "No narrow rule or grant" in signed_in().get(page_of(row)).content.decode()
 
@@ -122,7 +131,7 @@ def test_without_an_agents_name_no_rule_goes_before_one_that_denies(signed_in) -
 )
 def test_what_no_rule_can_say_is_told(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(Conflict) as refusal:
-        offer_for(asked(**changes), 1, timezone.now(), wide=False)
+        build_always_allow_offer(asked(**changes), 1, timezone.now(), wide=False)
     assert refusal.value.detail == why
 
 
@@ -166,7 +175,7 @@ def mcp(asking: bool = True) -> PermissionRequest:
     add_server("shop")
     add_tool("shop", "buy.now")
     if asking:
-        grants.apply([Edit("coder", "shop", None, "ask")], by=ROOT, now=now)
+        grants.apply_grant_edits([GrantEdit("coder", "shop", None, "ask")], by=ROOT, now=now)
     call = {"tool": "mcp__shop__buy_now", "program": "mcp-gateway", "tool_input": {"n": 1}}
     return asked("buy.now of shop", **call)
 
@@ -185,7 +194,9 @@ def test_a_grant_that_asks_is_answered_by_the_grant_of_that_one_tool(signed_in) 
 def test_a_grant_has_the_default_length(signed_in, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grant_lengths, "DEFAULT", "30d")
     row, before = mcp(), timezone.now()
-    [edit] = narrowest.answers(row, offer_for(row, 1, before, wide=False)[0].call, before)[0].edits
+    [edit] = narrowest.find_permanent_answers(
+        row, build_always_allow_offer(row, 1, before, wide=False)[0].call, before
+    )[0].edits
     assert edit.expires_at == before + timedelta(days=30)
     accept(signed_in(), row)
     end = Grant.objects.get(entry_type="tool_grant").expires_at
@@ -194,9 +205,9 @@ def test_a_grant_has_the_default_length(signed_in, monkeypatch: pytest.MonkeyPat
 
 def test_a_request_for_access_becomes_a_grant_until_revoked(signed_in) -> None:
     mcp(asking=False)
-    wanted = WantedAccess("coder", "shop", "buy.now")
-    new = NewRequest(wanted.subject, justification="Why.", agent_id="coder")
-    row = fresh(approvals.request(new, by=key("k")).request)
+    wanted = RequestedAccess("coder", "shop", "buy.now")
+    new = NewPermissionRequest(wanted.permission_subject, justification="Why.", agent_id="coder")
+    row = fresh(approvals.request_permission(new, by=key_actor_by_name("k")).request)
     accept(signed_in(), row)
     assert (fresh(row).status, fresh(row).context.validity) == ("approved", "until-revoked")
     assert Grant.objects.get(entry_type="tool_grant").expires_at is None
@@ -205,7 +216,7 @@ def test_a_request_for_access_becomes_a_grant_until_revoked(signed_in) -> None:
 def test_both_are_written_or_neither(signed_in) -> None:
     row, browser = asked(), signed_in()
     [offer] = values(browser.get(page_of(row)).content.decode(), "offer")
-    approvals.decide(row.request_id, by=person("bob"), verdict="denied")
+    approvals.decide_request(row.request_id, by=person("bob"), verdict="denied")
     told = browser.post(page_of(row), {"offer": offer}, follow=True).content.decode()
     assert "bob denied it" in told
     assert not ToolRule.objects.exists()
@@ -216,7 +227,7 @@ def test_both_are_written_or_neither(signed_in) -> None:
 def test_rules_or_a_request_that_changed_since_the_page_are_looked_at_again(signed_in) -> None:
     row, browser = asked(), signed_in()
     [offer] = values(browser.get(page_of(row)).content.decode(), "offer")
-    rules(Rule(1, "Bash", "deny", "push"))
+    rules(DecisionRule(1, "Bash", "deny", "push"))
     told = browser.post(page_of(row), {"offer": offer}, follow=True).content.decode()
     assert "The rules have changed since this page was loaded" in told
     rules()
@@ -240,7 +251,7 @@ def test_an_offer_is_one_persons_and_one_requests(signed_in) -> None:
 
 def test_the_call_is_judged_as_the_door_judges_it() -> None:
     row = asked()
-    offer, _ = offer_for(row, 1, timezone.now(), wide=False)
+    offer, _ = build_always_allow_offer(row, 1, timezone.now(), wide=False)
     assert offer.call == RecordedCall(
         0, "", "Bash", "git push origin main", "command", "coder", 0, "claude-code"
     )

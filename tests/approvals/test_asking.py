@@ -9,12 +9,12 @@ import pytest
 from django.db import IntegrityError, connection, connections, transaction
 
 from coordinator.actions import approvals
-from coordinator.errors import Conflict, Invalid, TooLarge
-from coordinator.identity.actors import key
+from coordinator.errors import Conflict, RequestTooLarge, UnprocessableRequest
+from coordinator.identity.actors import key_actor_by_name
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy.approvals import Validity
 from coordinator.policy.coverage import Requester
-from coordinator.secrets.masking import Masker
+from coordinator.secrets.masking import SecretMasker
 from tests.approvals.factories import AGENT, MINUTE, NOW, approve, ask, asked, fresh, person, trail
 
 pytestmark = pytest.mark.django_db
@@ -31,8 +31,8 @@ def test_a_request_keeps_what_was_asked_and_by_whom() -> None:
 
 
 def test_the_same_question_joins_the_request_that_waits() -> None:
-    first = approvals.request(ask(), by=AGENT, now=NOW)
-    twin = approvals.request(ask(justification="in other words"), by=AGENT, now=NOW + MINUTE)
+    first = approvals.request_permission(ask(), by=AGENT, now=NOW)
+    twin = approvals.request_permission(ask(justification="in other words"), by=AGENT, now=NOW + MINUTE)
     assert (first.created, twin.created) == (True, False)
     assert twin.request == first.request
 
@@ -55,7 +55,7 @@ def test_a_different_question_is_a_request_of_its_own(difference: dict[str, obje
 
 
 def test_another_asker_gets_a_request_of_its_own() -> None:
-    assert asked(by=key("one")) != asked(by=key("two"))
+    assert asked(by=key_actor_by_name("one")) != asked(by=key_actor_by_name("two"))
 
 
 def test_the_order_of_an_inputs_fields_makes_no_difference() -> None:
@@ -73,7 +73,7 @@ def test_a_twin_past_its_deadline_is_closed_and_not_joined() -> None:
 def test_an_approval_in_force_answers_the_same_question() -> None:
     row = asked()
     approve(row, validity=Validity.HOUR)
-    again = approvals.request(ask(session_id="ses_other"), by=AGENT, now=NOW + MINUTE)
+    again = approvals.request_permission(ask(session_id="ses_other"), by=AGENT, now=NOW + MINUTE)
     assert (again.created, again.request) == (False, row)
     assert trail(row)[-1] == "PERMISSION_APPROVAL_USED"
 
@@ -104,19 +104,21 @@ def test_an_approval_for_one_agent_does_not_cover_another() -> None:
 
 def test_a_denial_does_not_answer_the_next_question() -> None:
     row = asked()
-    approvals.decide(row.request_id, by=person(), verdict="denied", now=NOW)
+    approvals.decide_request(row.request_id, by=person(), verdict="denied", now=NOW)
     assert asked() != row
 
 
 def test_an_idempotency_key_gives_the_same_request_whatever_became_of_it() -> None:
     row = asked(idempotency_key="k1")
-    approvals.decide(row.request_id, by=person(), verdict="denied", now=NOW)
+    approvals.decide_request(row.request_id, by=person(), verdict="denied", now=NOW)
     assert asked(idempotency_key="k1") == row
     assert asked(idempotency_key="k2") != row
 
 
 def test_an_idempotency_key_is_the_askers_own() -> None:
-    assert asked(by=key("one"), idempotency_key="k") != asked(by=key("two"), idempotency_key="k")
+    assert asked(by=key_actor_by_name("one"), idempotency_key="k") != asked(
+        by=key_actor_by_name("two"), idempotency_key="k"
+    )
 
 
 def test_an_idempotency_key_of_another_question_is_refused() -> None:
@@ -137,32 +139,34 @@ def test_an_idempotency_key_brings_no_approval_to_another_place(other: dict[str,
 
 @pytest.mark.parametrize("name", ["plugin_id", "permission_type", "justification"])
 def test_what_a_person_decides_by_must_be_said(name: str) -> None:
-    with pytest.raises(Invalid, match=name):
+    with pytest.raises(UnprocessableRequest, match=name):
         asked(**{name: " "})
 
 
 def test_a_deadline_in_the_past_is_refused() -> None:
-    with pytest.raises(Invalid, match="past"):
+    with pytest.raises(UnprocessableRequest, match="past"):
         asked(deadline=NOW)
 
 
 def test_an_input_nobody_can_judge_is_refused() -> None:
-    with pytest.raises(TooLarge):
+    with pytest.raises(RequestTooLarge):
         asked(tool_input={"command": "x" * 1_000_001})
 
 
 def test_what_a_card_cannot_show_whole_is_not_asked_and_not_covered_by_what_begins_alike() -> None:
     begins = "token a " * 50_001
-    with pytest.raises(TooLarge, match="for a person to judge"):
+    with pytest.raises(RequestTooLarge, match="for a person to judge"):
         asked(tool_input={"command": f"{begins}; reboot"})
     assert not PermissionRequest.objects.exists()
 
     row = asked()
     approve(row)
     context = fresh(row).context
-    context.tool_input = Masker(judged=True).value({"command": f"{begins}; reboot"})  # as it was once shown
+    context.tool_input = SecretMasker(judged=True).mask_value(
+        {"command": f"{begins}; reboot"}
+    )  # as it was once shown
     context.save()
-    assert not approvals.is_approved(
+    assert not approvals.is_call_approved(
         "mind.x",
         "ProcessExecution",
         "bash",
@@ -177,7 +181,7 @@ def test_types_an_operator_lists_are_approved_at_once_for_that_request_alone(set
     settings.AUTO_APPROVE_TYPES = ["ProcessExecution"]
     row = fresh(asked())
     assert (row.status, row.approved_by, row.approved_at) == ("auto-approved", "YOLO", NOW)
-    assert approvals.verdict(row.request_id, NOW)["allowed"]
+    assert approvals.find_final_answer(row.request_id, NOW)["allowed"]
     assert asked() != row
     assert trail(row) == ["PERMISSION_REQUEST_CREATED", "PERMISSION_REQUEST_AUTO_APPROVED"]
 
@@ -186,7 +190,7 @@ def test_types_an_operator_lists_are_approved_at_once_for_that_request_alone(set
 def test_concurrent_twins_join_one_request() -> None:
     def twin(_: int) -> tuple[str, bool]:
         try:
-            answer = approvals.request(ask(), by=AGENT, now=NOW)
+            answer = approvals.request_permission(ask(), by=AGENT, now=NOW)
             return answer.request.request_id, answer.created
         finally:
             connections.close_all()

@@ -11,9 +11,9 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from coordinator.actions import approvals, plugin_permissions
-from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.models import PluginSetting
-from coordinator.policy.coverage import is_approved
+from coordinator.policy.coverage import is_call_approved
 from tests.approvals.factories import AGENT, NOW, asked, fresh, person, stored, trail
 
 pytestmark = pytest.mark.django_db
@@ -37,7 +37,7 @@ def raw(table: str, column: str, value: object, key: str, pk: object) -> None:
 def test_is_approved(case: dict[str, Any]) -> None:
     row = stored(case["status"])
     raw("permission_requests", "expires_at", case["expires_at"], "id", row.pk)
-    assert is_approved("mind.x", "NetworkAccess", "api.example.org", FROZEN) is case["expected"]
+    assert is_call_approved("mind.x", "NetworkAccess", "api.example.org", FROZEN) is case["expected"]
 
 
 def test_what_another_program_approved_by_itself_stands_as_what_a_person_approved() -> None:
@@ -48,14 +48,14 @@ def test_what_another_program_approved_by_itself_stands_as_what_a_person_approve
         ("2026-02-23T11:00:00+00:00", False),
     ):
         raw("permission_requests", "expires_at", end, "id", row.pk)
-        assert is_approved("mind.x", "NetworkAccess", "api.example.org", FROZEN) is stands
-        assert approvals.verdict(row.request_id, FROZEN)["allowed"] is stands
+        assert is_call_approved("mind.x", "NetworkAccess", "api.example.org", FROZEN) is stands
+        assert approvals.find_final_answer(row.request_id, FROZEN)["allowed"] is stands
 
 
 def test_what_is_approved_without_a_person_here_covers_itself_alone(settings) -> None:
     settings.AUTO_APPROVE_TYPES = ["FileRead"]
     row = fresh(asked(permission_type="FileRead"))
-    assert not is_approved(row.plugin_id, "FileRead", row.target_resource, NOW)
+    assert not is_call_approved(row.plugin_id, "FileRead", row.target_resource, NOW)
 
 
 def test_every_lifecycle_case_has_a_test_here() -> None:
@@ -65,7 +65,7 @@ def test_every_lifecycle_case_has_a_test_here() -> None:
 
 def test_pr_01_approve() -> None:
     row = stored("pending")
-    approvals.decide(row.request_id, by=person(), verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, by=person(), verdict="approved", now=NOW)
     row = fresh(row)
     expected = LIFECYCLE["pr-01"]["expected"]
     assert (row.status, row.approved_by, row.approved_at) == (expected["status"], "alice", NOW)
@@ -77,7 +77,7 @@ def test_pr_03_04_a_decided_request_is_a_conflict(case_id: str) -> None:
     case = LIFECYCLE[case_id]
     row = stored(case["start"], approved_by="bob", approved_at=NOW)
     with pytest.raises(Conflict) as refused:
-        approvals.decide(row.request_id, by=person(), verdict="approved", now=NOW)
+        approvals.decide_request(row.request_id, by=person(), verdict="approved", now=NOW)
     assert refused.value.status == case["expected_http"]
 
 
@@ -85,8 +85,8 @@ def test_pr_11_a_pending_request_past_its_time_is_expired() -> None:
     row = stored("pending")
     raw("permission_requests", "expires_at", "2026-02-23T11:00:00Z", "id", row.pk)
     with pytest.raises(Conflict, match="deadline passed"):
-        approvals.decide(row.request_id, by=person(), verdict="approved", now=FROZEN)
-    assert approvals.verdict(row.request_id, FROZEN)["status"] == "expired"
+        approvals.decide_request(row.request_id, by=person(), verdict="approved", now=FROZEN)
+    assert approvals.find_final_answer(row.request_id, FROZEN)["status"] == "expired"
 
 
 def test_pr_14_what_is_approved_without_a_person_says_so(settings) -> None:
@@ -111,11 +111,15 @@ def test_pr_15_a_request_id_is_unique() -> None:
 def test_plugin_permissions(case: dict[str, Any]) -> None:
     PluginSetting.objects.create(plugin_id="mind.p", allowed_permissions=[])
     raw("plugin_settings", "allowed_permissions", case["before"], "plugin_id", "mind.p")
-    change = plugin_permissions.grant if "grant" in case else plugin_permissions.revoke
+    change = (
+        plugin_permissions.add_plugin_permission
+        if "grant" in case
+        else plugin_permissions.remove_plugin_permission
+    )
     permission = case.get("grant") or case["revoke"]
     if case["expected"].startswith("["):
         assert change("mind.p", permission, by=AGENT, now=NOW) == json.loads(case["expected"])
-        assert plugin_permissions.held("mind.p") == json.loads(case["expected"])
+        assert plugin_permissions.load_plugin_permissions("mind.p") == json.loads(case["expected"])
         return
     with pytest.raises((Conflict, NotFound)):
         change("mind.p", permission, by=AGENT, now=NOW)
@@ -127,13 +131,13 @@ def test_plugin_permissions(case: dict[str, Any]) -> None:
 def test_pg_10_permissions_never_leak_to_another_plugin() -> None:
     for name in ("mind.p", "mind.q"):
         PluginSetting.objects.create(plugin_id=name, allowed_permissions=[])
-    plugin_permissions.grant("mind.p", "FileRead", by=AGENT, now=NOW)
-    assert plugin_permissions.held("mind.q") == []
+    plugin_permissions.add_plugin_permission("mind.p", "FileRead", by=AGENT, now=NOW)
+    assert plugin_permissions.load_plugin_permissions("mind.q") == []
 
 
 def test_pg_11_only_the_nine_permissions_can_be_granted() -> None:
     [case] = [case for case in CASES["plugin_permissions"] if case["id"] == "pg-11"]
     assert set(plugin_permissions.KNOWN) == set(case["enum"])
     PluginSetting.objects.create(plugin_id="mind.p", allowed_permissions=[])
-    with pytest.raises(Invalid):
-        plugin_permissions.grant("mind.p", "Everything", by=AGENT, now=NOW)
+    with pytest.raises(UnprocessableRequest):
+        plugin_permissions.add_plugin_permission("mind.p", "Everything", by=AGENT, now=NOW)

@@ -12,9 +12,9 @@ from django.test import Client
 from django.utils import timezone
 
 from coordinator.actions import tool_calls
-from coordinator.actions.tool_calls import find_call
+from coordinator.actions.tool_calls import identify_pending_call
 from coordinator.models import Event, EventContext, PermissionRequest
-from coordinator.policy.tool_calls import AskedCall
+from coordinator.policy.tool_calls import ToolCallRequest
 from coordinator.policy.tool_rules import ASK, Ruling
 from tests.approvals.cards import form
 from tests.approvals.factories import AGENT, MINUTE, NOW, fresh
@@ -30,8 +30,8 @@ SOON = timedelta(seconds=30)
 RULE = Ruling(ASK, "Ask.", "rule 1")
 
 
-def ask(question: AskedCall) -> PermissionRequest:
-    return tool_calls.ask(question, RULE, by=AGENT, deadline=NOW + MINUTE, now=NOW)
+def ask(question: ToolCallRequest) -> PermissionRequest:
+    return tool_calls.request_tool_approval(question, RULE, by=AGENT, deadline=NOW + MINUTE, now=NOW)
 
 
 def end(call_id: str, at_us: int) -> None:
@@ -42,7 +42,7 @@ def end(call_id: str, at_us: int) -> None:
     )
 
 
-def waiting(waiter: str, **changes: Any) -> AskedCall:
+def waiting(waiter: str, **changes: Any) -> ToolCallRequest:
     """Return a question that names no call."""
     return replace(asked(), waiter=waiter, **changes)
 
@@ -55,12 +55,12 @@ def test_equal_calls_are_requests_of_their_own_and_one_call_is_one() -> None:
 def test_two_questions_without_ids_are_about_the_two_open_calls() -> None:
     begun("a", asked().tool_input)
     begun("b", asked().tool_input)
-    first = find_call(waiting("1"))
+    first = identify_pending_call(waiting("1"))
     ask(first)  # as another worker's, which this one knows from the database alone
-    second = find_call(waiting("2"))
+    second = identify_pending_call(waiting("2"))
     assert [first.call_id, second.call_id] == ["b", "a"]
     ask(second)
-    third = find_call(waiting("3"))
+    third = identify_pending_call(waiting("3"))
     assert (third.call_id, third.slot) == (None, "3")
     assert len({ask(question).pk for question in (first, second, third)}) == 3
 
@@ -70,22 +70,23 @@ def test_two_questions_about_the_only_open_call_are_about_that() -> None:
     end("over", 1)
     begun("open", asked().tool_input)
     late = waiting("1", since_us=60_000_000)
-    assert find_call(late).call_id == "open"
-    ask(find_call(late))
-    assert find_call(replace(late, waiter="2"), taken=["open"]).call_id == "open"
+    assert identify_pending_call(late).call_id == "open"
+    ask(identify_pending_call(late))
+    assert identify_pending_call(replace(late, waiter="2"), taken=["open"]).call_id == "open"
 
 
 @pytest.mark.django_db(transaction=True)
 def test_of_two_that_race_for_an_approval_of_one_call_one_gets_it() -> None:
     for call_id in ("a", "b"):
         begun(call_id, asked().tool_input)
-    same = [replace(find_call(waiting(name)), waiter=name) for name in ("1", "2")]
+    same = [replace(identify_pending_call(waiting(name)), waiter=name) for name in ("1", "2")]
     assert same[0].call_id == same[1].call_id  # two workers that looked at the same instant
     row = ask(same[0])
     assert ask(same[1]) == row
     decide(row, after=SOON)
     tasks = [
-        partial(tool_calls.take, row.request_id, question, by=AGENT, now=NOW + MINUTE) for question in same
+        partial(tool_calls.take_call_verdict, row.request_id, question, by=AGENT, now=NOW + MINUTE)
+        for question in same
     ]
     assert sorted(at_once(tasks)) == [False, True]
     assert sorted(at_once(tasks)) == [False, True]  # whoever has it keeps it
@@ -93,19 +94,20 @@ def test_of_two_that_race_for_an_approval_of_one_call_one_gets_it() -> None:
 
 def test_a_call_delivered_twice_has_its_approval_twice() -> None:
     begun("a", asked().tool_input)
-    twice = [find_call(waiting(name)) for name in ("1", "2")]
+    twice = [identify_pending_call(waiting(name)) for name in ("1", "2")]
     row = ask(twice[0])
     decide(row, after=SOON)
-    assert all(tool_calls.take(row.request_id, one, by=AGENT, now=NOW + MINUTE) for one in twice)
+    assert all(tool_calls.take_call_verdict(row.request_id, one, by=AGENT, now=NOW + MINUTE) for one in twice)
     named = replace(asked("b"), waiter="3")
-    assert not tool_calls.take(row.request_id, named, by=AGENT, now=NOW + MINUTE)
+    assert not tool_calls.take_call_verdict(row.request_id, named, by=AGENT, now=NOW + MINUTE)
 
 
 def test_a_no_answers_everybody_who_waits_by_it() -> None:
     row = ask(waiting("1"))
     decide(row, "denied", SOON)
     assert all(
-        tool_calls.take(row.request_id, waiting(name), by=AGENT, now=NOW + MINUTE) for name in ("1", "2")
+        tool_calls.take_call_verdict(row.request_id, waiting(name), by=AGENT, now=NOW + MINUTE)
+        for name in ("1", "2")
     )
 
 

@@ -6,14 +6,23 @@ import pytest
 from django.utils import timezone
 
 from coordinator.actions import approvals, marks
-from coordinator.actions.approvals import NewRequest
-from coordinator.errors import Conflict, Invalid
-from coordinator.identity.actors import key, person
+from coordinator.actions.approvals import NewPermissionRequest
+from coordinator.errors import Conflict, UnprocessableRequest
+from coordinator.identity.actors import key_actor_by_name, person_actor
 from coordinator.models import AuditLog, DangerMark, Event, NotificationTarget, PermissionRequest, Session
 from coordinator.notifications import hearing
-from coordinator.policy.approvals import Subject
-from coordinator.policy.marks import HIDDEN, OUTSIDE, READ_UP_TO, TOO_LONG, Mark, find_dangers, reasons, saved
-from dashboard.approvals.glance import glances
+from coordinator.policy.approvals import PermissionSubject
+from coordinator.policy.marks import (
+    HIDDEN,
+    OUTSIDE,
+    READ_UP_TO,
+    TOO_LONG,
+    CallMark,
+    find_danger_reasons,
+    find_review_reasons,
+    load_danger_marks,
+)
+from dashboard.approvals.glance import build_request_backgrounds
 from tests.people import person as somebody
 from tests.people import signed_in
 
@@ -21,9 +30,11 @@ pytestmark = pytest.mark.django_db
 
 
 def ask(command: str, session: str | None = None, event: int | None = None):
-    subject = Subject("claude-code", "ToolCall", command, "Bash", {"command": command})
-    new = NewRequest(subject, justification="Why.", session_id=session, event_id=event, folder="/srv/shop")
-    return approvals.request(new, by=key("k")).request
+    subject = PermissionSubject("claude-code", "ToolCall", command, "Bash", {"command": command})
+    new = NewPermissionRequest(
+        subject, justification="Why.", session_id=session, event_id=event, folder="/srv/shop"
+    )
+    return approvals.request_permission(new, by=key_actor_by_name("k")).request
 
 
 def told(session: Session, kind: str, **fields) -> Event:
@@ -38,7 +49,7 @@ def test_a_card_tells_the_task_and_the_last_three_calls_before_it():
         told(session, "pre_tool", tool_name="Bash", tool_input={"command": f"step {number}"})
     asked = told(session, "pre_tool", tool_name="Bash", tool_input={"command": "rm -rf build"})
     told(session, "pre_tool", tool_name="Bash", tool_input={"command": "later"})
-    (glance,) = glances([[ask("rm -rf build", "ses_1", asked.pk)]])
+    (glance,) = build_request_backgrounds([[ask("rm -rf build", "ses_1", asked.pk)]])
     assert glance.recent.task == "Fix the `pool`. Now."
     assert [step.about for step in glance.recent.steps] == ["step 2", "step 3", "step 4"]
     page = signed_in("viewer").get("/ui/approvals/").content.decode()
@@ -55,7 +66,7 @@ def test_a_card_tells_the_task_however_many_calls_its_turn_has_made():
         told(session, "message", role="assistant", content=[{"type": "text", "text": "On with it."}])
         told(session, "pre_tool", tool_name="Bash", tool_input={"command": f"step {number}"})
     asked = told(session, "pre_tool", tool_name="Bash", tool_input={"command": "make"})
-    (glance,) = glances([[ask("make", "ses_1", asked.pk)]])
+    (glance,) = build_request_backgrounds([[ask("make", "ses_1", asked.pk)]])
     assert glance.recent.task == "Fix the pool."
     assert [step.about for step in glance.recent.steps] == ["step 97", "step 98", "step 99"]
 
@@ -70,7 +81,7 @@ def test_thirty_cards_ask_for_their_sessions_in_one_query(django_assert_max_num_
         groups.append([ask(f"make {number}", session.pk)])
     groups = [[PermissionRequest.objects.with_context().get(pk=row.pk)] for (row,) in groups]
     with django_assert_max_num_queries(5):
-        found = glances(groups)
+        found = build_request_backgrounds(groups)
     assert [one.recent.task for one in found] == [f"task {number}" for number in range(30)]
 
 
@@ -78,7 +89,7 @@ def test_what_other_programs_wrote_is_told_as_it_stands():
     session = Session.objects.create(session_id="ses_1", status="running", created_at=timezone.now())
     told(session, "pre_tool", tool_name="Odd", tool_input=[1, {"a": "b"}])
     told(session, "pre_tool", tool_name="Large", tool_input={"command": "x" * 100_000})
-    odd, large = glances([[ask("ls", "ses_1")]])[0].recent.steps
+    odd, large = build_request_backgrounds([[ask("ls", "ses_1")]])[0].recent.steps
     assert odd.about == '[1,{"a":"b"}]'
     assert len(large.about) < 500
 
@@ -86,10 +97,10 @@ def test_what_other_programs_wrote_is_told_as_it_stands():
 def test_earlier_answers_to_the_same_call_are_counted():
     anna = somebody("approver", "anna")
     for verdict in ("approved", "denied", "denied"):
-        approvals.decide(ask("make").request_id, by=anna, verdict=verdict)
-    (glance,) = glances([[ask("make")]])
+        approvals.decide_request(ask("make").request_id, by=anna, verdict=verdict)
+    (glance,) = build_request_backgrounds([[ask("make")]])
     assert glance.before == "Asked 3 times before: 1 approved, 2 denied."
-    assert glances([[ask("make more")]])[0].before == ""
+    assert build_request_backgrounds([[ask("make more")]])[0].before == ""
 
 
 @pytest.mark.parametrize(
@@ -105,7 +116,7 @@ def test_earlier_answers_to_the_same_call_are_counted():
     ],
 )
 def test_the_first_marks_say_what_is_dangerous(command, expected):
-    found = reasons(saved(), "Bash", {"command": command}, "", "/srv/shop")
+    found = find_review_reasons(load_danger_marks(), "Bash", {"command": command}, "", "/srv/shop")
     assert [one for one in found if one in expected] == expected
     assert bool(found) is bool(expected)
 
@@ -117,25 +128,29 @@ def test_what_bears_a_mark_is_shown_in_the_command_and_nothing_else_of_it_change
 
 
 def test_what_bears_a_mark_is_shown_in_a_diff_and_in_short_facts_too():
-    root = person(somebody("admin", "root"))
-    marks.create({"reason": "Deploys", "pattern": "make deploy"}, by=root, now=timezone.now())
+    root = person_actor(somebody("admin", "root"))
+    marks.create_danger_mark({"reason": "Deploys", "pattern": "make deploy"}, by=root, now=timezone.now())
     change = {"file_path": "/srv/a.sh", "old_string": "a = 1\nb", "new_string": "a = 1\nmake deploy <b>"}
     for tool, given in (("Edit", change), ("Run", {"what": "make deploy now", "where": "here"})):
-        new = NewRequest(Subject("claude-code", "ToolCall", None, tool, given), justification="Why.")
-        approvals.request(new, by=key("k"))
+        new = NewPermissionRequest(
+            PermissionSubject("claude-code", "ToolCall", None, tool, given), justification="Why."
+        )
+        approvals.request_permission(new, by=key_actor_by_name("k"))
     page = signed_in("viewer").get("/ui/approvals/").content.decode()
     assert "+ <mark>make deploy</mark> &lt;b&gt;</span>" in page
     assert "<code><mark>make deploy</mark> now</code>" in page
 
 
 def test_a_card_tells_what_the_rules_said():
-    subject = Subject("claude-code", "ToolCall", "ls", "Bash", {"command": "ls"})
+    subject = PermissionSubject("claude-code", "ToolCall", "ls", "Bash", {"command": "ls"})
     for told in ({"hook": "PreToolUse", "rule": "rule 3"}, {"hook": "PermissionRequest", "rule": None}, None):
-        new = NewRequest(subject, justification="Why.", metadata=told, session_id=f"ses_{told}")
-        approvals.request(new, by=key("k"))
+        new = NewPermissionRequest(subject, justification="Why.", metadata=told, session_id=f"ses_{told}")
+        approvals.request_permission(new, by=key_actor_by_name("k"))
     found = [
         one.ruled
-        for one in glances([[row] for row in PermissionRequest.objects.with_context().order_by("id")])
+        for one in build_request_backgrounds(
+            [[row] for row in PermissionRequest.objects.with_context().order_by("id")]
+        )
     ]
     assert found == [
         "Rule 3 requires a person's decision.",
@@ -152,7 +167,7 @@ def test_a_card_tells_what_the_rules_said():
     ],
 )  # fmt: skip
 def test_a_write_outside_its_directory_is_told(path, outside):
-    found = reasons((), "Write", {"file_path": path, "content": "x"}, "", "/srv/shop")
+    found = find_review_reasons((), "Write", {"file_path": path, "content": "x"}, "", "/srv/shop")
     assert found == ([OUTSIDE] if outside else [])
 
 
@@ -167,14 +182,16 @@ def test_a_write_outside_its_directory_is_told(path, outside):
     ],
 )
 def test_characters_that_cannot_be_seen_are_a_reason_to_look_twice(tool_input, target, said, hidden):
-    assert reasons((), "Bash", tool_input, target, None, said=said) == ([HIDDEN] if hidden else [])
+    assert find_review_reasons((), "Bash", tool_input, target, None, said=said) == (
+        [HIDDEN] if hidden else []
+    )
 
 
 def test_what_shows_the_marked_alone_shows_what_holds_hidden_characters():
     marked, plain = ask("ls \u202etxt"), ask("ls")
     targets = [NotificationTarget(name="m", about=NotificationTarget.About.MARKED)]
-    assert hearing.of_request(targets, marked) == targets
-    assert hearing.of_request(targets, plain) == []
+    assert hearing.targets_for_request(targets, marked) == targets
+    assert hearing.targets_for_request(targets, plain) == []
     page = signed_in("approver").get("/ui/approvals/?marked=on").content.decode()
     assert f'value="{marked.request_id}"' in page
     assert f'value="{plain.request_id}"' not in page
@@ -182,29 +199,41 @@ def test_what_shows_the_marked_alone_shows_what_holds_hidden_characters():
 
 
 def test_a_call_that_is_too_long_to_be_looked_through_says_so():
-    found = reasons(saved(), "Bash", {"command": "x" * READ_UP_TO + "; rm -rf build"}, "", None)
+    found = find_review_reasons(
+        load_danger_marks(), "Bash", {"command": "x" * READ_UP_TO + "; rm -rf build"}, "", None
+    )
     assert found == [TOO_LONG]
-    assert reasons(saved(), "Bash", {"command": "x" * READ_UP_TO}, "", None) == []
-    subject = Subject("claude-code", "ToolCall", "x", "Bash", {"command": "x" * READ_UP_TO + "; rm"})
-    approvals.request(NewRequest(subject, justification="Why."), by=key("k"))
+    assert find_review_reasons(load_danger_marks(), "Bash", {"command": "x" * READ_UP_TO}, "", None) == []
+    subject = PermissionSubject(
+        "claude-code", "ToolCall", "x", "Bash", {"command": "x" * READ_UP_TO + "; rm"}
+    )
+    approvals.request_permission(
+        NewPermissionRequest(subject, justification="Why."), by=key_actor_by_name("k")
+    )
     assert "only its first 200,000 characters" in signed_in("viewer").get("/ui/approvals/").content.decode()
 
 
 def test_a_mark_that_cannot_be_read_marks_nothing():
-    assert reasons([Mark("Odd", "*", "(")], "Bash", {"command": "("}, "", None) == []
+    assert find_review_reasons([CallMark("Odd", "*", "(")], "Bash", {"command": "("}, "", None) == []
 
 
 def test_an_admin_keeps_the_marks_and_each_change_is_audited():
-    root = person(somebody("admin", "root"))
-    row = marks.create({"reason": "Deploys", "pattern": "make deploy"}, by=root, now=timezone.now())
-    seen = marks.version_of(row)
-    marks.change(row.pk, {"pattern": "make (deploy|release)"}, seen=seen, by=root, now=timezone.now())
+    root = person_actor(somebody("admin", "root"))
+    row = marks.create_danger_mark(
+        {"reason": "Deploys", "pattern": "make deploy"}, by=root, now=timezone.now()
+    )
+    seen = marks.compute_mark_version(row)
+    marks.update_danger_mark(
+        row.pk, {"pattern": "make (deploy|release)"}, seen=seen, by=root, now=timezone.now()
+    )
     with pytest.raises(Conflict):
-        marks.change(row.pk, {"pattern": "x"}, seen=seen, by=root, now=timezone.now())
-    with pytest.raises(Invalid, match="cannot be read"):
-        marks.create({"reason": "Odd", "pattern": "("}, by=root, now=timezone.now())
-    assert reasons(saved(), "Bash", {"command": "make release"}, "", None) == ["Deploys"]
-    marks.delete(row.pk, by=root, now=timezone.now())
+        marks.update_danger_mark(row.pk, {"pattern": "x"}, seen=seen, by=root, now=timezone.now())
+    with pytest.raises(UnprocessableRequest, match="cannot be read"):
+        marks.create_danger_mark({"reason": "Odd", "pattern": "("}, by=root, now=timezone.now())
+    assert find_review_reasons(load_danger_marks(), "Bash", {"command": "make release"}, "", None) == [
+        "Deploys"
+    ]
+    marks.delete_danger_mark(row.pk, by=root, now=timezone.now())
     assert not DangerMark.objects.filter(pk=row.pk).exists()
     told = AuditLog.objects.filter(target_id=f"danger_mark:{row.pk}").order_by("id")
     assert [one.event_type for one in told] == [
@@ -219,7 +248,7 @@ def test_the_admin_page_adds_and_changes_a_mark():
     form = {"reason": "Deploys", "tool": "Bash", "pattern": "make deploy", "grade": "danger", "version": ""}
     assert admin.post("/admin/coordinator/dangermark/add/", form).status_code == 302
     row = DangerMark.objects.get(reason="Deploys")
-    changed = {**form, "pattern": "(", "version": marks.version_of(row)}
+    changed = {**form, "pattern": "(", "version": marks.compute_mark_version(row)}
     answer = admin.post(f"/admin/coordinator/dangermark/{row.pk}/change/", changed)
     assert "cannot be read" in answer.content.decode()
     assert DangerMark.objects.get(pk=row.pk).pattern == "make deploy"
@@ -248,8 +277,8 @@ def test_the_admin_page_adds_and_changes_a_mark():
 @pytest.mark.parametrize("tool", ["Bash", ""])
 def test_what_cannot_be_taken_back_is_graded_a_danger(command: str, grave: bool, tool: str) -> None:
     given = {"command": command} if tool else None
-    found = reasons(saved(), tool, given, "" if tool else command, None)
-    assert bool(find_dangers(saved(), found)) is grave
+    found = find_review_reasons(load_danger_marks(), tool, given, "" if tool else command, None)
+    assert bool(find_danger_reasons(load_danger_marks(), found)) is grave
 
 
 def test_a_dangerous_call_is_approved_by_a_button_of_its_own_that_asks_once_more():

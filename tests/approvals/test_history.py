@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from coordinator.actions import approvals
-from dashboard.approvals.statistics import statistics
+from dashboard.approvals.statistics import compute_approval_statistics
 from tests.approvals.factories import MINUTE, NOW, asked, person, stored
 
 pytestmark = pytest.mark.django_db
@@ -25,10 +25,10 @@ def shown(browser: Client, query: str = "") -> list[str]:
 @pytest.fixture
 def decided():
     rows = [asked(target_resource=name) for name in ("first", "second", "third")]
-    approvals.decide(
+    approvals.decide_request(
         rows[0].request_id, by=person("alice"), verdict="approved", reason="since you ask", now=NOW
     )
-    approvals.decide(rows[1].request_id, by=person("bob"), verdict="denied", now=NOW + MINUTE)
+    approvals.decide_request(rows[1].request_id, by=person("bob"), verdict="denied", now=NOW + MINUTE)
     return rows
 
 
@@ -96,11 +96,11 @@ def test_figures_are_counted_from_the_requests(settings) -> None:
     alice = person()
     for number, row in enumerate(rows[:3]):
         verdict = "denied" if number == 2 else "approved"
-        approvals.decide(row.request_id, by=alice, verdict=verdict, now=NOW + (number + 1) * MINUTE)
+        approvals.decide_request(row.request_id, by=alice, verdict=verdict, now=NOW + (number + 1) * MINUTE)
     unseen = asked(agent_id="u", deadline=NOW + MINUTE)
     seen = asked(agent_id="s", deadline=NOW + MINUTE)
-    approvals.mark_seen([seen.request_id], by=alice, now=NOW)
-    figures = statistics(NOW + 10 * MINUTE, 7)
+    approvals.record_requests_seen([seen.request_id], by=alice, now=NOW)
+    figures = compute_approval_statistics(NOW + 10 * MINUTE, 7)
     assert (figures.asked, figures.decided, figures.approved) == (7, 3, 2)
     assert figures.median == 2 * MINUTE
     assert (figures.expired, figures.expired_unseen) == (2, 1)
@@ -122,8 +122,8 @@ def test_the_figures_have_a_page(signed_in, query: str) -> None:
 def test_a_decision_counts_on_the_installation_s_own_day(settings) -> None:
     settings.LOCAL_ZONE = ZoneInfo("Pacific/Kiritimati")  # 14 hours ahead
     decided = asked(now=NOW)
-    approvals.decide(decided.request_id, by=person(), verdict="approved", now=NOW + MINUTE)
-    columns = statistics(NOW + MINUTE, 7).columns
+    approvals.decide_request(decided.request_id, by=person(), verdict="approved", now=NOW + MINUTE)
+    columns = compute_approval_statistics(NOW + MINUTE, 7).columns
     tomorrow = NOW.date() + timedelta(days=1)  # it is noon in UTC
     assert [one.day for one in columns if one.words] == [tomorrow]
     assert columns[-1].day == tomorrow

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from coordinator.actions import approvals
-from coordinator.identity.actors import key
+from coordinator.identity.actors import key_actor_by_name
 from coordinator.models import PermissionRequest, PluginSetting
 from dashboard.approvals import cards, verdicts
 from dashboard.views import approvals as views
@@ -132,7 +132,9 @@ def test_the_longest_waiting_comes_first(signed_in) -> None:
 def test_a_card_that_was_decided_elsewhere_says_so_in_place(signed_in) -> None:
     rows = [ask_now(target_resource=name) for name in ("a", "b", "c")]
     browser = signed_in()
-    approvals.decide(rows[1].request_id, by=person("bob"), verdict="denied", reason="no", now=timezone.now())
+    approvals.decide_request(
+        rows[1].request_id, by=person("bob"), verdict="denied", reason="no", now=timezone.now()
+    )
     query = "&".join(f"ids={row.request_id}" for row in rows)
     html = html_of(browser, f"{URL}?{query}", headers=HTMX)
     assert ids_of(html) == [row.request_id for row in rows]
@@ -146,7 +148,7 @@ def test_a_card_that_ended_without_a_verdict_says_so_in_place(signed_in, how: st
     if how == "expired":
         PermissionRequest.objects.update(expires_at=timezone.now())
     else:
-        approvals.withdraw(row.request_id, by=AGENT)
+        approvals.withdraw_request(row.request_id, by=AGENT)
     html = html_of(browser, f"{URL}?ids={row.request_id}", headers=HTMX)
     assert ("Its deadline passed" if how == "expired" else "Its requester withdrew it") in html
     assert "data-key=" not in html
@@ -154,13 +156,13 @@ def test_a_card_that_ended_without_a_verdict_says_so_in_place(signed_in, how: st
 
 def test_a_loaded_page_shows_only_what_waits(signed_in) -> None:
     row, browser = ask_now(), signed_in()
-    approvals.decide(row.request_id, by=person("bob"), verdict="denied", now=timezone.now())
+    approvals.decide_request(row.request_id, by=person("bob"), verdict="denied", now=timezone.now())
     assert ids_of(html_of(browser, f"{URL}?ids={row.request_id}")) == []
 
 
 def test_the_loser_of_a_race_gets_the_card_as_it_stands_and_is_told_who_won(signed_in) -> None:
     row, browser = ask_now(), signed_in()
-    approvals.decide(row.request_id, by=person("bob"), verdict="denied", now=timezone.now())
+    approvals.decide_request(row.request_id, by=person("bob"), verdict="denied", now=timezone.now())
     answer = browser.post(DECIDE, form_for(row), headers=HTMX)
     assert answer.status_code == 200
     assert "bob denied it" in answer["HX-Trigger"]
@@ -217,7 +219,7 @@ def test_a_card_draws_and_decides_as_many_as_one_form_can_and_then_the_others(
     for module in (cards, verdicts, views):
         monkeypatch.setattr(module, "MOST_ON_A_CARD", 10)
     for number in range(10 + 3):
-        ask_now(by=key(f"agent-{number}"))
+        ask_now(by=key_actor_by_name(f"agent-{number}"))
     browser = signed_in()
     page = html_of(browser)
     assert "13 identical requests" in page
@@ -253,7 +255,7 @@ def test_the_inbox_asks_the_database_as_often_for_many_cards_as_for_few(
 
 def test_a_request_has_a_page_with_its_trail(signed_in) -> None:
     row, browser = ask_now(), signed_in()
-    approvals.decide(
+    approvals.decide_request(
         row.request_id,
         by=person("bob"),
         verdict="approved",
@@ -274,7 +276,9 @@ def test_a_request_has_a_page_with_its_trail(signed_in) -> None:
 
 def test_revoking_from_the_page_ends_the_approval(signed_in) -> None:
     row, browser = ask_now(), signed_in()
-    approvals.decide(row.request_id, by=person("bob"), verdict="approved", validity="8h", scope="everywhere")
+    approvals.decide_request(
+        row.request_id, by=person("bob"), verdict="approved", validity="8h", scope="everywhere"
+    )
     answer = browser.post(f"{URL}{row.request_id}/revoke/", {"reason": "changed my mind"}, follow=True)
     assert "The approval is revoked." in answer.content.decode()
     assert fresh(row).context.revoke_reason == "changed my mind"

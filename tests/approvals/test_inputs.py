@@ -11,16 +11,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from coordinator.lib.invisible import holds_invisible, is_invisible
-from coordinator.lib.lookalikes import holds_lookalikes
-from dashboard.looks.inputs import judged_parts
-from dashboard.looks.parts import Part
+from coordinator.lib.invisible import has_invisible_character, is_invisible_character
+from coordinator.lib.lookalikes import has_lookalike_characters
+from dashboard.looks.inputs import build_judged_parts
+from dashboard.looks.parts import DisplayPart
 from dashboard.templatetags.approvals import card_words, reveal
 
 UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 
 texts = st.text(max_size=300)
-visible = st.characters(categories=["L", "N", "P", "S"]).filter(lambda char: not is_invisible(char))
+visible = st.characters(categories=["L", "N", "P", "S"]).filter(lambda char: not is_invisible_character(char))
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | texts,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
@@ -36,9 +36,9 @@ edits = st.lists(st.fixed_dictionaries({"old_string": texts, "new_string": texts
 inputs = st.dictionaries(names | texts, values | edits, max_size=6)
 
 
-def shown(parts: list[Part]) -> str:
+def shown(parts: list[DisplayPart]) -> str:
     assert all(part.exact and not part.cut for part in parts)
-    return "\n".join(text for part in parts for text in part.texts)
+    return "\n".join(text for part in parts for text in part.drawn_texts)
 
 
 def leaves(value: Any) -> list[Any]:
@@ -52,7 +52,7 @@ def leaves(value: Any) -> list[Any]:
 @settings(deadline=None)  # the sandbox may have to be started
 @given(inputs)
 def test_every_line_of_every_value_is_shown(tool_input: dict[str, Any]) -> None:
-    text = shown(judged_parts(tool_input))
+    text = shown(build_judged_parts(tool_input))
     for leaf in leaves(tool_input):
         if isinstance(leaf, str):
             quoted = json.dumps(leaf, ensure_ascii=False)[1:-1]
@@ -62,7 +62,7 @@ def test_every_line_of_every_value_is_shown(tool_input: dict[str, Any]) -> None:
 
 
 def test_the_name_of_every_other_field_is_shown() -> None:
-    text = shown(judged_parts({"command": "ls", "run_in_background": True, "timeout": 5}))
+    text = shown(build_judged_parts({"command": "ls", "run_in_background": True, "timeout": 5}))
     assert "run_in_background" in text
     assert "timeout" in text
 
@@ -70,21 +70,25 @@ def test_the_name_of_every_other_field_is_shown() -> None:
 @settings(deadline=None)
 @given(texts, texts)
 def test_a_diff_gives_back_both_texts(old: str, new: str) -> None:
-    [part] = [part for part in judged_parts({"old_string": old, "new_string": new}) if part.kind == "diff"]
+    [part] = [
+        part for part in build_judged_parts({"old_string": old, "new_string": new}) if part.kind == "diff"
+    ]
     assert "\n".join(line for sign, line in part.value if sign in " -") == old
     assert "\n".join(line for sign, line in part.value if sign in " +") == new
 
 
 def test_two_texts_too_long_to_compare_are_shown_whole() -> None:
     old, new = "\n".join(map(str, range(3000))), "\n".join(map(str, range(1, 3001)))
-    before, after = judged_parts({"old_string": old, "new_string": new})
+    before, after = build_judged_parts({"old_string": old, "new_string": new})
     assert (before.value, after.value) == (old, new)
     assert "too large to compare" in before.label
 
 
 @pytest.mark.parametrize("value", ["just words", ["a", 1], 7, True])
 def test_an_input_that_is_no_object_is_shown_too(value: Any) -> None:
-    assert str(value).strip("[]'").split(",")[0].strip("'").lower() in shown(judged_parts(value)).lower()
+    assert (
+        str(value).strip("[]'").split(",")[0].strip("'").lower() in shown(build_judged_parts(value)).lower()
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,7 +102,7 @@ def test_what_an_eye_misses_is_revealed(char: str) -> None:
 @pytest.mark.parametrize("char", "\u3164\u115f\u1160\uffa0\u2800\u034f\u17b4\u17b5\ufe0f\U000e0101\U0001d159")
 def test_letters_and_marks_that_look_like_nothing_are_revealed(char: str) -> None:
     assert f"U+{ord(char):04X}" in reveal(f"a{char}b")
-    assert holds_invisible(f"a{char}b")
+    assert has_invisible_character(f"a{char}b")
 
 
 def test_all_of_unicode_is_either_seen_or_revealed() -> None:
@@ -109,21 +113,23 @@ def test_all_of_unicode_is_either_seen_or_revealed() -> None:
     for code in range(0x110000):
         name = unicodedata.name(chr(code), "")
         blank = any(word in name for word in nothing) and not any(word in name for word in drawn)
-        if (blank or unicodedata.category(chr(code)) in UNSEEN) and not is_invisible(chr(code)):
+        if (blank or unicodedata.category(chr(code)) in UNSEEN) and not is_invisible_character(chr(code)):
             missed.append(f"U+{code:04X} {name}")
     assert missed == []
 
 
 @given(
     st.text(
-        alphabet=st.characters(categories=["L", "N", "P", "S"]).filter(lambda char: not is_invisible(char)),
+        alphabet=st.characters(categories=["L", "N", "P", "S"]).filter(
+            lambda char: not is_invisible_character(char)
+        ),
         max_size=50,
     )
 )
 def test_what_can_be_seen_is_left_alone_but_never_markup(text: str) -> None:
     from html import unescape
 
-    assume(not holds_lookalikes(text))
+    assume(not has_lookalike_characters(text))
     assert unescape(reveal(text)) == text
     assert "<" not in reveal(text)
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from coordinator.lib.lookalikes import lookalikes
+from coordinator.lib.lookalikes import find_lookalikes
 from coordinator.policy.agent_options import ASKS
-from coordinator.policy.marks import LOOKALIKES, reasons
+from coordinator.policy.marks import LOOKALIKES, find_review_reasons
 from dashboard.templatetags.approvals import reveal
 from tests.approvals.factories import asked
 from tests.approvals.test_inbox import html_of
@@ -32,7 +32,7 @@ from tests.approvals.test_inbox import html_of
     ],
 )
 def test_characters_that_a_reader_takes_for_others_are_found(text: str, marked: str) -> None:
-    assert "".join(text[place] for place in lookalikes(text)) == marked
+    assert "".join(text[place] for place in find_lookalikes(text)) == marked
 
 
 def test_they_are_marked_visibly_and_named_for_screen_readers() -> None:
@@ -44,8 +44,8 @@ def test_they_are_marked_visibly_and_named_for_screen_readers() -> None:
 
 
 def test_they_are_a_reason_to_look_twice() -> None:
-    assert reasons((), "Bash", {"command": "cуrl x"}, "", None) == [LOOKALIKES]
-    assert reasons((), "Bash", {"command": "curl x"}, "", None) == []
+    assert find_review_reasons((), "Bash", {"command": "cуrl x"}, "", None) == [LOOKALIKES]
+    assert find_review_reasons((), "Bash", {"command": "curl x"}, "", None) == []
 
 
 @pytest.mark.django_db

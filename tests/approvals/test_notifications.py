@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.core import mail
 
 from coordinator.actions import approvals, notifications, users
-from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Notification, NotificationTarget, PermissionRequest
 from coordinator.notifications import messages
@@ -39,7 +39,7 @@ def alice() -> User:
 
 
 def hook(user: User, url: str) -> NotificationTarget:
-    return notifications.add(by=user, kind="webhook", address=url, now=NOW)
+    return notifications.create_notification_target(by=user, kind="webhook", address=url, now=NOW)
 
 
 def test_a_waiting_request_is_posted_signed_with_a_link_and_no_way_to_decide(
@@ -48,7 +48,7 @@ def test_a_waiting_request_is_posted_signed_with_a_link_and_no_way_to_decide(
     settings.PUBLIC_URL = "https://box.example"
     target = hook(alice, receiver.url)
     row = asked()
-    notifications.deliver(Notification.objects.get().pk, NOW)
+    notifications.deliver_notification(Notification.objects.get().pk, NOW)
     [(headers, body)] = receiver.came
     told = json.loads(body)
     assert told["url"] == f"https://box.example/ui/approvals/{row.request_id}/"
@@ -68,10 +68,10 @@ def test_addresses_follow_a_person_to_a_new_name_and_go_with_them(alice: User) -
     NotificationTarget.objects.create(  # left by an alicia who was deleted by other means
         person="alicia", kind="webhook", address="https://example.org/", secret="x", created_at=NOW
     )
-    users.update(alice.pk, {"username": "alicia"}, by=by, now=NOW)
+    users.update_user(alice.pk, {"username": "alicia"}, by=by, now=NOW)
     assert list(NotificationTarget.objects.values_list("pk", "person")) == [(target.pk, "alicia")]
     asked()
-    users.delete(alice.pk, by=by, now=NOW)
+    users.delete_user(alice.pk, by=by, now=NOW)
     assert (NotificationTarget.objects.count(), Notification.objects.count()) == (0, 0)
 
 
@@ -79,8 +79,8 @@ def test_what_goes_with_a_person_is_in_the_audit_log_one_by_one(alice: User) -> 
     by = Actor("user", "ada")
     person("root", role="admin")
     target = hook(alice, "https://hooks.example/very-secret-path")
-    notifications.set_quiet(by=alice, begins="22:00", ends="07:00", zone="UTC", now=NOW)
-    users.delete(alice.pk, by=by, now=NOW)
+    notifications.set_quiet_hours(by=alice, begins="22:00", ends="07:00", zone="UTC", now=NOW)
+    users.delete_user(alice.pk, by=by, now=NOW)
     removed = AuditLog.objects.get(event_type="NOTIFICATION_TARGET_REMOVED")
     assert (removed.actor_id, removed.target_id) == (str(by), f"notification:{target.pk}")
     assert removed.metadata == {"person": "alice", "kind": "webhook", "host": "hooks.example"}
@@ -91,13 +91,13 @@ def test_a_new_person_gets_no_address_of_one_who_had_the_name() -> None:
     NotificationTarget.objects.create(
         person="alice", kind="webhook", address="https://example.org/", secret="x", created_at=NOW
     )
-    users.create("alice", password=PASSWORD, role="approver", by=Actor("user", "ada"), now=NOW)
+    users.create_user("alice", password=PASSWORD, role="approver", by=Actor("user", "ada"), now=NOW)
     assert not NotificationTarget.objects.exists()
 
 
 def test_a_message_is_written_with_the_request_or_not_at_all(alice: User) -> None:
     hook(alice, "https://example.org/")
-    with pytest.raises(Invalid):
+    with pytest.raises(UnprocessableRequest):
         asked(deadline=NOW - MINUTE)
     assert Notification.objects.count() == 0
     asked()
@@ -113,7 +113,7 @@ def test_a_receiver_that_fails_is_tried_again_later_and_given_up_in_the_end(
     asked()
     message, now, waits = Notification.objects.get(), NOW, []
     while message.state == "waiting":
-        notifications.deliver(message.pk, now)
+        notifications.deliver_notification(message.pk, now)
         message.refresh_from_db()
         if message.next_at:
             waits.append(message.next_at - now)
@@ -127,10 +127,10 @@ def test_a_message_whose_turn_has_not_come_is_left_alone(receiver: Receiver, ali
     hook(alice, receiver.url)
     asked()
     pk = Notification.objects.get().pk
-    notifications.deliver(pk, NOW - MINUTE)
+    notifications.deliver_notification(pk, NOW - MINUTE)
     assert receiver.came == []
     Notification.objects.update(next_at=NOW + notifications.TURN)  # another worker is at it
-    notifications.deliver(pk, NOW)
+    notifications.deliver_notification(pk, NOW)
     assert receiver.came == []
 
 
@@ -139,7 +139,7 @@ def test_a_redirect_is_not_followed(receiver: Receiver, alice: User, status: int
     receiver.status = status
     hook(alice, receiver.url)
     asked()
-    notifications.deliver(Notification.objects.get().pk, NOW)
+    notifications.deliver_notification(Notification.objects.get().pk, NOW)
     assert len(receiver.came) == 1
     assert Notification.objects.get().outcome == f"answered {status}"
 
@@ -147,8 +147,8 @@ def test_a_redirect_is_not_followed(receiver: Receiver, alice: User, status: int
 def test_nobody_is_told_of_a_request_that_is_closed_by_then(receiver: Receiver, alice: User) -> None:
     hook(alice, receiver.url)
     row = asked()
-    approvals.decide(row.request_id, by=alice, verdict="denied", now=NOW)
-    notifications.deliver(Notification.objects.get().pk, NOW)
+    approvals.decide_request(row.request_id, by=alice, verdict="denied", now=NOW)
+    notifications.deliver_notification(Notification.objects.get().pk, NOW)
     assert receiver.came == []
     assert Notification.objects.get().state == "dropped"
 
@@ -157,16 +157,16 @@ def test_somebody_who_may_not_decide_any_more_is_not_told(receiver: Receiver, al
     hook(alice, receiver.url)
     asked()
     alice.groups.clear()
-    notifications.deliver(Notification.objects.get().pk, NOW)
+    notifications.deliver_notification(Notification.objects.get().pk, NOW)
     assert receiver.came == []
     assert Notification.objects.get().state == "dropped"
 
 
 def test_a_mail_has_the_link_and_no_way_to_decide(alice: User, settings) -> None:
     settings.EMAIL_HOST, settings.PUBLIC_URL = "mail.example", "https://box.example"
-    notifications.add(by=alice, kind="email", address="alice@example.org", now=NOW)
+    notifications.create_notification_target(by=alice, kind="email", address="alice@example.org", now=NOW)
     row = asked(plugin_id="mind.x\nBcc: eve@example.org")
-    notifications.deliver(Notification.objects.get().pk, NOW)
+    notifications.deliver_notification(Notification.objects.get().pk, NOW)
     [letter] = mail.outbox
     assert letter.to == ["alice@example.org"]
     assert letter.subject == "Signalbox: mind.x Bcc: eve@example.org asks for ProcessExecution"
@@ -176,9 +176,9 @@ def test_a_mail_has_the_link_and_no_way_to_decide(alice: User, settings) -> None
 
 def test_without_a_mail_server_the_log_says_so(alice: User, settings) -> None:
     settings.EMAIL_HOST = ""
-    notifications.add(by=alice, kind="email", address="alice@example.org", now=NOW)
+    notifications.create_notification_target(by=alice, kind="email", address="alice@example.org", now=NOW)
     asked()
-    notifications.deliver(Notification.objects.get().pk, NOW)
+    notifications.deliver_notification(Notification.objects.get().pk, NOW)
     assert "SIGNALBOX_SMTP_HOST" in Notification.objects.get().outcome
 
 
@@ -197,7 +197,7 @@ def test_without_a_mail_server_the_log_says_so(alice: User, settings) -> None:
     ],
 )
 def test_what_is_no_address_for_a_webhook_is_refused(alice: User, address: str) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(UnprocessableRequest):
         hook(alice, address)
 
 
@@ -209,7 +209,7 @@ def test_the_same_address_is_on_the_list_once(alice: User) -> None:
 
 def test_an_address_is_its_owners_alone(alice: User) -> None:
     target, bob = hook(alice, "https://example.org/"), person("bob")
-    for verb in (notifications.remove, notifications.send_test):
+    for verb in (notifications.remove_notification_address, notifications.queue_test_notification):
         with pytest.raises(NotFound):
             verb(target.pk, by=bob)
     assert NotificationTarget.objects.filter(pk=target.pk).exists()
@@ -217,7 +217,7 @@ def test_an_address_is_its_owners_alone(alice: User) -> None:
 
 def test_the_audit_log_knows_of_an_address_but_not_the_address(alice: User) -> None:
     target = hook(alice, "https://hooks.example/very-secret-path")
-    notifications.remove(target.pk, by=alice, now=NOW)
+    notifications.remove_notification_address(target.pk, by=alice, now=NOW)
     told = json.dumps(list(AuditLog.objects.filter(event_type__startswith="NOTIFICATION").values("metadata")))
     assert "hooks.example" in told
     assert "very-secret-path" not in told
@@ -300,16 +300,16 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     sent: list[tuple[str, str]] = []
 
     def send(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
-        sent.append((message.target.person, messages.words(message, request, now).title))
+        sent.append((message.target.person, messages.build_message_text(message, request, now).title))
         return "answered 200"
 
-    monkeypatch.setattr(notifications.channels, "send", send)
+    monkeypatch.setattr(notifications.channels, "send_notification", send)
     return sent
 
 
 def deliver_all(now: datetime) -> None:
-    for pk in Notification.objects.due(now).order_by("id").values_list("pk", flat=True):
-        notifications.deliver(pk, now)
+    for pk in Notification.objects.due_for_delivery(now).order_by("id").values_list("pk", flat=True):
+        notifications.deliver_notification(pk, now)
 
 
 def test_who_was_told_of_a_request_is_told_by_whom_it_was_decided(alice: User, told) -> None:
@@ -318,7 +318,7 @@ def test_who_was_told_of_a_request_is_told_by_whom_it_was_decided(alice: User, t
     hook(bob, "https://b.example/")
     row = asked()
     deliver_all(NOW)
-    approvals.decide(row.request_id, by=bob, verdict="denied", now=NOW)
+    approvals.decide_request(row.request_id, by=bob, verdict="denied", now=NOW)
     deliver_all(NOW)
     asks = "Signalbox: mind.x asks for ProcessExecution"
     assert told == [
@@ -334,9 +334,9 @@ def test_who_was_told_is_told_that_nobody_decided(alice: User, told, ending: str
     row = asked(deadline=NOW + MINUTE)
     deliver_all(NOW)
     if ending == "expired":
-        approvals.expire_due(NOW + MINUTE)
+        approvals.expire_due_requests(NOW + MINUTE)
     else:
-        approvals.withdraw(row.request_id, by=AGENT, now=NOW)
+        approvals.withdraw_request(row.request_id, by=AGENT, now=NOW)
     deliver_all(NOW + MINUTE)
     words = {"expired": "Expired without a decision.", "withdrawn": "Withdrawn by its requester."}[ending]
     assert [title for _, title in told][1:] == [f"Signalbox: {words} mind.x asked for ProcessExecution"]
@@ -345,7 +345,7 @@ def test_who_was_told_is_told_that_nobody_decided(alice: User, told, ending: str
 def test_who_was_not_told_in_time_is_not_told_of_the_end(alice: User, told) -> None:
     hook(alice, "https://a.example/")
     row = asked()
-    approvals.decide(row.request_id, by=person("bob"), verdict="denied", now=NOW)
+    approvals.decide_request(row.request_id, by=person("bob"), verdict="denied", now=NOW)
     deliver_all(NOW)
     assert told == []
     assert [one.state for one in Notification.objects.all()] == ["dropped"]
@@ -359,14 +359,14 @@ def test_the_end_waits_for_a_message_that_is_just_being_sent(
     [first] = Notification.objects.all()
 
     def decided_meanwhile(message: Notification, *_: object) -> str:
-        approvals.decide(row.request_id, by=person("bob"), verdict="denied", now=NOW)
+        approvals.decide_request(row.request_id, by=person("bob"), verdict="denied", now=NOW)
         deliver_all(NOW)  # another worker is at the end already
         assert told == []
         return "answered 200"
 
     with monkeypatch.context() as patch:
-        patch.setattr(notifications.channels, "send", decided_meanwhile)
-        notifications.deliver(first.pk, NOW)
+        patch.setattr(notifications.channels, "send_notification", decided_meanwhile)
+        notifications.deliver_notification(first.pk, NOW)
     deliver_all(NOW)
     assert [title for _, title in told] == ["Signalbox: Denied by bob. mind.x asked for ProcessExecution"]
 
@@ -375,7 +375,7 @@ def test_a_webhook_is_told_in_its_body_how_a_request_ended(receiver: Receiver, a
     hook(alice, receiver.url)
     row = asked()
     deliver_all(NOW)
-    approvals.decide(row.request_id, by=person("bob"), verdict="denied", now=NOW)
+    approvals.decide_request(row.request_id, by=person("bob"), verdict="denied", now=NOW)
     deliver_all(NOW)
     waiting, settled = (json.loads(body) for _, body in receiver.came)
     assert "decided_by" not in waiting

@@ -19,7 +19,7 @@ from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy import approvals as rules
 from coordinator.policy import verdicts
 from coordinator.policy.judged import SHOWN_OF_CONTEXT
-from dashboard.filters.approvals import STANDINGS, RequestFilter
+from dashboard.filters.approvals import STANDINGS, PermissionRequestFilter
 
 pytestmark = pytest.mark.django_db
 
@@ -69,7 +69,7 @@ def scatter(number: int, dice: random.Random, now) -> None:
             PermissionContext.objects.create(
                 request=row,
                 requested_by="key:x",
-                subject_key=rules.subject_of(row).key,
+                subject_key=rules.request_subject(row).subject_digest,
                 validity=dice.choice([None, "once", "1h", "until-revoked"]),
                 revoked_at=dice.choice([None, None, now]),
             )
@@ -89,7 +89,7 @@ def test_the_doors_and_the_pages_say_the_same(rows, call: Callable[..., HttpResp
     table = {row["request_id"]: row for row in csv.DictReader(io.StringIO(exported.getvalue().decode()))}
     inbox = browser.get("/ui/approvals/").content.decode()
     for row in rows:
-        state = rules.standing(row, now)
+        state = rules.current_request_state(row, now)
         door = call("get", f"/api/permission-requests/{row.request_id}", scope="read").json()
         query = f"plugin_id={row.plugin_id}&permission_type=NetworkAccess"
         check = call("get", f"/api/permission-requests/check?{query}", scope="read").json()
@@ -97,12 +97,12 @@ def test_the_doors_and_the_pages_say_the_same(rows, call: Callable[..., HttpResp
         assert door["allowed"] == state.allowed
         assert check["approved"] == state.in_force
         assert (f'value="{row.request_id}"' in inbox) == state.waiting
-        assert (verdicts.verdict(row.request_id, now) is None) == state.waiting
+        assert (verdicts.find_final_answer(row.request_id, now) is None) == state.waiting
 
 
 def test_the_api_and_the_export_tell_all_of_the_answer(rows, signed_in) -> None:
     """A schema drops in silence what it does not list."""
-    told = verdicts.answer(rows[0], timezone.now())
+    told = verdicts.build_requester_answer(rows[0], timezone.now())
     exported = signed_in().get("/ui/approvals/history.csv").getvalue().decode()
     [columns, *_] = csv.reader(io.StringIO(exported))
     assert set(PermissionAnswer.model_fields) == set(told)
@@ -114,11 +114,11 @@ def test_the_api_and_the_export_tell_all_of_the_answer(rows, signed_in) -> None:
 def test_queries_and_the_rule_pick_the_same_rows(rows) -> None:
     now = timezone.now()
     picked = {
-        "waiting": PermissionRequest.objects.waiting(now),
-        "in-force": PermissionRequest.objects.in_force(now),
-        "expired": PermissionRequest.objects.expired(now),
+        "waiting": PermissionRequest.objects.awaiting_decision(now),
+        "in-force": PermissionRequest.objects.approvals_in_force(now),
+        "expired": PermissionRequest.objects.past_deadline(now),
     }
-    states = {row.pk: rules.standing(row, now) for row in rows}
+    states = {row.pk: rules.current_request_state(row, now) for row in rows}
     wanted = {
         "waiting": {pk for pk, state in states.items() if state.waiting},
         "in-force": {pk for pk, state in states.items() if state.in_force},
@@ -132,11 +132,13 @@ def test_queries_and_the_rule_pick_the_same_rows(rows) -> None:
 def test_each_filter_of_the_history_keeps_what_stands_so(rows, standing: str) -> None:
     now = timezone.now()
     found = set(
-        RequestFilter({"status": standing}, PermissionRequest.objects.all()).qs.values_list("pk", flat=True)
+        PermissionRequestFilter({"status": standing}, PermissionRequest.objects.all()).qs.values_list(
+            "pk", flat=True
+        )
     )
     rule = {
         "waiting": lambda state: state.waiting,
         "in-force": lambda state: state.in_force,
         "over": lambda state: state.status == "approved" and not state.in_force,
     }.get(standing, lambda state: state.status == standing)
-    assert found == {row.pk for row in rows if rule(rules.standing(row, now))}
+    assert found == {row.pk for row in rows if rule(rules.current_request_state(row, now))}

@@ -58,7 +58,7 @@ def test_no_header_turns_one_method_into_another(call: Call, override: str) -> N
 @pytest.mark.parametrize("header", ["Authorization", "X-API-Key"])
 def test_a_key_does_not_open_the_pages_that_decide(call: Call, scope: str, header: str) -> None:
     row = asked()
-    approved = approvals.decide(
+    approved = approvals.decide_request(
         asked(target_resource="b").request_id,
         by=person(),
         verdict="approved",

@@ -10,11 +10,11 @@ from django.utils import timezone
 
 from coordinator.actions import approvals
 from coordinator.errors import BadRequest
-from coordinator.identity.actors import key
+from coordinator.identity.actors import key_actor_by_name
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy import approvals as rules
 from coordinator.policy.approvals import Scope, Validity
-from coordinator.policy.verdicts import exported
+from coordinator.policy.verdicts import export_permission_request
 from tests.approvals.cards import form_for
 from tests.approvals.factories import AGENT, MINUTE, NOW, approve, ask, asked, fresh, person
 
@@ -56,8 +56,11 @@ def test_an_approval_covers_as_much_as_was_chosen_and_no_more(scope: Scope) -> N
 def test_without_an_agent_an_approval_covers_the_key_that_asked() -> None:
     row = approved(Scope.EVERYWHERE, agent_id=None)
     assert asked(now=NOW + MINUTE, **HERE | {"agent_id": None}) == row
-    assert asked(by=key("another"), now=NOW + MINUTE, **HERE | {"agent_id": None}) != row
-    assert asked(by=key("another"), now=NOW + MINUTE, **HERE | {"agent_id": "key:agent-key"}) != row
+    assert asked(by=key_actor_by_name("another"), now=NOW + MINUTE, **HERE | {"agent_id": None}) != row
+    assert (
+        asked(by=key_actor_by_name("another"), now=NOW + MINUTE, **HERE | {"agent_id": "key:agent-key"})
+        != row
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +94,7 @@ def test_a_scope_and_a_validity_that_contradict_each_other_are_refused(
 ) -> None:
     row = asked()
     with pytest.raises(BadRequest, match="validity"):
-        approvals.decide(
+        approvals.decide_request(
             row.request_id, by=person(), verdict="approved", validity=validity, scope=scope, now=NOW
         )
 
@@ -113,7 +116,7 @@ def test_two_people_agree_on_the_narrower_scope(settings) -> None:
 
 def test_the_api_the_page_and_the_history_say_what_an_approval_covers(call, signed_in) -> None:
     row = asked(now=timezone.now(), **HERE)
-    approvals.decide(
+    approvals.decide_request(
         row.request_id, by=person(), verdict="approved", validity=Validity.HOUR, scope=Scope.FOLDER
     )
     told = call("get", f"/api/permission-requests/{row.request_id}", scope="read").json()
@@ -135,7 +138,7 @@ def old_approval(**changes: Any) -> PermissionRequest:
     row = asked(**changes)
     approve(row)
     PermissionContext.objects.filter(pk=row.request_id).update(
-        scope=None, cover_key=None, subject_key=rules.old_digest(rules.subject_of(row))
+        scope=None, cover_key=None, subject_key=rules.legacy_call_digest(rules.request_subject(row))
     )
     return fresh(row)
 
@@ -145,7 +148,7 @@ def test_an_old_approval_covers_what_it_said(signed_in) -> None:
     for change in ({}, {"session_id": "ses_2"}, {"folder": "/elsewhere"}, {"agent_id": "coder"}):
         assert asked(now=NOW + MINUTE, **change) == row
     assert asked(now=NOW + MINUTE, tool_input={"command": "make destroy"}) != row
-    assert exported(row, NOW)["scope"] == "everywhere"
+    assert export_permission_request(row, NOW)["scope"] == "everywhere"
     page = signed_in("bob").get(f"/ui/approvals/{row.request_id}/").content.decode()
     assert "before the scope could be chosen" in page
 
@@ -169,7 +172,7 @@ def test_an_old_approval_of_a_masked_secret_or_with_an_edit_covers_nothing_more(
         pending_key=None,
         validity="until-revoked",
         answer={"updated_input": {"command": "ls"}},
-        subject_key=rules.old_digest(rules.subject_of(edited)),
+        subject_key=rules.legacy_call_digest(rules.request_subject(edited)),
     )
     assert asked(now=NOW + MINUTE, tool_input={"command": "rm -rf /data"}) != edited
 
@@ -204,7 +207,7 @@ def test_asking_reads_as_much_with_a_thousand_approvals_in_force_as_with_none(
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
     with django_assert_max_num_queries(20) as captured:
-        approvals.request(ask(), by=AGENT, now=NOW)
+        approvals.request_permission(ask(), by=AGENT, now=NOW)
     read = [
         query["sql"]
         for query in captured

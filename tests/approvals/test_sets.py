@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from coordinator.actions import approvals
 from coordinator.models import AuditLog, PermissionRequest, PermissionVote
-from coordinator.policy.judged import judged_digest
+from coordinator.policy.judged import judged_card_digest
 from tests.approvals.cards import values
 from tests.approvals.factories import asked, fresh, person
 
@@ -73,7 +73,7 @@ def test_what_changed_meanwhile_is_not_decided_and_is_told_by_name(signed_in) ->
     assert "1 request will not be decided" in " ".join(page.split())
     assert "It changed after you chose it" in page
     assert len(values(page, "ids")) == 2
-    approvals.decide(rows[1].request_id, by=person("bob"), verdict="denied")
+    approvals.decide_request(rows[1].request_id, by=person("bob"), verdict="denied")
     PermissionRequest.objects.filter(pk=rows[2].pk).update(justification="Another one")
     answer = browser.post(DECIDE, form(page), headers=HTMX)
     told = " ".join(answer.content.decode().split())
@@ -86,7 +86,7 @@ def test_what_changed_meanwhile_is_not_decided_and_is_told_by_name(signed_in) ->
 def test_the_digests_are_those_of_the_page_and_not_of_the_question(signed_in) -> None:
     row, browser = ask_now("one"), signed_in()
     [chosen] = boxes(browser)
-    seen = judged_digest(fresh(row))
+    seen = judged_card_digest(fresh(row))
     page = ask_about(browser, [chosen])
     assert values(page, "judged") == [f"{seen}:{row.request_id}"]
     forged = browser.post(DECIDE, form(page) | {"judged": []}, headers=HTMX)
@@ -153,7 +153,7 @@ def test_a_hundred_are_asked_about_in_few_queries(signed_in, django_assert_max_n
     chosen = []
     for number in range(100):
         row = fresh(ask_now(str(number), session_id=f"ses_{number}"))
-        chosen.append(f"{judged_digest(row)}:{row.request_id}")
+        chosen.append(f"{judged_card_digest(row)}:{row.request_id}")
     with django_assert_max_num_queries(14):
         page = ask_about(browser, [json.dumps(chosen)])
     assert len(values(page, "ids")) == 100
@@ -172,7 +172,7 @@ def test_the_question_holds_all_of_each_request(signed_in) -> None:
 
 
 def choice_of(row: PermissionRequest) -> str:
-    return json.dumps([f"{judged_digest(fresh(row))}:{row.request_id}"])
+    return json.dumps([f"{judged_card_digest(fresh(row))}:{row.request_id}"])
 
 
 @pytest.mark.parametrize("odd", ["a\x00b", "\ud800"])

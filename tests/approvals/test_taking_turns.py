@@ -10,8 +10,8 @@ from django.http import HttpResponse
 from django.utils import timezone
 
 from coordinator.actions import approvals
-from coordinator.errors import TooMany
-from coordinator.identity.actors import key
+from coordinator.errors import TooManyRequests
+from coordinator.identity.actors import key_actor_by_name
 from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person, stored, trail
 from tests.claude_code.double import Claude
 from tests.claude_code.test_deciding import rules
@@ -23,7 +23,7 @@ URL = "/ui/approvals/"
 
 def flood(number: int, **more: object) -> None:
     for place in range(number):
-        asked(by=key("flood"), target_resource=f"flood {place}", now=timezone.now(), **more)
+        asked(by=key_actor_by_name("flood"), target_resource=f"flood {place}", now=timezone.now(), **more)
 
 
 def targets(page: str) -> list[str]:
@@ -37,7 +37,7 @@ def page_of(browser, number: int = 1, **options: object) -> str:
 
 def test_a_key_with_many_requests_does_not_hide_those_that_come_later(signed_in) -> None:
     flood(70)
-    asked(by=key("quiet"), target_resource="mine", now=timezone.now())
+    asked(by=key_actor_by_name("quiet"), target_resource="mine", now=timezone.now())
     stored(target_resource="api of another program")
     first = targets(page_of(signed_in()))
     assert first[:3] == ["flood 0", "mine", "api of another program"]
@@ -45,7 +45,7 @@ def test_a_key_with_many_requests_does_not_hide_those_that_come_later(signed_in)
 
 def test_the_pages_hold_every_request_once(signed_in) -> None:
     flood(70)
-    asked(by=key("quiet"), target_resource="mine", now=timezone.now())
+    asked(by=key_actor_by_name("quiet"), target_resource="mine", now=timezone.now())
     browser = signed_in()
     shown = [target for number in range(1, 4) for target in targets(page_of(browser, number))]
     assert sorted(shown) == sorted(["mine", *(f"flood {place}" for place in range(70))])
@@ -55,7 +55,7 @@ def test_the_pages_hold_every_request_once(signed_in) -> None:
 
 def test_the_sessions_of_one_key_take_turns(signed_in) -> None:
     flood(3, session_id="ses_1")
-    asked(by=key("flood"), target_resource="mine", session_id="ses_2", now=timezone.now())
+    asked(by=key_actor_by_name("flood"), target_resource="mine", session_id="ses_2", now=timezone.now())
     assert targets(page_of(signed_in())) == ["flood 0", "mine", "flood 1", "flood 2"]
 
 
@@ -64,8 +64,8 @@ def test_what_arrives_moves_no_card_that_is_on_the_page(signed_in) -> None:
     browser = signed_in()
     before = page_of(browser)
     ids = re.findall(r'name="ids" value="([^"]+)"', before)
-    approvals.decide(ids[1], by=person("bob"), verdict="denied")
-    asked(by=key("quiet"), target_resource="mine", now=timezone.now())
+    approvals.decide_request(ids[1], by=person("bob"), verdict="denied")
+    asked(by=key_actor_by_name("quiet"), target_resource="mine", now=timezone.now())
     query = "&".join(f"ids={one}" for one in ids)
     after = browser.get(f"{URL}?{query}", headers={"HX-Request": "true"}).content.decode()
     assert targets(after)[:30] == targets(before)
@@ -77,11 +77,11 @@ def test_a_key_has_so_many_requests_waiting_and_no_more(settings) -> None:
     first = asked(target_resource="0")
     for target in ("1", "2"):
         asked(target_resource=target)
-    with pytest.raises(TooMany, match="key:agent-key already has 3 waiting requests"):
+    with pytest.raises(TooManyRequests, match="key:agent-key already has 3 waiting requests"):
         asked(target_resource="3")
     assert asked(target_resource="0") == first  # who joins adds nothing
-    asked(by=key("another"), target_resource="3")
-    approvals.withdraw(first.request_id, by=AGENT, now=NOW)
+    asked(by=key_actor_by_name("another"), target_resource="3")
+    approvals.withdraw_request(first.request_id, by=AGENT, now=NOW)
     assert fresh(asked(target_resource="3")).status == "pending"
 
 
@@ -91,13 +91,13 @@ def test_a_call_that_was_told_to_wait_makes_way_for_one_whose_agent_waits(settin
     asked(target_resource="0")
     gone = asked(target_resource="1", **waits | {"waits_until": NOW + MINUTE})
     asked(target_resource="2", **waits)
-    with pytest.raises(TooMany):
+    with pytest.raises(TooManyRequests):
         asked(target_resource="3", **waits)
     later = asked(target_resource="3", now=NOW + 2 * MINUTE, **waits)
     assert (fresh(gone).status, fresh(later).status) == ("withdrawn", "pending")
     assert "It can ask again" in fresh(gone).context.reason
     assert trail(gone)[-1] == "PERMISSION_REQUEST_WITHDRAWN"
-    with pytest.raises(TooMany):  # the others' agents wait, and one has no second chance
+    with pytest.raises(TooManyRequests):  # the others' agents wait, and one has no second chance
         asked(target_resource="4", now=NOW + 2 * MINUTE, **waits)
 
 

@@ -16,11 +16,11 @@ from coordinator.actions import approvals
 from coordinator.actions.approvals import triage
 from coordinator.errors import BadRequest, Conflict, Forbidden
 from coordinator.models import AuditLog, PermissionRequest, RequestAssignment, RequestSnooze
-from coordinator.policy.judged import judged_digest
+from coordinator.policy.judged import judged_card_digest
 from dashboard.approvals import inbox
 from dashboard.approvals.verdicts import MOST_ON_A_CARD
-from dashboard.views.approval_sets import tomorrow_morning
-from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, key, person, trail
+from dashboard.views.approval_sets import find_tomorrow_morning
+from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, key_actor_by_name, person, trail
 from tests.deciders.factories import row as deciding_row
 
 pytestmark = pytest.mark.django_db
@@ -34,7 +34,7 @@ def ask_now(target: str, **changes: Any) -> PermissionRequest:
 
 
 def choice(*rows: PermissionRequest) -> str:
-    return json.dumps([f"{judged_digest(fresh(row))}:{row.request_id}" for row in rows])
+    return json.dumps([f"{judged_card_digest(fresh(row))}:{row.request_id}" for row in rows])
 
 
 def targets(browser: Client, query: str = "") -> list[str]:
@@ -52,12 +52,12 @@ def events(answer: Any) -> dict[str, Any]:
 def test_a_request_is_taken_given_to_another_and_released_each_with_its_audit_row() -> None:
     row, anna = asked(), person("anna")
     person("bob")
-    assert approvals.assign([row.request_id], "anna", by=anna, now=NOW) == 1
-    assert approvals.assign([row.request_id], "anna", by=anna, now=NOW) == 0
-    assert approvals.assign([row.request_id], "bob", by=anna, now=NOW) == 1
+    assert approvals.assign_requests([row.request_id], "anna", by=anna, now=NOW) == 1
+    assert approvals.assign_requests([row.request_id], "anna", by=anna, now=NOW) == 0
+    assert approvals.assign_requests([row.request_id], "bob", by=anna, now=NOW) == 1
     assert RequestAssignment.objects.get().person == "bob"
-    assert approvals.release([row.request_id], by=anna, now=NOW) == 1
-    assert approvals.release([row.request_id], by=anna, now=NOW) == 0
+    assert approvals.unassign_requests([row.request_id], by=anna, now=NOW) == 1
+    assert approvals.unassign_requests([row.request_id], by=anna, now=NOW) == 0
     assert trail(row)[1:] == [*["PERMISSION_REQUEST_ASSIGNED"] * 2, "PERMISSION_REQUEST_RELEASED"]
     last = AuditLog.objects.filter(event_type="PERMISSION_REQUEST_ASSIGNED").latest("id")
     assert (last.metadata["before"], last.metadata["after"]) == ({"person": "anna"}, {"person": "bob"})
@@ -68,18 +68,18 @@ def test_only_approvers_assign_and_only_to_somebody_who_decides() -> None:
     person("vera", "viewer")
     for nobody in ("vera", "nobody"):
         with pytest.raises(BadRequest, match="cannot decide"):
-            approvals.assign([row.request_id], nobody, by=anna, now=NOW)
+            approvals.assign_requests([row.request_id], nobody, by=anna, now=NOW)
     with pytest.raises(Forbidden):
-        approvals.assign([row.request_id], "anna", by=person("vic", "viewer"), now=NOW)
+        approvals.assign_requests([row.request_id], "anna", by=person("vic", "viewer"), now=NOW)
     with pytest.raises(BadRequest, match="at most 1,000"):
-        approvals.assign([row.request_id] * 1001, "anna", by=anna, now=NOW)
+        approvals.assign_requests([row.request_id] * 1001, "anna", by=anna, now=NOW)
     assert not RequestAssignment.objects.exists()
 
 
 def test_what_is_decided_or_unknown_changes_no_hands() -> None:
     row, anna = asked(), person("anna")
-    approvals.decide(row.request_id, by=anna, verdict="denied", now=NOW)
-    assert approvals.assign([row.request_id, "req_nope"], "anna", by=anna, now=NOW) == 0
+    approvals.decide_request(row.request_id, by=anna, verdict="denied", now=NOW)
+    assert approvals.assign_requests([row.request_id, "req_nope"], "anna", by=anna, now=NOW) == 0
 
 
 def test_the_card_says_whose_turn_it_is_and_anybody_may_still_decide(signed_in) -> None:
@@ -90,7 +90,7 @@ def test_the_card_says_whose_turn_it_is_and_anybody_may_still_decide(signed_in) 
     assert "for bob" in " ".join(alice.get(URL).content.decode().split())
     assert targets(alice, "?taken=me") == []
     assert targets(alice, "?taken=nobody") == []
-    approvals.decide(row.request_id, by=User.objects.get(username="alice"), verdict="approved")
+    approvals.decide_request(row.request_id, by=User.objects.get(username="alice"), verdict="approved")
     assert fresh(row).status == "approved"
 
 
@@ -101,7 +101,7 @@ def test_the_card_says_whose_turn_it_is_and_anybody_may_still_decide(signed_in) 
 def crowd(signed_in) -> Client:
     """The browser of somebody at an inbox with one card, on which more wait than it draws."""
     for number in range(MOST_ON_A_CARD + 3):
-        ask_now("same", by=key(f"agent-{number}"))
+        ask_now("same", by=key_actor_by_name(f"agent-{number}"))
     return signed_in("alice")
 
 
@@ -162,16 +162,16 @@ def test_snoozing_again_moves_the_time_and_waking_ends_it(signed_in) -> None:
 def test_a_snooze_ends_before_the_deadline_and_never_stops_it() -> None:
     anna = person("anna")
     row = asked(deadline=NOW + 20 * MINUTE)
-    approvals.snooze([row.request_id], NOW + 60 * MINUTE, by=anna, now=NOW)
+    approvals.snooze_requests([row.request_id], NOW + 60 * MINUTE, by=anna, now=NOW)
     assert RequestSnooze.objects.get().until == NOW + 15 * MINUTE
-    approvals.expire_due(NOW + 21 * MINUTE)
+    approvals.expire_due_requests(NOW + 21 * MINUTE)
     assert fresh(row).status == "expired"
     near = asked(deadline=NOW + 4 * MINUTE, target_resource="near")
     with pytest.raises(Conflict, match="5 minutes"):
-        approvals.snooze([near.request_id], NOW + 60 * MINUTE, by=anna, now=NOW)
+        approvals.snooze_requests([near.request_id], NOW + 60 * MINUTE, by=anna, now=NOW)
     for until in (NOW, NOW + timedelta(days=8)):
         with pytest.raises(BadRequest):
-            approvals.snooze([near.request_id], until, by=anna, now=NOW)
+            approvals.snooze_requests([near.request_id], until, by=anna, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_snooze_ends_before_the_deadline_and_never_stops_it() -> None:
 )
 def test_tomorrow_morning_is_nine_where_the_person_is(zone: str, expected: str) -> None:
     now = datetime(2026, 3, 28, 4, 0, tzinfo=UTC)
-    assert tomorrow_morning(now, zone).astimezone(UTC).isoformat()[:16] == expected
+    assert find_tomorrow_morning(now, zone).astimezone(UTC).isoformat()[:16] == expected
 
 
 # --- arranging --------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def test_a_refresh_keeps_what_was_closed_in_place_and_drops_what_was_put_off(sig
     rows = [ask_now(name) for name in ("a", "b", "c")]
     browser = signed_in()
     browser.post(TRIAGE, {"chosen": choice(rows[0]), "do": "snooze-1h"})
-    approvals.decide(rows[1].request_id, by=person("bob"), verdict="denied")
+    approvals.decide_request(rows[1].request_id, by=person("bob"), verdict="denied")
     query = "&".join(f"ids={row.request_id}" for row in rows)
     html = browser.get(f"{URL}?{query}", headers=HTMX).content.decode()
     assert re.findall(r'<code class="asked-value">([^<]*)</code>', html) == ["b", "c"]
@@ -286,11 +286,11 @@ def test_who_may_not_decide_it_does_not_arrange_it_for_others() -> None:
     deciding_row(anna)
     row = asked()
     with pytest.raises(Forbidden, match="Nothing was changed"):
-        approvals.assign([row.request_id], "anna", by=bob, now=NOW)
-    assert approvals.assign([row.request_id], "anna", by=boss, now=NOW) == 1
+        approvals.assign_requests([row.request_id], "anna", by=bob, now=NOW)
+    assert approvals.assign_requests([row.request_id], "anna", by=boss, now=NOW) == 1
     with pytest.raises(Forbidden, match="You are not among them"):
-        approvals.release([row.request_id], by=bob, now=NOW)
-    assert approvals.release([row.request_id], by=anna, now=NOW) == 1
+        approvals.unassign_requests([row.request_id], by=bob, now=NOW)
+    assert approvals.unassign_requests([row.request_id], by=anna, now=NOW) == 1
 
 
 def test_a_request_that_is_deleted_while_it_is_snoozed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +300,7 @@ def test_a_request_that_is_deleted_while_it_is_snoozed_is_left_out(monkeypatch: 
         PermissionRequest.objects.filter(pk=goes.pk).delete()
         return until
 
-    monkeypatch.setattr(triage, "_end", end_and_delete)
+    monkeypatch.setattr(triage, "cap_snooze_end", end_and_delete)
     ids = [stays.request_id, goes.request_id]
-    assert approvals.snooze(ids, NOW + timedelta(hours=1), by=anna, now=NOW) == 1
+    assert approvals.snooze_requests(ids, NOW + timedelta(hours=1), by=anna, now=NOW) == 1
     assert RequestSnooze.objects.get().request_id == stays.request_id

@@ -13,11 +13,11 @@ from django.test import Client
 from coordinator.actions import approvals, users
 from coordinator.errors import Conflict, Forbidden
 from coordinator.identity.actors import Actor
-from coordinator.identity.actors import person as person_actor
+from coordinator.identity.actors import person_actor as person_actor
 from coordinator.models import AuditLog, PermissionContext, PermissionRequest, PluginSetting
 from coordinator.policy import approvals as rules
 from coordinator.policy.approvals import Scope, Validity
-from coordinator.policy.judged import judged_digest
+from coordinator.policy.judged import judged_card_digest
 from tests.approvals.factories import MINUTE, NOW, asked, fresh, person, trail
 
 pytestmark = pytest.mark.django_db
@@ -36,15 +36,15 @@ def two_people_for_processes(settings) -> None:
 
 def test_the_first_approval_leaves_the_request_waiting() -> None:
     row = asked()
-    approvals.decide(row.request_id, by=person("alice"), verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, by=person("alice"), verdict="approved", now=NOW)
     assert fresh(row).status == "pending"
-    assert approvals.verdict(row.request_id, NOW) is None
+    assert approvals.find_final_answer(row.request_id, NOW) is None
     assert trail(row)[-1] == "PERMISSION_REQUEST_VOTED"
 
 
 def test_the_second_persons_approval_closes_it_with_both_names_and_the_shorter_validity() -> None:
     row = asked()
-    approvals.decide(
+    approvals.decide_request(
         row.request_id,
         by=person("alice"),
         verdict="approved",
@@ -53,7 +53,7 @@ def test_the_second_persons_approval_closes_it_with_both_names_and_the_shorter_v
         scope=Scope.EVERYWHERE,
         now=NOW,
     )
-    approvals.decide(
+    approvals.decide_request(
         row.request_id,
         by=person("bob"),
         verdict="approved",
@@ -71,24 +71,24 @@ def test_the_second_persons_approval_closes_it_with_both_names_and_the_shorter_v
 
 def test_one_person_does_not_count_twice() -> None:
     row, alice = asked(), person("alice")
-    approvals.decide(row.request_id, by=alice, verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, by=alice, verdict="approved", now=NOW)
     with pytest.raises(Conflict, match="A second person"):
-        approvals.decide(row.request_id, by=alice, verdict="approved", now=NOW)
+        approvals.decide_request(row.request_id, by=alice, verdict="approved", now=NOW)
     assert fresh(row).status == "pending"
 
 
 def test_one_denial_is_enough() -> None:
     row = asked()
-    approvals.decide(row.request_id, by=person("alice"), verdict="approved", now=NOW)
-    approvals.decide(row.request_id, by=person("bob"), verdict="denied", now=NOW)
+    approvals.decide_request(row.request_id, by=person("alice"), verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, by=person("bob"), verdict="denied", now=NOW)
     assert (fresh(row).status, fresh(row).approved_by) == ("denied", "bob")
 
 
 def test_a_grant_takes_the_wish_of_both() -> None:
     plugin = PluginSetting.objects.create(plugin_id="mind.x", allowed_permissions=[])
     row = asked()
-    approvals.decide(row.request_id, by=person("alice"), verdict="approved", grant=False, now=NOW)
-    approvals.decide(row.request_id, by=person("bob"), verdict="approved", grant=True, now=NOW)
+    approvals.decide_request(row.request_id, by=person("alice"), verdict="approved", grant=False, now=NOW)
+    approvals.decide_request(row.request_id, by=person("bob"), verdict="approved", grant=True, now=NOW)
     plugin.refresh_from_db()
     assert plugin.allowed_permissions == []
 
@@ -96,7 +96,7 @@ def test_a_grant_takes_the_wish_of_both() -> None:
 def test_loosening_the_rule_does_not_loosen_what_already_waits(settings) -> None:
     row = asked()
     settings.TWO_PERSON_TYPES = []
-    approvals.decide(row.request_id, by=person("alice"), verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, by=person("alice"), verdict="approved", now=NOW)
     assert fresh(row).status == "pending"
 
 
@@ -106,7 +106,7 @@ def test_two_who_approve_at_the_same_moment_do_not_both_count_as_first(
 ) -> None:
     row = asked()
     people = [person("alice"), person("bob")]
-    together, count_needed = Barrier(2), rules.needed
+    together, count_needed = Barrier(2), rules.required_approver_count
 
     def needed_once_both_are_here(request: PermissionRequest) -> int:
         # Whoever holds the row waits in vain for the other, who cannot come this far before the commit.
@@ -116,11 +116,13 @@ def test_two_who_approve_at_the_same_moment_do_not_both_count_as_first(
 
     def click(who: User) -> None:
         try:
-            approvals.decide(row.request_id, by=User.objects.get(pk=who.pk), verdict="approved", now=NOW)
+            approvals.decide_request(
+                row.request_id, by=User.objects.get(pk=who.pk), verdict="approved", now=NOW
+            )
         finally:
             connections.close_all()
 
-    monkeypatch.setattr(rules, "needed", needed_once_both_are_here)
+    monkeypatch.setattr(rules, "required_approver_count", needed_once_both_are_here)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(click, people))
     assert fresh(row).status == "approved"
@@ -129,30 +131,30 @@ def test_two_who_approve_at_the_same_moment_do_not_both_count_as_first(
 
 def test_an_approval_of_somebody_who_was_switched_off_does_not_count(admin: Actor) -> None:
     row, anna = asked(), person("anna")
-    approvals.decide(row.request_id, by=anna, verdict="approved", now=NOW)
-    users.update(anna.pk, {"is_active": False}, by=admin, role="")
-    approvals.decide(row.request_id, by=person("bob"), verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, by=anna, verdict="approved", now=NOW)
+    users.update_user(anna.pk, {"is_active": False}, by=admin, role="")
+    approvals.decide_request(row.request_id, by=person("bob"), verdict="approved", now=NOW)
     assert fresh(row).status == "pending"
-    approvals.decide(row.request_id, by=person("carol"), verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, by=person("carol"), verdict="approved", now=NOW)
     assert fresh(row).approved_by == "bob, carol"
 
 
 def test_a_new_name_makes_no_second_person(admin: Actor) -> None:
     row, anna = asked(), person("anna")
-    approvals.decide(row.request_id, by=anna, verdict="approved", now=NOW)
-    users.update(anna.pk, {"username": "annie"}, by=admin)
+    approvals.decide_request(row.request_id, by=anna, verdict="approved", now=NOW)
+    users.update_user(anna.pk, {"username": "annie"}, by=admin)
     anna.refresh_from_db()
     with pytest.raises(Conflict, match="A second person"):
-        approvals.decide(row.request_id, by=anna, verdict="approved", now=NOW)
-    approvals.decide(row.request_id, by=person("anna"), verdict="approved", now=NOW)
+        approvals.decide_request(row.request_id, by=anna, verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, by=person("anna"), verdict="approved", now=NOW)
     assert fresh(row).approved_by == "annie, anna", "the name is somebody else's now"
 
 
 def test_whoever_takes_a_name_that_became_free_takes_no_approvals_with_it(admin: Actor) -> None:
     row, anna = asked(), person("anna")
-    approvals.decide(row.request_id, by=anna, verdict="approved", now=NOW)
-    users.delete(anna.pk, by=admin)
-    approvals.decide(row.request_id, by=person("anna"), verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, by=anna, verdict="approved", now=NOW)
+    users.delete_user(anna.pk, by=admin)
+    approvals.decide_request(row.request_id, by=person("anna"), verdict="approved", now=NOW)
     assert fresh(row).status == "pending"
 
 
@@ -161,10 +163,10 @@ def test_a_new_name_lets_nobody_decide_what_they_asked_for(settings, admin: Acto
     anna = person("anna")
     row = asked()
     PermissionContext.objects.filter(request=row).update(owner="anna")
-    users.update(anna.pk, {"username": "annie"}, by=admin)
+    users.update_user(anna.pk, {"username": "annie"}, by=admin)
     anna.refresh_from_db()
     with pytest.raises(Forbidden, match="asked for this"):
-        approvals.decide(row.request_id, by=anna, verdict="approved", now=NOW)
+        approvals.decide_request(row.request_id, by=anna, verdict="approved", now=NOW)
 
 
 def test_a_first_approval_is_told_as_one_and_the_request_leaves_what_is_left_to_decide() -> None:
@@ -174,7 +176,7 @@ def test_a_first_approval_is_told_as_one_and_the_request_leaves_what_is_left_to_
     form = {
         "ids": row.request_id,
         "verdict": "approved",
-        "judged": f"{judged_digest(fresh(row))}:{row.request_id}",
+        "judged": f"{judged_card_digest(fresh(row))}:{row.request_id}",
     }
     answer = client.post("/ui/approvals/decide/", form, headers=HTMX)
     assert "Your approval is recorded. One more person must approve." in answer.headers["HX-Trigger"]

@@ -23,13 +23,13 @@ ALLOWED = LARGE  # bytes of JSON that may be decoded: less than any two of the i
 def decoded_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the JSON columns that are decoded from here on."""
     sizes: list[int] = []
-    decode = fields.decoded
+    decode = fields.decode_stored_json
 
     def decode_and_note(text: str) -> Any:
         sizes.append(len(text))
         return decode(text)
 
-    monkeypatch.setattr(fields, "decoded", decode_and_note)
+    monkeypatch.setattr(fields, "decode_stored_json", decode_and_note)
     return sizes
 
 
@@ -51,7 +51,7 @@ def requests(decoded_bytes: list[int]) -> list[PermissionRequest]:
     ]
     decider = person("bob")
     for row in rows[::2]:
-        approvals.decide(row.request_id, by=decider, verdict="denied", now=timezone.now())
+        approvals.decide_request(row.request_id, by=decider, verdict="denied", now=timezone.now())
     decoded_bytes.clear()
     return rows
 
@@ -81,7 +81,7 @@ def test_arranging_requests_reads_no_large_input(
     names = [row.request_id for row in requests[1::2]]
     alice = person("alice")
     now = timezone.now()
-    assert approvals.snooze(names, now + timedelta(hours=1), by=alice, now=now) == len(names)
+    assert approvals.snooze_requests(names, now + timedelta(hours=1), by=alice, now=now) == len(names)
     assert sum(decoded_bytes) < ALLOWED
 
 
@@ -89,5 +89,5 @@ def test_looking_for_an_edited_call_reads_no_large_input(
     requests: list[PermissionRequest], decoded_bytes: list[int]
 ) -> None:
     PermissionRequest.objects.filter(status="denied").update(status="approved")
-    assert tool_calls.edited_call("mind.x", "ses_1", "Bash", {"command": "make"}) is None
+    assert tool_calls.find_edited_call("mind.x", "ses_1", "Bash", {"command": "make"}) is None
     assert sum(decoded_bytes) < ALLOWED

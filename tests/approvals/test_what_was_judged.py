@@ -8,13 +8,13 @@ import pytest
 from django.utils import timezone
 
 from coordinator.actions import approvals, tool_calls
-from coordinator.actions.tool_calls import Additions, rule_digest
+from coordinator.actions.tool_calls import ApprovalAdditions, compute_rule_digest
 from coordinator.errors import BadRequest, Conflict
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy import approvals as rules
 from coordinator.policy import verdicts
 from coordinator.policy.approvals import Scope, Validity
-from coordinator.policy.judged import group_key, judged_digest, told_in_audit
+from coordinator.policy.judged import judged_card_digest, judged_content_for_audit, request_group_key
 from tests.approvals.cards import form, form_for, values
 from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person
 
@@ -39,8 +39,8 @@ def tool_call(command: str = "rm -rf /data", **more: Any) -> PermissionRequest:
 
 def edit(row: PermissionRequest, command: str, **more: Any) -> PermissionRequest:
     """Approve the call with another command."""
-    additions = Additions(command, "command")
-    return tool_calls.decide(
+    additions = ApprovalAdditions(command, "command")
+    return tool_calls.decide_call_with_additions(
         row.request_id, by=person(), verdict="approved", additions=additions, now=NOW, **more
     )
 
@@ -62,10 +62,10 @@ LASTING = {"validity": Validity.WEEK, "scope": Scope.EVERYWHERE}
 )
 def test_a_request_that_is_not_what_was_shown_is_not_decided(change: dict[str, Any]) -> None:
     row = asked()
-    seen = judged_digest(row)
+    seen = judged_card_digest(row)
     PermissionContext.objects.update(**change)
     with pytest.raises(Conflict, match="differs from what your page showed"):
-        approvals.decide(row.request_id, by=person(), verdict="approved", judged=seen, now=NOW)
+        approvals.decide_request(row.request_id, by=person(), verdict="approved", judged=seen, now=NOW)
     assert fresh(row).status == "pending"
 
 
@@ -91,15 +91,15 @@ def test_the_digests_of_a_card_stay_what_they_were_before_an_upgrade() -> None:
         scope="call",
         subject_key="the digest of the call",
     )
-    assert judged_digest(row) == "105dd79a305cc134fd982fa6334b4de5b1287f31b28f3107b877d810c12b626c"
-    assert group_key(row) == "7288b60d9eba548b80a05123ba6640b16f42cf56e09938748ea84c8eccdc89ac"
+    assert judged_card_digest(row) == "105dd79a305cc134fd982fa6334b4de5b1287f31b28f3107b877d810c12b626c"
+    assert request_group_key(row) == "7288b60d9eba548b80a05123ba6640b16f42cf56e09938748ea84c8eccdc89ac"
     assert (
-        told_in_audit(row)["judged_sha256"]
+        judged_content_for_audit(row)["judged_sha256"]
         == "aba1c699247e66667fa9c4320d17457d0cdfbc8c90e11e3f083822cc68621708"
     )
     bare = PermissionRequest(request_id="req-2", plugin_id="p", permission_type="t", justification="j")
     assert (
-        told_in_audit(bare)["judged_sha256"]
+        judged_content_for_audit(bare)["judged_sha256"]
         == "df5ca88da675804bab55e93b13b3fd6c9e97edd33bfe001cc10482412ead9b8e"
     )
 
@@ -125,10 +125,10 @@ def test_an_approval_that_does_not_say_what_was_seen_is_refused(signed_in) -> No
 
 
 def test_two_secrets_behind_one_mask_are_two_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.secrets.masking._digest", lambda secret: "0" * 64)
+    monkeypatch.setattr("coordinator.secrets.masking.secret_digest", lambda secret: "0" * 64)
     rows = [asked(tool_input={"command": f"login --token ghp_{letter * 36}"}) for letter in "ab"]
     assert rows[0].context.tool_input == rows[1].context.tool_input
-    approvals.decide(rows[0].request_id, by=person(), verdict="approved", **LASTING, now=NOW)
+    approvals.decide_request(rows[0].request_id, by=person(), verdict="approved", **LASTING, now=NOW)
     again = asked(tool_input={"command": f"login --token ghp_{'b' * 36}"})
     assert (again, again.status) == (rows[1], "pending")
     assert asked(tool_input={"command": f"login --token ghp_{'a' * 36}"}) == rows[0]
@@ -143,7 +143,7 @@ def test_a_text_that_only_passed_through_a_browser_is_not_read_back(signed_in, c
     same = {"edited": as_browsers_send_it, "edited_from": as_browsers_send_it, "edited_field": "command"}
     browser.post(DECIDE, form_for(row, **same))
     assert fresh(row).status == "approved"
-    assert rules.edited_input(fresh(row)) is None
+    assert rules.find_edited_input(fresh(row)) is None
     assert fresh(row).context.tool_input == {"command": command}
 
 
@@ -151,7 +151,7 @@ def test_a_text_that_a_person_changed_is_what_is_approved(signed_in) -> None:
     row, browser = tool_call("echo a\r\necho b"), signed_in()
     changed = {"edited": "echo a\r\necho c", "edited_from": "echo a\r\necho b", "edited_field": "command"}
     browser.post(DECIDE, form_for(row, **changed))
-    assert rules.edited_input(fresh(row)) == {"command": "echo a\necho c"}
+    assert rules.find_edited_input(fresh(row)) == {"command": "echo a\necho c"}
 
 
 def test_the_card_holds_the_text_twice_so_that_an_edit_can_be_told(signed_in) -> None:
@@ -163,13 +163,13 @@ def test_the_card_holds_the_text_twice_so_that_an_edit_can_be_told(signed_in) ->
 def test_an_edited_approval_never_counts_for_what_was_asked(call) -> None:
     row = tool_call(now=NOW, idempotency_key="k")
     edit(row, "ls /data", **LASTING)
-    told = verdicts.answer(fresh(row), NOW + MINUTE)
+    told = verdicts.build_requester_answer(fresh(row), NOW + MINUTE)
     assert (told["status"], told["allowed"], told["edited"]) == ("approved", False, True)
     assert (told["tool_input"], told["edited_input"]) == (
         {"command": "rm -rf /data"},
         {"command": "ls /data"},
     )
-    assert approvals.verdict(row.request_id, NOW + MINUTE) == told
+    assert approvals.find_final_answer(row.request_id, NOW + MINUTE) == told
     again = tool_call(now=NOW + MINUTE)
     assert (again.status, again != row) == ("pending", True)
     assert tool_call(now=NOW + MINUTE, idempotency_key="k") == row  # which says that it was edited
@@ -211,7 +211,9 @@ def test_requests_that_offer_different_rules_share_no_card(signed_in) -> None:
         tool_call("npm test", agent_id=name, metadata={"permission_suggestions": [offered]})
     page = signed_in().get("/ui/approvals/").content.decode()
     assert page.count("<article") == 2
-    assert sorted(values(page, "suggestion")) == sorted([rule_digest(NPM_TEST), rule_digest(ALL_OF_BASH)])
+    assert sorted(values(page, "suggestion")) == sorted(
+        [compute_rule_digest(NPM_TEST), compute_rule_digest(ALL_OF_BASH)]
+    )
 
 
 def test_an_asker_gets_no_rule_that_it_did_not_offer(signed_in) -> None:
@@ -220,7 +222,7 @@ def test_an_asker_gets_no_rule_that_it_did_not_offer(signed_in) -> None:
         tool_call("npm test", agent_id=str(place), metadata={"permission_suggestions": [offered]})
         for place, offered in enumerate((NPM_TEST, ALL_OF_BASH))
     ]
-    browser.post(DECIDE, form_for(*rows, suggestion=rule_digest(NPM_TEST)))
+    browser.post(DECIDE, form_for(*rows, suggestion=compute_rule_digest(NPM_TEST)))
     assert [fresh(row).status for row in rows] == ["approved", "pending"]
     assert fresh(rows[0]).context.answer == {"suggestions": [NPM_TEST]}
 

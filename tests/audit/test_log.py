@@ -16,7 +16,7 @@ from coordinator.actions import audit
 from coordinator.identity.actors import Actor
 from coordinator.lib import trace
 from coordinator.models import AuditLog
-from dashboard.views.audit import differences
+from dashboard.views.audit import list_audit_field_changes
 
 pytestmark = pytest.mark.django_db
 URL = "/ui/audit/"
@@ -35,11 +35,11 @@ def viewer() -> Client:
 @pytest.fixture
 def rows() -> list[AuditLog]:
     now = timezone.now()
-    trace.begin("trace-number-one")
-    first = audit.record(
+    trace.begin_trace("trace-number-one")
+    first = audit.record_audit_entry(
         "GRANT_CREATED", actor=ALICE, target="srv.a", permission="allow", result="success", now=now
     )
-    second = audit.record(
+    second = audit.record_audit_entry(
         "GRANT_CHANGED",
         actor=ALICE,
         target="srv.a",
@@ -48,8 +48,8 @@ def rows() -> list[AuditLog]:
         metadata={"before": {"permission": "allow"}, "after": {"permission": "deny"}, "note": "x"},
         now=now - timedelta(days=2),
     )
-    trace.end()
-    third = audit.record("RUN_STOPPED", actor=ROBOT, target="run_1", result="denied", now=now)
+    trace.end_trace()
+    third = audit.record_audit_entry("RUN_STOPPED", actor=ROBOT, target="run_1", result="denied", now=now)
     return [first, second, third]
 
 
@@ -100,7 +100,7 @@ def test_a_row_shows_before_after_and_what_else_happened_in_its_request(viewer: 
     ],
 )
 def test_differences_of_any_metadata(metadata: object, expected: list[tuple[str, str, str]]) -> None:
-    assert [(one.name, one.before, one.after) for one in differences(metadata)] == expected
+    assert [(one.name, one.before, one.after) for one in list_audit_field_changes(metadata)] == expected
 
 
 def test_an_unknown_row_is_404(viewer: Client) -> None:

@@ -84,7 +84,10 @@ def write_many(first: int, number: int) -> None:
     ]  # fmt: skip
     with transaction.atomic(), connection.cursor() as cursor:
         AuditLog.objects.bulk_create(rows, batch_size=90)
-        hashes = [(entries.hash_of(entries.columns_of(one), by_signalbox=True), True, one.pk) for one in rows]
+        hashes = [
+            (entries.compute_entry_hash(entries.read_row_columns(one), by_signalbox=True), True, one.pk)
+            for one in rows
+        ]
         cursor.executemany(SET_HASH, hashes)
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
@@ -98,13 +101,13 @@ def append(number: int, *, with_leaf: bool) -> Cost:
     from django.db import transaction
 
     from coordinator.actions import audit
-    from coordinator.identity.actors import system
+    from coordinator.identity.actors import system_actor
 
     with measured() as cost:
         for one in range(number):
             with transaction.atomic():
-                audit.record(
-                    "TOOL_CALL_ALLOWED", actor=system("bench"), target=f"bench-{one}", result="allowed",
+                audit.record_audit_entry(
+                    "TOOL_CALL_ALLOWED", actor=system_actor("bench"), target=f"bench-{one}", result="allowed",
                     permission="Bash", reason="Tests may run.",
                     metadata={"judged": {"tool_name": "Bash", "tool_input": {"command": f"make {one}"}}},
                     with_leaf=with_leaf,
@@ -165,7 +168,7 @@ def measure_proofs(size: int) -> None:
     for number in random.sample(range(size), PROOFS):
         entry = AuditLog.objects.get(pk=AuditLeaf.objects.get(leaf_index=number).audit_id)
         with measured() as cost:
-            proofs.proof_of(entry)
+            proofs.build_proof_for_row(entry)
         costs.append(cost[0])
     clocks = sorted(one.clock * 1000 for one in costs)
     used = statistics.mean(one.processor for one in costs) * 1000
@@ -198,16 +201,20 @@ def main() -> None:
 
     fill(given.entries)
     print("| what | processor | clock |\n|---|---:|---:|")
-    timed("sealing all of it for the first time", lambda: sealing.seal(timezone.now()))
-    size = tree.size()
+    timed("sealing all of it for the first time", lambda: sealing.sign_audit_checkpoint(timezone.now()))
+    size = tree.count_log_entries()
     measure_proofs(size)
-    report = timed("checking all of it", lambda: checking.check([], keys.known(), timezone.now()))
-    assert isinstance(report, checking.Report)
+    report = timed(
+        "checking all of it", lambda: checking.check_entire_log([], keys.load_log_verifiers(), timezone.now())
+    )
+    assert isinstance(report, checking.LogCheckReport)
     assert (report.entries, report.problems) == (size, []), report.problems[:3]
-    timed("the state for the pages", lambda: state.now_at(timezone.now()))
+    timed("the state for the pages", lambda: state.load_log_state(timezone.now()))
     measure_appending()
-    timed(f"sealing {(ROUNDS + 1) * IN_A_ROUND:,} more", lambda: sealing.seal(timezone.now()))
-    print(f"{tree.size():,} entries")
+    timed(
+        f"sealing {(ROUNDS + 1) * IN_A_ROUND:,} more", lambda: sealing.sign_audit_checkpoint(timezone.now())
+    )
+    print(f"{tree.count_log_entries():,} entries")
 
 
 if __name__ == "__main__":

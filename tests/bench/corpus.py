@@ -85,7 +85,7 @@ def _sessions(size: Size, now: datetime) -> Iterator[Session]:
 def _events(size: Size, now: datetime, dice: Random, sentences: list[str]) -> Iterator[Event]:
     span = timedelta(days=DAYS) / size.events
     for number in range(size.events):
-        at = instants.canonical(now - timedelta(days=DAYS) + span * number)
+        at = instants.format_canonical_instant(now - timedelta(days=DAYS) + span * number)
         if number % 10 == 5:
             session = LONG
         else:
@@ -132,10 +132,13 @@ def _input(tool: str, number: int, text: str) -> dict[str, str]:
 
 
 def _context(event: Event) -> EventContext:
-    at = instants.parse(event.timestamp)
+    at = instants.parse_instant(event.timestamp)
     assert at is not None
     return EventContext(
-        event_id=event.pk, session_id=event.session_id, instant_us=instants.to_us(at), received_at=at
+        event_id=event.pk,
+        session_id=event.session_id,
+        instant_us=instants.to_microseconds(at),
+        received_at=at,
     )
 
 

@@ -55,14 +55,14 @@ def measured(box: Served, count: int) -> dict[str, Any]:
 
 def agents(box: Served, count: int) -> list[str]:
     """Register so many agents; return a key of each."""
-    from coordinator.actions.keys import hash_of
+    from coordinator.actions.keys import hash_api_key
     from tests.gateway.agents import LONG_AGO
 
     keys = [f"sbx_held-{number}" for number in range(count)]
     for number, key in enumerate(keys):
         box.sql(
             "INSERT INTO api_keys (name, prefix, key_hash, scopes, created_at, agent_id) VALUES (?, ?, ?, ?, ?, ?)",
-            (key, "sbx_", hash_of(key), '["agent"]', LONG_AGO, f"agent.held-{number}"),
+            (key, "sbx_", hash_api_key(key), '["agent"]', LONG_AGO, f"agent.held-{number}"),
         )
     return keys
 

@@ -128,15 +128,15 @@ def multiply(parts: int, processes: int) -> None:
     sql(
         "TRUNCATE sessions, sbx_search, sbx_file_touches, sbx_session_tools, sbx_session_spans, changes CASCADE"
     )
-    partition_changes.undo()
-    partition_changes.begin(PART)
-    parts_of_events.make_room((PARTS + 2) * PART, PART)
-    triggers.restore(connection)
-    filled = [part for part in partitions.parts() if PARTS - parts <= part.number < PARTS]
+    partition_changes.merge_partitions()
+    partition_changes.partition_empty_tables(PART)
+    parts_of_events.create_parts_up_to((PARTS + 2) * PART, PART)
+    triggers.restore_triggers(connection)
+    filled = [part for part in partitions.list_partitions() if PARTS - parts <= part.number < PARTS]
     for part in filled:
         for table in reversed(partitions.TABLES):
-            sql(f"DROP TABLE {part.of(table)}")
-            sql(f"CREATE TABLE {part.of(table)} (LIKE {table} INCLUDING DEFAULTS)")
+            sql(f"DROP TABLE {part.table_name(table)}")
+            sql(f"CREATE TABLE {part.table_name(table)} (LIKE {table} INCLUDING DEFAULTS)")
     sql("SELECT setval(pg_get_serial_sequence('events', 'id'), %s)", PARTS * PART)
     connection.close()
     with ProcessPoolExecutor(processes) as pool:
@@ -234,11 +234,11 @@ def _fill(part: Any) -> tuple[int, float]:
             say(f"{table} attached")
             cursor.execute(f"ANALYZE {part.of(table)}")
     with connection.cursor() as cursor:
-        partitions._bind(cursor, part.of)
+        partitions.add_event_foreign_keys(cursor, part.of)
     _finish(part)
     after: str | None = ""
     while after is not None:
-        after = event_spans.note_spans(after, 500)
+        after = event_spans.record_session_spans(after, 500)
     say("done")
     return part.number, time.monotonic() - began
 
@@ -247,11 +247,11 @@ def _attach(cursor: Any, table: str, part: Any) -> None:
     """Make a part's indexes as its parent has them, then attach it: locks on the parents are held for moments."""
     from coordinator.engine import partition_changes, partitions
 
-    for name, using in partition_changes._indexes_of(cursor, table):
+    for name, using in partition_changes.list_table_indexes(cursor, table):
         cursor.execute(f"CREATE INDEX {part.of(table)}_{name[:30]} ON {part.of(table)} {using}")
     keys = [
         definition
-        for name, definition in partition_changes._keys_of(cursor, table)
+        for name, definition in partition_changes.list_table_keys(cursor, table)
         if "PRIMARY" in definition
     ]
     cursor.execute(f"ALTER TABLE {part.of(table)} ADD CONSTRAINT {part.of(table)}_pkey {keys[0]}")
@@ -332,7 +332,7 @@ def _facts(copy: Copy | None) -> list[str]:
 
 def _finish(part: Any) -> None:
     """Write what else a part's events leave: rare words, how far the ids had come when, how far the index has come."""
-    from coordinator.actions.search.progress import note
+    from coordinator.actions.search.progress import save_index_progress
     from coordinator.feed import reader as feed
     from tests.bench.months import sql
 
@@ -345,7 +345,9 @@ def _finish(part: Any) -> None:
         f"INSERT INTO sbx_event_marks (at, last_id) SELECT max(received_at), max(event_id)"
         f" FROM {part.of('event_context')} GROUP BY event_id / 100000 ON CONFLICT DO NOTHING"
     )
-    note(followed=feed.newest(), swept=None, untidy=False, cut_upto=None, filed=None)
+    save_index_progress(
+        followed=feed.find_newest_change_id(), swept=None, untidy=False, cut_upto=None, filed=None
+    )
 
 
 def retention() -> None:
@@ -360,25 +362,31 @@ def retention() -> None:
     from tests.bench import corpus
     from tests.bench.months import say, seconds, sql
 
-    part = next(one for one in parts_of_events.filled_parts() if parts_of_events.known_events(one))
-    ((newest,),) = sql(f"SELECT max(instant_us) FROM {part.of('event_context')}")
-    before, now = instants.from_us(newest + 86_400_000_000), timezone.now()
-    sql(f"DELETE FROM {part.of('events')} WHERE session_id = %s", corpus.LONG)  # it would keep the part
+    part = next(
+        one for one in parts_of_events.list_filled_parts() if parts_of_events.count_events_with_context(one)
+    )
+    ((newest,),) = sql(f"SELECT max(instant_us) FROM {part.table_name('event_context')}")
+    before, now = instants.from_microseconds(newest + 86_400_000_000), timezone.now()
+    sql(
+        f"DELETE FROM {part.table_name('events')} WHERE session_id = %s", corpus.LONG
+    )  # it would keep the part
     Session.objects.filter(pk__in=sql_names(part), status="running").update(status="finished")
     connection.close()  # no other process may go on with it
     with ProcessPoolExecutor(1) as pool:
         writer = pool.submit(_write_beside, 40.0)
         time.sleep(10)
-        took = seconds(lambda: say("dropped, events", pruning._drop_part(part, before, now).rows))
+        took = seconds(lambda: say("dropped, events", pruning.drop_part_if_old(part, before, now).rows))
         say("dropped in, s", took)
         for name, wait in writer.result().items():
             say(f"20 events beside it, {name}, ms", wait)
     rule = next(
-        one for one in pruning.rules(sessions=(now - before) / timedelta(days=1)) if one.name == "sessions"
+        one
+        for one in pruning.load_retention_rules(sessions=(now - before) / timedelta(days=1))
+        if one.name == "sessions"
     )
     pruning.REST_PER_WORK = 0
     began = time.monotonic()
-    gone = pruning.prune(rule, now, write=True, until=began + 30)
+    gone = pruning.apply_retention_rule(rule, now, write=True, until=began + 30)
     say("then sessions a second, without a rest", gone.rows / (time.monotonic() - began))
 
 

@@ -96,13 +96,13 @@ def lay_out(events: int, *, whole: bool) -> None:
 
     if sql("SELECT 1 FROM events LIMIT 1"):
         raise SystemExit("This database has events. Give it one of its own, or --measure what is there.")
-    if partitions.stand():
-        partition_changes.undo()
+    if partitions.has_partitioned_events():
+        partition_changes.merge_partitions()
     if not whole:
-        size = parts_of_events.in_grains(events // MONTHS)
-        partition_changes.begin(size)
-        parts_of_events.make_room(events + 2 * size, size)
-    triggers.restore(connection)
+        size = parts_of_events.round_up_to_grains(events // MONTHS)
+        partition_changes.partition_empty_tables(size)
+        parts_of_events.create_parts_up_to(events + 2 * size, size)
+    triggers.restore_triggers(connection)
 
 
 def load(events: int, sessions: int, now: datetime) -> float:
@@ -123,7 +123,7 @@ def load(events: int, sessions: int, now: datetime) -> float:
     while batch := list(islice(rows, BATCH)):
         began = time.perf_counter()
         with transaction.atomic():
-            bulk.insert_new_with(
+            bulk.insert_row_pairs(
                 "events", EVENT, batch, beside="event_context", key="event_id", beside_columns=CONTEXT
             )
         took += time.perf_counter() - began
@@ -156,9 +156,9 @@ def _rows(events: Iterator[Any]) -> Iterator[tuple[list[Any], list[Any]]]:
             json.dumps(value) if isinstance(value, dict | list) else value
             for value in (getattr(event, name) for name in EVENT)
         ]
-        at = instants.parse(event.timestamp)
+        at = instants.parse_instant(event.timestamp)
         assert at is not None
-        at_us = instants.to_us(at)
+        at_us = instants.to_microseconds(at)
         spent = ["claude-sonnet-4", 900, 100] if number % 10 == 0 else [None, None, None]
         yield values, [event.session_id, at_us, at_us // 1000, *spent]
 
@@ -167,7 +167,7 @@ def index(events: int) -> float:
     """Fill the search index; return events a second."""
     from coordinator.actions import search
 
-    return events / seconds(search.rebuild)
+    return events / seconds(search.rebuild_search_index)
 
 
 def analyze() -> None:
@@ -269,10 +269,12 @@ def retention(now: datetime) -> None:
     _leave_to_the_last_month(corpus.LONG, before)
     pruning.REST_PER_WORK = 0
     rule = next(
-        one for one in pruning.rules(sessions=(now - before) / timedelta(days=1)) if one.name == "sessions"
+        one
+        for one in pruning.load_retention_rules(sessions=(now - before) / timedelta(days=1))
+        if one.name == "sessions"
     )
     events, contexts = Event.objects.count(), EventContext.objects.count()
-    took = seconds(lambda: pruning.prune(rule, now, write=True))
+    took = seconds(lambda: pruning.apply_retention_rule(rule, now, write=True))
     gone = events - Event.objects.count()
     assert contexts - EventContext.objects.count() == gone
     say("retention of a month, events", gone)
@@ -286,7 +288,7 @@ def _leave_to_the_last_month(session_id: str, before: datetime) -> None:
     sql(
         "DELETE FROM events WHERE id IN (SELECT event_id FROM event_context WHERE session_id = %s AND instant_us < %s)",
         session_id,
-        instants.to_us(before) + 86_400_000_000,
+        instants.to_microseconds(before) + 86_400_000_000,
     )
 
 

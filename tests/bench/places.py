@@ -219,8 +219,8 @@ def jobs() -> dict[str, Callable[[], Any]]:
         for job in JOBS
         if job.name != "prune"
     }
-    asked["doctor: search"] = search.behind
-    asked["doctor: events"] = upkeep._events
+    asked["doctor: search"] = search.count_unindexed_events
+    asked["doctor: events"] = upkeep.check_event_partitions
     return asked
 
 

@@ -94,16 +94,16 @@ def test_depth_is_counted_outside_of_texts(text: str) -> None:
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
         return 0 if inner is None else 1 + max(map(depth, inner), default=0)
 
-    found = next(most for most in range(10) if not json_bounds.is_deeper(text.encode(), most))
+    found = next(most for most in range(10) if not json_bounds.is_json_too_deep(text.encode(), most))
     assert found == depth(json.loads(text))
 
 
 @pytest.mark.parametrize("text", ['[1, [2, 3], {"a": ",]"}]', "[]", " [ [] ] ", '["]","\\"]"]'])
 def test_items_of_an_array_are_found_without_decoding(text: str) -> None:
-    assert [json.loads(item) for item in json_bounds.items_of(text.encode())] == json.loads(text)
+    assert [json.loads(item) for item in json_bounds.split_json_array(text.encode())] == json.loads(text)
 
 
 @pytest.mark.parametrize("text", ["[1", "[[", "{}", "", "[1] 2", "1", "[1]]"])
 def test_what_is_no_whole_array_has_no_items(text: str) -> None:
     with pytest.raises(ValueError, match="array"):
-        json_bounds.items_of(text.encode())
+        json_bounds.split_json_array(text.encode())

@@ -8,11 +8,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from coordinator.edge.bodies import Bodies
+from coordinator.edge.bodies import RequestBodies
 from coordinator.edge.call_guard import GuardedCall
-from coordinator.edge.hooks import HookDoor
+from coordinator.edge.hooks import HookEndpoint
 from coordinator.edge.limits import STRANGER
-from coordinator.errors import TooLarge
+from coordinator.errors import RequestTooLarge
 
 SCOPE: dict[str, Any] = {"type": "http", "client": ("192.0.2.1", 1), "headers": []}
 
@@ -25,7 +25,7 @@ def test_no_more_than_a_strangers_body_is_taken_in() -> None:
         taken += 4096
         return {"type": "http.request", "body": b"x" * 4096, "more_body": True}
 
-    door = HookDoor(Mock(), Mock(), Mock(), Mock(), Bodies(), gate=Mock(), notes=Mock())
-    with pytest.raises(TooLarge):
-        asyncio.run(door.read(GuardedCall(), SCOPE, receive))
+    door = HookEndpoint(Mock(), Mock(), Mock(), Mock(), RequestBodies(), gate=Mock(), notes=Mock())
+    with pytest.raises(RequestTooLarge):
+        asyncio.run(door.read_hook(GuardedCall(), SCOPE, receive))
     assert taken <= STRANGER.sent + 4096

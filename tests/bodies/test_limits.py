@@ -58,7 +58,7 @@ def test_every_door_of_the_edge_has_a_limit() -> None:
 def test_every_door_of_django_has_a_limit() -> None:
     for method, path, limit in DJANGO:
         assert limit in limits.LIMITS, (method, path, WHAT_TO_DO)
-        assert limits.limit_name(path) == limit, (method, path)
+        assert limits.find_limit_name(path) == limit, (method, path)
 
 
 def test_the_table_names_no_door_that_is_gone() -> None:
@@ -71,7 +71,7 @@ def test_before_sign_in_nothing_larger_than_a_few_kilobytes_is_read() -> None:
     assert limits.STRANGER.sent <= 8 * 1024
     for limit in limits.LIMITS:
         for stranger in ("address:127.0.0.1", "address:2001:db8::/64"):
-            assert limits.limit_for(limit, stranger) is limits.STRANGER
+            assert limits.find_body_limit(limit, stranger) is limits.STRANGER
     assert not limits.LIMITS["sign-in"]
 
 
@@ -95,7 +95,7 @@ def test_no_door_reads_on_for_a_stranger(one_server: Served, chunked: bool) -> N
 def test_a_key_is_heard_for_as_much_as_the_table_says_at_each_machine_door(one_server: Served) -> None:
     wrong = []
     for method, path, limit in MACHINE:
-        most = limits.limit_for(limit, "key:1").sent
+        most = limits.find_body_limit(limit, "key:1").sent
         connection = connect(one_server)
         connection.putrequest(method, path)
         for name, value in {**bearer(), "Content-Length": str(most + 1)}.items():

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from coordinator.edge import bodies as module
-from coordinator.edge.bodies import Bodies
+from coordinator.edge.bodies import RequestBodies
 from coordinator.edge.limits import BodyLimit
-from coordinator.errors import Busy, SignalboxError, TooLarge, TooSlow
+from coordinator.errors import RequestTimedOut, RequestTooLarge, ServiceBusy, SignalboxError
 
 LIMIT = BodyLimit(sent=10_000_000, seconds=5, unpacked=10_000_000, becomes=20_000_000)
 
@@ -32,19 +32,21 @@ class Line:
         return await self.parts.get()
 
 
-async def read(bodies: Bodies, sender: str, line: Line, limit: BodyLimit = LIMIT, **headers: str) -> Any:
+async def read(
+    bodies: RequestBodies, sender: str, line: Line, limit: BodyLimit = LIMIT, **headers: str
+) -> Any:
     """Read a body and give back what it held; return it, or what it was refused for."""
     named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-    with bodies.hold(sender) as held:
+    with bodies.reserve_body(sender) as held:
         try:
-            return await held.read(line.receive, named, limit)
+            return await held.read_body(line.receive, named, limit)
         except SignalboxError as refusal:
             return refusal
 
 
-def run(work: Callable[[Bodies], Awaitable[Any]]) -> Any:
+def run(work: Callable[[RequestBodies], Awaitable[Any]]) -> Any:
     async def main() -> Any:
-        bodies = Bodies()
+        bodies = RequestBodies()
         try:
             return await work(bodies)
         finally:
@@ -53,7 +55,7 @@ def run(work: Callable[[Bodies], Awaitable[Any]]) -> Any:
     return asyncio.run(main())
 
 
-async def half_sent(bodies: Bodies, sender: str, count: int) -> list[asyncio.Task[Any]]:
+async def half_sent(bodies: RequestBodies, sender: str, count: int) -> list[asyncio.Task[Any]]:
     tasks = [asyncio.create_task(read(bodies, sender, Line(b"{"))) for _ in range(count)]
     await asyncio.sleep(0)
     return tasks
@@ -61,14 +63,14 @@ async def half_sent(bodies: Bodies, sender: str, count: int) -> list[asyncio.Tas
 
 def test_a_body_that_does_not_come_whole_in_time_is_let_go() -> None:
     limit = BodyLimit(sent=100, seconds=0.01)
-    assert isinstance(run(lambda bodies: read(bodies, "address:a", Line(b"{"), limit)), TooSlow)
+    assert isinstance(run(lambda bodies: read(bodies, "address:a", Line(b"{"), limit)), RequestTimedOut)
 
 
 def test_the_slowest_of_one_address_give_way_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ARRIVING_FROM_ADDRESS", 3)
     monkeypatch.setattr(module, "BODY_GRACE_SECONDS", 0.0)
 
-    async def work(bodies: Bodies) -> Any:
+    async def work(bodies: RequestBodies) -> Any:
         others = await half_sent(bodies, "address:b", 2)
         slow = await half_sent(bodies, "address:a", 3)
         await asyncio.sleep(0.001)
@@ -85,7 +87,7 @@ def test_the_slowest_of_one_address_give_way_to_the_next(monkeypatch: pytest.Mon
 def test_a_body_that_is_still_quick_gives_way_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ARRIVING_FROM_ADDRESS", 3)
 
-    async def work(bodies: Bodies) -> Any:
+    async def work(bodies: RequestBodies) -> Any:
         line = Line(b"{")
         mine = asyncio.create_task(read(bodies, "address:a", line))
         await asyncio.sleep(0)
@@ -101,7 +103,7 @@ def test_a_body_that_is_still_quick_gives_way_to_nobody(monkeypatch: pytest.Monk
 def test_in_all_whoever_has_most_on_the_way_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ARRIVING_IN_ALL", 5)
 
-    async def work(bodies: Bodies) -> Any:
+    async def work(bodies: RequestBodies) -> Any:
         many, few = await half_sent(bodies, "key:1", 4), await half_sent(bodies, "key:2", 2)
         await asyncio.sleep(0.001)
         states = [task.done() for task in (*many, *few)]
@@ -116,14 +118,14 @@ def test_one_key_never_holds_what_another_needs(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(module, "IN_ALL", 20_000_000)
     large = b'"' + b"x" * 2_000_000 + b'"'
 
-    async def work(bodies: Bodies) -> Any:
-        greedy: list[Any] = [bodies.hold("key:1") for _ in range(10)]
+    async def work(bodies: RequestBodies) -> Any:
+        greedy: list[Any] = [bodies.reserve_body("key:1") for _ in range(10)]
         taken = 0
         for held in greedy:
             try:
                 await held.read(Line(large, whole=True).receive, {}, LIMIT)
                 taken += 1
-            except Busy:
+            except ServiceBusy:
                 held.close()
         other = await read(bodies, "key:2", Line(large, whole=True))
         for held in greedy:
@@ -138,7 +140,7 @@ def test_of_many_packed_bodies_at_once_some_are_taken(monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "IN_ALL", 20_000_000)
     packed = gzip.compress(b'"' + b"x" * 2_000_000 + b'"')
 
-    async def work(bodies: Bodies) -> Any:
+    async def work(bodies: RequestBodies) -> Any:
         asked = (read(bodies, "key:1", Line(packed, whole=True), content_encoding="gzip") for _ in range(30))
         return sum(isinstance(one, bytes) for one in await asyncio.gather(*asked))
 
@@ -148,26 +150,26 @@ def test_of_many_packed_bodies_at_once_some_are_taken(monkeypatch: pytest.Monkey
 def test_small_bodies_find_room_where_a_large_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IN_ALL", 1_000_000)
 
-    async def work(bodies: Bodies) -> Any:
-        with bodies.hold("key:1") as held:
-            held.grow(499_000)
+    async def work(bodies: RequestBodies) -> Any:
+        with bodies.reserve_body("key:1") as held:
+            held.grow_body_reservation(499_000)
             return [await read(bodies, "key:1", Line(b" " * size, whole=True)) for size in (100_000, 10_000)]
 
     large, small = run(work)
-    assert isinstance(large, Busy)
+    assert isinstance(large, ServiceBusy)
     assert small == b" " * 10_000
 
 
 def test_what_a_body_becomes_counts_not_what_it_is() -> None:
     bomb = b"[" + b"[]," * 500_000 + b"[]]"
     refusal = run(lambda bodies: read(bodies, "key:1", Line(bomb, whole=True)))
-    assert isinstance(refusal, TooLarge)
+    assert isinstance(refusal, RequestTooLarge)
     text = b'"' + bomb + b'"'
     assert run(lambda bodies: read(bodies, "key:1", Line(text, whole=True))) == text
 
 
 def test_all_is_given_back() -> None:
-    async def work(bodies: Bodies) -> Any:
+    async def work(bodies: RequestBodies) -> Any:
         for line in (Line(b"{}", whole=True), Line(b"x" * 11_000_000, whole=True)):
             await read(bodies, "key:1", line)
         return bool(bodies._shares), bodies._arriving, bodies._count

@@ -15,15 +15,15 @@ from django.utils import timezone
 
 from coordinator.actions import approvals, brakes, runs
 from coordinator.actions.runs import stopping
-from coordinator.actions.runs.claiming import claim_next
-from coordinator.edge.rulings import by_brake
-from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid
-from coordinator.identity.actors import Actor, key, person, system
+from coordinator.actions.runs.claiming import claim_next_run
+from coordinator.edge.rulings import build_brake_ruling
+from coordinator.errors import BadRequest, Conflict, Forbidden, UnprocessableRequest
+from coordinator.identity.actors import Actor, key_actor_by_name, person_actor, system_actor
 from coordinator.models import AuditLog, Brake, PermissionRequest, Session
-from coordinator.operations.jobs import run_due
+from coordinator.operations.jobs import run_due_jobs
 from coordinator.policy import brakes as policy
-from coordinator.policy.approvals import Subject
-from coordinator.runs.waits import Queue
+from coordinator.policy.approvals import PermissionSubject
+from coordinator.runs.waits import RunQueueState
 from tests.claude_code.double import Claude
 from tests.people import person as somebody
 from tests.people import signed_in
@@ -147,8 +147,8 @@ def test_access_is_denied_to_an_agent_that_may_be_on_a_braked_host(
 
 @pytest.mark.django_db
 class TestInTheDatabase:
-    def put_on(self, reach: str = "everything", name: str = "") -> brakes.NewBrake:
-        return brakes.put_on(reach, name, "", by=person(self.anna), now=timezone.now())
+    def put_on(self, reach: str = "everything", name: str = "") -> brakes.BrakeResult:
+        return brakes.apply_brake(reach, name, "", by=person_actor(self.anna), now=timezone.now())
 
     @pytest.fixture(autouse=True)
     def people(self, db: None) -> None:
@@ -156,18 +156,21 @@ class TestInTheDatabase:
 
     def test_nothing_is_approved_while_it_is_on_but_denied_it_can_be(self) -> None:
         asked = [
-            approvals.request(
-                approvals.NewRequest(Subject("p", "FileRead", target), justification="Why."), by=key("k")
+            approvals.request_permission(
+                approvals.NewPermissionRequest(
+                    PermissionSubject("p", "FileRead", target), justification="Why."
+                ),
+                by=key_actor_by_name("k"),
             ).request.request_id
             for target in ("a", "b")
         ]
         brake = self.put_on()
         with pytest.raises(Conflict, match="the brake is on"):
-            approvals.decide(asked[0], by=self.anna, verdict="approved")
+            approvals.decide_request(asked[0], by=self.anna, verdict="approved")
         assert PermissionRequest.objects.get(request_id=asked[0]).status == "pending"
-        approvals.decide(asked[1], by=self.anna, verdict="denied")
-        brakes.release(brake.id, by=person(self.anna), now=timezone.now())
-        assert approvals.decide(asked[0], by=self.anna, verdict="approved").status == "approved"
+        approvals.decide_request(asked[1], by=self.anna, verdict="denied")
+        brakes.lift_brake(brake.id, by=person_actor(self.anna), now=timezone.now())
+        assert approvals.decide_request(asked[0], by=self.anna, verdict="approved").status == "approved"
 
     def test_a_host_s_brake_holds_agents_at_work_there_and_those_of_whom_nobody_knows_where(self) -> None:
         for number, (agent, host) in enumerate([("here", "h"), ("there", "other"), ("hidden", None)]):
@@ -176,7 +179,10 @@ class TestInTheDatabase:
                 session_id=name, status="running", created_at=timezone.now(), agent_name=agent, hostname=host
             )
         self.put_on("host", "h")
-        held = {one: policy.holding_agent(one, ()) is not None for one in ("here", "there", "hidden", "idle")}
+        held = {
+            one: policy.find_brake_on_agent(one, ()) is not None
+            for one in ("here", "there", "hidden", "idle")
+        }
         assert held == {"here": True, "there": False, "hidden": True, "idle": True}
 
     @pytest.mark.parametrize(("host", "is_held"), [("h", True), ("other", False), (None, True)])
@@ -186,12 +192,15 @@ class TestInTheDatabase:
         session = Session.objects.create(
             session_id="ses_00000000abcd", status="running", created_at=timezone.now(), hostname=host
         )
-        asked = approvals.request(
-            approvals.NewRequest(Subject("p", "FileRead", "a"), "Why.", session_id=session.pk), by=key("k")
+        asked = approvals.request_permission(
+            approvals.NewPermissionRequest(
+                PermissionSubject("p", "FileRead", "a"), "Why.", session_id=session.pk
+            ),
+            by=key_actor_by_name("k"),
         ).request
         self.put_on("host", "h")
         with pytest.raises(Conflict, match="the brake is on") if is_held else nullcontext():
-            approvals.decide(asked.request_id, by=self.anna, verdict="approved")
+            approvals.decide_request(asked.request_id, by=self.anna, verdict="approved")
 
     def test_no_run_begins_and_a_running_turn_is_stopped(self) -> None:
         fleet = Fleet()
@@ -205,9 +214,10 @@ class TestInTheDatabase:
         waiting = fleet.start()
         assert fleet.poll(runner) is None
         assert (
-            Queue.at(fleet.now).why(waiting) == "The brake is on. The run starts once a person releases it."
+            RunQueueState.load_queue_state(fleet.now).explain_waiting_run(waiting)
+            == "The brake is on. The run starts once a person releases it."
         )
-        brakes.release(brake.id, by=person(self.anna), now=timezone.now())
+        brakes.lift_brake(brake.id, by=person_actor(self.anna), now=timezone.now())
         assert fleet.poll(runner)["run"]["run_id"] == waiting.run_id
 
     def test_a_brake_on_a_program_holds_the_runs_of_a_driven_agent(self) -> None:
@@ -223,16 +233,18 @@ class TestInTheDatabase:
         free = fleet.start(parameters={"prompt": "x", "agent": "codex"})
         assert fleet.poll(runner) is not None  # the stop
         with pytest.raises(Forbidden):
-            runs.started(held.run_id, runner, fleet.tick())  # a runner that does not wait until it may
+            runs.record_run_started(
+                held.run_id, runner, fleet.tick()
+            )  # a runner that does not wait until it may
         assert fleet.fresh(held).status == "pending"
-        assert claim_next(runner, fleet.tick()).run_id == free.run_id
+        assert claim_next_run(runner, fleet.tick()).run_id == free.run_id
 
     def test_what_was_claimed_while_it_was_put_on_is_stopped_a_moment_later(self) -> None:
         fleet = Fleet()
         at_work = fleet.running(fleet.runner("h"), fleet.start())
         elsewhere = fleet.running(fleet.runner("other"), fleet.start())
         Brake.objects.create(reach="host", name="h", set_at=fleet.now, set_by="user:anna")
-        run_due(fleet.tick())
+        run_due_jobs(fleet.tick())
         assert [fleet.fresh(one).status for one in (at_work, elsewhere)] == ["stopping", "running"]
         assert AuditLog.objects.get(event_type="RUN_STOPPED").actor_id == "system:brake"
 
@@ -241,20 +253,20 @@ class TestInTheDatabase:
     ) -> None:
         fleet = Fleet()
         at_work = [fleet.running(fleet.runner(host), fleet.start()) for host in ("a", "b", "c")]
-        stop = stopping.stop
+        stop = stopping.request_run_stop
 
         def fails(run_id: str, **said: Any) -> Any:
             if run_id == at_work[0].run_id:
                 raise OperationalError("the database is away")
             return stop(run_id, **said)
 
-        monkeypatch.setattr(stopping, "stop", fails)
+        monkeypatch.setattr(stopping, "request_run_stop", fails)
         assert self.put_on().stopped == 0
-        run_due(fleet.tick())
+        run_due_jobs(fleet.tick())
         assert [fleet.fresh(one).status for one in at_work] == ["running", "stopping", "stopping"]
         monkeypatch.undo()
         fleet.now += timedelta(seconds=3)
-        run_due(fleet.now)
+        run_due_jobs(fleet.now)
         assert fleet.fresh(at_work[0]).status == "stopping"
 
     def test_runs_of_others_count_for_nothing_among_those_that_are_stopped(
@@ -267,19 +279,19 @@ class TestInTheDatabase:
         assert [fleet.fresh(one).status for one in (free, held)] == ["running", "stopping"]
 
     def test_only_people_put_it_on_and_release_it(self) -> None:
-        for program in (key("k"), system("s")):
+        for program in (key_actor_by_name("k"), system_actor("s")):
             with pytest.raises(BadRequest):
-                brakes.put_on("everything", "", "", by=program, now=timezone.now())
+                brakes.apply_brake("everything", "", "", by=program, now=timezone.now())
             with pytest.raises(BadRequest):
-                brakes.release(self.put_on("host", str(program)).id, by=program, now=timezone.now())
+                brakes.lift_brake(self.put_on("host", str(program)).id, by=program, now=timezone.now())
 
     def test_it_is_put_on_once_and_released_once_and_both_are_audited(self) -> None:
         brake = self.put_on()
         with pytest.raises(Conflict, match="already on"):
             self.put_on()
-        brakes.release(brake.id, by=person(self.anna), now=timezone.now())
+        brakes.lift_brake(brake.id, by=person_actor(self.anna), now=timezone.now())
         with pytest.raises(Conflict, match="already released it"):
-            brakes.release(brake.id, by=person(self.anna), now=timezone.now())
+            brakes.lift_brake(brake.id, by=person_actor(self.anna), now=timezone.now())
         told = AuditLog.objects.filter(target_id=f"brake:{brake.id}").order_by("id")
         assert [(row.event_type, row.actor_id) for row in told] == [
             ("BRAKE_PUT_ON", "user:anna"),
@@ -290,7 +302,7 @@ class TestInTheDatabase:
         ("reach", "name"), [("everything", "x"), ("agent", " "), ("moon", "x"), ("host", "")]
     )
     def test_what_names_nothing_is_refused(self, reach: str, name: str) -> None:
-        with pytest.raises(Invalid):
+        with pytest.raises(UnprocessableRequest):
             self.put_on(reach, name)
         assert not Brake.objects.exists()
 
@@ -302,18 +314,18 @@ class TestInTheDatabase:
 
     def test_a_brake_that_another_program_wrote_holds_everything(self) -> None:
         Brake.objects.create(reach="??", name="", set_at=timezone.now(), set_by="x")
-        held = policy.holding(("a",), "h")
+        held = policy.find_brake_on_call(("a",), "h")
         assert held is not None
-        assert by_brake(held).decision == "deny"
+        assert build_brake_ruling(held).decision == "deny"
 
 
 @pytest.mark.django_db
 def test_who_loses_a_race_to_release_a_brake_is_told_who_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     now = timezone.now()
-    brake = brakes.put_on("everything", "", "Stop.", by=Actor("user", "ann"), now=now)
+    brake = brakes.apply_brake("everything", "", "Stop.", by=Actor("user", "ann"), now=now)
     as_it_was = Brake.objects.get(pk=brake.id)
-    brakes.release(brake.id, by=Actor("user", "bob"), now=now)
+    brakes.lift_brake(brake.id, by=Actor("user", "bob"), now=now)
     rows = Brake.objects.filter(pk=brake.id)
     monkeypatch.setattr(type(rows), "first", lambda _rows: as_it_was)  # read just before bob released it
     with pytest.raises(Conflict, match="user:bob has already released it"):
-        brakes.release(brake.id, by=Actor("user", "carol"), now=now)
+        brakes.lift_brake(brake.id, by=Actor("user", "carol"), now=now)

@@ -12,8 +12,8 @@ from django.test import override_settings
 from django.utils import timezone
 
 from coordinator.actions import events, prices, spending
-from coordinator.actions.runs.claiming import claim_next
-from coordinator.gateway.binding import policy_version
+from coordinator.actions.runs.claiming import claim_next_run
+from coordinator.gateway.binding import hash_policy_version
 from coordinator.identity.actors import Actor
 from coordinator.lib import instants
 from coordinator.models import (
@@ -28,7 +28,7 @@ from coordinator.models import (
 )
 from coordinator.policy import budgets, in_force
 from coordinator.policy.budgets import BudgetRow, SpentBudget
-from coordinator.runs.waits import Queue
+from coordinator.runs.waits import RunQueueState
 from coordinator.sessions import usage
 from coordinator.sessions.events import DedupedEvent, NewEvent
 from coordinator.sessions.prices import MOST_TOKENS
@@ -50,7 +50,9 @@ def session(number: int = 0, **columns: Any) -> Session:
 
 
 def event(of: Session, kind: str = "pre_tool", *, at: datetime = NOW, **columns: Any) -> NewEvent:
-    return NewEvent(event_type=kind, session_id=of.pk, timestamp=instants.canonical(at), **columns)
+    return NewEvent(
+        event_type=kind, session_id=of.pk, timestamp=instants.format_canonical_instant(at), **columns
+    )
 
 
 def spent(of: Session, model: str | None = "claude-opus-4-5", *, input: int = 0, output: int = 0) -> NewEvent:
@@ -66,16 +68,16 @@ def budget(
 def test_calls_and_tokens_are_summed_with_the_events_that_are_written() -> None:
     one, two = session(1), session(2, agent_name="agent.two", executor_profile="gemini")
     told = DedupedEvent(
-        event_type="pre_tool", session_id=one.pk, timestamp=instants.canonical(NOW), origin="x"
+        event_type="pre_tool", session_id=one.pk, timestamp=instants.format_canonical_instant(NOW), origin="x"
     )
     events.record_events([event(one), event(one, "post_tool"), spent(one, input=5, output=7), told], NOW)
     events.record_events([told, event(two), spent(two, input=1, output=2), event(two, "message")], NOW)
-    assert budgets.used(budget(), NOW).amount == 3  # the one that was told twice counts once
-    assert budgets.used(budget("tokens"), NOW).amount == 15
-    assert budgets.used(budget("tokens", reach="agent", name="agent.two"), NOW).amount == 3
-    assert budgets.used(budget("tokens", reach="agent", name="codex"), NOW).amount == 12
-    assert budgets.used(budget(span="session"), NOW, two.pk).amount == 1
-    assert budgets.used(budget(), NOW + timedelta(days=1)).amount == 0
+    assert budgets.budget_usage(budget(), NOW).amount == 3  # the one that was told twice counts once
+    assert budgets.budget_usage(budget("tokens"), NOW).amount == 15
+    assert budgets.budget_usage(budget("tokens", reach="agent", name="agent.two"), NOW).amount == 3
+    assert budgets.budget_usage(budget("tokens", reach="agent", name="codex"), NOW).amount == 12
+    assert budgets.budget_usage(budget(span="session"), NOW, two.pk).amount == 1
+    assert budgets.budget_usage(budget(), NOW + timedelta(days=1)).amount == 0
 
 
 def test_a_refused_event_counts_nothing() -> None:
@@ -83,26 +85,29 @@ def test_a_refused_event_counts_nothing() -> None:
     gone = event(one)
     gone.session_id = "ses_gone"
     events.record_events([gone, event(one)], NOW)
-    assert budgets.used(budget(), NOW).amount == 1
+    assert budgets.budget_usage(budget(), NOW).amount == 1
 
 
 def test_calls_that_only_the_gateway_tells_count_in_every_session() -> None:
     own, bare = session(1), session(2, executor_profile="mcp-gateway")
     events.record_events([event(own), event(own, source="gateway"), event(bare, source="gateway")], NOW)
-    assert budgets.used(budget(), NOW).amount == 3
-    assert budgets.used(budget(reach="agent", name="codex"), NOW).amount == 3
+    assert budgets.budget_usage(budget(), NOW).amount == 3
+    assert budgets.budget_usage(budget(reach="agent", name="codex"), NOW).amount == 3
 
 
 def test_money_is_counted_by_prices_and_what_has_none_is_said() -> None:
     one = session()
     price = dict.fromkeys(("input", "output", "cache_read", "cache_write"), 1_000_000.0)
-    prices.save({"own": price}, by=ANNA, now=NOW)
+    prices.replace_model_prices({"own": price}, by=ANNA, now=NOW)
     events.record_events([spent(one, "own", input=2, output=3), spent(one, "nobody-knows", output=40)], NOW)
-    found = budgets.standing(budget("money"), NOW)
+    found = budgets.current_budget_state(budget("money"), NOW)
     assert (found.use.amount, found.use.unpriced) == (5.0, 40)
-    assert found.used_words == "at least $5.00"
+    assert found.usage_label == "at least $5.00"
     not_counted = "40 tokens of models without a price are not counted."
-    assert found.unknown_words == f"{not_counted} Until they have one, a person is asked about each call."
+    assert (
+        found.uncounted_usage_label
+        == f"{not_counted} Until they have one, a person is asked about each call."
+    )
 
 
 @pytest.mark.parametrize("at_limit", ["ask", "hold"])
@@ -110,12 +115,12 @@ def test_a_budget_in_money_asks_while_something_that_was_used_has_no_price(at_li
     one = session()
     events.record_events([spent(one, "nobody-knows", output=40)], NOW)
     money = [replace(budget("money"), at_limit=at_limit)]
-    asks = budgets.ruling(money, [], one.pk, NOW)
+    asks = budgets.decide_by_budgets(money, [], one.pk, NOW)
     assert (asks.decision, asks.deny_at_deadline) == ("ask", True)
     assert "40 tokens are of models without a price" in asks.reason
     price = dict.fromkeys(("input", "output", "cache_read", "cache_write"), 0.0)
-    prices.save({"nobody-knows": price}, by=ANNA, now=NOW)
-    assert budgets.ruling(money, [], one.pk, NOW).decision == "observe"
+    prices.replace_model_prices({"nobody-knows": price}, by=ANNA, now=NOW)
+    assert budgets.decide_by_budgets(money, [], one.pk, NOW).decision == "observe"
 
 
 def test_an_approval_of_a_call_over_budget_is_bound_to_that_budget() -> None:
@@ -123,11 +128,14 @@ def test_an_approval_of_a_call_over_budget_is_bound_to_that_budget() -> None:
     events.record_events([event(one)], NOW)
     asks = replace(budget(), amount=1.0, at_limit="ask")
     versions = {
-        policy_version(budgets.ruling([found], [], one.pk, NOW))
+        hash_policy_version(budgets.decide_by_budgets([found], [], one.pk, NOW))
         for found in (asks, replace(asks, id=2), replace(asks, amount=0.5), replace(asks, allowed_until=NOW))
     }
     assert len(versions) == 3  # that it was lifted for a day that is over changes nothing
-    assert in_force.that_decided(budgets.ruling([asks], [], one.pk, NOW))["budget"]["amount"] == 1.0
+    assert (
+        in_force.ruling_ground_as_json(budgets.decide_by_budgets([asks], [], one.pk, NOW))["budget"]["amount"]
+        == 1.0
+    )
 
 
 def test_a_run_in_the_queue_waits_while_a_budget_holds_runs_and_says_so() -> None:
@@ -144,18 +152,20 @@ def test_a_run_in_the_queue_waits_while_a_budget_holds_runs_and_says_so() -> Non
         changed_at=NOW,
     )
     UsageDay.objects.create(
-        day=budgets.today(fleet.now), session_id="ses_other", model="", agent="agent.q", calls=1,
+        day=budgets.budget_day(fleet.now), session_id="ses_other", model="", agent="agent.q", calls=1,
         input_tokens=0, output_tokens=0, cache_read_tokens=0, cache_write_tokens=0,
     )  # fmt: skip
-    assert claim_next(runner, fleet.tick()).run_id == other.run_id
-    assert claim_next(runner, fleet.tick()) is None
+    assert claim_next_run(runner, fleet.tick()).run_id == other.run_id
+    assert claim_next_run(runner, fleet.tick()) is None
     assert (
-        Queue.at(fleet.now, budgets.spent_for_runs(fleet.now)).why(first)
+        RunQueueState.load_queue_state(
+            fleet.now, budgets.load_spent_run_budgets(fleet.now)
+        ).explain_waiting_run(first)
         == "The budget of 1 tool calls a day for agent.q is used up. The run starts once a person raises it or the day "
         "ends."
     )
     Budget.objects.filter(pk=made.pk).update(amount=2.0)
-    assert claim_next(runner, fleet.tick()).run_id == first.run_id
+    assert claim_next_run(runner, fleet.tick()).run_id == first.run_id
 
 
 def test_a_queue_asks_once_whose_a_session_is(django_assert_max_num_queries: Any) -> None:
@@ -167,11 +177,11 @@ def test_a_queue_asks_once_whose_a_session_is(django_assert_max_num_queries: Any
     spent = [
         SpentBudget(budget(reach="person", name=name), owners) for owners in [{}] for name in ("anna", "bob")
     ]
-    queue = Queue.at(fleet.now, spent)
+    queue = RunQueueState.load_queue_state(fleet.now, spent)
     with django_assert_max_num_queries(
         4 * len(runs)
     ):  # its agent, who ordered it, who writes in it, whose key that is
-        said = [queue.why(run) for run in runs]
+        said = [queue.explain_waiting_run(run) for run in runs]
     assert not any("used up" in why for why in said)
 
 
@@ -179,19 +189,19 @@ def test_a_queue_asks_once_whose_a_session_is(django_assert_max_num_queries: Any
 def test_a_budget_of_each_session_is_used_up_where_it_is_in_one_of_today(measure: str) -> None:
     one, two = session(1), session(2)
     price = dict.fromkeys(("input", "output", "cache_read", "cache_write"), 1_000_000.0)
-    prices.save({"own": price}, by=ANNA, now=NOW)
+    prices.replace_model_prices({"own": price}, by=ANNA, now=NOW)
     wanted = replace(budget(measure, span="session"), amount=3.0)
     events.record_events([event(one), spent(one, "own", input=2), event(two), event(two)], NOW)
-    assert not budgets.used_up(wanted, NOW)
+    assert not budgets.is_budget_spent(wanted, NOW)
     events.record_events([event(two), spent(two, "own", input=3)], NOW)
-    assert budgets.used_up(wanted, NOW)
-    assert not budgets.used_up(wanted, NOW + timedelta(days=1))
+    assert budgets.is_budget_spent(wanted, NOW)
+    assert not budgets.is_budget_spent(wanted, NOW + timedelta(days=1))
 
 
 def test_sessions_that_tell_no_tokens_are_said() -> None:
     telling, silent = session(1), session(2)
     events.record_events([event(telling), spent(telling, output=1), event(silent)], NOW)
-    assert budgets.silent_sessions(UsageDay.objects.all()) == 1
+    assert budgets.count_sessions_without_tokens(UsageDay.objects.all()) == 1
 
 
 def test_a_session_is_whose_key_began_it_unless_a_person_ordered_it() -> None:
@@ -203,8 +213,10 @@ def test_a_session_is_whose_key_began_it_unless_a_person_ordered_it() -> None:
         SessionWriter.objects.create(session=one, writer="laptop")
     SessionOwner.objects.create(session=ordered, person="bob")
     events.record_events([event(hooked), event(ordered), event(ordered)], NOW)
-    assert [budgets.used(budget(reach="person", name=name), NOW).amount for name in ("anna", "bob")] == [1, 2]
-    assert [budgets.owner_of(one.pk) for one in (hooked, ordered)] == ["anna", "bob"]
+    assert [
+        budgets.budget_usage(budget(reach="person", name=name), NOW).amount for name in ("anna", "bob")
+    ] == [1, 2]
+    assert [budgets.session_owner(one.pk) for one in (hooked, ordered)] == ["anna", "bob"]
 
 
 @pytest.mark.parametrize(
@@ -223,14 +235,14 @@ def test_days_are_those_of_the_installation_s_time_zone(zone: str, at: str, day:
     moment, one = datetime.fromisoformat(at), session()
     with override_settings(LOCAL_ZONE=ZoneInfo(zone)):
         events.record_events([event(one)], moment)
-        assert UsageDay.objects.get().day == day == budgets.today(moment)
+        assert UsageDay.objects.get().day == day == budgets.budget_day(moment)
         end = budgets.end_of_today(moment)
         begun = datetime.combine(
             moment.astimezone(ZoneInfo(zone)).date(), datetime.min.time(), ZoneInfo(zone)
         )
         assert end - begun.astimezone(UTC) == timedelta(hours=hours)
-        assert budgets.used(budget(), end - timedelta(microseconds=1)).amount == 1
-        assert budgets.used(budget(), end).amount == 0
+        assert budgets.budget_usage(budget(), end - timedelta(microseconds=1)).amount == 1
+        assert budgets.budget_usage(budget(), end).amount == 0
 
 
 def test_what_is_deleted_stays_used() -> None:
@@ -238,7 +250,7 @@ def test_what_is_deleted_stays_used() -> None:
     now = timezone.now()
     events.record_events([event(one, at=now)], now)
     Session.objects.filter(pk=one.pk).delete()
-    assert budgets.used(budget(), now).amount == 1
+    assert budgets.budget_usage(budget(), now).amount == 1
 
 
 def test_odd_counts_of_tokens_neither_lower_a_sum_nor_overflow_it() -> None:
@@ -249,15 +261,15 @@ def test_odd_counts_of_tokens_neither_lower_a_sum_nor_overflow_it() -> None:
         spent(one, input=2**62),
     ]
     events.record_events(told, NOW)
-    assert budgets.used(budget("tokens"), NOW).amount == 2 * MOST_TOKENS + 50
-    assert usage.of_sessions([one.pk])[one.pk].tokens == 2 * MOST_TOKENS + 50
+    assert budgets.budget_usage(budget("tokens"), NOW).amount == 2 * MOST_TOKENS + 50
+    assert usage.load_usage_by_session([one.pk])[one.pk].total_tokens == 2 * MOST_TOKENS + 50
 
 
 def test_tokens_count_where_only_the_input_is_told() -> None:
     one = session()
     events.record_events([event(one, "model_request", model="claude-opus-4-5", input_tokens=70)], NOW)
-    assert budgets.used(budget("tokens"), NOW).amount == 70
-    assert usage.of_sessions([one.pk])[one.pk].input == 70
+    assert budgets.budget_usage(budget("tokens"), NOW).amount == 70
+    assert usage.load_usage_by_session([one.pk])[one.pk].input == 70
 
 
 def test_whose_a_session_is_counts_from_the_moment_it_is_known() -> None:
@@ -266,30 +278,30 @@ def test_whose_a_session_is_counts_from_the_moment_it_is_known() -> None:
     Session.objects.filter(pk=one.pk).update(agent_name="codex.two")
     SessionOwner.objects.create(session_id=one.pk, person="anna")
     events.record_events([event(one)], NOW)
-    assert budgets.used(budget(reach="agent", name="codex.two"), NOW).amount == 2
-    assert budgets.used(budget(reach="person", name="anna"), NOW).amount == 2
+    assert budgets.budget_usage(budget(reach="agent", name="codex.two"), NOW).amount == 2
+    assert budgets.budget_usage(budget(reach="person", name="anna"), NOW).amount == 2
     Session.objects.filter(pk=one.pk).update(agent_name=None)
     events.record_events([event(one)], NOW)
-    assert budgets.used(budget(reach="agent", name="codex.two"), NOW).amount == 3
+    assert budgets.budget_usage(budget(reach="agent", name="codex.two"), NOW).amount == 3
 
 
 def test_what_an_agent_uses_that_a_runner_drives_counts_for_its_program() -> None:
     driven = session(1, agent_name=None, executor_profile="signalbox")
     row = DrivenSession.objects.create(session=driven, runner_id="lnch_1")
     events.record_events([event(driven)], NOW)  # which agent it is, is told later
-    assert budgets.used(budget(reach="agent", name="claude-code"), NOW).amount == 0
+    assert budgets.budget_usage(budget(reach="agent", name="claude-code"), NOW).amount == 0
     row.agent = "claude"
     row.save()
     events.record_events([event(driven), spent(driven, output=7)], NOW)
-    assert budgets.used(budget(reach="agent", name="claude-code"), NOW).amount == 2
-    assert budgets.used(budget("tokens", reach="agent", name="claude-code"), NOW).amount == 7
-    assert budgets.used(budget(reach="agent", name="signalbox"), NOW).amount == 0
+    assert budgets.budget_usage(budget(reach="agent", name="claude-code"), NOW).amount == 2
+    assert budgets.budget_usage(budget("tokens", reach="agent", name="claude-code"), NOW).amount == 7
+    assert budgets.budget_usage(budget(reach="agent", name="signalbox"), NOW).amount == 0
 
 
 def test_sums_that_name_a_runners_profile_are_put_right() -> None:
     driven, other = session(1, agent_name=None, executor_profile="signalbox"), session(2)
     events.record_events([event(driven), event(other)], NOW)
     DrivenSession.objects.create(session=driven, runner_id="lnch_1", agent="claude")
-    spending.name_programs(NOW)
-    assert budgets.used(budget(reach="agent", name="claude-code"), NOW).amount == 1
-    assert budgets.used(budget(reach="agent", name="codex"), NOW).amount == 1
+    spending.correct_usage_programs(NOW)
+    assert budgets.budget_usage(budget(reach="agent", name="claude-code"), NOW).amount == 1
+    assert budgets.budget_usage(budget(reach="agent", name="codex"), NOW).amount == 1

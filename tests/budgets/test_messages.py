@@ -13,7 +13,7 @@ from django.utils import timezone
 from coordinator.actions import budgets
 from coordinator.models import Budget, BudgetMark, Notification, UsageDay
 from coordinator.notifications import push, webhook_messages
-from coordinator.policy.budgets import today
+from coordinator.policy.budgets import budget_day
 from tests.approvals.factories import NOW, asked, person
 from tests.notifications.telling import Told, deliver, listening, told  # noqa: F401 - a fixture
 from tests.people import signed_in
@@ -30,7 +30,7 @@ def budget() -> Budget:
 
 def use(calls: int) -> None:
     UsageDay.objects.create(
-        day=today(NOW), session_id=f"ses_{UsageDay.objects.count()}", model="", agent="codex", calls=calls,
+        day=budget_day(NOW), session_id=f"ses_{UsageDay.objects.count()}", model="", agent="codex", calls=calls,
         input_tokens=0, output_tokens=0, cache_read_tokens=0, cache_write_tokens=0,
     )  # fmt: skip
 
@@ -46,7 +46,7 @@ def test_each_is_told_at_80_and_at_100_percent_and_never_twice(
     listening(User.objects.create(username="carl"))  # may decide nothing
     for calls in (7, 1, 0, 2, 5):
         use(calls)
-        budgets.notice_due(NOW)
+        budgets.record_reached_budgets(NOW)
         deliver(NOW)
     nearly = "Signalbox: the budget of 10 tool calls a day for codex is 80 % used"
     over = "Signalbox: the budget of 10 tool calls a day for codex is used up"
@@ -64,7 +64,7 @@ def test_an_address_for_budgets_hears_of_no_request(told: Told) -> None:  # noqa
 def test_what_was_changed_meanwhile_is_not_told_any_more(budget: Budget, told: Told) -> None:  # noqa: F811
     listening(person("anna"))
     use(9)
-    budgets.notice_due(NOW)
+    budgets.record_reached_budgets(NOW)
     budget.marks.all().delete()  # as changing its amount does
     deliver(NOW)
     assert told == []
@@ -75,14 +75,14 @@ def test_webhooks_and_devices_are_told_in_words_and_where_to_go(budget: Budget) 
     anna = person("anna")
     listening(anna)
     use(10)
-    budgets.notice_due(NOW)
+    budgets.record_reached_budgets(NOW)
     message = Notification.objects.order_by("-id")[0]
-    body = webhook_messages.payload(message, None, NOW)
+    body = webhook_messages.build_webhook_payload(message, None, NOW)
     assert body["event"] == "budget.reached"
     assert body["title"].endswith("is used up")
     assert body["text"].startswith("Further calls are denied, and no run starts.")
     assert body["url"].endswith("/ui/budgets/")
-    shown = push._payload_for(message, None, timezone.now())
+    shown = push.build_notification_payload(message, None, timezone.now())
     assert (shown["kind"], shown["url"]) == ("budget", "/ui/budgets/")
     assert len(json.dumps(shown)) < 1_000
 
@@ -91,7 +91,7 @@ def test_the_log_of_messages_names_the_budget(budget: Budget) -> None:
     client = signed_in("approver")
     listening(User.objects.get(username="approver"))
     use(8)
-    budgets.notice_due(NOW)
+    budgets.record_reached_budgets(NOW)
     page = client.get("/ui/approvals/notifications/").content.decode()
     assert '<a href="/ui/budgets/">Budget</a>' in page
 
@@ -111,9 +111,9 @@ def test_however_many_sessions_a_budget_has_they_are_read_together() -> None:
         for _ in range(20):
             use(1)
         with CaptureQueriesContext(connection) as queries:
-            budgets.notice_due(NOW)
+            budgets.record_reached_budgets(NOW)
         counts.append(len(queries))
     assert counts[0] == counts[1]
     use(9)
-    budgets.notice_due(NOW)
+    budgets.record_reached_budgets(NOW)
     assert [mark.level for mark in BudgetMark.objects.all()] == [80]

@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from coordinator.actions import budgets, events, runs
 from coordinator.actions.runs import ordering
-from coordinator.errors import BadRequest, Conflict, Invalid, NotFound
-from coordinator.identity.actors import Actor, key, system
+from coordinator.errors import BadRequest, Conflict, NotFound, UnprocessableRequest
+from coordinator.identity.actors import Actor, key_actor_by_name, system_actor
 from coordinator.lib import instants
 from coordinator.models import AuditLog, Budget, BudgetMark, Run, Session, SessionOwner
 from coordinator.policy import budgets as policy
@@ -28,7 +28,7 @@ NOW = timezone.now()
 
 def add(measure: str = "calls", amount: float = 10, at_limit: str = "hold", **more: Any) -> Budget:
     said = {"reach": "everything", "name": "", "span": "day"} | more
-    return budgets.add(**said, measure=measure, amount=amount, at_limit=at_limit, by=ANNA, now=NOW)
+    return budgets.create_budget(**said, measure=measure, amount=amount, at_limit=at_limit, by=ANNA, now=NOW)
 
 
 def session(number: int = 1, **columns: Any) -> Session:
@@ -37,21 +37,21 @@ def session(number: int = 1, **columns: Any) -> Session:
 
 
 def call(of: Session, times: int = 1, now: datetime = NOW) -> None:
-    one = NewEvent(event_type="pre_tool", session_id=of.pk, timestamp=instants.canonical(now))
+    one = NewEvent(event_type="pre_tool", session_id=of.pk, timestamp=instants.format_canonical_instant(now))
     events.record_events([one] * times, now)
 
 
-@pytest.mark.parametrize("by", [key("k"), system("s")])
+@pytest.mark.parametrize("by", [key_actor_by_name("k"), system_actor("s")])
 def test_programs_set_none(by: Actor) -> None:
     made = add()
     with pytest.raises(BadRequest):
-        budgets.add("everything", "", "day", "calls", amount=1, at_limit="hold", by=by, now=NOW)
+        budgets.create_budget("everything", "", "day", "calls", amount=1, at_limit="hold", by=by, now=NOW)
     with pytest.raises(BadRequest):
-        budgets.change(made.pk, amount=99, at_limit="warn", by=by, now=NOW)
+        budgets.update_budget(made.pk, amount=99, at_limit="warn", by=by, now=NOW)
     with pytest.raises(BadRequest):
-        budgets.allow_today(made.pk, by=by, now=NOW)
+        budgets.allow_budget_today(made.pk, by=by, now=NOW)
     with pytest.raises(BadRequest):
-        budgets.remove(made.pk, by=by, now=NOW)
+        budgets.remove_budget(made.pk, by=by, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -69,17 +69,17 @@ def test_programs_set_none(by: Actor) -> None:
     ],
 )
 def test_what_cannot_be_counted_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(UnprocessableRequest):
         add(**wrong)
 
 
 def test_each_step_is_audited_with_what_was_before() -> None:
     made = add()
-    budgets.change(made.pk, amount=20, at_limit="ask", by=ANNA, now=NOW)
-    budgets.allow_today(made.pk, by=ANNA, now=NOW)
-    budgets.remove(made.pk, by=ANNA, now=NOW)
+    budgets.update_budget(made.pk, amount=20, at_limit="ask", by=ANNA, now=NOW)
+    budgets.allow_budget_today(made.pk, by=ANNA, now=NOW)
+    budgets.remove_budget(made.pk, by=ANNA, now=NOW)
     with pytest.raises(NotFound):
-        budgets.change(made.pk, amount=30, at_limit="ask", by=ANNA, now=NOW)
+        budgets.update_budget(made.pk, amount=30, at_limit="ask", by=ANNA, now=NOW)
     rows = AuditLog.objects.filter(target_id=f"budget:{made.pk}").order_by("id")
     assert [row.event_type for row in rows] == [
         "BUDGET_SET",
@@ -94,20 +94,20 @@ def test_each_step_is_audited_with_what_was_before() -> None:
 def test_80_and_100_percent_are_noted_once_a_day_and_anew_after_a_change() -> None:
     made, one = add(), session()
     call(one, 7)
-    budgets.notice_due(NOW)
+    budgets.record_reached_budgets(NOW)
     assert not BudgetMark.objects.exists()
     call(one)
-    budgets.notice_due(NOW)
-    budgets.notice_due(NOW)
+    budgets.record_reached_budgets(NOW)
+    budgets.record_reached_budgets(NOW)
     call(one, 2)
-    budgets.notice_due(NOW)
+    budgets.record_reached_budgets(NOW)
     assert list(BudgetMark.objects.order_by("level").values_list("level", flat=True)) == [80, 100]
     told = (
         AuditLog.objects.filter(actor_id="system:budgets").order_by("id").values_list("event_type", flat=True)
     )
     assert list(told) == ["BUDGET_NEARLY_USED", "BUDGET_USED_UP"]
-    budgets.change(made.pk, amount=12, at_limit="hold", by=ANNA, now=NOW)
-    budgets.notice_due(NOW)
+    budgets.update_budget(made.pk, amount=12, at_limit="hold", by=ANNA, now=NOW)
+    budgets.record_reached_budgets(NOW)
     assert list(BudgetMark.objects.values_list("level", flat=True)) == [80]
 
 
@@ -116,7 +116,7 @@ def test_a_session_s_budget_is_noted_by_session() -> None:
     one, two = session(1), session(2)
     call(one, 2)
     call(two)
-    budgets.notice_due(NOW)
+    budgets.record_reached_budgets(NOW)
     assert set(BudgetMark.objects.values_list("about", "level")) == {(one.pk, 80), (one.pk, 100)}
 
 
@@ -125,7 +125,7 @@ def test_a_call_is_denied_asked_or_let_through_by_what_is_used() -> None:
     one = session()
 
     def ruling(now: datetime = NOW) -> tuple[str, str]:
-        found = policy.ruling(policy.in_force(), ["codex"], one.pk, now)
+        found = policy.decide_by_budgets(policy.load_active_budgets(), ["codex"], one.pk, now)
         return found.decision, found.by
 
     call(one)
@@ -134,12 +134,12 @@ def test_a_call_is_denied_asked_or_let_through_by_what_is_used() -> None:
     assert ruling() == ("ask", f"budget {asked.pk}")
     call(one)
     assert ruling() == ("deny", f"budget {held.pk}")
-    until = budgets.allow_today(held.pk, by=ANNA, now=NOW)
+    until = budgets.allow_budget_today(held.pk, by=ANNA, now=NOW)
     assert ruling() == ("ask", f"budget {asked.pk}")
     assert ruling(until + timedelta(seconds=1)) == ("observe", "")  # another day
-    budgets.change(asked.pk, amount=100, at_limit="ask", by=ANNA, now=NOW)
+    budgets.update_budget(asked.pk, amount=100, at_limit="ask", by=ANNA, now=NOW)
     assert ruling() == ("observe", "")
-    assert policy.standing(policy.row_of(warned), NOW).is_reached
+    assert policy.current_budget_state(policy.convert_budget_row(warned), NOW).is_reached
 
 
 def test_a_person_s_and_an_agent_s_budget_hold_theirs_alone() -> None:
@@ -150,14 +150,15 @@ def test_a_person_s_and_an_agent_s_budget_hold_theirs_alone() -> None:
     for one in (hers, other, gemini):
         call(one)
     held = {
-        one.pk: policy.ruling(policy.in_force(), [], one.pk, NOW).decision for one in (hers, other, gemini)
+        one.pk: policy.decide_by_budgets(policy.load_active_budgets(), [], one.pk, NOW).decision
+        for one in (hers, other, gemini)
     }
     assert held == {hers.pk: "deny", other.pk: "observe", gemini.pk: "deny"}
 
 
 def test_no_run_is_ordered_once_a_budget_that_holds_is_used_up() -> None:
     def order(by: Actor = ANNA, **more: Any) -> Run:
-        return ordering.create(kind=START, prompt="x", by=by, now=NOW, **more)
+        return ordering.queue_ordered_run(kind=START, prompt="x", by=by, now=NOW, **more)
 
     mine = order()
     assert SessionOwner.objects.get().person == "anna"
@@ -169,8 +170,10 @@ def test_no_run_is_ordered_once_a_budget_that_holds_is_used_up() -> None:
     assert Session.objects.count() == before
     order(Actor("user", "bob"))
     with pytest.raises(Conflict):  # it is hers, whoever orders its next turn
-        runs.create(kind=RESUME, session_id=mine.session_id, prompt="x", by=Actor("user", "bob"), now=NOW)
-    budgets.allow_today(Budget.objects.get().pk, by=ANNA, now=NOW)
+        runs.queue_ordered_run(
+            kind=RESUME, session_id=mine.session_id, prompt="x", by=Actor("user", "bob"), now=NOW
+        )
+    budgets.allow_budget_today(Budget.objects.get().pk, by=ANNA, now=NOW)
     order()
 
 
@@ -193,7 +196,7 @@ def test_the_page_shows_use_and_what_is_not_known_and_takes_a_budget() -> None:
             NewEvent(
                 event_type="model_request",
                 session_id=one.pk,
-                timestamp=instants.canonical(timezone.now()),
+                timestamp=instants.format_canonical_instant(timezone.now()),
                 model="m",
                 input_tokens=400,
                 output_tokens=450,
@@ -223,8 +226,8 @@ def test_looking_at_budgets_reads_sums_and_no_events() -> None:
     add("tokens", amount=1, reach="agent", name="codex")
     one = session()
     call(one)
-    in_force = policy.in_force()
+    in_force = policy.load_active_budgets()
     with CaptureQueriesContext(connection) as queries:
-        policy.ruling(in_force, ["codex"], one.pk, NOW)
+        policy.decide_by_budgets(in_force, ["codex"], one.pk, NOW)
     assert len(queries) == 3
     assert not any("event" in query["sql"] for query in queries)

@@ -11,7 +11,7 @@ from typing import Any
 from PIL import Image
 
 from coordinator.actions import chat
-from coordinator.actions.chat import Speaker, Upload
+from coordinator.actions.chat import ChatSpeaker, ChatUpload
 from coordinator.identity.actors import Actor
 from coordinator.models import Agent, ChatMessage
 
@@ -20,8 +20,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CASES: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "data" / "conformance" / "chat.json").read_text()
 )
-ANNA = Speaker("user", "anna", Actor("user", "anna"))
-ROBOT = Speaker("agent", "anna", Actor("key", "robot"))
+ANNA = ChatSpeaker("user", "anna", Actor("user", "anna"))
+ROBOT = ChatSpeaker("agent", "anna", Actor("key", "robot"))
 
 
 def case(group: str, case_id: str) -> dict[str, Any]:
@@ -39,8 +39,8 @@ def text(words: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": words}]
 
 
-def say(words: str, agent_id: str = "agent.robot", *, by: Speaker = ANNA, **values: Any) -> ChatMessage:
-    return chat.post(agent_id, text(words), by=by, **{"now": NOW, **values})
+def say(words: str, agent_id: str = "agent.robot", *, by: ChatSpeaker = ANNA, **values: Any) -> ChatMessage:
+    return chat.submit_chat_message(agent_id, text(words), by=by, **{"now": NOW, **values})
 
 
 def add_messages(count: int, agent_id: str = "agent.robot") -> None:
@@ -65,5 +65,7 @@ def png(size: tuple[int, int] = (40, 30), *, padded_to: int = 0) -> bytes:
     return file.getvalue().ljust(padded_to, b"\0")
 
 
-def upload(data: bytes, filename: str = "file.bin", mime_type: str = "application/octet-stream") -> Upload:
-    return Upload(io.BytesIO(data), filename, mime_type)
+def upload(
+    data: bytes, filename: str = "file.bin", mime_type: str = "application/octet-stream"
+) -> ChatUpload:
+    return ChatUpload(io.BytesIO(data), filename, mime_type)

@@ -12,7 +12,7 @@ from django.core.management import call_command
 
 from coordinator.actions import agents, attachments, chat
 from coordinator.chat import attachments as reading
-from coordinator.errors import BadRequest, NotFound, TooLarge
+from coordinator.errors import BadRequest, NotFound, RequestTooLarge
 from coordinator.models import ChatAttachment, ChatMessage
 from tests.chat.rows import ANNA, CASES, NOW, add_agent, case, png, upload
 
@@ -27,7 +27,7 @@ def folder(settings, tmp_path) -> Path:
 
 
 def send(data: bytes, filename: str = "f.bin", mime_type: str = "image/png") -> ChatAttachment:
-    chat.post("agent.robot", [], by=ANNA, files=[upload(data, filename, mime_type)], now=NOW)
+    chat.submit_chat_message("agent.robot", [], by=ANNA, files=[upload(data, filename, mime_type)], now=NOW)
     return ChatAttachment.objects.get()
 
 
@@ -60,7 +60,7 @@ def test_up_to_64_kib_are_kept_in_the_row(folder, size):
 def test_at_5_broken_base64_is_told(folder):
     block = {"type": "image", "url": "data:image/png;base64,@@@"}
     with pytest.raises(BadRequest, match="base64"):
-        chat.post("agent.robot", [block], by=ANNA, now=NOW)
+        chat.submit_chat_message("agent.robot", [block], by=ANNA, now=NOW)
     assert not ChatMessage.objects.exists()
 
 
@@ -78,7 +78,7 @@ def test_at_5_broken_base64_is_told(folder):
 def test_a_data_url_becomes_an_attachment_and_no_second_copy(block):
     data = base64.b64encode(png()).decode()
     as_sent = json.loads(json.dumps(block).replace("DATA", data))
-    message = chat.post("agent.robot", [as_sent], by=ANNA, now=NOW)
+    message = chat.submit_chat_message("agent.robot", [as_sent], by=ANNA, now=NOW)
     row = ChatAttachment.objects.get()
     (kept,) = ChatMessage.objects.get(pk=message.pk).content
     assert bytes(row.inline_data) == png()
@@ -88,7 +88,7 @@ def test_a_data_url_becomes_an_attachment_and_no_second_copy(block):
 
 @pytest.mark.parametrize("one", CASES["mime_extension"], ids=lambda one: one["mime"])
 def test_extension_follows_from_the_type(one):
-    assert reading.extension_of(one["mime"]) == one["ext"]
+    assert reading.stored_file_extension(one["mime"]) == one["ext"]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_hostile_name_is_tamed_and_never_a_path(folder, sent, kept):
 
 def test_more_than_the_limit_is_refused_and_leaves_nothing(folder, settings):
     settings.ATTACHMENT_MAX_BYTES = 100_000
-    with pytest.raises(TooLarge):
+    with pytest.raises(RequestTooLarge):
         send(b"x" * 100_001)
     assert not files(folder)
     assert not ChatMessage.objects.exists()
@@ -138,19 +138,23 @@ def test_a_message_that_fails_leaves_no_file(folder):
     send(b"x" * 70_000)
     taken = ChatMessage.objects.get().pk
     with pytest.raises(Exception, match="already"):
-        chat.post("agent.robot", [], by=ANNA, files=[upload(b"y" * 70_000)], message_id=taken, now=NOW)
+        chat.submit_chat_message(
+            "agent.robot", [], by=ANNA, files=[upload(b"y" * 70_000)], message_id=taken, now=NOW
+        )
     assert len(files(folder)) == 1
 
 
 @pytest.mark.django_db(transaction=True)
 def test_at_9_files_go_with_their_agent_message_and_thread(folder, request):
     for number in range(3):
-        chat.post("agent.robot", [], by=ANNA, files=[upload(bytes([number]) * 70_000)], now=NOW)
+        chat.submit_chat_message(
+            "agent.robot", [], by=ANNA, files=[upload(bytes([number]) * 70_000)], now=NOW
+        )
     first = ChatMessage.objects.order_by("created_at").first()
     assert first is not None
-    chat.delete_message(first.pk, by=ANNA.actor, now=NOW)
+    chat.remove_chat_message(first.pk, by=ANNA.actor, now=NOW)
     assert len(files(folder)) == 2
-    agents.delete("agent.robot", by=ANNA.actor, now=NOW)
+    agents.delete_agent_with_data("agent.robot", by=ANNA.actor, now=NOW)
     assert not files(folder)
     assert not ChatAttachment.objects.exists()
 
@@ -162,16 +166,16 @@ def test_a_path_outside_the_folder_is_never_read(folder, tmp_path):
     for path in ("secret_key", "attachments/../secret_key", str(secret), "/etc/passwd"):
         row.disk_path = path
         with pytest.raises(NotFound):
-            reading.opened_at(row, 0)
-        attachments.remove(path, "folder")
+            reading.open_attachment_at(row, 0)
+        attachments.remove_attachment_file(path, "folder")
     assert secret.exists()
 
 
 def test_the_command_finds_orphans_missing_and_damaged_files(folder, capsys):
     lost, changed = send(b"a" * 70_000), None
-    chat.post("agent.robot", [], by=ANNA, files=[upload(b"b" * 70_000)], now=NOW)
+    chat.submit_chat_message("agent.robot", [], by=ANNA, files=[upload(b"b" * 70_000)], now=NOW)
     changed = ChatAttachment.objects.exclude(pk=lost.pk).get()
-    (folder.parent / lost.disk_path).unlink()
+    (folder.parent / lost.disk_path).unlink_upstream_session()
     (folder.parent / changed.disk_path).write_bytes(b"c" * 70_000)
     stray = folder / "ab" / "stray.bin"
     stray.parent.mkdir(exist_ok=True)

@@ -12,10 +12,10 @@ from django.utils import timezone
 
 from coordinator.actions import chat, chat_search
 from coordinator.chat import reading
-from coordinator.feed.reader import Change
+from coordinator.feed.reader import FeedChange
 from coordinator.models import AuditLog, ChatAttachment, ChatMessage, ReadMark
-from dashboard.chat.messages import message_fragments, shown
-from dashboard.chat.threads import chat_rows
+from dashboard.chat.messages import message_fragments, prepare_chat_messages
+from dashboard.chat.threads import load_chat_rows
 from tests.chat.rows import ANNA, ROBOT, add_agent, add_messages, png, say, text, upload
 from tests.people import person, signed_in
 
@@ -45,8 +45,10 @@ def test_a_thread_shows_its_newest_messages_in_order():
 
 def test_older_messages_come_as_a_fragment_until_the_beginning():
     add_messages(60)
-    newest = reading.older_than("agent.robot", None).messages[0]
-    answer = signed_in("viewer").get(THREAD, {"before": str(reading.place_of(newest))}, headers=FRAGMENT)
+    newest = reading.load_older_messages("agent.robot", None).messages[0]
+    answer = signed_in("viewer").get(
+        THREAD, {"before": str(reading.message_position(newest))}, headers=FRAGMENT
+    )
     assert body(answer).count('<li class="chat-message') == 10
     assert "The beginning of the chat" in body(answer)
     assert "<html" not in body(answer)
@@ -131,7 +133,7 @@ def test_files_are_said_with_their_words():
     ],
 )
 def test_every_kind_of_block_is_drawn(block, drawn):
-    chat.post("agent.robot", [block], by=ROBOT)
+    chat.submit_chat_message("agent.robot", [block], by=ROBOT)
     page = body(signed_in("viewer").get(THREAD))
     assert drawn in page
     assert "<script>x" not in page
@@ -147,7 +149,7 @@ def test_content_of_another_program_that_is_no_list_is_shown(content):
 
 def test_svg_is_a_file_to_download_and_never_an_image():
     svg = upload(b"<svg onload='x()'/>", "x.svg", "image/svg+xml")
-    chat.post("agent.robot", [], by=ANNA, files=[svg])
+    chat.submit_chat_message("agent.robot", [], by=ANNA, files=[svg])
     row = ChatAttachment.objects.get()
     client = signed_in("viewer")
     assert "<img" not in body(client.get(THREAD)).split("chat-messages")[1].split("</ol>")[0]
@@ -158,7 +160,7 @@ def test_svg_is_a_file_to_download_and_never_an_image():
 
 
 def test_an_image_opens_in_the_browser_and_has_a_small_picture():
-    chat.post("agent.robot", [], by=ANNA, files=[upload(png((3000, 2000)), "big.png")])
+    chat.submit_chat_message("agent.robot", [], by=ANNA, files=[upload(png((3000, 2000)), "big.png")])
     row = ChatAttachment.objects.get()
     client = signed_in("viewer")
     assert client.get(f"/ui/chat/files/{row.pk}/")["Content-Disposition"].startswith("inline")
@@ -170,18 +172,18 @@ def test_an_image_opens_in_the_browser_and_has_a_small_picture():
 
 def test_an_image_of_too_many_pixels_has_no_small_picture(monkeypatch):
     monkeypatch.setattr("coordinator.chat.thumbnails.MOST_PIXELS", 100)
-    chat.post("agent.robot", [], by=ANNA, files=[upload(png((300, 200)), "big.png")])
+    chat.submit_chat_message("agent.robot", [], by=ANNA, files=[upload(png((300, 200)), "big.png")])
     row = ChatAttachment.objects.get()
     assert signed_in("viewer").get(f"/ui/chat/files/{row.pk}/thumbnail/").status_code == 404
 
 
 def test_files_are_for_people_who_are_signed_in():
-    chat.post("agent.robot", [], by=ANNA, files=[upload(b"x")])
+    chat.submit_chat_message("agent.robot", [], by=ANNA, files=[upload(b"x")])
     assert Client().get(f"/ui/chat/files/{ChatAttachment.objects.get().pk}/").status_code == 302
 
 
 def unread_of(user: Any) -> int:
-    return next(row.unread for row in chat_rows(user) if row.agent.pk == "agent.robot")
+    return next(row.unread for row in load_chat_rows(user) if row.agent.pk == "agent.robot")
 
 
 def test_what_others_said_is_unread_until_it_was_seen():
@@ -190,7 +192,7 @@ def test_what_others_said_is_unread_until_it_was_seen():
     say("answer", by=ROBOT, now=now)
     last = say("more", by=ROBOT, now=now)
     assert unread_of(anna) == 2
-    chat.mark_read("anna", "agent.robot", reading.place_of(last))
+    chat.mark_thread_read("anna", "agent.robot", reading.message_position(last))
     assert unread_of(anna) == 0
     say("news", by=ROBOT, now=now + timedelta(minutes=1))
     assert unread_of(anna) == 1
@@ -199,7 +201,7 @@ def test_what_others_said_is_unread_until_it_was_seen():
 def test_marks_only_move_forward():
     first, second = say("1", now=timezone.now()), say("2", now=timezone.now())
     for message in (second, first):
-        chat.mark_read("anna", "agent.robot", reading.place_of(message))
+        chat.mark_thread_read("anna", "agent.robot", reading.message_position(message))
     assert ReadMark.objects.get().message_id == second.pk
 
 
@@ -210,7 +212,7 @@ def test_what_was_said_before_somebody_joined_is_not_news_to_them():
 
 def test_the_page_notes_what_was_read():
     client, message = signed_in("viewer"), say("x", by=ROBOT, now=timezone.now())
-    answer = client.post(f"{THREAD}read/", {"place": str(reading.place_of(message))})
+    answer = client.post(f"{THREAD}read/", {"place": str(reading.message_position(message))})
     assert answer.status_code == 204
     assert ReadMark.objects.get().message_id == message.pk
     assert client.post(f"{THREAD}read/", {"place": "?"}).status_code == 400
@@ -244,14 +246,14 @@ def test_messages_are_found_by_their_words_and_forgotten_with_them():
     message = say("the pool ran dry at midnight", now=timezone.now())
     assert "<mark>midnight</mark>" in found("midnight pool")
     User.objects.all().delete()
-    chat.delete_message(message.pk, by=ANNA.actor)
+    chat.remove_chat_message(message.pk, by=ANNA.actor)
     assert "No messages match" in found("midnight")
 
 
 def test_messages_of_other_programs_are_found_after_housekeeping():
     add_messages(3)
-    assert chat_search.index_new() == 3
-    assert chat_search.index_new() == 0
+    assert chat_search.index_new_chat_messages() == 3
+    assert chat_search.index_new_chat_messages() == 0
     assert "number 2" in found('"number 2"').replace("<mark>", "").replace("</mark>", "")
 
 
@@ -275,8 +277,8 @@ def test_a_thread_is_taken_along_in_full():
     assert document.index("number 1\n") < document.index("number 450")
 
 
-def change(op: str, key: str) -> Change:
-    return Change(id=1, at=0, topic="chat_messages", key=key, parent="agent.robot", op=op)
+def change(op: str, key: str) -> FeedChange:
+    return FeedChange(id=1, at=0, topic="chat_messages", key=key, parent="agent.robot", op=op)
 
 
 def test_a_new_message_goes_to_the_end_of_its_thread_as_the_page_draws_it():
@@ -295,7 +297,7 @@ def test_a_page_of_messages_takes_a_query_for_all_their_files_and_one_for_their_
     django_assert_num_queries,
 ):
     for _ in range(3):
-        chat.post("agent.robot", text("x"), by=ANNA, files=[upload(b"x")])
+        chat.submit_chat_message("agent.robot", text("x"), by=ANNA, files=[upload(b"x")])
     messages = list(ChatMessage.objects.all())
     with django_assert_num_queries(2):
-        assert all(len(one.blocks) == 2 for one in shown(messages, "Robot"))
+        assert all(len(one.message_blocks) == 2 for one in prepare_chat_messages(messages, "Robot"))

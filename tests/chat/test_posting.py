@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.actions import agent_power, chat
 from coordinator.chat import reading
-from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound, TooLarge
+from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound, RequestTooLarge
 from coordinator.identity.keys import KeyIdentity
 from coordinator.models import ChatMessage
 from tests.chat.rows import ANNA, NOW, ROBOT, add_agent, add_messages, say
@@ -31,7 +31,7 @@ def test_a_message_is_kept_as_it_was_said():
         {"type": "code", "language": "py", "code": "x = 1"},
         {"type": "hologram", "depth": 3},
     ]
-    message = chat.post("agent.robot", blocks, by=ANNA, metadata={"mood": "calm"}, now=NOW)
+    message = chat.submit_chat_message("agent.robot", blocks, by=ANNA, metadata={"mood": "calm"}, now=NOW)
     stored = ChatMessage.objects.get(pk=message.pk)
     assert (stored.content, stored.metadata, stored.source, stored.user_id, stored.created_at) == (
         blocks,
@@ -57,12 +57,12 @@ def test_a_message_is_kept_as_it_was_said():
 )
 def test_what_is_no_message_is_refused(content):
     with pytest.raises(BadRequest):
-        chat.post("agent.robot", content, by=ANNA, now=NOW)
+        chat.submit_chat_message("agent.robot", content, by=ANNA, now=NOW)
     assert not ChatMessage.objects.exists()
 
 
 def test_an_endless_text_is_refused():
-    with pytest.raises(TooLarge):
+    with pytest.raises(RequestTooLarge):
         say("x" * 1_000_001)
 
 
@@ -85,7 +85,7 @@ def test_an_unknown_agent_is_not_found():
 
 
 def test_an_agent_that_is_switched_off_is_told_nothing_but_may_end_its_sentence():
-    agent_power.switch("agent.robot", False, by=ANNA.actor, now=NOW)
+    agent_power.switch_agent("agent.robot", False, by=ANNA.actor, now=NOW)
     with pytest.raises(Conflict, match="switched off"):
         say("hi")
     assert say("bye", by=ROBOT).source == "agent"
@@ -123,10 +123,12 @@ def test_an_agent_is_told_what_it_has_not_answered():
     say("one")
     say("two", by=ROBOT)
     say("three")
-    told = reading.unanswered_messages("agent.robot", reading.after_own_last_message("agent.robot"))
+    told = reading.load_unanswered_messages("agent.robot", reading.unanswered_start_position("agent.robot"))
     assert told is not None
     assert [one["content"][0]["text"] for one in told["messages"]] == ["three"]
-    assert reading.unanswered_messages("agent.robot", reading.place_from(told["after"])) is None
+    assert (
+        reading.load_unanswered_messages("agent.robot", reading.parse_message_position(told["after"])) is None
+    )
 
 
 def test_a_lone_surrogate_is_read_as_its_escape_and_a_nul_is_kept():
@@ -138,6 +140,6 @@ def test_what_a_deleted_message_said_is_not_in_the_audit_log():
     from coordinator.models import AuditLog
 
     message = say("the secret plan")
-    chat.delete_message(message.pk, by=ANNA.actor)
+    chat.remove_chat_message(message.pk, by=ANNA.actor)
     row = AuditLog.objects.get(event_type="CHAT_MESSAGE_DELETED")
     assert "secret" not in str(row.metadata)

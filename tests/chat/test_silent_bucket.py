@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator.chat.stores import Unavailable, rests, s3
-from coordinator.chat.stores.rests import Rests
+from coordinator.chat.stores import StoreUnavailable, rests, s3
+from coordinator.chat.stores.rests import StoreCircuitBreaker
 from tests.s3 import CREDENTIALS
 
 
@@ -23,20 +23,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_after_a_failure_one_asks_at_a_time_and_rests_grow(clock: SimpleNamespace) -> None:
-    place = Rests()
-    assert [place.begin(), place.begin()] != [None, None], "all may ask while it answers"
+    place = StoreCircuitBreaker()
+    assert [place.begin_request(), place.begin_request()] != [None, None], "all may ask while it answers"
     for rest in (5, 10, 20, 40, 60, 60):
-        place.fell_silent()
-        place.fell_silent()  # another, who waited beside
+        place.record_silence()
+        place.record_silence()  # another, who waited beside
         clock.now += rest - 1
-        assert place.begin() is None
+        assert place.begin_request() is None
         clock.now += 1
-        turn = place.begin()
+        turn = place.begin_request()
         assert turn is not None
-        assert place.begin() is None, "one asks already"
-        place.leave(turn)
-    place.answered()
-    assert None not in (place.begin(), place.begin())
+        assert place.begin_request() is None, "one asks already"
+        place.end_request(turn)
+    place.record_success()
+    assert None not in (place.begin_request(), place.begin_request())
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[s3.Bucket]:
 
 
 def test_a_file_that_comes_to_a_halt_begins_a_rest_too(bucket: s3.Bucket) -> None:
-    coming = bucket.reading("attachments/ab/f.bin", 0, 20)
-    with pytest.raises(Unavailable, match="does not answer"):
+    coming = bucket.open_byte_range("attachments/ab/f.bin", 0, 20)
+    with pytest.raises(StoreUnavailable, match="does not answer"):
         coming.read(20)
-    with pytest.raises(Unavailable, match="does not answer"):
-        bucket.reading("attachments/ab/f.bin", 0, 20)
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        bucket.open_byte_range("attachments/ab/f.bin", 0, 20)

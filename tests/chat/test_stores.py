@@ -18,11 +18,11 @@ from coordinator.actions import attachments, chat, moving_attachments
 from coordinator.chat import attachments as reading
 from coordinator.chat import checked
 from coordinator.chat.stores import rests
-from coordinator.errors import Busy, NotFound, Spoilt
+from coordinator.errors import NotFound, ServiceBusy, StoredDataCorrupt
 from coordinator.mcp import credentials
 from coordinator.models import AuditLog, ChatAttachment, ChatMessage, StoredFile
 from coordinator.operations.backups import buckets, making
-from coordinator.operations.doctor import Level, stored_files
+from coordinator.operations.doctor import CheckLevel, stored_files
 from dashboard.views import chat_files
 from tests.chat.rows import ANNA, NOW, add_agent, png, upload
 from tests.people import signed_in
@@ -61,7 +61,9 @@ def s3(s3_server: S3, settings, monkeypatch, tmp_path) -> S3:
 
 
 def send(data: bytes, filename: str = "f.bin") -> ChatAttachment:
-    message = chat.post("agent.robot", [], by=ANNA, files=[upload(data, filename, "image/png")], now=NOW)
+    message = chat.submit_chat_message(
+        "agent.robot", [], by=ANNA, files=[upload(data, filename, "image/png")], now=NOW
+    )
     return ChatAttachment.objects.select_related("stored").get(message=message)
 
 
@@ -76,7 +78,7 @@ def test_a_large_file_goes_in_parts_and_comes_back_by_pieces(s3: S3) -> None:
     row = send(data)
     assert list(s3.objects) == [f"box/here/{row.disk_path}"]
     assert not s3.parts
-    with reading.opened(row) as file:
+    with reading.open_attachment(row) as file:
         assert file.read() == data
         s3.asked.clear()
         file.seek(5 * MIB + 7)
@@ -105,38 +107,38 @@ def test_pages_and_programs_get_it_through_us_with_ranges(s3: S3) -> None:
 def test_a_wrong_byte_is_never_given_out(s3: S3) -> None:
     row = send(os.urandom(MIB))
     spoil(s3, 3 * checked.PIECE)
-    with reading.opened(row) as file:
+    with reading.open_attachment(row) as file:
         assert len(file.read(3 * checked.PIECE)) == 3 * checked.PIECE
-    with pytest.raises(Spoilt):
-        reading.opened_at(row, 3 * checked.PIECE + 5)
-    with pytest.raises(Spoilt):
-        reading.checksum(row)
-    assert attachments.examine(NOW, checksums=True).damaged == [row.pk]
+    with pytest.raises(StoredDataCorrupt):
+        reading.open_attachment_at(row, 3 * checked.PIECE + 5)
+    with pytest.raises(StoredDataCorrupt):
+        reading.attachment_sha256(row)
+    assert attachments.check_attachment_files(NOW, checksums=True).damaged == [row.pk]
 
 
 def test_an_object_that_is_gone_or_shorter_is_told(s3: S3) -> None:
     row = send(os.urandom(MIB))
     ((name, (data, when)),) = s3.objects.items()
     s3.objects[name] = (data[: checked.PIECE], when)
-    with pytest.raises(Spoilt):
-        reading.opened_at(row, 3 * checked.PIECE)
-    assert attachments.examine(NOW).damaged == [row.pk]
+    with pytest.raises(StoredDataCorrupt):
+        reading.open_attachment_at(row, 3 * checked.PIECE)
+    assert attachments.check_attachment_files(NOW).damaged == [row.pk]
     s3.objects.clear()
     with pytest.raises(NotFound):
-        reading.opened_at(row, 0)
-    assert attachments.examine(NOW).missing == [row.pk]
+        reading.open_attachment_at(row, 0)
+    assert attachments.check_attachment_files(NOW).missing == [row.pk]
 
 
 def test_a_bucket_that_fails_is_told_to_people_and_programs_and_leaves_nothing(s3: S3) -> None:
     row = send(png(padded_to=MIB))
     s3.fault = "AccessDenied"
     with pytest.raises(
-        Busy, match=r"could not be stored: the S3 bucket box answers AccessDenied\. Nothing was sent"
+        ServiceBusy, match=r"could not be stored: the S3 bucket box answers AccessDenied\. Nothing was sent"
     ):
         send(os.urandom(MIB))
     assert (ChatMessage.objects.count(), StoredFile.objects.count()) == (1, 1)
-    with pytest.raises(Busy, match="cannot be read now: the S3 bucket box answers AccessDenied"):
-        reading.opened_at(row, 0)
+    with pytest.raises(ServiceBusy, match="cannot be read now: the S3 bucket box answers AccessDenied"):
+        reading.open_attachment_at(row, 0)
     client = signed_in("viewer")
     answer = client.get(f"/ui/chat/files/{row.pk}/")
     assert answer.status_code == 503
@@ -152,24 +154,27 @@ def test_a_bucket_that_fails_is_told_to_people_and_programs_and_leaves_nothing(s
     )
     assert (said.status_code, said.json()["detail"][:31]) == (503, "The file could not be stored: t")
     assert client.get("/ui/chat/with/agent.robot/").status_code == 200
-    assert "cannot be listed" in attachments.examine(NOW).silent[0]
-    assert [check.level for check in stored_files.examine(NOW)] == [Level.FAIL, Level.FAIL]
+    assert "cannot be listed" in attachments.check_attachment_files(NOW).silent[0]
+    assert [check.level for check in stored_files.check_stored_files(NOW)] == [
+        CheckLevel.FAIL,
+        CheckLevel.FAIL,
+    ]
 
 
 def test_an_answer_that_is_cut_is_asked_for_once_more(s3: S3, monkeypatch) -> None:
     data = os.urandom(MIB)
     row = send(data)
     s3.fault = "cut"
-    with pytest.raises(Busy, match="does not answer"):
-        reading.opened_at(row, 0)
+    with pytest.raises(ServiceBusy, match="does not answer"):
+        reading.open_attachment_at(row, 0)
     assert len(s3.reading()) == 2
     s3.fault = ""
-    with pytest.raises(Busy, match="does not answer"):
-        reading.opened_at(row, 0)
+    with pytest.raises(ServiceBusy, match="does not answer"):
+        reading.open_attachment_at(row, 0)
     assert len(s3.reading()) == 2, "after two in a row it is left alone for a while"
     later = SimpleNamespace(monotonic=lambda: time.monotonic() + rests.REST)
     monkeypatch.setattr(rests, "time", later)
-    with reading.opened(row) as file:
+    with reading.open_attachment(row) as file:
         assert file.read() == data
 
 
@@ -179,10 +184,10 @@ def test_objects_go_with_their_message_and_orphans_are_found(s3: S3) -> None:
     s3.put("box/here/attachments/ab/stray.bin", b"?", datetime(2020, 1, 1, tzinfo=UTC))
     s3.put("box/here/attachments/ab/young.bin", b"?", NOW)
     s3.put("box/other/attachments/ab/not-ours.bin", b"?", datetime(2020, 1, 1, tzinfo=UTC))
-    found = attachments.examine(NOW)
+    found = attachments.check_attachment_files(NOW)
     assert [one.name for one in found.orphans] == ["attachments/ab/stray.bin"]
-    assert attachments.remove_orphans(found, NOW) == 1
-    chat.delete_message(row.message_id, by=ANNA.actor, now=NOW)
+    assert attachments.remove_orphan_files(found, NOW) == 1
+    chat.remove_chat_message(row.message_id, by=ANNA.actor, now=NOW)
     assert sorted(s3.objects) == [
         "box/here/attachments/ab/young.bin",
         "box/other/attachments/ab/not-ours.bin",
@@ -196,25 +201,25 @@ def test_a_backup_tells_of_objects_that_are_missing_or_that_nobody_could_look_fo
     row = send(os.urandom(MIB))
     s3.objects.clear()
     told: list[str] = []
-    made = making.make(tmp_path / "one", NOW, say=told.append)
+    made = making.make_backup(tmp_path / "one", NOW, say=told.append)
     assert f"1 of them are missing or damaged: {row.pk}." in told[-1]
     assert (made.elsewhere or {})["missing"] == [row.pk]
     with pytest.raises(CommandError, match="no longer exists"):
-        making.make(tmp_path / "two", NOW, say=told.append, with_bucket=True)
+        making.make_backup(tmp_path / "two", NOW, say=told.append, with_bucket=True)
     assert not (tmp_path / "two").exists()
     s3.fault = "AccessDenied"
-    making.make(tmp_path / "three", NOW, say=told.append)
+    making.make_backup(tmp_path / "three", NOW, say=told.append)
     assert "Signalbox could not check that they are there: the S3 bucket box answers AccessDenied" in told[-1]
 
 
 def test_a_server_without_the_bucket_says_what_to_set(s3: S3, settings) -> None:
     row = send(os.urandom(MIB))
     settings.STORAGES = {name: one for name, one in settings.STORAGES.items() if name != "s3"}
-    with pytest.raises(Busy, match="SIGNALBOX_S3_BUCKET names none here"):
-        reading.opened(row)
-    told = buckets.elsewhere()
+    with pytest.raises(ServiceBusy, match="SIGNALBOX_S3_BUCKET names none here"):
+        reading.open_attachment(row)
+    told = buckets.find_uncopied_bucket_files()
     assert told
-    assert "SIGNALBOX_S3_BUCKET names none here" in told.in_words
+    assert "SIGNALBOX_S3_BUCKET names none here" in told.bucket_summary
 
 
 @pytest.mark.django_db(transaction=True)
@@ -226,7 +231,7 @@ def test_files_are_moved_there_and_back_while_somebody_has_one_open(
     rows = [send(one) for one in data]
     StoredFile.objects.filter(pk=rows[2].pk).delete()  # from an older version
     settings.ATTACHMENTS = "s3"
-    with reading.opened_at(rows[0], 0) as held:
+    with reading.open_attachment_at(rows[0], 0) as held:
         call_command("move_attachments", "--dry-run")
         assert "3 files (2.1 MB) are not in s3" in capsys.readouterr().out
         call_command("move_attachments")
@@ -234,18 +239,18 @@ def test_files_are_moved_there_and_back_while_somebody_has_one_open(
     assert "Moved 3 files (2.1 MB)" in capsys.readouterr().out
     assert len(s3.objects) == 3
     assert not [path for path in (tmp_path / "attachments").rglob("*") if path.is_file()]
-    with reading.opened_at(rows[1], 0) as file:  # a row that was read before the move
+    with reading.open_attachment_at(rows[1], 0) as file:  # a row that was read before the move
         assert file.read() == data[1]
-    doctor = {check.name: check for check in stored_files.examine(timezone.now())}
-    assert {check.level for check in doctor.values()} == {Level.OK}, doctor
+    doctor = {check.name: check for check in stored_files.check_stored_files(timezone.now())}
+    assert {check.level for check in doctor.values()} == {CheckLevel.OK}, doctor
     call_command("move_attachments", "--to=folder", "--keep")
-    doctor = {check.name: check for check in stored_files.examine(timezone.now())}
+    doctor = {check.name: check for check in stored_files.check_stored_files(timezone.now())}
     assert "3 files are not in s3" in doctor["attachments"].message
     assert len(s3.objects) == 3
     assert set(StoredFile.objects.values_list("place", flat=True)) == {"folder"}
-    assert {reading.opened(row).read() for row in ChatAttachment.objects.select_related("stored")} == set(
-        data
-    )
+    assert {
+        reading.open_attachment(row).read() for row in ChatAttachment.objects.select_related("stored")
+    } == set(data)
     assert AuditLog.objects.filter(event_type="ATTACHMENTS_MOVED").count() == 2
 
 
@@ -262,37 +267,40 @@ def broken_off(s3: S3, settings, tmp_path) -> ChatAttachment:
 
 @pytest.mark.django_db(transaction=True)
 def test_an_unused_copy_that_a_move_uses_after_all_stays(broken_off: ChatAttachment) -> None:
-    found = attachments.examine(timezone.now())
+    found = attachments.check_attachment_files(timezone.now())
     assert [one.name for one in found.orphans] == [broken_off.disk_path]
     call_command("move_attachments")
-    assert attachments.remove_orphans(found, timezone.now()) == 0
-    assert len(reading.opened(ChatAttachment.objects.get()).read()) == 70_000
+    assert attachments.remove_orphan_files(found, timezone.now()) == 0
+    assert len(reading.open_attachment(ChatAttachment.objects.get()).read()) == 70_000
 
 
 @pytest.mark.django_db(transaction=True)
 def test_an_unused_copy_that_a_move_has_just_written_anew_stays(s3: S3, broken_off: ChatAttachment) -> None:
-    found = attachments.examine(timezone.now())
+    found = attachments.check_attachment_files(timezone.now())
     s3.put(f"box/here/{broken_off.disk_path}", b"x" * 70_000)
-    assert attachments.remove_orphans(found, timezone.now()) == 0
+    assert attachments.remove_orphan_files(found, timezone.now()) == 0
     assert len(s3.objects) == 1
 
 
 @pytest.mark.django_db(transaction=True)
 def test_an_unused_copy_that_nobody_uses_goes(s3: S3, broken_off: ChatAttachment) -> None:
-    assert attachments.remove_orphans(attachments.examine(timezone.now()), timezone.now()) == 1
+    assert (
+        attachments.remove_orphan_files(attachments.check_attachment_files(timezone.now()), timezone.now())
+        == 1
+    )
     assert not s3.objects
-    assert len(reading.opened(ChatAttachment.objects.get()).read()) == 70_000
+    assert len(reading.open_attachment(ChatAttachment.objects.get()).read()) == 70_000
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_file_whose_new_copy_is_removed_meanwhile_stays_where_it_was(
     s3: S3, broken_off: ChatAttachment, monkeypatch, capsys
 ) -> None:
-    monkeypatch.setattr(moving_attachments, "_require_same", lambda *_: s3.objects.clear())
+    monkeypatch.setattr(moving_attachments, "verify_copied_file", lambda *_: s3.objects.clear())
     with pytest.raises(SystemExit):
         call_command("move_attachments")
     assert f"not moved  {broken_off.pk}" in capsys.readouterr().err
-    assert len(reading.opened(ChatAttachment.objects.get()).read()) == 70_000
+    assert len(reading.open_attachment(ChatAttachment.objects.get()).read()) == 70_000
 
 
 @pytest.mark.django_db(transaction=True)
@@ -305,7 +313,7 @@ def test_an_attachment_that_is_deleted_while_it_is_looked_through_is_said_to_be_
     row = ChatAttachment.objects.select_related("message").get()
     ChatAttachment.objects.filter(pk=row.pk).delete()  # its file is still there
     with pytest.raises(NotFound, match="no longer exists"):
-        attachments.looked_through(row)
+        attachments.record_file_fingerprint(row)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -316,7 +324,7 @@ def test_what_cannot_be_moved_stays_and_a_bucket_that_fails_stops_it(
     good, damaged, odd, gone = (send(os.urandom(70_000)) for _ in range(4))
     (tmp_path / (damaged.disk_path or "")).write_bytes(b"x" * 70_000)
     ChatAttachment.objects.filter(pk=odd.pk).update(disk_path="attachments/../attachments/x.bin")
-    (tmp_path / (gone.disk_path or "")).unlink()
+    (tmp_path / (gone.disk_path or "")).unlink_upstream_session()
     s3.fault = "AccessDenied"
     with pytest.raises(CommandError, match=r"AccessDenied.*run this again"):
         call_command("move_attachments", "--to=s3")
@@ -336,30 +344,30 @@ def test_a_file_from_before_is_known_again_once_it_was_looked_through(settings, 
     row = send(os.urandom(MIB))
     StoredFile.objects.all().delete()
     row = ChatAttachment.objects.get(pk=row.pk)
-    assert attachments.examine(NOW).unknown == [row.pk]
-    assert attachments.examine(NOW, checksums=True).damaged == []
-    assert attachments.examine(NOW).unknown == []
+    assert attachments.check_attachment_files(NOW).unknown == [row.pk]
+    assert attachments.check_attachment_files(NOW, checksums=True).damaged == []
+    assert attachments.check_attachment_files(NOW).unknown == []
     (tmp_path / (row.disk_path or "")).write_bytes(b"x" * MIB)
-    with pytest.raises(Spoilt):
-        reading.checksum(ChatAttachment.objects.get(pk=row.pk))
+    with pytest.raises(StoredDataCorrupt):
+        reading.attachment_sha256(ChatAttachment.objects.get(pk=row.pk))
 
 
 def test_reading_jumps_and_ends_as_a_plain_file_does() -> None:
     data = os.urandom(3 * checked.PIECE + 5)
-    known = checked.fingerprint(io.BytesIO(data))
+    known = checked.fingerprint_file(io.BytesIO(data))
 
     class Memory:
         def reading(self, name: str, start: int, length: int) -> io.BytesIO:
             return io.BytesIO(data[start : start + length])
 
     row = StoredFile(size_bytes=known.size, sha256=known.sha256, pieces=known.pieces)
-    with checked.opened(Memory(), "x", row) as file, io.BytesIO(data) as plain:  # type: ignore[arg-type]
+    with checked.open_verified_file(Memory(), "x", row) as file, io.BytesIO(data) as plain:  # type: ignore[arg-type]
         for at, size in ((0, 10), (checked.PIECE - 3, 9), (3 * checked.PIECE, 99), (5, -1), (10**9, 4)):
             file.seek(at), plain.seek(at)
             assert file.read(size) == plain.read(size)
 
 
 def test_no_mcp_server_is_given_the_buckets_credentials(settings) -> None:
-    assert not credentials.is_ours("AWS_SECRET_ACCESS_KEY")
+    assert not credentials.is_own_variable("AWS_SECRET_ACCESS_KEY")
     settings.S3_BUCKET = "box"
-    assert credentials.is_ours("aws_secret_access_key")
+    assert credentials.is_own_variable("aws_secret_access_key")

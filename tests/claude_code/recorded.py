@@ -8,13 +8,13 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from coordinator.actions import approvals, reported_sessions
-from coordinator.actions.approvals import NewRequest
+from coordinator.actions.approvals import NewPermissionRequest
 from coordinator.actions.events import record_events
-from coordinator.identity.actors import key
+from coordinator.identity.actors import key_actor_by_name
 from coordinator.lib import instants
 from coordinator.models import Agent, Event, PermissionRequest
-from coordinator.policy.approvals import Subject
-from coordinator.policy.history import Reader
+from coordinator.policy.approvals import PermissionSubject
+from coordinator.policy.history import CallHistoryReader
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.reports import SessionLocation
 from dashboard.rules.recorded import READER
@@ -24,9 +24,9 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)  # a Friday
 SHOP = "agent.shop"
 
 
-def reader(stretch: int = 3) -> Reader:
+def reader(stretch: int = 3) -> CallHistoryReader:
     """Return the pages' reader with stretches of a few events."""
-    return Reader(READER.sources, READER.subject, READER.refusals, stretch)
+    return CallHistoryReader(READER.sources, READER.subject, READER.refusals, stretch)
 
 
 def agent(name: str = SHOP) -> str:
@@ -40,13 +40,15 @@ def called(
     tool: str, *inputs: dict[str, Any], by: str = SHOP, at: datetime = NOW, source: str = "claude-code"
 ) -> list[int]:
     """Record calls of one tool; return the ids of their events."""
-    made = reported_sessions.session_for(f"session of {by}", SessionLocation(agent_name=by), at).session_id
+    made = reported_sessions.find_or_create_session(
+        f"session of {by}", SessionLocation(agent_name=by), at
+    ).session_id
     last = Event.objects.order_by("-id").values_list("id", flat=True).first() or 0
     events = [
         NewEvent(
             event_type="pre_tool",
             session_id=made,
-            timestamp=instants.canonical(at),
+            timestamp=instants.format_canonical_instant(at),
             tool_name=tool,
             tool_input=given,
             tool_use_id=f"toolu_{last + place}",
@@ -86,7 +88,9 @@ def answered(
     verdict: str, tool: str, given: dict[str, Any], *, by: str = SHOP, program: str = "claude-code"
 ) -> PermissionRequest:
     """Let somebody ask for a call, and a person approve or deny it."""
-    ask = NewRequest(Subject(program, "ToolCall", None, tool, given), justification="Wants to.", agent_id=by)
-    asked = approvals.request(ask, by=key("hooks"), now=NOW)
+    ask = NewPermissionRequest(
+        PermissionSubject(program, "ToolCall", None, tool, given), justification="Wants to.", agent_id=by
+    )
+    asked = approvals.request_permission(ask, by=key_actor_by_name("hooks"), now=NOW)
     judge = User.objects.filter(username="judge").first() or person("approver", "judge")
-    return approvals.decide(asked.request.request_id, by=judge, verdict=verdict, now=NOW)
+    return approvals.decide_request(asked.request.request_id, by=judge, verdict=verdict, now=NOW)

@@ -12,11 +12,11 @@ from django.utils import timezone
 from coordinator.actions import reported_sessions
 from coordinator.actions.events import record_events
 from coordinator.dialects import claude_code as hooks
-from coordinator.dialects.claude_code import TaskNotice, task_notices
+from coordinator.dialects.claude_code import TaskNotice, parse_task_notices
 from coordinator.models import Event
 from coordinator.sessions.reports import SessionLocation
 from coordinator.sessions.timeline import CallRow
-from coordinator.sessions.timeline.walking import walk_rows
+from coordinator.sessions.timeline.walking import walk_session_rows
 from tests.claude_code.test_transcripts import brought, calls, said, session
 
 pytestmark = pytest.mark.django_db
@@ -27,11 +27,13 @@ CLAUDE_ID = RECORDED[0]["session_id"]
 
 
 def tell(*bodies: dict[str, Any]) -> None:
-    made = reported_sessions.session_for(CLAUDE_ID, SessionLocation("/home/dev/shop"), timezone.now())
+    made = reported_sessions.find_or_create_session(
+        CLAUDE_ID, SessionLocation("/home/dev/shop"), timezone.now()
+    )
     for number, body in enumerate(bodies):
         at = f"2026-11-26T18:13:{30 + number:02}.000000+00:00"
-        hook = hooks.hook_of(json.dumps(body).encode(), at)
-        record_events(hooks.events_of(hook, made.session_id), timezone.now())
+        hook = hooks.read_claude_hook(json.dumps(body).encode(), at)
+        record_events(hooks.build_claude_events(hook, made.session_id), timezone.now())
 
 
 def transcript(place: Path) -> Path:
@@ -44,7 +46,7 @@ def transcript(place: Path) -> Path:
 
 def only_call() -> CallRow:
     (row,) = calls(CLAUDE_ID).values()
-    (shown,) = [row for row in walk_rows(session(CLAUDE_ID)) if isinstance(row, CallRow)]
+    (shown,) = [row for row in walk_session_rows(session(CLAUDE_ID)) if isinstance(row, CallRow)]
     assert shown.place == row.place
     return shown
 
@@ -52,10 +54,10 @@ def only_call() -> CallRow:
 def test_live_it_runs_until_its_turn_ends_and_then_has_its_result() -> None:
     begun, ended = RECORDED[:4], RECORDED[4:6]
     tell(*begun)
-    assert only_call().state == "running"
+    assert only_call().call_state == "running"
     tell(*begun, *ended)
     call = only_call()
-    assert (call.state, call.either.tool_name) == ("done", "Agent")
+    assert (call.call_state, call.naming_event.tool_name) == ("done", "Agent")
     assert call.end is not None
     assert call.end.tool_output is not None
     assert (call.end.tool_output.value, call.duration_ms) == ("Done.", 5459)
@@ -67,7 +69,7 @@ def test_a_transcript_tells_the_same(tmp_path: Path) -> None:
     call = only_call()
     assert call.end is not None
     assert call.end.tool_output is not None
-    assert (call.state, call.end.tool_output.value) == ("done", "Done.")
+    assert (call.call_state, call.end.tool_output.value) == ("done", "Done.")
     assert said(CLAUDE_ID, "user") == ["Do as the script says."]
 
 
@@ -76,7 +78,7 @@ def test_what_hooks_told_comes_in_once(tmp_path: Path) -> None:
     before = Event.objects.filter(event_type="post_tool").count()
     brought(transcript(tmp_path))
     assert Event.objects.filter(event_type="post_tool").count() == before == 2
-    assert only_call().state == "done"
+    assert only_call().call_state == "done"
 
 
 def test_a_task_that_failed_or_names_no_call_is_told_too() -> None:
@@ -84,7 +86,7 @@ def test_a_task_that_failed_or_names_no_call_is_told_too() -> None:
     tell(*RECORDED[:5], RECORDED[5] | {"prompt": text.replace("completed", "failed")})
     call = only_call()
     assert call.end is not None
-    assert (call.state, call.end.error) == ("failed", "Done.")
+    assert (call.call_state, call.end.error) == ("failed", "Done.")
     lonely = text.replace("<tool-use-id>toolu_0</tool-use-id>\n", "").replace("<result>Done.</result>\n", "")
     tell(RECORDED[5] | {"prompt": lonely})
     assert said(CLAUDE_ID, "system") == ['Agent "Look around" finished']
@@ -92,10 +94,10 @@ def test_a_task_that_failed_or_names_no_call_is_told_too() -> None:
 
 def test_only_a_text_that_consists_of_notices_is_no_persons() -> None:
     notice = RECORDED[5]["prompt"]
-    assert len(task_notices(f"{notice}\n{notice}")) == 2
-    assert not task_notices(f"What does this mean? {notice}")
-    assert not task_notices(f"{notice} What does this mean?")
-    assert not task_notices("<task-notification>never closed")
+    assert len(parse_task_notices(f"{notice}\n{notice}")) == 2
+    assert not parse_task_notices(f"What does this mean? {notice}")
+    assert not parse_task_notices(f"{notice} What does this mean?")
+    assert not parse_task_notices("<task-notification>never closed")
     result = "<result>a</result> <task-id>b</task-id></result>"
     tagged = f"<task-notification><task-id>a</task-id>{result}</task-notification>"
-    assert task_notices(tagged) == [TaskNotice("a", None, "", "a</result> <task-id>b</task-id>", None)]
+    assert parse_task_notices(tagged) == [TaskNotice("a", None, "", "a</result> <task-id>b</task-id>", None)]

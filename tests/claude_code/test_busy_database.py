@@ -15,11 +15,11 @@ from django.conf import settings
 
 from coordinator.actions import reported_sessions as sessions
 from coordinator.dialects.claude_code import DIALECT
-from coordinator.dialects.hooks import Hook
-from coordinator.edge.recorder import Recorder
-from coordinator.edge.writer import MakeEvents, Written
-from coordinator.errors import Busy
-from coordinator.sessions.events import NewEvent, Recorded
+from coordinator.dialects.hooks import AgentHook
+from coordinator.edge.recorder import HookRecorder
+from coordinator.edge.writer import MakeEvents, WriteResult
+from coordinator.errors import ServiceBusy
+from coordinator.sessions.events import NewEvent, RecordedEvent
 from coordinator.sessions.reports import KnownSession, SessionLocation
 from tests.claude_code.double import Claude
 from tests.claude_code.test_deciding import rules
@@ -86,29 +86,29 @@ class Writer:
 
     async def record(
         self, items: Sequence[NewEvent] = (), *, make: MakeEvents | None = None, **_how: Any
-    ) -> Written:
+    ) -> WriteResult:
         if self.failures:
             self.failures -= 1
-            raise Busy("The database is full.")
+            raise ServiceBusy("The database is full.")
         made, items = make() if make is not None else (None, items)
         self.written += items
-        return Written([Recorded(1) for _ in items], made)
+        return WriteResult([RecordedEvent(1) for _ in items], made)
 
 
 @pytest.fixture
 def _one_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "active_session_for", lambda *_which: KnownSession("ses_1", True))
+    monkeypatch.setattr(sessions, "reopen_or_create_session", lambda *_which: KnownSession("ses_1", True))
 
 
 @pytest.mark.usefixtures("_one_session")
 def test_what_was_lost_is_told_in_the_session_as_soon_as_it_can_be() -> None:
     async def work() -> list[NewEvent]:
         writer = Writer(failures=3)
-        recorder = Recorder(writer, DIALECT)  # type: ignore[arg-type]
+        recorder = HookRecorder(writer, DIALECT)  # type: ignore[arg-type]
         for name in ("Notification", "PostToolUse", "PostToolUse", "Setup"):
-            hook = Hook(name, "claude-1", {"tool_name": "Bash"}, "2026-11-21T10:00:00.000000+00:00")
-            with contextlib.suppress(Busy):
-                await recorder.observe(hook, SessionLocation(), 10)
+            hook = AgentHook(name, "claude-1", {"tool_name": "Bash"}, "2026-11-21T10:00:00.000000+00:00")
+            with contextlib.suppress(ServiceBusy):
+                await recorder.record_hook(hook, SessionLocation(), 10)
         return writer.written
 
     lost, setup = asyncio.run(work())
@@ -123,11 +123,13 @@ def test_what_was_lost_is_told_in_the_session_as_soon_as_it_can_be() -> None:
 def test_what_comes_again_is_not_called_lost() -> None:
     async def work() -> list[str]:
         writer = Writer(failures=2)
-        recorder = Recorder(writer, DIALECT)  # type: ignore[arg-type]
+        recorder = HookRecorder(writer, DIALECT)  # type: ignore[arg-type]
         for name, sent_as in (("Notification", "an-id"), ("PostToolUse", None), ("Notification", "an-id")):
-            hook = Hook(name, "claude-1", {"tool_name": "Bash"}, "2026-11-21T10:00:00.000000+00:00", sent_as)
-            with contextlib.suppress(Busy):
-                await recorder.observe(hook, SessionLocation(), 10)
+            hook = AgentHook(
+                name, "claude-1", {"tool_name": "Bash"}, "2026-11-21T10:00:00.000000+00:00", sent_as
+            )
+            with contextlib.suppress(ServiceBusy):
+                await recorder.record_hook(hook, SessionLocation(), 10)
         return [str(event.tool_input) for event in writer.written if event.event_type == "hooks_lost"]
 
     assert asyncio.run(work()) == ["{'hooks': {'PostToolUse': 1}}"]
@@ -142,7 +144,7 @@ def test_hooks_of_a_new_session_that_come_together_find_it_once_and_keep_their_o
         asked.append(executor_id)
         return KnownSession("ses_1", True)
 
-    monkeypatch.setattr(sessions, "active_session_for", find)
+    monkeypatch.setattr(sessions, "reopen_or_create_session", find)
 
     class SlowWriter(Writer):
         """Writes nothing before it is let."""
@@ -151,17 +153,17 @@ def test_hooks_of_a_new_session_that_come_together_find_it_once_and_keep_their_o
             super().__init__(failures=0)
             self.let = asyncio.Event()
 
-        async def record(self, *items: Any, **how: Any) -> Written:
+        async def record(self, *items: Any, **how: Any) -> WriteResult:
             await self.let.wait()
             return await super().record(*items, **how)
 
     async def work() -> list[str]:
         writer = SlowWriter()
-        recorder = Recorder(writer, DIALECT)  # type: ignore[arg-type]
+        recorder = HookRecorder(writer, DIALECT)  # type: ignore[arg-type]
         names = ("PreToolUse", "PostToolUse", "Notification", "PreToolUse")
         about = {"tool_name": "Bash", "tool_use_id": "t"}
-        hooks = [Hook(name, "claude-1", about, "2026-11-21T10:00:00.000000+00:00") for name in names]
-        told = [asyncio.ensure_future(recorder.observe(hook, SessionLocation(), 10)) for hook in hooks]
+        hooks = [AgentHook(name, "claude-1", about, "2026-11-21T10:00:00.000000+00:00") for name in names]
+        told = [asyncio.ensure_future(recorder.record_hook(hook, SessionLocation(), 10)) for hook in hooks]
         await asyncio.sleep(0)  # all of them wait now
         writer.let.set()
         await asyncio.gather(*told)

@@ -8,9 +8,9 @@ import pytest
 
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.policy import call_text, tool_rules
-from coordinator.policy.call_text import shown_text
-from coordinator.policy.shapes import escaped
-from coordinator.policy.tool_rules import ALLOW, ASK, DENY, OBSERVE, Rule
+from coordinator.policy.call_text import text_for_allow_rules
+from coordinator.policy.shapes import escape_pattern_text
+from coordinator.policy.tool_rules import ALLOW, ASK, DENY, OBSERVE, DecisionRule
 
 PATCH = (
     "*** Begin Patch\n*** Update File: notes/a.txt\n@@\n+copy .env.example to .env first\n*** Add File: notes/new.txt\n"
@@ -18,10 +18,10 @@ PATCH = (
 )
 
 
-def decide(rule: Rule, source: str, tool: str, tool_input: dict[str, Any]) -> str:
-    tool_rules.check(rule)
+def decide(rule: DecisionRule, source: str, tool: str, tool_input: dict[str, Any]) -> str:
+    tool_rules.validate_tool_rule(rule)
     text = DIALECTS[source].subject(tool, tool_input)
-    return tool_rules.by_rules([rule], tool, text, "agent.bot", source).decision
+    return tool_rules.decide_by_tool_rules([rule], tool, text, "agent.bot", source).decision
 
 
 @pytest.mark.parametrize("verdict", [DENY, ASK])
@@ -44,7 +44,7 @@ def decide(rule: Rule, source: str, tool: str, tool_input: dict[str, Any]) -> st
 def test_deny_and_ask_rules_see_every_field_that_names_a_place(
     verdict: str, source: str, tool: str, tool_input: dict[str, Any]
 ) -> None:
-    assert decide(Rule(1, "*", verdict, r"\.env(\.d|\*)?$"), source, tool, tool_input) == verdict
+    assert decide(DecisionRule(1, "*", verdict, r"\.env(\.d|\*)?$"), source, tool, tool_input) == verdict
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_deny_and_ask_rules_see_every_field_that_names_a_place(
 def test_what_is_only_written_or_described_is_seen_by_no_rule(
     source: str, tool: str, tool_input: dict[str, Any]
 ) -> None:
-    assert decide(Rule(1, "*", DENY, r"\.env"), source, tool, tool_input) == OBSERVE
+    assert decide(DecisionRule(1, "*", DENY, r"\.env"), source, tool, tool_input) == OBSERVE
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_what_is_only_written_or_described_is_seen_by_no_rule(
 )
 def test_a_path_is_judged_as_what_it_means(path: str) -> None:
     call = ("claude-code", "Read", {"file_path": path})
-    assert decide(Rule(1, "Read", DENY, "^/etc/"), *call) == DENY
-    assert decide(Rule(1, "Read", ALLOW, "/srv/.*"), *call) == OBSERVE
-    assert decide(Rule(1, "Read", ALLOW, escaped(path)), *call) in (ALLOW, OBSERVE)
+    assert decide(DecisionRule(1, "Read", DENY, "^/etc/"), *call) == DENY
+    assert decide(DecisionRule(1, "Read", ALLOW, "/srv/.*"), *call) == OBSERVE
+    assert decide(DecisionRule(1, "Read", ALLOW, escape_pattern_text(path)), *call) in (ALLOW, OBSERVE)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,16 @@ def test_a_path_is_judged_as_what_it_means(path: str) -> None:
 )
 def test_an_allow_rule_covers_no_field_that_it_does_not_name(added: dict[str, Any]) -> None:
     call = {"command": "npm test"}
-    plain = Rule(1, "Bash", ALLOW, escaped("npm test"))
+    plain = DecisionRule(1, "Bash", ALLOW, escape_pattern_text("npm test"))
     assert decide(plain, "claude-code", "Bash", call) == ALLOW
     assert decide(plain, "claude-code", "Bash", call | added) == OBSERVE
-    assert decide(Rule(1, "Bash", ALLOW, ".*"), "claude-code", "Bash", call | added) == OBSERVE
-    exact = Rule(1, "Bash", ALLOW, escaped(shown_text(DIALECTS["claude-code"].subject("Bash", call | added))))
+    assert decide(DecisionRule(1, "Bash", ALLOW, ".*"), "claude-code", "Bash", call | added) == OBSERVE
+    exact = DecisionRule(
+        1,
+        "Bash",
+        ALLOW,
+        escape_pattern_text(text_for_allow_rules(DIALECTS["claude-code"].subject("Bash", call | added))),
+    )
     assert decide(exact, "claude-code", "Bash", call | added) == ALLOW
     assert decide(exact, "claude-code", "Bash", call) == OBSERVE
 
@@ -96,7 +101,7 @@ def test_an_allow_rule_covers_no_field_that_it_does_not_name(added: dict[str, An
     "field", ["dangerouslyDisableSandbox", "with_escalated_permissions", "sandbox_permissions"]
 )
 def test_a_rule_without_a_pattern_covers_no_lifted_guard(field: str) -> None:
-    rule = Rule(1, "Bash", ALLOW)
+    rule = DecisionRule(1, "Bash", ALLOW)
     assert decide(rule, "claude-code", "Bash", {"command": "ls", field: True}) == OBSERVE
     assert decide(rule, "claude-code", "Bash", {"command": "ls", field: False}) == ALLOW
     assert decide(rule, "claude-code", "Bash", {"command": "ls", "another": 1}) == ALLOW
@@ -111,12 +116,12 @@ def test_a_rule_without_a_pattern_covers_no_lifted_guard(field: str) -> None:
     ],
 )
 def test_an_allow_rule_covers_fields_that_change_nothing(beside: dict[str, Any]) -> None:
-    rule = Rule(1, "Bash", ALLOW, escaped("npm test"))
+    rule = DecisionRule(1, "Bash", ALLOW, escape_pattern_text("npm test"))
     assert decide(rule, "claude-code", "Bash", {"command": "npm test", **beside}) == ALLOW
 
 
 def test_an_allow_rule_fits_a_patch_only_where_all_its_targets_are_named() -> None:
-    rule = Rule(1, "apply_patch", ALLOW, "/srv/shop/notes/.*")
+    rule = DecisionRule(1, "apply_patch", ALLOW, "/srv/shop/notes/.*")
     single = "*** Begin Patch\n*** Update File: /srv/shop/notes/a.txt\n+x\n*** End Patch"
     double = single.replace("+x", "+x\n*** Delete File: /srv/shop/.env")
     assert decide(rule, "codex", "apply_patch", {"command": single}) == ALLOW
@@ -126,12 +131,12 @@ def test_an_allow_rule_fits_a_patch_only_where_all_its_targets_are_named() -> No
 def test_more_fields_than_are_looked_at_one_by_one_are_looked_at_together() -> None:
     many = {f"f{n}": "x" for n in range(2_000)}
     call = {"pattern": ".", **many, "zz": "/srv/.env"}
-    assert decide(Rule(1, "Grep", DENY, r"\.env"), "claude-code", "Grep", call) == DENY
+    assert decide(DecisionRule(1, "Grep", DENY, r"\.env"), "claude-code", "Grep", call) == DENY
 
 
 def test_a_half_surrogate_in_a_field_is_no_error() -> None:
     call = {"pattern": ".", "path": "/srv/\ud800/.env"}
-    assert decide(Rule(1, "Grep", DENY, r"\.env"), "claude-code", "Grep", call) == DENY
+    assert decide(DecisionRule(1, "Grep", DENY, r"\.env"), "claude-code", "Grep", call) == DENY
 
 
 @pytest.mark.parametrize(
@@ -152,13 +157,13 @@ def test_a_half_surrogate_in_a_field_is_no_error() -> None:
     ],
 )
 def test_a_pattern_speaks_of_lines_only_where_it_is_written_for_them(pattern: str, opens: bool) -> None:
-    tool_rules.check(Rule(1, "Bash", ALLOW, pattern))
-    assert tool_rules.speaks_of_lines(pattern) is opens
+    tool_rules.validate_tool_rule(DecisionRule(1, "Bash", ALLOW, pattern))
+    assert tool_rules.allows_multiline_text(pattern) is opens
 
 
 def test_a_windows_path_opens_no_second_line() -> None:
     text = "type C:\\notes\\a.txt\nRemove-Item -Recurse C:\\"
-    rule = Rule(1, "Bash", ALLOW, r"type C:\\notes[^;|&]*")
+    rule = DecisionRule(1, "Bash", ALLOW, r"type C:\\notes[^;|&]*")
     assert decide(rule, "claude-code", "Bash", {"command": text}) == OBSERVE
 
 
@@ -177,8 +182,8 @@ def test_a_windows_path_opens_no_second_line() -> None:
 def test_deny_and_ask_rules_see_each_text_of_an_input_whatever_its_form(
     verdict: str, source: str, tool: str, tool_input: dict[str, Any]
 ) -> None:
-    assert decide(Rule(1, "*", verdict, "^/etc/shadow$"), source, tool, tool_input) == verdict
-    assert decide(Rule(1, "*", verdict, "^shadow$"), source, tool, tool_input) == OBSERVE
+    assert decide(DecisionRule(1, "*", verdict, "^/etc/shadow$"), source, tool, tool_input) == verdict
+    assert decide(DecisionRule(1, "*", verdict, "^shadow$"), source, tool, tool_input) == OBSERVE
 
 
 @pytest.mark.parametrize(
@@ -208,12 +213,12 @@ def test_deny_and_ask_rules_see_each_text_of_an_input_whatever_its_form(
 def test_allow_rules_for_a_folder_fit_no_path_that_leaves_it(
     source: str, tool: str, tool_input: dict[str, Any], pattern: str
 ) -> None:
-    assert decide(Rule(1, tool, ALLOW, pattern), source, tool, tool_input) == OBSERVE
+    assert decide(DecisionRule(1, tool, ALLOW, pattern), source, tool, tool_input) == OBSERVE
 
 
 @pytest.mark.parametrize("pattern", ["", ".*"])
 def test_no_allow_rule_lifts_a_guard_of_a_tool_whose_fields_are_not_known(pattern: str) -> None:
-    rule = Rule(1, "kind:command", ALLOW, pattern)
+    rule = DecisionRule(1, "kind:command", ALLOW, pattern)
     call = {"command": "ls"}
     assert decide(rule, "claude-code", "PowerShell", call) == ALLOW
     call_without_sandbox = call | {"dangerouslyDisableSandbox": True}
@@ -221,15 +226,15 @@ def test_no_allow_rule_lifts_a_guard_of_a_tool_whose_fields_are_not_known(patter
 
 
 def test_an_allow_rule_for_one_line_fits_no_second_one_behind_a_carriage_return() -> None:
-    rule = Rule(1, "kind:command", ALLOW, "ls [^;]*")
+    rule = DecisionRule(1, "kind:command", ALLOW, "ls [^;]*")
     assert decide(rule, "copilot", "powershell", {"command": "ls a\rrm b"}) == OBSERVE
 
 
 def test_of_more_paths_than_can_be_resolved_a_deny_rule_fits_whatever_they_are() -> None:
     call = {"file_path": "a", "more": ["/srv/../b"] * 6_000}
-    assert decide(Rule(1, "Read", DENY, "^/etc/"), "claude-code", "Read", call) == DENY
+    assert decide(DecisionRule(1, "Read", DENY, "^/etc/"), "claude-code", "Read", call) == DENY
     assert (
-        decide(Rule(1, "Read", DENY, "^/etc/"), "claude-code", "Read", call | {"more": ["b"] * 6_000})
+        decide(DecisionRule(1, "Read", DENY, "^/etc/"), "claude-code", "Read", call | {"more": ["b"] * 6_000})
         == OBSERVE
     )
 
@@ -241,7 +246,7 @@ def test_many_values_are_not_taken_one_by_one(monkeypatch: pytest.MonkeyPatch) -
         resolved.append(path)
         return []
 
-    monkeypatch.setattr(call_text, "_resolved", note)
+    monkeypatch.setattr(call_text, "resolve_path_text", note)
     call = {"file_path": "a", "more": [1] * 100_000}
-    assert decide(Rule(1, "Read", DENY, "^/etc/"), "claude-code", "Read", call) == OBSERVE
+    assert decide(DecisionRule(1, "Read", DENY, "^/etc/"), "claude-code", "Read", call) == OBSERVE
     assert len(resolved) < 1_000

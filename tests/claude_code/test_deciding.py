@@ -14,8 +14,8 @@ import httpx
 import pytest
 from django.utils import timezone
 
-from coordinator.actions.keys import hash_of
-from coordinator.actions.tool_calls import GONE, rule_digest
+from coordinator.actions.keys import hash_api_key
+from coordinator.actions.tool_calls import GONE, compute_rule_digest
 from coordinator.lib import instants
 from tests.approvals.cards import served_form
 from tests.claude_code.double import Call, Claude, cut
@@ -44,14 +44,14 @@ def served(served_template: Any, tmp_path_factory: pytest.TempPathFactory) -> An
 
 def prepare(served: Served) -> None:
     """Add an agent with a key of its own and an MCP server that grants it one tool."""
-    from coordinator.actions.keys import hash_of
+    from coordinator.actions.keys import hash_api_key
 
     at = "2026-02-20T00:00:00.000000+00:00"
     served.sql("INSERT INTO agents (id, name, default_engine_id) VALUES ('agent.shop', 'Shop', 'mind.x')")
     served.sql(
         "INSERT INTO api_keys (name, prefix, key_hash, scopes, agent_id, created_at, created_by)"
         " VALUES ('shop', 'sbx_', ?, '[\"agent\"]', 'agent.shop', ?, 'user:admin')",
-        (hash_of(AGENT_KEY), at),
+        (hash_api_key(AGENT_KEY), at),
     )
     served.sql("INSERT INTO mcp_servers (name, command, created_at) VALUES ('shopdb', 'python3', 1)")
     served.sql(
@@ -154,7 +154,7 @@ def at_gateway(served: Served) -> Iterator[None]:
     served.sql(
         "INSERT INTO mcp_gateway_sessions (session_id, door, key_id, agent_id, protocol_version, created_at, used_at)"
         " SELECT 'gws-t', '', id, coalesce(agent_id, 'a'), '2025-11-25', ?, ? FROM api_keys WHERE key_hash = ?",
-        (*[instants.canonical(timezone.now())] * 2, hash_of(AGENT_KEY)),
+        (*[instants.format_canonical_instant(timezone.now())] * 2, hash_api_key(AGENT_KEY)),
     )
     yield
     served.sql("DELETE FROM mcp_gateway_sessions WHERE session_id = 'gws-t'")
@@ -252,7 +252,7 @@ def test_a_person_approves_from_elsewhere(served: Served, claude: Claude, approv
 def test_always_allow_echoes_what_was_offered(served: Served, claude: Claude, approver: httpx.Client) -> None:
     call = claude.new_call("Bash", {"command": "npm test"})
     asking = claude.asking(call, permission_suggestions=[{"type": "setMode"}, SUGGESTION])
-    decide(approver, pending(served, claude)[0], suggestion=rule_digest(SUGGESTION))
+    decide(approver, pending(served, claude)[0], suggestion=compute_rule_digest(SUGGESTION))
     assert asking.result() == {"behavior": "allow", "updatedPermissions": [SUGGESTION]}
 
 
@@ -261,7 +261,7 @@ def test_a_rule_that_was_not_offered_cannot_be_picked(
 ) -> None:
     asking = claude.asking(claude.new_call("Bash", {"command": "npm test"}))
     (request_id,) = pending(served, claude)
-    decide(approver, request_id, suggestion=rule_digest(SUGGESTION))
+    decide(approver, request_id, suggestion=compute_rule_digest(SUGGESTION))
     assert asking.waits
     decide(approver, request_id, "denied", reason="Not now.")
     assert asking.result()["behavior"] == "deny"

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from coordinator.dialects.claude_settings import REPORTING, WAIT, WAITING, WAITING_TIMEOUT, settings_for
+from coordinator.dialects.claude_settings import (
+    REPORTING,
+    WAIT,
+    WAITING,
+    WAITING_TIMEOUT,
+    render_claude_settings,
+)
 from tests.served import ROOT, Served, manage
 
 pytestmark = pytest.mark.served
@@ -37,7 +43,7 @@ def hooks(block: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def test_the_settings_wait_less_long_here_than_the_hook_does() -> None:
-    block = json.loads(settings_for("https://box.example/"))
+    block = json.loads(render_claude_settings("https://box.example/"))
     for name in WAITING:
         (hook,) = hooks(block, name)
         assert hook["url"] == f"https://box.example/hooks/claude-code?wait={WAIT}"
@@ -50,7 +56,7 @@ def test_the_settings_wait_less_long_here_than_the_hook_does() -> None:
 
 
 def test_managed_settings_name_what_hooks_may_use() -> None:
-    block = json.loads(settings_for("http://127.0.0.1:8765", managed=True))
+    block = json.loads(render_claude_settings("http://127.0.0.1:8765", managed=True))
     assert block["allowedHttpHookUrls"] == ["http://127.0.0.1:8765/hooks/claude-code*"]
     assert set(block["httpHookAllowedEnvVars"]) == {
         variable for name in WAITING for hook in hooks(block, name) for variable in hook["allowedEnvVars"]

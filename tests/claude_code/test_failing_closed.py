@@ -26,23 +26,23 @@ from coordinator.actions import keys, tool_rules
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.edge import call_guard, rulings
 from coordinator.edge.auth import Authenticator
-from coordinator.edge.bodies import Bodies
+from coordinator.edge.bodies import RequestBodies
 from coordinator.edge.brake_gate import BrakeGate
-from coordinator.edge.call_guard import CallGuard
-from coordinator.edge.held_hooks import Asker
-from coordinator.edge.hooks import HookDoor, longest
-from coordinator.edge.http import Gone
-from coordinator.edge.notes import Notes
-from coordinator.edge.policies import Policies
-from coordinator.edge.recorder import Recorder
-from coordinator.edge.rulings import Rulings
-from coordinator.edge.waits import Waits
-from coordinator.errors import Busy, SignalboxError, TooLarge
-from coordinator.feed.reader import Change
+from coordinator.edge.call_guard import HookGuard
+from coordinator.edge.held_hooks import HookApprovalWaiter
+from coordinator.edge.hooks import HookEndpoint, read_hook_wait
+from coordinator.edge.http import ClientDisconnected
+from coordinator.edge.notes import PendingNotes
+from coordinator.edge.policies import PolicyCache
+from coordinator.edge.recorder import HookRecorder
+from coordinator.edge.rulings import PolicyRulings
+from coordinator.edge.waits import LongPollWaiters
+from coordinator.errors import RequestTooLarge, ServiceBusy, SignalboxError
+from coordinator.feed.reader import FeedChange
 from coordinator.identity.actors import Actor
 from coordinator.models import McpServer, PermissionRequest
 from coordinator.policy import tool_rules as policy
-from coordinator.policy.tool_rules import Rule
+from coordinator.policy.tool_rules import DecisionRule
 from tests.unbound import accept_unbound_keys
 
 pytestmark = pytest.mark.django_db
@@ -57,22 +57,22 @@ SPARED = {
     str(Path(OURS) / "engine" / "postgresql" / "base.py"),
     str(Path(OURS) / "engine" / "sqlite" / "base.py"),
 }
-EDIT = Change(1, 0, "tool_rules", "1", None, "update")
+EDIT = FeedChange(1, 0, "tool_rules", "1", None, "update")
 FAILURES = (
-    Busy("The database is busy."),
+    ServiceBusy("The database is busy."),
     OperationalError("database is locked"),
     RuntimeError("a fault of ours"),
     RecursionError(),
     TimeoutError(),
-    Gone(),
-    TooLarge("Nobody can judge that."),
+    ClientDisconnected(),
+    RequestTooLarge("Nobody can judge that."),
     MemoryError(),
 )
 TRIED = 40  # steps of a hook's way that fail, one after the other
 RULES = {
-    "danger": Rule(1, "Bash", "ask", "danger", wait_seconds=1),
-    "never": Rule(2, "Bash", "deny", "never"),
-    "careful": Rule(3, "Bash", "ask", "careful", deny_at_deadline=True),
+    "danger": DecisionRule(1, "Bash", "ask", "danger", wait_seconds=1),
+    "never": DecisionRule(2, "Bash", "deny", "never"),
+    "careful": DecisionRule(3, "Bash", "ask", "careful", deny_at_deadline=True),
 }
 
 
@@ -108,21 +108,21 @@ class World:
         hub: Any = SimpleNamespace(
             listeners=[], feed=feed, subscribe=lambda *_: None, unsubscribe=lambda *_: None
         )
-        self.rulings = Rulings(hub, Policies(hub, threads), threads)
+        self.rulings = PolicyRulings(hub, PolicyCache(hub, threads), threads)
         writer: Any = Writer()
-        waits = Waits(hub, threads)
-        asker = Asker(waits, threads)
-        recorder = Recorder(writer, DIALECTS[agent])
-        door = HookDoor(
+        waits = LongPollWaiters(hub, threads)
+        asker = HookApprovalWaiter(waits, threads)
+        recorder = HookRecorder(writer, DIALECTS[agent])
+        door = HookEndpoint(
             Authenticator(threads),
             recorder,
             self.rulings,
             asker,
-            Bodies(),
+            RequestBodies(),
             gate=BrakeGate(waits, threads),
-            notes=Notes(hub, threads),
+            notes=PendingNotes(hub, threads),
         )
-        self.guard = CallGuard(door, self.rulings, longest)
+        self.guard = HookGuard(door, self.rulings, read_hook_wait)
 
 
 class Steps:
@@ -162,7 +162,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def key() -> str:
     accept_unbound_keys()
-    _row, raw = keys.create(name="claude", scopes=["agent"], by=ANN, now=NOW)
+    _row, raw = keys.issue_api_key(name="claude", scopes=["agent"], by=ANN, now=NOW)
     return raw
 
 
@@ -191,13 +191,13 @@ def answer(
 
     async def post() -> None:
         world = World(agent)
-        await world.rulings.refresh()
+        await world.rulings.refresh_rules()
         if edited:
-            world.rulings.on_changes([EDIT])
+            world.rulings.mark_rules_changed([EDIT])
         with steps.traced():
             try:
-                await world.guard.hook(scope, receive, send)
-            except (SignalboxError, Gone, *map(type, FAILURES)):
+                await world.guard.guard_hook(scope, receive, send)
+            except (SignalboxError, ClientDisconnected, *map(type, FAILURES)):
                 return
 
     asyncio.run(asyncio.wait_for(post(), 20))
@@ -210,8 +210,10 @@ def hook(tool: str, **tool_input: Any) -> bytes:
     return json.dumps(fields | {"tool_use_id": "t1", "cwd": "/x"}).encode()
 
 
-def lay_down(*rules: Rule) -> None:
-    tool_rules.save(rules, seen=policy.version(policy.saved()), by=ANN, now=NOW)
+def lay_down(*rules: DecisionRule) -> None:
+    tool_rules.replace_tool_rules(
+        rules, seen=policy.tool_rules_version(policy.load_saved_tool_rules()), by=ANN, now=NOW
+    )
 
 
 def decisions(key: str, body: bytes, *, edited: bool = False, agent: str = "claude-code") -> set[str | None]:
@@ -260,8 +262,8 @@ def test_where_the_guard_itself_fails_the_call_is_denied(key: str, monkeypatch: 
     def broken(*_args: Any) -> Any:
         raise RuntimeError
 
-    monkeypatch.setattr(Rulings, "on", broken)
-    monkeypatch.setattr(Rulings, "strictest_possible", broken)
+    monkeypatch.setattr(PolicyRulings, "judge_tool_call", broken)
+    monkeypatch.setattr(PolicyRulings, "find_strictest_possible", broken)
     assert answer(key, Steps(), hook("Bash", command="ls")) == "deny"
 
 
@@ -271,7 +273,7 @@ def test_while_the_rules_were_never_read_every_call_is_asked(
     def unreadable() -> Any:
         raise OperationalError("no such host")
 
-    monkeypatch.setattr(policy, "saved", unreadable)
+    monkeypatch.setattr(policy, "load_saved_tool_rules", unreadable)
     assert answer(key, Steps(), hook("Bash", command="ls")) == "ask"
 
 
@@ -296,7 +298,7 @@ def test_a_call_that_cannot_be_read_counts_as_the_worst_there_is_a_rule_for(key:
     assert answer(key, Steps(), body) == ("deny" if is_broken else "ask")
     lay_down(RULES["danger"], RULES["never"])
     assert answer(key, Steps(), body) == "deny"
-    lay_down(Rule(1, "Bash", "observe"))
+    lay_down(DecisionRule(1, "Bash", "observe"))
     assert answer(key, Steps(), body) is None
 
 
@@ -308,7 +310,7 @@ def test_what_cannot_be_read_and_says_that_it_is_no_call_is_refused_as_ever(key:
 def test_a_key_that_is_over_frees_no_call_and_a_stranger_learns_nothing(key: str) -> None:
     lay_down(RULES["danger"])
     row = keys.ApiKey.objects.get()
-    keys.revoke(row.pk, by=ANN, now=NOW)
+    keys.invalidate_api_key(row.pk, by=ANN, now=NOW)
     assert answer(key, Steps(), hook("Bash", command="danger")) == "ask"
     assert answer(key, Steps(), hook("Bash", command="ls")) is None
     assert answer("sbx_unknown", Steps(), hook("Bash", command="danger")) is None

@@ -8,10 +8,10 @@ import pytest
 from django.utils import timezone
 
 from coordinator.actions import tool_calls
-from coordinator.actions.tool_calls import find_call
+from coordinator.actions.tool_calls import identify_pending_call
 from coordinator.models import Event, EventContext, Session
-from coordinator.policy.tool_calls import AskedCall
-from coordinator.secrets.masking import without_secrets
+from coordinator.policy.tool_calls import ToolCallRequest
+from coordinator.secrets.masking import mask_secrets
 from tests.secrets.corpus import SECRETS
 
 pytestmark = pytest.mark.django_db
@@ -30,7 +30,7 @@ def begun(call_id: str, tool_input: Any, subagent: str | None = None) -> int:
         event_type="pre_tool",
         timestamp="t",
         tool_name="Bash",
-        tool_input=without_secrets(tool_input),
+        tool_input=mask_secrets(tool_input),
     )
     EventContext.objects.create(
         event=event,
@@ -43,8 +43,8 @@ def begun(call_id: str, tool_input: Any, subagent: str | None = None) -> int:
     return event.pk
 
 
-def asked(call_id: str | None = None) -> AskedCall:
-    return AskedCall(
+def asked(call_id: str | None = None) -> ToolCallRequest:
+    return ToolCallRequest(
         "PermissionRequest", "ses_1", None, 0, "Bash", INPUT, INPUT["command"], "claude-code", call_id=call_id
     )
 
@@ -56,9 +56,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def counted(value: Any, **how: Any) -> Any:
         values.append(value)
-        return without_secrets(value, **how)
+        return mask_secrets(value, **how)
 
-    monkeypatch.setattr(tool_calls, "without_secrets", counted)
+    monkeypatch.setattr(tool_calls, "mask_secrets", counted)
     return values
 
 
@@ -70,7 +70,7 @@ def test_the_newest_free_call_alike_is_found_and_the_input_read_once(read: list[
     for number in range(3):
         begun(f"other {number}", {"command": f"ls {number}"})
 
-    found = find_call(asked(), taken={"taken"})
+    found = identify_pending_call(asked(), taken={"taken"})
 
     assert (found.call_id, found.event_id) == ("ours", event_id)
     assert read == [INPUT]
@@ -80,6 +80,6 @@ def test_a_call_that_is_named_is_found_without_reading_inputs(read: list[Any]) -
     event_id = begun("ours", {"command": "as it was before it was edited"})
     begun("other", INPUT)
 
-    assert find_call(asked("ours")).event_id == event_id
-    assert find_call(asked("unknown")) == asked("unknown")
+    assert identify_pending_call(asked("ours")).event_id == event_id
+    assert identify_pending_call(asked("unknown")) == asked("unknown")
     assert read == []

@@ -14,42 +14,46 @@ from django.http import QueryDict
 from django.test import Client
 
 from coordinator.actions import tool_rules
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import Event, EventContext, Grant, McpServer
 from coordinator.policy import tool_rules as policy
 from coordinator.policy import trials
-from coordinator.policy.edits import Edit
-from coordinator.policy.history import BIGGEST_ID, Budget
-from coordinator.policy.suggestions import Search
-from coordinator.policy.tool_rules import Rule
-from coordinator.policy.trials import CHANGED, Judge, Trial, Wanted
+from coordinator.policy.edits import GrantEdit
+from coordinator.policy.history import BIGGEST_ID, WalkTimeLimit
+from coordinator.policy.suggestions import SuggestionSearch
+from coordinator.policy.tool_rules import DecisionRule
+from coordinator.policy.trials import CHANGED, RecordedCallJudge, RuleTrial, TrialCallFilter
 from dashboard.rules import question
 from tests.claude_code.recorded import NOW, SHOP, agent, called, ran, reader, rejected_in_the_terminal
 from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db
 
-NO_PUSH = Rule(1, "Bash", "deny", "git push", reason="People push.")
-LOOKING = Rule(2, "Bash", "allow", "git (status|log)")
+NO_PUSH = DecisionRule(1, "Bash", "deny", "git push", reason="People push.")
+LOOKING = DecisionRule(2, "Bash", "allow", "git (status|log)")
 
 
-def spent() -> Budget:
+def spent() -> WalkTimeLimit:
     """A budget that is spent after the first stretch."""
     ticks = count(step=10)
-    return Budget(5, clock=lambda: next(ticks))
+    return WalkTimeLimit(5, clock=lambda: next(ticks))
 
 
 def walked(
-    now: list[Rule], then: list[Rule] | None = None, edits: tuple[Edit, ...] = ()
-) -> tuple[Trial, int]:
+    now: list[DecisionRule], then: list[DecisionRule] | None = None, edits: tuple[GrantEdit, ...] = ()
+) -> tuple[RuleTrial, int]:
     """Walk through the history a stretch at a time, carrying the trial along as JSON; return it and the steps."""
-    trial, steps = Trial.beginning(reader()), 0
+    trial, steps = RuleTrial.start_trial(reader()), 0
     while not trial.is_done:
-        judge = Judge(now, NOW)
-        other = judge if then is None and not edits else Judge(now if then is None else then, NOW, edits)
-        trial = Trial.from_values(json.loads(json.dumps(trial.as_values())))
-        trial.go_on(reader(), judge, other, spent())
+        judge = RecordedCallJudge(now, NOW)
+        other = (
+            judge
+            if then is None and not edits
+            else RecordedCallJudge(now if then is None else then, NOW, edits)
+        )
+        trial = RuleTrial.trial_from_values(json.loads(json.dumps(trial.trial_as_values())))
+        trial.continue_trial(reader(), judge, other, spent())
         steps += 1
     return trial, steps
 
@@ -88,7 +92,7 @@ def test_edits_of_grants_are_tried_out_like_rules() -> None:
     agent()
     McpServer.objects.create(name="shopdb", command="x", args=[], default_policy="opt-in", created_at=NOW)
     called("mcp__shopdb__read", {}, {}, {})
-    trial, _ = walked([], edits=(Edit(SHOP, "shopdb", "read", "allow"),))
+    trial, _ = walked([], edits=(GrantEdit(SHOP, "shopdb", "read", "allow"),))
     assert (trial.tally.now, trial.tally.then) == ([3, 0, 0, 0], [0, 0, 3, 0, 3])
     assert not Grant.objects.exists()
 
@@ -115,10 +119,12 @@ def test_odd_rows_are_judged_and_not_an_error() -> None:
 
 def test_the_calls_behind_a_number_are_listed_in_pages() -> None:
     a_history()
-    judge = Judge([NO_PUSH, LOOKING], NOW)
-    wanted, found, before, pages = Wanted(decision="allow", by="rule 2", agent=SHOP), [], 0, 0
+    judge = RecordedCallJudge([NO_PUSH, LOOKING], NOW)
+    wanted, found, before, pages = TrialCallFilter(decision="allow", by="rule 2", agent=SHOP), [], 0, 0
     while pages == 0 or before:
-        listed = trials.listed(reader(), judge, judge, wanted, before=before, most=2, budget=Budget(60))
+        listed = trials.list_judged_calls(
+            reader(), judge, judge, wanted, before=before, most=2, budget=WalkTimeLimit(60)
+        )
         found += [one.call.about for one in listed.calls]
         before, pages = listed.before, pages + 1
     assert (found, pages) == (["git log", "git status", "git status"], 2)
@@ -126,23 +132,27 @@ def test_the_calls_behind_a_number_are_listed_in_pages() -> None:
 
 def test_a_list_that_runs_out_of_time_says_where_it_goes_on() -> None:
     ids = ran("git push", *["make"] * 8)
-    judge = Judge([NO_PUSH], NOW)
-    wanted = Wanted(decision="deny")
-    listed = trials.listed(reader(), judge, judge, wanted, before=0, most=5, budget=spent())
+    judge = RecordedCallJudge([NO_PUSH], NOW)
+    wanted = TrialCallFilter(decision="deny")
+    listed = trials.list_judged_calls(reader(), judge, judge, wanted, before=0, most=5, budget=spent())
     assert (listed.calls, listed.is_full, listed.before > ids[0]) == ([], False, True)
-    listed = trials.listed(reader(), judge, judge, wanted, before=listed.before, most=5, budget=Budget(60))
+    listed = trials.list_judged_calls(
+        reader(), judge, judge, wanted, before=listed.before, most=5, budget=WalkTimeLimit(60)
+    )
     assert ([one.call.event_id for one in listed.calls], listed.before) == ([ids[0]], 0)
 
 
 def test_the_clock_is_looked_at_within_a_stretch_and_every_call_is_counted_once() -> None:
     ran(*["git push"] * 120, "make")
-    whole, judge = reader(2_000), Judge([NO_PUSH], NOW)
-    trial, counted = Trial.beginning(whole), []
+    whole, judge = reader(2_000), RecordedCallJudge([NO_PUSH], NOW)
+    trial, counted = RuleTrial.start_trial(whole), []
     while not trial.is_done:
-        trial.go_on(whole, judge, judge, spent())
+        trial.continue_trial(whole, judge, judge, spent())
         counted.append(trial.tally.calls)
     assert (counted, trial.tally.then[:4]) == ([50, 100, 121], [120, 0, 0, 1])
-    listed = trials.listed(whole, judge, judge, Wanted(by="nothing"), before=0, most=5, budget=spent())
+    listed = trials.list_judged_calls(
+        whole, judge, judge, TrialCallFilter(by="nothing"), before=0, most=5, budget=spent()
+    )
     assert (len(listed.calls), listed.before > 0) == (1, True)
 
 
@@ -151,9 +161,9 @@ def test_a_search_stops_within_a_stretch_and_knows_what_was_refused_behind_it() 
     ids = ran(*["make deploy"] * 60, *["ls"] * 60)
     rejected_in_the_terminal(ids[0])
     whole = reader(2_000)
-    search, learnt = Search.beginning(whole), []
+    search, learnt = SuggestionSearch.start_search(whole), []
     while not search.is_done:
-        search.go_on(whole, (), NOW, spent())
+        search.continue_search(whole, (), NOW, spent())
         learnt.append(search.calls)
     assert (learnt[:3], search.refused, search.refused_calls) == ([50, 100, 120], [ids[0]], 1)
     assert [(one.pattern, one.calls) for one in search.tried] == [("ls", 60)]
@@ -165,7 +175,7 @@ def test_refused_calls_are_read_in_two_queries(django_assert_num_queries: Any) -
     for event_id in (*ids[:5], others[7]):
         rejected_in_the_terminal(event_id)
     with django_assert_num_queries(2):
-        assert reader().refused(BIGGEST_ID, 0) == [others[7], *ids[4::-1]]
+        assert reader().find_refused_call_ids(BIGGEST_ID, 0) == [others[7], *ids[4::-1]]
 
 
 # --- the pages --------------------------------------------------------------------------------------------
@@ -213,7 +223,7 @@ def test_rules_on_trial_go_along_from_piece_to_piece_and_to_the_calls(small_piec
     a_history()
     client = signed_in("approver")
     form = {
-        "form-TOTAL_FORMS": 1, "form-INITIAL_FORMS": 0, "do": "try", "version": policy.version(()),
+        "form-TOTAL_FORMS": 1, "form-INITIAL_FORMS": 0, "do": "try", "version": policy.tool_rules_version(()),
         "form-0-tool": "Bash", "form-0-pattern": "git push", "form-0-verdict": "deny",
         "form-0-agents": "*",
     }  # fmt: skip
@@ -229,12 +239,14 @@ def test_rules_on_trial_go_along_from_piece_to_piece_and_to_the_calls(small_piec
             break
         before = f"&before={listed.context['listed'].before}"
     assert found == ["git push origin x", "git push"]
-    assert policy.saved() == ()
+    assert policy.load_saved_tool_rules() == ()
 
 
 def test_every_number_leads_to_its_calls() -> None:
     a_history()
-    tool_rules.save([NO_PUSH, LOOKING], seen=policy.version([]), by=Actor("user", "ann"), now=NOW)
+    tool_rules.replace_tool_rules(
+        [NO_PUSH, LOOKING], seen=policy.tool_rules_version([]), by=Actor("user", "ann"), now=NOW
+    )
     client = signed_in("viewer")
     page = client.get("/ui/rules/")
     tables = page.context["trial"].tables
@@ -259,7 +271,7 @@ def test_what_did_not_come_from_the_page_is_refused_in_words(field: str, value: 
 @pytest.mark.parametrize("page", ["trial", "calls"])
 def test_what_is_not_saved_is_tried_by_approvers_only(page: str) -> None:
     a_history()
-    asked = question.of_rules([NO_PUSH], [Edit(SHOP, "db", "read", "allow")])
+    asked = question.build_trial_of_rules([NO_PUSH], [GrantEdit(SHOP, "db", "read", "allow")])
     url = f"/ui/rules/{page}/"
     viewer, approver = signed_in("viewer"), signed_in("approver")
     for fields in ({"rules": asked.packed_rules}, {"edits": asked.packed_edits}):
@@ -269,23 +281,25 @@ def test_what_is_not_saved_is_tried_by_approvers_only(page: str) -> None:
 
 
 def test_only_so_many_rules_that_are_not_saved_are_tried_at_once() -> None:
-    rules = [Rule(place, "Bash", "deny", f"x{place}") for place in range(1, 52)]
-    form = {"rules": question._packed(rules)}
-    with pytest.raises(Invalid, match="At most 50 unsaved rules"):
-        question.of_rules(rules)
+    rules = [DecisionRule(place, "Bash", "deny", f"x{place}") for place in range(1, 52)]
+    form = {"rules": question.pack_trial_rules(rules)}
+    with pytest.raises(UnprocessableRequest, match="At most 50 unsaved rules"):
+        question.build_trial_of_rules(rules)
     client = signed_in("approver")
     answer = client.post("/ui/rules/trial/", form)
     assert (answer.status_code, "At most 50 unsaved rules" in answer.content.decode()) == (422, True)
-    tool_rules.save(rules[1:2], seen=policy.version([]), by=Actor("user", "ann"), now=NOW)
+    tool_rules.replace_tool_rules(
+        rules[1:2], seen=policy.tool_rules_version([]), by=Actor("user", "ann"), now=NOW
+    )
     assert client.post("/ui/rules/trial/", form).status_code == 200
 
 
 def test_a_question_comes_back_from_its_form_as_it_went() -> None:
-    rules = (NO_PUSH, Rule(2, "*", "ask", "x", ("agent.a",), "why", 30, True))
-    asked = question.of_rules(rules, [Edit("agent.a", "db", None, "deny", NOW)])
+    rules = (NO_PUSH, DecisionRule(2, "*", "ask", "x", ("agent.a",), "why", 30, True))
+    asked = question.build_trial_of_rules(rules, [GrantEdit("agent.a", "db", None, "deny", NOW)])
     form = QueryDict(mutable=True)
     form.update({"rules": asked.packed_rules, "edits": asked.packed_edits})
-    assert question.of_form(form) == asked
+    assert question.parse_trial_form(form) == asked
 
 
 def test_a_preview_of_grants_leads_to_a_trial_on_every_recorded_call() -> None:
@@ -306,13 +320,13 @@ def test_a_preview_of_grants_leads_to_a_trial_on_every_recorded_call() -> None:
 def test_a_rule_for_a_program_is_tried_on_its_calls_alone() -> None:
     ran("git push")
     ran("git push", "git push", by="agent.other", source="codex")
-    trial, _ = walked([Rule(1, "Bash", "deny", "git push", program="codex")])
+    trial, _ = walked([DecisionRule(1, "Bash", "deny", "git push", program="codex")])
     assert trial.tally.then[trials.DECISIONS.index("deny")] == 2
-    assert question.of_form(QueryDict(mutable=True)).rules is None
+    assert question.parse_trial_form(QueryDict(mutable=True)).rules is None
 
 
 def test_a_question_about_rules_keeps_the_program_that_a_rule_is_for() -> None:
-    asked = question.of_rules([Rule(1, "Bash", "deny", program="codex")])
+    asked = question.build_trial_of_rules([DecisionRule(1, "Bash", "deny", program="codex")])
     carried = QueryDict(mutable=True)
     carried["rules"] = asked.packed_rules
-    assert question.of_form(carried).rules == (Rule(1, "Bash", "deny", program="codex"),)
+    assert question.parse_trial_form(carried).rules == (DecisionRule(1, "Bash", "deny", program="codex"),)

@@ -11,11 +11,11 @@ from django.test import Client
 
 from coordinator.actions import reported_sessions, tool_rules
 from coordinator.actions.events import record_events
-from coordinator.errors import Conflict, Invalid
+from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import Agent, AuditLog, Grant, McpServer, ToolRule
 from coordinator.policy import tool_rules as policy
-from coordinator.policy.tool_rules import PartialCall, Rule
+from coordinator.policy.tool_rules import DecisionRule, PartialCall
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.reports import SessionLocation
 from tests.people import signed_in
@@ -24,11 +24,11 @@ pytestmark = pytest.mark.django_db
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 ANN = Actor("user", "ann")
-DENY_ENV = Rule(1, "Read|Edit", "deny", r"\.env$", reason="Secrets stay here.")
+DENY_ENV = DecisionRule(1, "Read|Edit", "deny", r"\.env$", reason="Secrets stay here.")
 
 
-def decision(rules: list[Rule], tool: str, text: str, agent: str | None = None) -> str:
-    return policy.by_rules(rules, tool, text, agent).decision
+def decision(rules: list[DecisionRule], tool: str, text: str, agent: str | None = None) -> str:
+    return policy.decide_by_tool_rules(rules, tool, text, agent).decision
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def decision(rules: list[Rule], tool: str, text: str, agent: str | None = None) 
     ],
 )
 def test_tools_are_named_whole_or_by_stars(names: str, tool: str, fits: bool) -> None:
-    assert (decision([Rule(1, names, "deny")], tool, "x") == "deny") is fits
+    assert (decision([DecisionRule(1, names, "deny")], tool, "x") == "deny") is fits
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_tools_are_named_whole_or_by_stars(names: str, tool: str, fits: bool) ->
 def test_what_allows_a_servers_tools_allows_no_other_servers(
     names: str, verdict: str, of_a: str, of_a__b: str
 ) -> None:
-    rules, servers = [Rule(1, names, verdict)], ["a", "a__b"]
+    rules, servers = [DecisionRule(1, names, verdict)], ["a", "a__b"]
     tools = ("mcp__a__run", "mcp__a__b__run")
-    found = [policy.by_rules(rules, tool, "x", None, servers=servers).decision for tool in tools]
+    found = [policy.decide_by_tool_rules(rules, tool, "x", None, servers=servers).decision for tool in tools]
     assert found == [of_a, of_a__b]
     call = [PartialCall(tool, "x", agent_known=True, program="") for tool in tools]
-    assert [policy.strictest_possible(rules, one, servers).decision for one in call] == found
+    assert [policy.strictest_possible_ruling(rules, one, servers).decision for one in call] == found
     if names == "mcp__a__*":
-        alone = policy.by_rules(rules, "mcp__a__b__run", "x", None, servers=["a"])
+        alone = policy.decide_by_tool_rules(rules, "mcp__a__b__run", "x", None, servers=["a"])
         assert alone.decision == of_a, "it is a tool of a"
 
 
@@ -83,17 +83,19 @@ def test_what_allows_a_servers_tools_allows_no_other_servers(
     ],
 )
 def test_what_allows_a_plugins_server_allows_no_other_servers(names: str, of_a: str, of_a__b: str) -> None:
-    rules, servers = [Rule(1, names, "allow")], ["a", "a__b"]
+    rules, servers = [DecisionRule(1, names, "allow")], ["a", "a__b"]
     tools = ("mcp__plugin_P_a__run", "mcp__plugin_P_a__b__run")
-    assert [policy.by_rules(rules, tool, "x", None, servers=servers).decision for tool in tools] == [
+    assert [
+        policy.decide_by_tool_rules(rules, tool, "x", None, servers=servers).decision for tool in tools
+    ] == [
         of_a,
         of_a__b,
     ]
-    assert policy.takes_in_others(names, servers) is (names == "mcp__plugin_P_a__*")
+    assert policy.wildcard_covers_other_servers(names, servers) is (names == "mcp__plugin_P_a__*")
 
 
 def test_allow_must_match_the_whole_of_one_line_deny_and_ask_look_anywhere() -> None:
-    allow, deny = [Rule(1, "Bash", "allow", "git .*")], [Rule(1, "Bash", "deny", "rm -rf")]
+    allow, deny = [DecisionRule(1, "Bash", "allow", "git .*")], [DecisionRule(1, "Bash", "deny", "rm -rf")]
     assert decision(allow, "Bash", "git status") == "allow"
     assert decision(allow, "Bash", "git status\nrm -rf ~") == "observe"
     assert decision(allow, "Bash", "sudo git status") == "observe"
@@ -102,18 +104,18 @@ def test_allow_must_match_the_whole_of_one_line_deny_and_ask_look_anywhere() -> 
 
 @pytest.mark.parametrize("pattern", [r"ls [^;&|]*", r"ls\s.+\s*.*", r"(?i)ls [^;]+", r"ls (\D|x)*"])
 def test_an_allow_pattern_written_for_one_line_lets_no_second_line_through(pattern: str) -> None:
-    rules = [Rule(1, "Bash", "allow", pattern)]
+    rules = [DecisionRule(1, "Bash", "allow", pattern)]
     assert decision(rules, "Bash", "ls docs x") == "allow"
     assert decision(rules, "Bash", "ls docs x\nrm -rf ~") == "observe"
 
 
 @pytest.mark.parametrize("pattern", [r"(?s)cat <<E.*", r"cat <<E(\n[^\n]*)*", r"(?is)cat .*"])
 def test_an_allow_pattern_that_speaks_of_lines_fits_several(pattern: str) -> None:
-    assert decision([Rule(1, "Bash", "allow", pattern)], "Bash", "cat <<E\none\nE") == "allow"
+    assert decision([DecisionRule(1, "Bash", "allow", pattern)], "Bash", "cat <<E\none\nE") == "allow"
 
 
 def test_a_rule_for_some_agents_leaves_the_others_alone() -> None:
-    rules = [Rule(1, "*", "deny", agents=("agent.a",))]
+    rules = [DecisionRule(1, "*", "deny", agents=("agent.a",))]
     found = [decision(rules, "Bash", "x", agent) for agent in ("agent.a", "agent.b", None)]
     assert found == ["deny", "observe", "observe"]
 
@@ -121,38 +123,38 @@ def test_a_rule_for_some_agents_leaves_the_others_alone() -> None:
 def test_no_pattern_takes_long_on_any_text() -> None:
     began = time.process_time()
     for pattern in (r"(a+)+$", r"(a|aa)+$", r"(.*a){12}$", r"^(\w+\s?)*$"):
-        decision([Rule(1, "Bash", "deny", pattern)], "Bash", "a" * 100_000 + "!")
-    decision([Rule(1, "*a*a*a*a*a*a*a*b", "deny")], "a" * 2_000, "x")
+        decision([DecisionRule(1, "Bash", "deny", pattern)], "Bash", "a" * 100_000 + "!")
+    decision([DecisionRule(1, "*a*a*a*a*a*a*a*b", "deny")], "a" * 2_000, "x")
     assert time.process_time() - began < 5  # a backtracking engine would not come back at all
 
 
 @pytest.mark.parametrize(
     "rule",
     [
-        Rule(1, " ", "deny"),
-        Rule(1, "Bash", "perhaps"),
-        Rule(1, "Bash", "deny", "("),
-        Rule(1, "Bash", "deny", r"(?=look)"),
-        Rule(1, "Bash", "deny", "x" * 3_000),
-        Rule(1, "Bash", "ask", wait_seconds=0),
+        DecisionRule(1, " ", "deny"),
+        DecisionRule(1, "Bash", "perhaps"),
+        DecisionRule(1, "Bash", "deny", "("),
+        DecisionRule(1, "Bash", "deny", r"(?=look)"),
+        DecisionRule(1, "Bash", "deny", "x" * 3_000),
+        DecisionRule(1, "Bash", "ask", wait_seconds=0),
     ],
 )
-def test_a_rule_that_cannot_be_followed_is_not_saved(rule: Rule) -> None:
-    with pytest.raises(Invalid, match="ule 1"):
-        tool_rules.save([rule], seen=policy.version([]), by=ANN, now=NOW)
+def test_a_rule_that_cannot_be_followed_is_not_saved(rule: DecisionRule) -> None:
+    with pytest.raises(UnprocessableRequest, match="ule 1"):
+        tool_rules.replace_tool_rules([rule], seen=policy.tool_rules_version([]), by=ANN, now=NOW)
     assert not ToolRule.objects.exists()
 
 
 def test_two_editors_do_not_overwrite_one_another() -> None:
-    seen = policy.version(policy.saved())
-    tool_rules.save([DENY_ENV], seen=seen, by=ANN, now=NOW)
+    seen = policy.tool_rules_version(policy.load_saved_tool_rules())
+    tool_rules.replace_tool_rules([DENY_ENV], seen=seen, by=ANN, now=NOW)
     with pytest.raises(Conflict, match="Somebody else"):
-        tool_rules.save([], seen=seen, by=Actor("user", "ben"), now=NOW)
-    assert policy.saved() == (DENY_ENV,)
+        tool_rules.replace_tool_rules([], seen=seen, by=Actor("user", "ben"), now=NOW)
+    assert policy.load_saved_tool_rules() == (DENY_ENV,)
 
 
 def test_saving_is_audited_with_before_and_after() -> None:
-    tool_rules.save([DENY_ENV], seen=policy.version([]), by=ANN, now=NOW)
+    tool_rules.replace_tool_rules([DENY_ENV], seen=policy.tool_rules_version([]), by=ANN, now=NOW)
     row = AuditLog.objects.get(event_type="TOOL_RULES_SAVED")
     assert (row.actor_id, row.metadata["before"]) == ("user:ann", [])
     assert row.metadata["after"][0]["pattern"] == DENY_ENV.pattern
@@ -160,7 +162,9 @@ def test_saving_is_audited_with_before_and_after() -> None:
 
 def form(*rules: dict[str, Any], do: str = "save", version: str | None = None) -> dict[str, Any]:
     data: dict[str, Any] = {"form-TOTAL_FORMS": len(rules), "form-INITIAL_FORMS": 0, "do": do}
-    data["version"] = policy.version(policy.saved()) if version is None else version
+    data["version"] = (
+        policy.tool_rules_version(policy.load_saved_tool_rules()) if version is None else version
+    )
     for number, rule in enumerate(rules):
         data |= {
             f"form-{number}-{name}": value
@@ -179,14 +183,14 @@ def test_the_page_saves_in_the_order_given_and_drops_what_is_ticked() -> None:
     ]
     answer = client.post("/ui/rules/save/", form(*rules))
     assert answer.status_code == 302
-    assert [(rule.number, rule.tool) for rule in policy.saved()] == [(1, "Read"), (2, "Bash")]
+    assert [(rule.number, rule.tool) for rule in policy.load_saved_tool_rules()] == [(1, "Read"), (2, "Bash")]
 
 
 def test_trying_out_changes_nothing() -> None:
     answer = signed_in("approver").post("/ui/rules/save/", form({"tool": "Bash"}, do="try"))
     assert answer.status_code == 200
     assert b"Effect of your changes" in answer.content
-    assert policy.saved() == ()
+    assert policy.load_saved_tool_rules() == ()
 
 
 def test_a_bad_pattern_and_a_stale_page_are_told_in_words() -> None:
@@ -220,8 +224,11 @@ def test_addresses_that_people_have_kept_lead_to_where_the_pages_are_now(former:
 
 
 def test_the_page_tells_what_would_happen_to_a_call(agent_with_a_grant: str) -> None:
-    tool_rules.save(
-        [Rule(1, "mcp__shopdb__drop", "deny", reason="Never.")], seen=policy.version([]), by=ANN, now=NOW
+    tool_rules.replace_tool_rules(
+        [DecisionRule(1, "mcp__shopdb__drop", "deny", reason="Never.")],
+        seen=policy.tool_rules_version([]),
+        by=ANN,
+        now=NOW,
     )
     client = signed_in("viewer")
 
@@ -254,7 +261,9 @@ def test_trying_rules_out_counts_the_grants_in(agent_with_a_grant: str) -> None:
 
 
 def record_calls(agent: str, *tools: str) -> None:
-    made = reported_sessions.session_for("made-up", SessionLocation(agent_name=agent), NOW).session_id
+    made = reported_sessions.find_or_create_session(
+        "made-up", SessionLocation(agent_name=agent), NOW
+    ).session_id
     calls = [
         NewEvent(
             event_type="pre_tool", session_id=made, timestamp="", tool_name=tool, tool_input={}, source=source
@@ -279,29 +288,37 @@ def agent_with_a_grant() -> str:
 
 
 def test_a_rule_for_a_program_leaves_the_others_and_unknown_ones_alone() -> None:
-    rules = [Rule(1, "Bash", "deny", program="codex"), Rule(2, "Bash", "allow")]
-    found = [policy.by_rules(rules, "Bash", "x", None, name).decision for name in ("codex", "gemini", "")]
+    rules = [DecisionRule(1, "Bash", "deny", program="codex"), DecisionRule(2, "Bash", "allow")]
+    found = [
+        policy.decide_by_tool_rules(rules, "Bash", "x", None, name).decision
+        for name in ("codex", "gemini", "")
+    ]
     assert found == ["deny", "allow", "allow"]
 
 
 def test_of_a_call_that_cannot_be_read_a_rule_for_another_program_says_nothing() -> None:
-    rules = [Rule(1, "*", "deny", program="codex")]
+    rules = [DecisionRule(1, "*", "deny", program="codex")]
     found = [
-        policy.strictest_possible(rules, PartialCall(program=name)).decision
+        policy.strictest_possible_ruling(rules, PartialCall(program=name)).decision
         for name in ("codex", "gemini", None)
     ]
     assert found == ["deny", "observe", "deny"]
 
 
 def test_a_rule_for_a_program_that_nobody_knows_is_not_saved() -> None:
-    with pytest.raises(Invalid, match="hal-9000"):
-        tool_rules.save([Rule(1, "*", "deny", program="hal-9000")], seen=policy.version([]), by=ANN, now=NOW)
+    with pytest.raises(UnprocessableRequest, match="hal-9000"):
+        tool_rules.replace_tool_rules(
+            [DecisionRule(1, "*", "deny", program="hal-9000")],
+            seen=policy.tool_rules_version([]),
+            by=ANN,
+            now=NOW,
+        )
 
 
 def test_the_page_saves_a_rule_for_a_program_and_tells_what_it_does_to_a_call() -> None:
     client = signed_in("approver")
     client.post("/ui/rules/save/", form({"tool": "Bash", "program": "codex", "ORDER": 1}))
-    assert [rule.program for rule in policy.saved()] == ["codex"]
+    assert [rule.program for rule in policy.load_saved_tool_rules()] == ["codex"]
     page = client.get("/ui/rules/").content.decode()
     assert '<option value="codex" selected>' in page
     for program, word in (("codex", "The call does not run."), ("gemini", "The call is only recorded.")):

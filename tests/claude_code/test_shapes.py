@@ -6,9 +6,15 @@ import pytest
 import re2
 
 from coordinator.policy.history import RecordedCall
-from coordinator.policy.shapes import Part, Shape, loosely, pattern_of, shape_of
-from coordinator.policy.suggestions import Group
-from coordinator.policy.tool_rules import ALLOW, Rule, check
+from coordinator.policy.shapes import (
+    CallShape,
+    CommandPart,
+    build_shape_pattern,
+    classify_call_shape,
+    describe_shape_pattern,
+)
+from coordinator.policy.suggestions import CallGroup
+from coordinator.policy.tool_rules import ALLOW, DecisionRule, validate_tool_rule
 
 EVIL = (
     "; rm -rf x", " && rm x", " | sh", " $(id)", " `id`", "\nrm x", " > x", " --output=/etc/x", " ../x", " .env",
@@ -17,15 +23,15 @@ EVIL = (
 )  # fmt: skip
 
 
-def group(*commands: str) -> Shape:
+def group(*commands: str) -> CallShape:
     """Return the shape that commands have in common; they must have one."""
-    together, keys = Group(), set()
+    together, keys = CallGroup(), set()
     for command in commands:
-        shape = shape_of("command", command)
+        shape = classify_call_shape("command", command)
         keys.add(shape.key)
-        together.add(RecordedCall(1, "s", "Bash", command, "command", "", 0), shape)
+        together.add_call_to_group(RecordedCall(1, "s", "Bash", command, "command", "", 0), shape)
     (key,) = keys
-    return Shape(key, together.parts)
+    return CallShape(key, together.parts)
 
 
 @pytest.mark.parametrize(
@@ -47,13 +53,13 @@ def group(*commands: str) -> Shape:
     ],
 )
 def test_a_pattern_fits_its_own_calls_and_no_more_than_plain_words(commands: list[str]) -> None:
-    pattern = pattern_of(group(*commands))
+    pattern = build_shape_pattern(group(*commands))
     assert pattern is not None
-    rule = Rule(1, "Bash", ALLOW, pattern)
-    check(rule)
+    rule = DecisionRule(1, "Bash", ALLOW, pattern)
+    validate_tool_rule(rule)
     for command in commands:
-        assert rule.fits("Bash", command, None), pattern
-        let_through = [evil for evil in EVIL if rule.fits("Bash", command + evil, None)]
+        assert rule.matches_call("Bash", command, None), pattern
+        let_through = [evil for evil in EVIL if rule.matches_call("Bash", command + evil, None)]
         assert let_through == [], pattern
 
 
@@ -68,22 +74,22 @@ def test_a_pattern_fits_its_own_calls_and_no_more_than_plain_words(commands: lis
     ],
 )  # fmt: skip
 def test_what_may_do_anything_has_no_shape(command: str) -> None:
-    shape = shape_of("command", command)
-    assert shape.key == "" or (shape.key, shape.parts) == ("command git", [Part()])
+    shape = classify_call_shape("command", command)
+    assert shape.key == "" or (shape.key, shape.parts) == ("command git", [CommandPart()])
 
 
 def test_commands_that_are_not_known_to_read_take_only_the_words_that_were_seen() -> None:
-    pattern = pattern_of(group("make test", "make test FAST=1"))
-    rule = Rule(1, "Bash", ALLOW, pattern or "")
-    assert rule.fits("Bash", "make test FAST=2", None)
-    assert not rule.fits("Bash", "make test deploy", None)
+    pattern = build_shape_pattern(group("make test", "make test FAST=1"))
+    rule = DecisionRule(1, "Bash", ALLOW, pattern or "")
+    assert rule.matches_call("Bash", "make test FAST=2", None)
+    assert not rule.matches_call("Bash", "make test deploy", None)
 
 
 def test_too_varied_commands_have_no_pattern() -> None:
     commands = [
         f"deploy.py --only={word * 3}" for word in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
     ]
-    assert pattern_of(group(*[f"./{one}" for one in commands])) is None
+    assert build_shape_pattern(group(*[f"./{one}" for one in commands])) is None
 
 
 @pytest.mark.parametrize(
@@ -97,7 +103,7 @@ def test_too_varied_commands_have_no_pattern() -> None:
     ],
 )  # fmt: skip
 def test_paths_and_addresses_keep_to_their_place(field: str, about: str, fits: list, not_fits: list) -> None:
-    pattern = pattern_of(shape_of(field, about))
+    pattern = build_shape_pattern(classify_call_shape(field, about))
     assert pattern
     for text in [about, *fits]:
         assert re2.fullmatch(pattern, text), text
@@ -114,7 +120,7 @@ def test_paths_and_addresses_keep_to_their_place(field: str, about: str, fits: l
     ],
 )  # fmt: skip
 def test_files_near_the_root_and_hidden_ones_have_no_shape(about: str) -> None:
-    assert shape_of("file_path", about).key == ""
+    assert classify_call_shape("file_path", about).key == ""
 
 
 @pytest.mark.parametrize(
@@ -128,30 +134,36 @@ def test_files_near_the_root_and_hidden_ones_have_no_shape(about: str) -> None:
 )
 def test_an_option_in_quotes_is_an_option(seen: str, evil: list[str]) -> None:
     shape = group(seen)
-    rule = Rule(1, "Bash", ALLOW, pattern_of(shape) or "")
+    rule = DecisionRule(1, "Bash", ALLOW, build_shape_pattern(shape) or "")
     words = seen.partition("'")[0]
     for fits in [seen, words + "'other x-y'", words + '"other"', words + "''", words + '""']:
-        assert rule.fits("Bash", fits, None), fits
-    assert [one for one in evil if rule.fits("Bash", one, None)] == []
-    assert "in quotes that a shell leaves alone and that does not begin with -" in loosely(shape)
+        assert rule.matches_call("Bash", fits, None), fits
+    assert [one for one in evil if rule.matches_call("Bash", one, None)] == []
+    assert "in quotes that a shell leaves alone and that does not begin with -" in describe_shape_pattern(
+        shape
+    )
 
 
 def test_an_option_that_was_seen_in_quotes_is_taken_as_it_was() -> None:
-    rule = Rule(1, "Bash", ALLOW, pattern_of(group("rg '-e x' a", "rg 'y' b")) or "")
-    assert rule.fits("Bash", "rg '-e x' 'z' c", None)
-    assert not rule.fits("Bash", "rg '-e y' 'z' c", None)
+    rule = DecisionRule(1, "Bash", ALLOW, build_shape_pattern(group("rg '-e x' a", "rg 'y' b")) or "")
+    assert rule.matches_call("Bash", "rg '-e x' 'z' c", None)
+    assert not rule.matches_call("Bash", "rg '-e y' 'z' c", None)
 
 
 def test_uniq_has_a_shape_only_without_files_because_it_overwrites_the_second() -> None:
-    assert shape_of("command", "uniq a").key == shape_of("command", "sort x | uniq '-c' a").key == ""
-    rule = Rule(1, "Bash", ALLOW, pattern_of(group("sort x | uniq -c")) or "")
-    assert rule.fits("Bash", "sort y | uniq -c", None)
-    assert not rule.fits("Bash", "sort y | uniq -c a b", None)
+    assert (
+        classify_call_shape("command", "uniq a").key
+        == classify_call_shape("command", "sort x | uniq '-c' a").key
+        == ""
+    )
+    rule = DecisionRule(1, "Bash", ALLOW, build_shape_pattern(group("sort x | uniq -c")) or "")
+    assert rule.matches_call("Bash", "sort y | uniq -c", None)
+    assert not rule.matches_call("Bash", "sort y | uniq -c a b", None)
 
 
 @pytest.mark.parametrize("program", ["nice", "command", "builtin", "stdbuf", "busybox", "flock", "strace"])
 def test_commands_that_run_others_have_no_shape(program: str) -> None:
-    assert shape_of("command", f"{program} make test").key == ""
+    assert classify_call_shape("command", f"{program} make test").key == ""
 
 
 @pytest.mark.parametrize(
@@ -175,4 +187,4 @@ def test_commands_that_run_others_have_no_shape(program: str) -> None:
     ],
 )  # fmt: skip
 def test_what_may_run_another_program_is_only_ever_taken_word_for_word(command: str) -> None:
-    assert shape_of("command", command).key == ""
+    assert classify_call_shape("command", command).key == ""

@@ -19,9 +19,9 @@ from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Grant, McpServer, PermissionRequest
 from coordinator.policy import grant_lengths
 from coordinator.policy import tool_rules as policy
-from coordinator.policy.history import Budget
-from coordinator.policy.suggestions import Search, Suggestion, placed
-from coordinator.policy.tool_rules import Rule
+from coordinator.policy.history import WalkTimeLimit
+from coordinator.policy.suggestions import RuleSuggestion, SuggestionSearch, insert_rules_after_denials
+from coordinator.policy.tool_rules import DecisionRule
 from tests.claude_code.recorded import (
     NOW,
     SHOP,
@@ -44,24 +44,26 @@ def _the_shops_agent_is_known(db: None) -> None:
     agent()
 
 
-def spent() -> Budget:
+def spent() -> WalkTimeLimit:
     ticks = count(step=10)
-    return Budget(5, clock=lambda: next(ticks))
+    return WalkTimeLimit(5, clock=lambda: next(ticks))
 
 
-def searched(saved: Sequence[Rule] = ()) -> Search:
+def searched(saved: Sequence[DecisionRule] = ()) -> SuggestionSearch:
     """Search to the end, a stretch at a time, carrying the search along as JSON."""
-    search = Search.beginning(reader())
+    search = SuggestionSearch.start_search(reader())
     for _ in range(500):
-        search = Search.from_values(json.loads(json.dumps(search.as_values())))
-        search.go_on(reader(), saved, NOW, spent())
+        search = SuggestionSearch.search_from_values(json.loads(json.dumps(search.search_as_values())))
+        search.continue_search(reader(), saved, NOW, spent())
         if search.is_done:
             return search
     raise AssertionError("The search does not end.")
 
 
-def lets_run(found: Sequence[Suggestion], tool: str, text: str, by: str = SHOP) -> bool:
-    return any(one.rule(1).fits(tool, text, by, "claude-code") for one in found if not one.is_grant)
+def lets_run(found: Sequence[RuleSuggestion], tool: str, text: str, by: str = SHOP) -> bool:
+    return any(
+        one.suggested_rule(1).matches_call(tool, text, by, "claude-code") for one in found if not one.is_grant
+    )
 
 
 def test_what_made_up_people_said_counts_for_nothing() -> None:
@@ -85,7 +87,7 @@ def test_the_narrowest_rules_that_let_the_calls_run_come_with_their_evidence() -
     assert (log.calls, log.approved, log.refused, log.agents) == (3, 1, 0, [SHOP])
     assert (len(log.examples), log.callers, log.now) == (3, {SHOP: 3}, {"observe": 3})
     assert "other numbers" in log.loosely
-    assert (search.coverage(search.tried), search.unasked(search.tried)) == (1.0, 8)
+    assert (search.unasked_share(search.tried), search.count_unasked_calls(search.tried)) == (1.0, 8)
     assert lets_run(search.tried, "Bash", "git log -7")
     assert not lets_run(search.tried, "Bash", "git log -7", by="agent.other")
     assert not lets_run(search.tried, "Read", "/srv/work/shop/.env")
@@ -115,7 +117,7 @@ def test_what_people_refused_in_the_terminal_is_never_suggested(words: str) -> N
     search = searched()
     assert not lets_run(search.tried, "Bash", "make deploy")
     assert lets_run(search.tried, "Bash", "ls")
-    assert (search.refused_calls, search.asked) == (1, 4)
+    assert (search.refused_calls, search.askable_call_count) == (1, 4)
 
 
 def test_what_the_agent_itself_denied_is_no_persons_word() -> None:
@@ -139,23 +141,27 @@ def test_an_approval_that_was_taken_back_counts_as_a_no_and_an_edited_one_as_not
 def test_what_a_rule_denies_stays_denied_and_what_one_asks_may_be_let_run() -> None:
     ran("git status", "git status", "git diff x", "git diff x")
     answered("approved", "Bash", {"command": "git status"})
-    saved = [Rule(1, "Bash", "ask", "git"), Rule(2, "Bash", "deny", "diff"), Rule(3, "*", "ask")]
+    saved = [
+        DecisionRule(1, "Bash", "ask", "git"),
+        DecisionRule(2, "Bash", "deny", "diff"),
+        DecisionRule(3, "*", "ask"),
+    ]
     search = searched(saved)
     # Behind the rule that denies, the first rule asks already: a suggestion makes no difference there.
     assert search.tried == []
     search = searched([saved[1], replace_number(saved[0], 2), saved[2]])
     assert [one.pattern for one in search.tried] == ["git status"]
-    assert (search.denied, search.asked, search.tried[0].now) == (2, 2, {"ask rule 2": 2})
+    assert (search.denied, search.askable_call_count, search.tried[0].now) == (2, 2, {"ask rule 2": 2})
 
 
-def replace_number(rule: Rule, number: int) -> Rule:
-    return Rule(number, rule.tool, rule.verdict, rule.pattern)
+def replace_number(rule: DecisionRule, number: int) -> DecisionRule:
+    return DecisionRule(number, rule.tool, rule.verdict, rule.pattern)
 
 
 def test_what_is_asked_is_suggested_only_where_a_person_approved_one() -> None:
     ran("make", "make", "ls", "ls")
     answered("approved", "Bash", {"command": "ls"})
-    search = searched([Rule(1, "*", "ask")])
+    search = searched([DecisionRule(1, "*", "ask")])
     assert [(one.pattern, one.asked, one.approved) for one in search.tried] == [("ls", 2, 1)]
 
 
@@ -165,7 +171,7 @@ def test_that_nobody_approved_what_was_never_asked_is_said() -> None:
     page = searched_by(client)
     assert "Nobody approved any" in page
     client.post(ACCEPT, {"suggestion": cards(page)[0]})
-    assert policy.saved()[0].reason == (
+    assert policy.load_saved_tool_rules()[0].reason == (
         "Suggested from 2 recorded calls; nobody approved any, and nobody refused one."
     )
 
@@ -192,8 +198,8 @@ def test_a_rule_is_for_the_program_of_which_its_calls_are_and_for_all_where_ther
     assert {name: (one.program, one.approved) for name, one in found.items()} == {
         "log": ("claude-code", 1), "diff": ("", 0),
     }  # fmt: skip
-    assert not found["log"].rule(1).fits("Bash", "git log -1", SHOP, "codex")
-    assert found["diff"].rule(1).fits("Bash", "git diff -1", SHOP, "codex")
+    assert not found["log"].suggested_rule(1).matches_call("Bash", "git log -1", SHOP, "codex")
+    assert found["diff"].suggested_rule(1).matches_call("Bash", "git diff -1", SHOP, "codex")
     assert "in Claude Code" in signed_in("viewer").get(PAGE).content.decode()
 
 
@@ -213,8 +219,12 @@ def test_a_rule_for_many_agents_names_each() -> None:
 
 
 def test_new_rules_stand_behind_the_last_that_denies() -> None:
-    saved = [Rule(1, "Bash", "ask"), Rule(2, "Bash", "deny", "x"), Rule(3, "*", "ask")]
-    rules = placed(saved, [Rule(9, "Read", "allow")])
+    saved = [
+        DecisionRule(1, "Bash", "ask"),
+        DecisionRule(2, "Bash", "deny", "x"),
+        DecisionRule(3, "*", "ask"),
+    ]
+    rules = insert_rules_after_denials(saved, [DecisionRule(9, "Read", "allow")])
     assert [(rule.number, rule.verdict) for rule in rules] == [
         (1, "ask"),
         (2, "deny"),
@@ -229,7 +239,7 @@ def test_tools_of_managed_servers_are_granted_to_the_agents_that_called_them() -
     called("mcp__shopdb__read", {"q": 1}, {"q": 2}, by="nobody.known")
     search = searched()
     assert [one.slot for one in search.tried] == [[SHOP, "shopdb", "read"]]
-    assert (search.unasked(search.tried), search.asked) == (2, 4)
+    assert (search.count_unasked_calls(search.tried), search.askable_call_count) == (2, 4)
 
 
 def test_the_first_grant_says_that_it_closes_unregistered_servers() -> None:
@@ -253,19 +263,19 @@ def test_no_more_is_suggested_than_reaches_the_goal() -> None:
     ran(*["ls"] * 96, *["pwd"] * 4)
     search = searched()
     assert [one.pattern for one in search.tried] == ["ls"]
-    assert search.coverage(search.tried) == 0.96
+    assert search.unasked_share(search.tried) == 0.96
 
 
 def test_calls_that_run_unasked_already_need_no_rule() -> None:
     ran(*["ls"] * 96, *["pwd"] * 4)
-    search = searched([Rule(1, "Bash", "allow", "ls")])
+    search = searched([DecisionRule(1, "Bash", "allow", "ls")])
     assert (search.tried, search.allowed) == ([], 96)
 
 
 def test_masked_and_lonely_calls_are_not_suggested() -> None:
     ran(*["curl -H [masked: GitHub token 3f9a1c2e] x"] * 3, "rm -rf a", "rm -rf b")
     search = searched()
-    assert (search.tried, search.unasked([])) == ([], 0)
+    assert (search.tried, search.count_unasked_calls([])) == ([], 0)
 
 
 # --- the pages --------------------------------------------------------------------------------------------
@@ -280,7 +290,7 @@ def searched_by(client: Client, monkeypatch: pytest.MonkeyPatch | None = None) -
     """Let the page search to its end, as a browser does; return it."""
     if monkeypatch is not None:
         monkeypatch.setattr("dashboard.views.rule_suggestions.READER", reader())
-        monkeypatch.setattr("dashboard.views.rule_suggestions.Budget", lambda _seconds: spent())
+        monkeypatch.setattr("dashboard.views.rule_suggestions.WalkTimeLimit", lambda _seconds: spent())
     page = client.get(PAGE).content.decode()
     while carried := re.search(r'name="carried"\s+value="([^"]+)"', page):
         answer = client.post(PAGE, {"carried": unescape(carried[1])}, headers={"HX-Request": "true"})
@@ -313,10 +323,10 @@ def test_the_calls_behind_a_suggestion_are_those_it_would_let_run() -> None:
 
 
 def test_one_suggestion_is_accepted_as_a_rule_behind_the_denials_and_audited() -> None:
-    saved = [Rule(1, "Bash", "deny", "push"), Rule(2, "Bash", "ask")]
-    tool_rules.save(
+    saved = [DecisionRule(1, "Bash", "deny", "push"), DecisionRule(2, "Bash", "ask")]
+    tool_rules.replace_tool_rules(
         saved,
-        seen=policy.version([]),
+        seen=policy.tool_rules_version([]),
         by=Actor("user", "a"),
         now=NOW,
     )
@@ -327,17 +337,17 @@ def test_one_suggestion_is_accepted_as_a_rule_behind_the_denials_and_audited() -
     first, second = cards(searched_by(client))
     answer = client.post(ACCEPT, {"suggestion": first}, headers={"HX-Request": "true"})
     assert "Rule 2 allows it from now on." in answer.content.decode()
-    assert [rule.verdict for rule in policy.saved()] == ["deny", "allow", "ask"]
-    assert "Suggested from 2 recorded calls; people approved 1," in policy.saved()[1].reason
+    assert [rule.verdict for rule in policy.load_saved_tool_rules()] == ["deny", "allow", "ask"]
+    assert "Suggested from 2 recorded calls; people approved 1," in policy.load_saved_tool_rules()[1].reason
     assert AuditLog.objects.filter(event_type="TOOL_RULES_SAVED").latest("id").actor_id == "user:approver"
     # The other one still can be, without the page being read again; the same one cannot be twice.
     since = since_of(answer)
     answer = client.post(ACCEPT, {"suggestion": second, "since": since}, headers={"HX-Request": "true"})
-    assert [rule.verdict for rule in policy.saved()] == ["deny", "allow", "allow", "ask"]
+    assert [rule.verdict for rule in policy.load_saved_tool_rules()] == ["deny", "allow", "allow", "ask"]
     since = since_of(answer)
     answer = client.post(ACCEPT, {"suggestion": first, "since": since}, headers={"HX-Request": "true"})
     assert "already exists" in answer.headers["HX-Trigger"]
-    assert len(policy.saved()) == 4
+    assert len(policy.load_saved_tool_rules()) == 4
 
 
 def since_of(answer: Any) -> str:
@@ -352,12 +362,14 @@ def test_a_suggestion_made_against_other_rules_conflicts() -> None:
     client = signed_in("approver")
     first, second = cards(searched_by(client))
     since = since_of(client.post(ACCEPT, {"suggestion": first}, headers={"HX-Request": "true"}))
-    mine = (*policy.saved(), Rule(2, "Bash", "ask", "make"))
-    tool_rules.save(mine, seen=policy.version(policy.saved()), by=Actor("user", "ann"), now=NOW)
+    mine = (*policy.load_saved_tool_rules(), DecisionRule(2, "Bash", "ask", "make"))
+    tool_rules.replace_tool_rules(
+        mine, seen=policy.tool_rules_version(policy.load_saved_tool_rules()), by=Actor("user", "ann"), now=NOW
+    )
     for fields in ({}, {"since": since}):
         answer = client.post(ACCEPT, {"suggestion": second} | fields, headers={"HX-Request": "true"})
         assert "Somebody else has saved the rules" in answer.headers["HX-Trigger"]
-    assert policy.saved() == mine
+    assert policy.load_saved_tool_rules() == mine
 
 
 def test_a_suggestion_is_for_one_person_and_for_an_hour(time_machine: TimeMachineFixture) -> None:
@@ -371,7 +383,7 @@ def test_a_suggestion_is_for_one_person_and_for_an_hour(time_machine: TimeMachin
     time_machine.move_to(NOW + timedelta(minutes=61), tick=False)
     answer = ann.post(ACCEPT, {"suggestion": card}, headers={"HX-Request": "true"})
     assert "more than an hour old" in answer.headers["HX-Trigger"]
-    assert policy.saved() == ()
+    assert policy.load_saved_tool_rules() == ()
     time_machine.move_to(NOW + timedelta(minutes=59), tick=False)
     assert (
         "allows it" in ann.post(ACCEPT, {"suggestion": card}, headers={"HX-Request": "true"}).content.decode()
@@ -381,11 +393,14 @@ def test_a_suggestion_is_for_one_person_and_for_an_hour(time_machine: TimeMachin
 def test_a_search_begins_anew_where_the_rules_changed_meanwhile(monkeypatch) -> None:
     ran("make", "make", "ls", "ls", "pwd")
     monkeypatch.setattr("dashboard.views.rule_suggestions.READER", reader())
-    monkeypatch.setattr("dashboard.views.rule_suggestions.Budget", lambda _seconds: spent())
+    monkeypatch.setattr("dashboard.views.rule_suggestions.WalkTimeLimit", lambda _seconds: spent())
     client = signed_in("viewer")
     page = client.get(PAGE)
-    tool_rules.save(
-        [Rule(1, "Bash", "deny", "make")], seen=policy.version([]), by=Actor("user", "a"), now=NOW
+    tool_rules.replace_tool_rules(
+        [DecisionRule(1, "Bash", "deny", "make")],
+        seen=policy.tool_rules_version([]),
+        by=Actor("user", "a"),
+        now=NOW,
     )
     page = client.post(PAGE, {"carried": page.context["carried"]}, headers={"HX-Request": "true"})
     assert (page.context["search"].phase, page.context["search"].calls) == (
@@ -430,7 +445,7 @@ def test_what_somebody_denied_meanwhile_cannot_be_accepted_any_more() -> None:
     answered("denied", "Bash", {"command": "make deploy"})
     answer = client.post(ACCEPT, {"suggestion": card}, headers={"HX-Request": "true"})
     assert "has denied such a call since" in answer.headers["HX-Trigger"]
-    assert policy.saved() == ()
+    assert policy.load_saved_tool_rules() == ()
 
 
 def test_only_what_was_suggested_can_be_accepted_and_only_by_approvers() -> None:
@@ -442,4 +457,4 @@ def test_only_what_was_suggested_can_be_accepted_and_only_by_approvers() -> None
     for text in ("", "x", card[:-2], json.dumps([["Bash", ""], None])):
         answer = approver.post(ACCEPT, {"suggestion": text}, headers={"HX-Request": "true"})
         assert (answer.status_code, "HX-Trigger" in answer.headers) == (204, True)
-    assert policy.saved() == ()
+    assert policy.load_saved_tool_rules() == ()

@@ -10,11 +10,11 @@ from django.utils import timezone
 
 from coordinator.actions.events import record_events
 from coordinator.edge import held_hooks
-from coordinator.edge.writer import MakeEvents, Written
+from coordinator.edge.writer import MakeEvents, WriteResult
 from coordinator.models import Event, Session
-from coordinator.policy.tool_rules import Rule
+from coordinator.policy.tool_rules import DecisionRule
 from coordinator.sessions.events import NewEvent
-from coordinator.sessions.timeline import CallRow, Timeline, rows_of
+from coordinator.sessions.timeline import CallRow, SessionTimeline, build_window_rows
 from tests.claude_code import test_failing_closed as failing
 from tests.claude_code.test_failing_closed import RULES, Inline, Steps, answer, hook, key, lay_down
 
@@ -27,10 +27,10 @@ class Writer(failing.Writer):
 
     async def record(
         self, items: Sequence[NewEvent] = (), *, make: MakeEvents | None = None, **_how: Any
-    ) -> Written:
-        def write() -> Written:
+    ) -> WriteResult:
+        def write() -> WriteResult:
             made, events = make() if make is not None else (None, items)
-            return Written(record_events(events, timezone.now()), made)
+            return WriteResult(record_events(events, timezone.now()), made)
 
         return await Inline().run(write)
 
@@ -41,20 +41,24 @@ def _no_place_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failing, "Writer", Writer)
 
 
-def ask(key: str, rule: Rule, agent: str = "claude-code") -> tuple[str | None, CallRow]:
+def ask(key: str, rule: DecisionRule, agent: str = "claude-code") -> tuple[str | None, CallRow]:
     """Have the agent ask whether a call may run; return the decision, and the call's row."""
     lay_down(rule)
     decision = answer(key, Steps(), hook("Bash", command=rule.pattern), agent=agent)
     session = Session.objects.get()
-    timeline = Timeline(session.pk)
-    [row] = [row for row in rows_of(timeline, timeline.last(10), session) if isinstance(row, CallRow)]
+    timeline = SessionTimeline(session.pk)
+    [row] = [
+        row
+        for row in build_window_rows(timeline, timeline.read_last_events(10), session)
+        if isinstance(row, CallRow)
+    ]
     return decision, row
 
 
 @pytest.mark.parametrize(("word", "agent"), [("careful", "claude-code"), ("danger", "codex")])
 def test_a_call_that_is_denied_has_the_denial_as_its_result(key: str, word: str, agent: str) -> None:
     decision, row = ask(key, RULES[word], agent)
-    assert (decision, row.state) == ("deny", "failed")
+    assert (decision, row.call_state) == ("deny", "failed")
     assert row.end is not None
     assert row.end.error is not None
     assert "Signalbox could not ask anyone: Too many calls that wait for people" in row.end.error
@@ -62,5 +66,5 @@ def test_a_call_that_is_denied_has_the_denial_as_its_result(key: str, word: str,
 
 def test_a_call_that_is_left_to_the_agents_own_prompt_goes_on(key: str) -> None:
     decision, row = ask(key, RULES["danger"])
-    assert (decision, row.state) == ("ask", "running")
+    assert (decision, row.call_state) == ("ask", "running")
     assert not Event.objects.filter(event_type="post_tool").exists()

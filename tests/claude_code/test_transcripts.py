@@ -23,7 +23,7 @@ from coordinator.sessions import titles, usage
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.reports import SessionLocation
 from coordinator.sessions.timeline import CallRow
-from coordinator.sessions.timeline.walking import walk_rows
+from coordinator.sessions.timeline.walking import walk_session_rows
 from tests.claude_code.test_telemetry import logs, pairs
 from tests.people import signed_in
 
@@ -61,7 +61,11 @@ def said(claude_id: str, role: str) -> list[str]:
 
 
 def calls(claude_id: str) -> dict[str, CallRow]:
-    return {row.either.tool_use_id: row for row in walk_rows(session(claude_id)) if isinstance(row, CallRow)}
+    return {
+        row.naming_event.tool_use_id: row
+        for row in walk_session_rows(session(claude_id))
+        if isinstance(row, CallRow)
+    }
 
 
 def test_a_session_reads_as_it_went(corpus: Path) -> None:
@@ -89,7 +93,7 @@ def test_a_session_reads_as_it_went(corpus: Path) -> None:
 def test_calls_have_their_results_errors_and_refusals(corpus: Path) -> None:
     brought(corpus)
     found = calls(FIXED)
-    assert [row.state for row in found.values()] == [
+    assert [row.call_state for row in found.values()] == [
         "done",
         "failed",
         "done",
@@ -114,7 +118,7 @@ def test_sub_agents_are_nested_under_the_names_that_hooks_give_them(corpus: Path
 
 def test_tokens_are_counted_once_a_request_and_on_their_own_day(corpus: Path) -> None:
     brought(corpus)
-    spent = usage.models_of(session(FIXED).pk)
+    spent = usage.load_usage_by_model(session(FIXED).pk)
     assert {model: (one.input, one.output) for model, one in spent.items()} == {
         "claude-opus-4-6": (28, 187 + 143 + 139 + 96 + 88 + 210 + 61),
         "claude-haiku-4-5-20251001": (8, 125),
@@ -127,7 +131,7 @@ def test_a_resumed_session_does_not_repeat_what_it_copied(corpus: Path) -> None:
     brought(corpus)
     assert said(RESUMED, "user") == ["Is the fix on the release branch?"]
     assert list(calls(RESUMED)) == ["toolu_01B1"]
-    assert usage.of_sessions([session(RESUMED).pk])[session(RESUMED).pk].output == 98
+    assert usage.load_usage_by_session([session(RESUMED).pk])[session(RESUMED).pk].output == 98
 
 
 def test_what_is_not_understood_is_counted_with_its_first_place(corpus: Path) -> None:
@@ -165,10 +169,12 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(corpus: Path) -> None:
 
 def record_hooks(*told: dict[str, Any], at: str) -> Session:
     """Record hooks of the first session as the door does."""
-    made = reported_sessions.session_for(FIXED, SessionLocation("/home/dev/shop"), timezone.now()).session_id
+    made = reported_sessions.find_or_create_session(
+        FIXED, SessionLocation("/home/dev/shop"), timezone.now()
+    ).session_id
     for fields in told:
-        hook = hooks.hook_of(json.dumps({"session_id": FIXED, **fields}).encode(), at)
-        record_events(hooks.events_of(hook, made), timezone.now())
+        hook = hooks.read_claude_hook(json.dumps({"session_id": FIXED, **fields}).encode(), at)
+        record_events(hooks.build_claude_events(hook, made), timezone.now())
     return Session.objects.get(pk=made)
 
 
@@ -218,7 +224,7 @@ def test_the_same_words_long_after_are_said_anew(corpus: Path) -> None:
 
 
 def test_telemetry_that_told_no_contents_is_filled_in_and_counted_once(corpus: Path) -> None:
-    made = reported_sessions.session_for(FIXED, SessionLocation(), timezone.now()).session_id
+    made = reported_sessions.find_or_create_session(FIXED, SessionLocation(), timezone.now()).session_id
     model = "claude-opus-4-6"
     shared = {"session__id": FIXED, "prompt__id": "7d0e0000-aaaa-4bbb-8ccc-000000000001"}
     records = [
@@ -229,7 +235,7 @@ def test_telemetry_that_told_no_contents_is_filled_in_and_counted_once(corpus: P
             ("api_request", {"model": model, "request_id": "req_01A1", "input_tokens": 4, "output_tokens": 1}),
         ])
     ]  # fmt: skip
-    for told in otlp.from_logs(logs(*records), timezone.now()):
+    for told in otlp.read_otlp_logs(logs(*records), timezone.now()):
         for event in told.events:
             event.session_id = made
         record_events(told.events, timezone.now())
@@ -237,11 +243,11 @@ def test_telemetry_that_told_no_contents_is_filled_in_and_counted_once(corpus: P
     assert PROMPT in said(FIXED, "user")
     assert calls(FIXED)["toolu_01A1"].end.tool_output.value["stdout"].startswith("12:")
     assert "imported  0 events" in brought(corpus, "--dry-run")
-    assert usage.models_of(made)["claude-opus-4-6"].output == 738
+    assert usage.load_usage_by_model(made)["claude-opus-4-6"].output == 738
 
 
 def test_calls_that_an_executor_reported_without_ids_are_known(corpus: Path) -> None:
-    made = reported_sessions.session_for(FIXED, SessionLocation(), timezone.now()).session_id
+    made = reported_sessions.find_or_create_session(FIXED, SessionLocation(), timezone.now()).session_id
     given = {"command": 'grep -rn "total" shop/pricing.py', "description": "Find where totals are summed"}
     call = NewEvent(
         event_type="pre_tool",
@@ -283,10 +289,10 @@ def test_a_request_whose_answer_is_being_written_waits_for_its_tokens(corpus: Pa
         )
     )
     brought(corpus)
-    assert usage.of_sessions([session(RESUMED).pk])[session(RESUMED).pk].output == 77
+    assert usage.load_usage_by_session([session(RESUMED).pk])[session(RESUMED).pk].output == 77
     path.write_text(text)
     brought(corpus)
-    assert usage.of_sessions([session(RESUMED).pk])[session(RESUMED).pk].output == 98
+    assert usage.load_usage_by_session([session(RESUMED).pk])[session(RESUMED).pk].output == 98
 
 
 def test_nothing_to_read_says_where_it_looked(tmp_path: Path) -> None:
@@ -348,7 +354,7 @@ AI = titled("ai-title", "aiTitle", "Rounding of orders", sessionId="one")
 def test_a_transcript_names_its_session(tmp_path: Path, lines: list[dict[str, Any]], title: str) -> None:
     for order in ([*lines, asked_for("Fix the totals")], [asked_for("Fix the totals"), *lines]):
         brought(written(tmp_path, "one", *order))
-        assert titles.of_one(session("one").pk) == title
+        assert titles.load_session_title(session("one").pk) == title
         SessionTitle.objects.all().delete()
 
 
@@ -359,7 +365,7 @@ def test_a_title_that_comes_later_is_brought_with_nothing_else(tmp_path: Path) -
     brought(place, "--dry-run")
     assert not SessionTitle.objects.exists()
     brought(place)
-    assert titles.of_one(session("one").pk) == "Rounding of orders"
+    assert titles.load_session_title(session("one").pk) == "Rounding of orders"
     assert SessionTitle.objects.get().source == "agent"
 
 

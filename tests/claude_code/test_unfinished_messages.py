@@ -24,7 +24,7 @@ def session(db: None) -> Session:
     session = make_session("ses_a", status="running", executor_session_id="claude-1")
     add_events(session, [said("user", "Go.", at=0)])
     for place, text in enumerate([f"Your token is {TOKEN[:9]}", f"{TOKEN[9:]}, I will"]):
-        reported_sessions.put_together("ses_a", MessagePiece("m1", place, text, False))
+        reported_sessions.assemble_message_piece("ses_a", MessagePiece("m1", place, text, False))
     return session
 
 
@@ -33,8 +33,8 @@ def messages() -> list[str]:
 
 
 def test_pieces_of_a_dead_sender_become_a_masked_event(session: Session) -> None:
-    housekeeping.run(LATE)
-    housekeeping.run(LATE)
+    housekeeping.run_housekeeping(LATE)
+    housekeeping.run_housekeeping(LATE)
 
     assert not MessagePart.objects.exists()
     [text] = messages()
@@ -46,7 +46,7 @@ def test_pieces_of_a_message_that_is_being_told_are_left(session: Session) -> No
     record_events(
         [NewEvent(event_type="message", session_id="ses_a", timestamp="")], BEGAN + timedelta(minutes=10)
     )
-    housekeeping.run(LATE)
+    housekeeping.run_housekeeping(LATE)
 
     assert MessagePart.objects.count() == 2
     assert messages() == []

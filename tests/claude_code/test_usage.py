@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from coordinator.actions import prices
 from coordinator.actions.events import record_events
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, ModelPrice, Session
 from coordinator.sessions import prices as list_prices
@@ -36,15 +36,15 @@ def spend(session_id: str, model: str, *tokens: int, agent: str = "ann", at: dat
 
 def test_cost_is_each_kind_of_token_at_its_price() -> None:
     spend("ses_1", "claude-haiku-4-5-20251001", 1_000_000, 1_000_000, 1_000_000, 1_000_000)
-    spent = usage.of_sessions(["ses_1"])["ses_1"]
-    assert (spent.tokens, spent.cost_words) == (4_000_000, "$7.35")  # 1 + 5 + 0.10 + 1.25
+    spent = usage.load_usage_by_session(["ses_1"])["ses_1"]
+    assert (spent.total_tokens, spent.cost_label) == (4_000_000, "$7.35")  # 1 + 5 + 0.10 + 1.25
 
 
 def test_a_model_without_a_price_has_tokens_and_no_cost() -> None:
     spend("ses_1", "gpt-x", 10, 5)
-    assert usage.of_sessions(["ses_1"])["ses_1"].cost_words == "no price"
+    assert usage.load_usage_by_session(["ses_1"])["ses_1"].cost_label == "no price"
     spend("ses_1", "claude-opus-4-6", 1_000_000, 0)
-    assert usage.of_sessions(["ses_1"])["ses_1"].cost_words == "from $5.00"
+    assert usage.load_usage_by_session(["ses_1"])["ses_1"].cost_label == "from $5.00"
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def test_a_model_without_a_price_has_tokens_and_no_cost() -> None:
     ],
 )
 def test_a_model_is_known_under_its_other_names(name: str) -> None:
-    assert list_prices.plain_name(name) == "claude-opus-4-6"
+    assert list_prices.normalize_model_name(name) == "claude-opus-4-6"
 
 
 def test_a_newer_model_is_not_taken_for_an_older_one() -> None:
     spend("ses_1", "claude-opus-4-99", 10, 5)
-    assert not usage.of_sessions(["ses_1"])["ses_1"].priced
+    assert not usage.load_usage_by_session(["ses_1"])["ses_1"].priced
 
 
 @pytest.mark.parametrize(
@@ -71,19 +71,19 @@ def test_a_newer_model_is_not_taken_for_an_older_one() -> None:
 )
 def test_a_model_without_a_price_of_our_own_costs_its_list_price(model: str, dollars: str) -> None:
     spend("ses_1", model, 1_000_000, 1_000_000)
-    assert usage.of_sessions(["ses_1"])["ses_1"].cost_words == dollars
+    assert usage.load_usage_by_session(["ses_1"])["ses_1"].cost_label == dollars
 
 
 def test_a_price_of_our_own_wins_over_the_list_price() -> None:
     own = {"input": 7.0, "output": 0.0, "cache_read": 0.0, "cache_write": 0.0}
-    prices.save({"gpt-5.1-codex": own}, by=Actor("user", "ann"), now=NOW)
+    prices.replace_model_prices({"gpt-5.1-codex": own}, by=Actor("user", "ann"), now=NOW)
     spend("ses_1", "gpt-5.1-codex", 1_000_000, 1_000_000)
-    assert usage.of_sessions(["ses_1"])["ses_1"].cost_words == "$7.00"
+    assert usage.load_usage_by_session(["ses_1"])["ses_1"].cost_label == "$7.00"
 
 
 def test_the_page_says_where_each_price_comes_from() -> None:
     own = {"input": 7.0, "output": 0.0, "cache_read": 0.0, "cache_write": 0.0}
-    prices.save({"my-model": own}, by=Actor("user", "ann"), now=NOW)
+    prices.replace_model_prices({"my-model": own}, by=Actor("user", "ann"), now=NOW)
     for model in ("gpt-5", "my-model", "nobody-knows-it"):
         spend("ses_1", model, 10, 10, at=timezone.now())
     page = signed_in("viewer").get("/ui/costs/").content.decode()
@@ -98,10 +98,10 @@ def test_the_page_says_where_each_price_comes_from() -> None:
 def test_sums_by_model_and_by_agent_agree() -> None:
     spend("ses_1", "claude-opus-4-6", 10, 5)
     spend("ses_2", "claude-haiku-4-5", 20, 7, agent="ben")
-    models, agents = usage.since(NOW - timedelta(hours=1))
+    models, agents = usage.load_usage_since(NOW - timedelta(hours=1))
     assert list(models) == ["claude-opus-4-6", "claude-haiku-4-5"]
-    assert agents["ben"].tokens == 27
-    assert usage.total(models).tokens == usage.total(agents).tokens == 42
+    assert agents["ben"].total_tokens == 27
+    assert usage.sum_usages(models).total_tokens == usage.sum_usages(agents).total_tokens == 42
 
 
 def test_the_overview_names_models_and_agents_with_what_they_cost() -> None:
@@ -117,11 +117,11 @@ def test_the_overview_names_models_and_agents_with_what_they_cost() -> None:
 
 def test_prices_are_edited_by_admins_and_audited() -> None:
     price = {"input": 1.0, "output": 2.0, "cache_read": 0.1, "cache_write": 1.25}
-    prices.save({"gpt-x": price}, by=Actor("user", "ann"), now=NOW)
+    prices.replace_model_prices({"gpt-x": price}, by=Actor("user", "ann"), now=NOW)
     assert list(ModelPrice.objects.values_list("model", flat=True)) == ["gpt-x"]
     assert AuditLog.objects.get(event_type="MODEL_PRICES_SAVED").metadata["after"] == {"gpt-x": price}
-    with pytest.raises(Invalid):
-        prices.save({"gpt-x": price | {"input": -1}}, by=Actor("user", "ann"), now=NOW)
+    with pytest.raises(UnprocessableRequest):
+        prices.replace_model_prices({"gpt-x": price | {"input": -1}}, by=Actor("user", "ann"), now=NOW)
     form = {"form-TOTAL_FORMS": 1, "form-INITIAL_FORMS": 0, "form-0-model": "m"}
     form |= {f"form-0-{kind}": 3 for kind in list_prices.KINDS}
     assert signed_in("approver").post("/ui/costs/prices/", form).status_code == 403

@@ -66,7 +66,7 @@ class Home:
         """Write the settings file, as `signalbox connect` does."""
         file = self.folder / ".config/signalbox/client.json"
         content = json.dumps({"url": url, "key": key, "agents": agents}).encode()
-        settings.write_private(str(file), content)
+        settings.write_private_file(str(file), content)
 
     @property
     def kept(self) -> list[Path]:

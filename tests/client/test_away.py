@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from coordinator.client import held
 from coordinator.client.hook import HELD_BY_RULE, WHAT_TO_DO
 from coordinator.client.hook_agents import HOOK_AGENTS
-from coordinator.client.settings import Settings
+from coordinator.client.settings import ClientSettings
 from tests.client.lines import Script, http, listening, of_the_hook, saying
 from tests.client.programs import Home, until
 from tests.served import KEYS
@@ -46,8 +46,8 @@ def prompt(text: str = "Go.") -> dict[str, Any]:
 
 def remember(home: Home, *lines: tuple[str, str], url: str = NOWHERE, agent: str = "codex") -> None:
     """Have the command know which calls are held, as after an answer of its server."""
-    known_as = os.path.basename(Settings(url, KEYS["agent"]).folder)
-    held.keep(str(home.folder / ".local/state/signalbox" / known_as), agent, json.dumps(lines))
+    known_as = os.path.basename(ClientSettings(url, KEYS["agent"]).server_state_folder)
+    held.save_hold_list(str(home.folder / ".local/state/signalbox" / known_as), agent, json.dumps(lines))
 
 
 def ours(status: int, body: bytes = b"", **headers: str) -> Script:
@@ -74,12 +74,12 @@ def chunked(request: bytes, holds: str, *chunks: bytes) -> bytes:
 @pytest.mark.parametrize("agent", HOOK_AGENTS)
 def test_a_held_call_is_denied_before_the_deadline_where_nobody_is_there(home: Home, agent: str) -> None:
     remember(home, ("hold", "Ba*"), agent=agent)
-    event = HOOK_AGENTS[agent].worst
+    event = HOOK_AGENTS[agent].strictest_event
     said = home.hook(agent, call() | {HOOK_AGENTS[agent].named_in[0]: event}, "--timeout", "3")
     why = said.err.removesuffix("\n")
     assert "cannot be reached" in why
     words = f"{why} {HELD_BY_RULE} {WHAT_TO_DO}"
-    assert (said.code, json.loads(said.out)) == (0, HOOK_AGENTS[agent].denial(event, words))
+    assert (said.code, json.loads(said.out)) == (0, HOOK_AGENTS[agent].build_denial(event, words))
     assert said.took < QUICK
 
 

@@ -66,15 +66,15 @@ def test_an_agent_that_lives_is_there() -> None:
 
 
 def test_another_process_with_the_same_id_is_not_the_agent() -> None:
-    here = CallingProcess.find()
-    assert not here.is_gone()
-    assert CallingProcess(os.getppid(), os.getpid(), b"1").is_gone()
+    here = CallingProcess.find_agent_process()
+    assert not here.has_agent_exited()
+    assert CallingProcess(os.getppid(), os.getpid(), b"1").has_agent_exited()
 
 
 def test_where_nothing_can_be_seen_only_the_parent_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.client.calling_process._look", lambda _pid: None)
-    assert not CallingProcess.find().is_gone()
-    assert CallingProcess(os.getppid() + 1, 0, b"").is_gone()
+    monkeypatch.setattr("coordinator.client.calling_process.read_process_stat", lambda _pid: None)
+    assert not CallingProcess.find_agent_process().has_agent_exited()
+    assert CallingProcess(os.getppid() + 1, 0, b"").has_agent_exited()
 
 
 def test_a_name_with_parentheses_is_read(tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ def test_a_name_with_parentheses_is_read(tmp_path: Path) -> None:
         with until() as pause:
             while not Path(f"/proc/{process.pid}/comm").read_text().startswith("a) S"):
                 pause()
-        from coordinator.client.calling_process import _look
+        from coordinator.client.calling_process import read_process_stat
 
-        found = _look(process.pid)
+        found = read_process_stat(process.pid)
         assert found is not None
         assert found[:2] == (b"a) S (b", os.getpid())
     finally:

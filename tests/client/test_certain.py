@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.policy.certain import held_tools
-from coordinator.policy.tool_rules import PartialCall, Rule
+from coordinator.policy.certain import list_tools_to_hold
+from coordinator.policy.tool_rules import DecisionRule, PartialCall
 
 ANYBODY = PartialCall(agent_known=True)
 SHOP = PartialCall(agent_id="shop", agent_known=True)
@@ -15,35 +15,37 @@ SHOP = PartialCall(agent_id="shop", agent_known=True)
     ("rules", "lines"),
     [
         ([], []),
-        ([Rule(1, "Bash", "ask", deny_at_deadline=True)], [("hold", "Bash")]),
-        ([Rule(1, "Bash", "ask", "push", deny_at_deadline=True)], [("hold", "Bash")]),
-        ([Rule(1, "Bash", "ask", "push")], []),
-        ([Rule(1, "Bash", "ask")], []),
-        ([Rule(1, "Web*", "deny")], [("hold", "Web*")]),
-        ([Rule(1, "Bash", "deny", "rm -rf")], []),
-        ([Rule(1, "Bash", "deny", "rm -rf", deny_at_deadline=True)], [("hold", "Bash")]),
+        ([DecisionRule(1, "Bash", "ask", deny_at_deadline=True)], [("hold", "Bash")]),
+        ([DecisionRule(1, "Bash", "ask", "push", deny_at_deadline=True)], [("hold", "Bash")]),
+        ([DecisionRule(1, "Bash", "ask", "push")], []),
+        ([DecisionRule(1, "Bash", "ask")], []),
+        ([DecisionRule(1, "Web*", "deny")], [("hold", "Web*")]),
+        ([DecisionRule(1, "Bash", "deny", "rm -rf")], []),
+        ([DecisionRule(1, "Bash", "deny", "rm -rf", deny_at_deadline=True)], [("hold", "Bash")]),
         (
-            [Rule(1, "Read|Glob", "allow"), Rule(2, "*", "ask", deny_at_deadline=True)],
+            [DecisionRule(1, "Read|Glob", "allow"), DecisionRule(2, "*", "ask", deny_at_deadline=True)],
             [("free", "Read|Glob"), ("hold", "*")],
         ),
-        ([Rule(1, "Read", "allow", ".*txt"), Rule(2, "*", "deny")], [("hold", "*")]),
-        ([Rule(1, "*", "ask", agents=("till",), deny_at_deadline=True)], []),
-        ([Rule(1, "*", "ask", agents=("shop",), deny_at_deadline=True)], [("hold", "*")]),
-        ([Rule(1, "*", "allow", agents=("till",)), Rule(2, "*", "deny")], [("hold", "*")]),
+        ([DecisionRule(1, "Read", "allow", ".*txt"), DecisionRule(2, "*", "deny")], [("hold", "*")]),
+        ([DecisionRule(1, "*", "ask", agents=("till",), deny_at_deadline=True)], []),
+        ([DecisionRule(1, "*", "ask", agents=("shop",), deny_at_deadline=True)], [("hold", "*")]),
+        ([DecisionRule(1, "*", "allow", agents=("till",)), DecisionRule(2, "*", "deny")], [("hold", "*")]),
     ],
 )
 def test_a_tool_is_held_where_a_rule_for_certain_may_decide(
-    rules: list[Rule], lines: list[tuple[str, str]]
+    rules: list[DecisionRule], lines: list[tuple[str, str]]
 ) -> None:
-    assert held_tools(rules, SHOP, grants_deny=False) == lines
+    assert list_tools_to_hold(rules, SHOP, grants_deny=False) == lines
 
 
 def test_what_frees_a_servers_tools_frees_no_other_servers() -> None:
-    rules = [Rule(1, "mcp__a__*", "allow"), Rule(2, "*", "deny")]
-    found = [held_tools(rules, ANYBODY, grants_deny=False, servers=one) for one in (["a"], ["a", "a__b"])]
+    rules = [DecisionRule(1, "mcp__a__*", "allow"), DecisionRule(2, "*", "deny")]
+    found = [
+        list_tools_to_hold(rules, ANYBODY, grants_deny=False, servers=one) for one in (["a"], ["a", "a__b"])
+    ]
     assert found == [[("free", "mcp__a__*"), ("hold", "*")], [("hold", "*")]]
 
 
 def test_where_grants_may_deny_mcp_tools_are_held_whatever_rules_say() -> None:
-    found = held_tools([Rule(1, "*", "allow")], ANYBODY, grants_deny=True)
+    found = list_tools_to_hold([DecisionRule(1, "*", "allow")], ANYBODY, grants_deny=True)
     assert found == [("hold", "mcp__*")]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.client.hook_agents import HOOK_AGENTS, WORDS
-from coordinator.dialects.contract import Reply
+from coordinator.dialects.contract import AgentReply
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.policy.tool_rules import ASK, DENY
 from tests.dialects import opencode
@@ -20,7 +20,7 @@ CALLS = [(agent, event) for agent in CALLED for event in sorted(DIALECTS[agent].
 WHY = "Not today: „no“."
 
 
-def answer_of(reply: Reply | None) -> Any:
+def answer_of(reply: AgentReply | None) -> Any:
     return reply.answer if reply is not None else None
 
 
@@ -32,15 +32,15 @@ def test_every_agent_is_known() -> None:
 @pytest.mark.parametrize("agent", CALLED)
 def test_the_same_hooks_are_calls(agent: str) -> None:
     assert set(HOOK_AGENTS[agent].calls) == set(DIALECTS[agent].calls)
-    assert HOOK_AGENTS[agent].worst == DIALECTS[agent].call_in(None)
+    assert HOOK_AGENTS[agent].strictest_event == DIALECTS[agent].call_in(None)
 
 
 @pytest.mark.parametrize(("agent", "event"), CALLS)
 def test_a_denial_and_a_question_read_the_same(agent: str, event: str) -> None:
     say = DIALECTS[agent].say
-    assert HOOK_AGENTS[agent].denial(event, WHY) == answer_of(say(event, DENY, WHY, {}))
-    assert HOOK_AGENTS[agent].question(event, WHY) == answer_of(say(event, ASK, WHY, {}))
-    assert WORDS not in json.dumps(HOOK_AGENTS[agent].denial(event, WHY), ensure_ascii=False)
+    assert HOOK_AGENTS[agent].build_denial(event, WHY) == answer_of(say(event, DENY, WHY, {}))
+    assert HOOK_AGENTS[agent].build_terminal_question(event, WHY) == answer_of(say(event, ASK, WHY, {}))
+    assert WORDS not in json.dumps(HOOK_AGENTS[agent].build_denial(event, WHY), ensure_ascii=False)
 
 
 def recorded(agent: str) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ def test_recorded_calls_are_of_the_same_tool(agent: str) -> None:
     for payload in recorded(agent):
         hook = dialect.read(json.dumps(payload).encode(), "2026-03-01T00:00:00.000000+00:00")
         if hook.name in dialect.calls:
-            assert HOOK_AGENTS[agent].tool(payload) == hook.tool
+            assert HOOK_AGENTS[agent].tool(payload) == hook.tool_name
             compared += 1
     assert compared or agent == "claude-code"
 
@@ -66,4 +66,4 @@ def test_a_tool_of_an_mcp_server_is_known_by_the_name_that_rules_use() -> None:
     named = {"tool_name": "shop_drop", "mcp_context": {"server_name": "shop", "tool_name": "drop"}}
     payload = {"session_id": "s", "hook_event_name": "BeforeTool", **named}
     hook = DIALECTS["gemini"].read(json.dumps(payload).encode(), "2026-03-01T00:00:00.000000+00:00")
-    assert HOOK_AGENTS["gemini"].tool(payload) == hook.tool == "mcp__shop__drop"
+    assert HOOK_AGENTS["gemini"].tool(payload) == hook.tool_name == "mcp__shop__drop"

@@ -16,7 +16,7 @@ import pytest
 
 from coordinator.client import settings
 from coordinator.client.connecting import connect
-from coordinator.client.connecting.programs import HOOK_FAILED, Call
+from coordinator.client.connecting.programs import HOOK_FAILED, HookInvocation
 from tests.claude_code.test_deciding import rules
 from tests.client.programs import WITHIN
 from tests.served import KEYS, Served
@@ -84,12 +84,16 @@ class Project:
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("HOME", str(self.home))
         self.connect(url)
-        self.command = Call(connect.program(), url, KEYS["agent"]).holding_hook("claude-code", 60)
+        self.command = HookInvocation(
+            connect.build_client_command(), url, KEYS["agent"]
+        ).blocking_hook_command("claude-code", 60)
 
     def connect(self, url: str, *, hold: bool = True) -> None:
         """Write the settings file, as `signalbox connect` does."""
         agents = {"claude-code": {"hold": hold}}
-        settings.save(settings.Settings(url, KEYS["agent"], agents, settings.remembered_environment()))
+        settings.save_client_settings(
+            settings.ClientSettings(url, KEYS["agent"], agents, settings.collect_connection_environment())
+        )
 
     def call(self, **environment: str) -> subprocess.CompletedProcess[bytes]:
         """Run the hook of a call that the rules deny."""
@@ -131,7 +135,7 @@ def hostile(project: Project, impostor: Impostor) -> dict[str, dict[str, str]]:
     """Return environments that a project's settings could set."""
     modules, evil = str(project.folder / "modules"), str(project.folder / "xdg")
     file = Path(evil, "signalbox", "client.json")
-    settings.write_private(
+    settings.write_private_file(
         str(file), json.dumps({"url": impostor.url, "key": "sbx_x", "agents": {}}).encode()
     )
     return {
@@ -183,7 +187,9 @@ def test_every_end_but_an_answer_blocks_the_call_and_says_so(
         "exits with 1": ("python3", "-c", "raise ImportError", str(file)),
         "killed": ("python3", "-c", "import os; os.kill(os.getpid(), 9)", str(file)),
     }
-    project.command = Call(programs[how], "http://127.0.0.1:9").holding_hook("claude-code", 60)
+    project.command = HookInvocation(programs[how], "http://127.0.0.1:9").blocking_hook_command(
+        "claude-code", 60
+    )
     done = project.call(PATH=os.environ["PATH"])
     assert done.returncode == 2
     assert done.stderr.decode().endswith(f"{HOOK_FAILED}\n")
@@ -193,8 +199,10 @@ def test_a_package_that_cannot_be_loaded_blocks_the_call(project: Project, tmp_p
     launcher = tmp_path / "elsewhere" / "coordinator" / "client" / "launch.py"
     launcher.parent.mkdir(parents=True)
     launcher.write_bytes(Path(connect.launch.__file__).read_bytes())
-    python, *_ = connect.program()
-    project.command = Call((python, "-I", "-S", str(launcher)), "").holding_hook("claude-code", 60)
+    python, *_ = connect.build_client_command()
+    project.command = HookInvocation((python, "-I", "-S", str(launcher)), "").blocking_hook_command(
+        "claude-code", 60
+    )
     done = project.call()
     assert done.returncode == 2
     assert b"Signalbox cannot be loaded" in done.stderr

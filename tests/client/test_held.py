@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordinator.client import held
-from coordinator.policy.certain import held_tools
-from coordinator.policy.tool_rules import ASK, DENY, PartialCall, Rule, by_rules
+from coordinator.policy.certain import list_tools_to_hold
+from coordinator.policy.tool_rules import ASK, DENY, DecisionRule, PartialCall, decide_by_tool_rules
 
 TOOLS = ["Bash", "Edit", "Write", "mcp__shop__drop", "mcp__till__read"]
 RULES = st.builds(
-    Rule,
+    DecisionRule,
     number=st.just(1),
     tool=st.sampled_from(
         ["*", "Bash", "Edit|Write", "mcp__*", "mcp__shop__*, Edit", "B**h", "bash", "[BE]*", "W?ite"]
@@ -29,30 +29,30 @@ RULES = st.builds(
 
 @settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault of the rules
 @given(st.lists(RULES, max_size=5), st.sampled_from(TOOLS), st.sampled_from(["git push", "ls"]))
-def test_no_call_that_a_rule_holds_is_taken_for_free(rules: list[Rule], tool: str, text: str) -> None:
+def test_no_call_that_a_rule_holds_is_taken_for_free(rules: list[DecisionRule], tool: str, text: str) -> None:
     caller = PartialCall(agent_id="shop", agent_known=True)
-    told = held.understood(json.dumps(held_tools(rules, caller, grants_deny=False)))
+    told = held.parse_hold_list(json.dumps(list_tools_to_hold(rules, caller, grants_deny=False)))
     assert told is not None
-    ruling = by_rules(rules, tool, text, "shop")
+    ruling = decide_by_tool_rules(rules, tool, text, "shop")
     if ruling.decision in {ASK, DENY} and ruling.deny_at_deadline:
-        assert held.is_held(told, tool)
-        assert held.is_held(told, None)
+        assert held.is_hold_required(told, tool)
+        assert held.is_hold_required(told, None)
 
 
 @pytest.mark.parametrize(
     "content", ["", "{}", "[1]", '[["hold"]]', '[["keep", "*"]]', '[["hold", 1]]', "[" * 9999, "\0"]
 )
 def test_what_was_kept_and_cannot_be_read_holds_everything(tmp_path: Path, content: str) -> None:
-    assert held.load(str(tmp_path), "codex") is None
+    assert held.load_hold_list(str(tmp_path), "codex") is None
     (tmp_path / "held-codex.json").write_text(content)
-    kept = held.load(str(tmp_path), "codex")
+    kept = held.load_hold_list(str(tmp_path), "codex")
     assert kept is not None
-    assert held.is_held(kept, "Anything")
+    assert held.is_hold_required(kept, "Anything")
 
 
 def test_what_is_told_is_kept_for_its_agent_alone_and_nonsense_is_not(tmp_path: Path) -> None:
-    held.keep(str(tmp_path), "codex", '[["hold","Bash"]]')
-    held.keep(str(tmp_path), "codex", "nonsense")
-    assert held.load(str(tmp_path), "codex") == [["hold", "Bash"]]
-    assert held.load(str(tmp_path), "gemini") is None
+    held.save_hold_list(str(tmp_path), "codex", '[["hold","Bash"]]')
+    held.save_hold_list(str(tmp_path), "codex", "nonsense")
+    assert held.load_hold_list(str(tmp_path), "codex") == [["hold", "Bash"]]
+    assert held.load_hold_list(str(tmp_path), "gemini") is None
     assert (tmp_path / "held-codex.json").stat().st_mode & 0o077 == 0

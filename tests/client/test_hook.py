@@ -17,7 +17,7 @@ import pytest
 
 from coordinator.actions.tool_calls import GONE
 from coordinator.client import settings
-from coordinator.client.connecting.programs import HOOK_FAILED, Call
+from coordinator.client.connecting.programs import HOOK_FAILED, HookInvocation
 from tests.claude_code.test_deciding import decide, rules
 from tests.claude_code.test_told_to_wait import crash
 from tests.client.programs import Home, Said, until
@@ -108,8 +108,8 @@ def test_a_hook_that_is_killed_is_a_no_and_one_whose_agent_ends_asks_no_longer(
     agents: Callable[..., Agent],
 ) -> None:
     agent = agents()
-    call = Call((sys.executable, "-m", "coordinator.client.main"), agent.served.url)
-    command = shlex.split(call.holding_hook("codex", 120))
+    call = HookInvocation((sys.executable, "-m", "coordinator.client.main"), agent.served.url)
+    command = shlex.split(call.blocking_hook_command("codex", 120))
     process = agent.home.start("codex", agent.call(), command=command)
     agent.asked()
     (hook,) = children_of(process.pid)
@@ -251,7 +251,7 @@ def test_a_hook_that_is_no_json_is_judged_by_what_is_certain_of_it(agents: Calla
             pause()
     agent.home.connect("http://127.0.0.1:9")
     held_file = next((agent.home.folder / ".local/state/signalbox").glob("*/held-codex.json"))
-    away = settings.Settings("http://127.0.0.1:9", KEYS["agent"]).folder
+    away = settings.ClientSettings("http://127.0.0.1:9", KEYS["agent"]).server_state_folder
     moved = agent.home.folder / ".local/state/signalbox" / os.path.basename(away) / held_file.name
     moved.parent.mkdir(parents=True)
     moved.write_bytes(held_file.read_bytes())

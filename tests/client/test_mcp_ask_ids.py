@@ -21,13 +21,15 @@ def test_a_second_question_under_an_open_id_is_refused(monkeypatch: pytest.Monke
         decided.wait(PATIENCE)
         return {"behavior": "allow", "updatedInput": question._asked["input"]}
 
-    monkeypatch.setattr(mcp_ask.OpenQuestion, "answer", answer)
-    monkeypatch.setattr(mcp_ask.Server, "_write", lambda _server, message: written.append(message))
-    server = mcp_ask.Server()
+    monkeypatch.setattr(mcp_ask.OpenQuestion, "wait_for_answer", answer)
+    monkeypatch.setattr(
+        mcp_ask.QuestionServer, "_write_message", lambda _server, message: written.append(message)
+    )
+    server = mcp_ask.QuestionServer()
     for command in ("ls", "rm -rf ~"):
         asked = {"tool_name": "Bash", "input": {"command": command}}
         params = {"name": mcp_ask.TOOL, "arguments": asked}
-        server.hear(json.dumps({"id": 1, "method": "tools/call", "params": params}).encode())
+        server.handle_mcp_message(json.dumps({"id": 1, "method": "tools/call", "params": params}).encode())
     assert "error" in written[0]
     decided.set()
     until(lambda: len(written) == 2)

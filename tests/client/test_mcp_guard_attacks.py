@@ -175,7 +175,7 @@ def test_the_server_gets_the_key_in_no_variable(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("SIGNALBOX_KEY", "sbx_secret")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer sbx_secret")
     monkeypatch.setenv("MINE", "theirs")
-    found = mcp_guard._environment()
+    found = mcp_guard.build_server_environment()
     assert found["MINE"] == "theirs"
     assert "sbx_secret" not in str(found)
 
@@ -216,9 +216,9 @@ def test_a_line_without_an_end_fills_no_memory(box: Signalbox) -> None:
     ],
 )
 def test_messages_are_restricted_as_the_gateway_does(line: bytes) -> None:
-    restricted = mcp_lines.restricted(line, mcp_lines.read(line))
-    assert json.loads(restricted) == messages.read(line).value
-    assert mcp_lines.restricted(restricted, mcp_lines.read(restricted)) == restricted
+    restricted = mcp_lines.drop_unknown_members(line, mcp_lines.parse_mcp_line(line))
+    assert json.loads(restricted) == messages.parse_mcp_message(line).value
+    assert mcp_lines.drop_unknown_members(restricted, mcp_lines.parse_mcp_line(restricted)) == restricted
 
 
 def test_what_else_goes_along_with_a_call_reaches_no_server() -> None:
@@ -226,21 +226,24 @@ def test_what_else_goes_along_with_a_call_reaches_no_server() -> None:
     params = {"name": "a", "arguments": {"x": 1}, "_meta": along, "z": 3}
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params, "q": 1}).encode()
     expected = {"name": "a", "arguments": {"x": 1}, "_meta": {"progressToken": "p"}}
-    for passed in (messages.read(line).value, json.loads(mcp_lines.restricted(line, mcp_lines.read(line)))):
+    for passed in (
+        messages.parse_mcp_message(line).value,
+        json.loads(mcp_lines.drop_unknown_members(line, mcp_lines.parse_mcp_line(line))),
+    ):
         assert passed == {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": expected}
 
 
 def test_a_response_passes_as_a_response_alone() -> None:
     response = {"jsonrpc": "2.0", "id": 1, "result": {"action": "accept"}}
     line = json.dumps(response | {"params": {"name": "run"}, "q": 1}).encode()
-    assert messages.read(line).value == response
-    assert json.loads(mcp_lines.restricted(line, mcp_lines.read(line))) == response
+    assert messages.parse_mcp_message(line).value == response
+    assert json.loads(mcp_lines.drop_unknown_members(line, mcp_lines.parse_mcp_line(line))) == response
 
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
 def test_a_cancelled_call_does_not_begin(is_cancelled: bool) -> None:
-    call = mcp_guard.Call("s", "echo", {}, b'{"params":{}}', None)
+    call = mcp_guard.LocalServerCall("s", "echo", {}, b'{"params":{}}', None)
     if is_cancelled:
-        call.cancel()
-    assert mcp_guard.Guard("s", ["none"])._begins(call) is not is_cancelled
+        call.cancel_permission_wait()
+    assert mcp_guard.McpGuard("s", ["none"])._mark_call_sent(call) is not is_cancelled
     assert (call.began is None) is is_cancelled

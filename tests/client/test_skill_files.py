@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.client import hook, skill_files
 from coordinator.client.hook_agents import HOOK_AGENTS
-from coordinator.client.skill_files import is_hook_registered, shell_lines, skill_of
+from coordinator.client.skill_files import describe_skill_lines, extract_shell_lines, is_skill_hook_registered
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setattr(skill_files, "_own_home", lambda: str(home))
+    monkeypatch.setattr(skill_files, "account_home_folder", lambda: str(home))
     for name in ("CLAUDE_CONFIG_DIR", "CLAUDE_PROJECT_DIR"):
         monkeypatch.delenv(name, raising=False)
     return home
@@ -29,7 +29,7 @@ def write(path: Path, text: str) -> None:
 
 
 def skill(work: Path, name: str, args: str = "") -> dict[str, Any]:
-    return skill_of(
+    return describe_skill_lines(
         {
             "hook_event_name": "PreToolUse",
             "tool_name": "Skill",
@@ -54,7 +54,7 @@ def skill(work: Path, name: str, args: str = "") -> dict[str, Any]:
     ],
 )
 def test_every_mark_counts_as_the_beginning_of_a_line(text: str, lines: list[str]) -> None:
-    assert shell_lines(text) == lines
+    assert extract_shell_lines(text) == lines
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_a_search_ends_where_there_are_too_many_files(
 def test_a_file_holds_words_wherever_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(skill_files, "CHUNK", 7)
     (tmp_path / "program").write_bytes(b"x" * 12 + skill_files.OWN_HOOK + b"x" * 9)
-    assert skill_files.file_has(skill_files.OWN_HOOK, str(tmp_path / "program"))
-    assert not skill_files.file_has(b"PreSkillShellCommandS", str(tmp_path / "program"))
-    assert not skill_files.file_has(skill_files.OWN_HOOK, str(tmp_path / "none"))
+    assert skill_files.file_contains_bytes(skill_files.OWN_HOOK, str(tmp_path / "program"))
+    assert not skill_files.file_contains_bytes(b"PreSkillShellCommandS", str(tmp_path / "program"))
+    assert not skill_files.file_contains_bytes(skill_files.OWN_HOOK, str(tmp_path / "none"))
 
 
 def test_the_time_that_the_look_takes_is_not_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,11 +128,11 @@ def test_the_time_that_the_look_takes_is_not_the_servers(monkeypatch: pytest.Mon
         clock[0] += 5.0
         return {"lines": ["touch marker"], "files": []}
 
-    monkeypatch.setattr(skill_files, "skill_of", slow)
+    monkeypatch.setattr(skill_files, "describe_skill_lines", slow)
     command = hook.HookCommand(HOOK_AGENTS["claude-code"], 590)
     limit = command._until
     command._event = "UserPromptExpansion"
-    command._add_shell_lines({"hook_event_name": "UserPromptExpansion", "command_name": "look"})
+    command._add_skill_shell_lines({"hook_event_name": "UserPromptExpansion", "command_name": "look"})
     assert (command._began, command._until) == (105.0, limit)
 
 
@@ -141,7 +141,7 @@ def test_a_hook_of_the_program_holds_lines_only_where_ours_is_registered_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_registered: bool
 ) -> None:
     """The program may have been updated since it was connected, or have dropped a hook that it did not know."""
-    monkeypatch.setattr(skill_files, "program_has", lambda *_: True)
+    monkeypatch.setattr(skill_files, "parent_program_contains", lambda *_: True)
     write(tmp_path / "home/.claude/skills/release/SKILL.md", "!`make release`")
     settings = tmp_path / "settings.json"
     settings.write_text('{"hooks": {"PreSkillShellCommand": []}}' if is_registered else '{"hooks": {}}')
@@ -151,11 +151,11 @@ def test_a_hook_of_the_program_holds_lines_only_where_ours_is_registered_for_it(
         "tool_input": {"skill": "release"},
         "cwd": str(tmp_path),
     }
-    found = skill_of(payload, is_registered=is_hook_registered(str(settings)))
+    found = describe_skill_lines(payload, is_registered=is_skill_hook_registered(str(settings)))
     assert (found == {"held": True}) is is_registered
     assert is_registered or found["lines"] == ["make release"]
 
 
 def test_settings_that_are_gone_register_nothing_and_older_ones_always_did(tmp_path: Path) -> None:
-    assert not is_hook_registered(str(tmp_path / "gone.json"))
-    assert is_hook_registered(None)
+    assert not is_skill_hook_registered(str(tmp_path / "gone.json"))
+    assert is_skill_hook_registered(None)

@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.client.connecting import connect, disconnect, talk, trial
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS
-from coordinator.client.connecting.trial import Step
+from coordinator.client.connecting.trial import TrialStep
 from tests.served import ROOT
 
 URL, KEY = "http://127.0.0.1:9", "sbx_a-key-for-tests"
@@ -64,19 +64,19 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def opens(url: str, key: str) -> None:
         if key != KEY:
-            raise talk.Failed("HTTP 401: This API key is unknown or was revoked.", 401)
+            raise talk.ServerRequestFailed("HTTP 401: This API key is unknown or was revoked.", 401)
 
     def exchange(url: str, code: str) -> str:
         if code != "CODE-OF-ONE":
-            raise talk.Failed("HTTP 403: This connect code is not valid.", 403)
+            raise talk.ServerRequestFailed("HTTP 403: This connect code is not valid.", 403)
         return KEY
 
-    monkeypatch.setattr(talk, "opens", opens)
-    monkeypatch.setattr(talk, "greets", lambda _url, _key: None)
-    monkeypatch.setattr(talk, "exchange", exchange)
-    monkeypatch.setattr(talk, "request", lambda *_: PLUGIN)
-    monkeypatch.setattr(trial, "run", lambda *_: iter([Step("Reach it", True, "", 1.0)]))
-    monkeypatch.setattr(connect, "program", lambda: (PROGRAM,))
+    monkeypatch.setattr(talk, "require_working_key", opens)
+    monkeypatch.setattr(talk, "require_mcp_gateway", lambda _url, _key: None)
+    monkeypatch.setattr(talk, "request_key_for_code", exchange)
+    monkeypatch.setattr(talk, "request_server", lambda *_: PLUGIN)
+    monkeypatch.setattr(trial, "iterate_trial_steps", lambda *_: iter([TrialStep("Reach it", True, "", 1.0)]))
+    monkeypatch.setattr(connect, "build_client_command", lambda: (PROGRAM,))
     monkeypatch.setattr(connect.hook_agents, "HOOK_AGENTS", dict.fromkeys(CONNECTABLE_AGENTS))
     return tmp_path
 

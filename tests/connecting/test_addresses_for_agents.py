@@ -13,7 +13,7 @@ from coordinator.actions import gateway_calls
 from coordinator.client import settings
 from coordinator.client.connecting import talk
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS
-from coordinator.client.connection import address_for_agents
+from coordinator.client.connection import replace_localhost_name
 from coordinator.models import McpServer, PermissionRequest
 from coordinator.notifications import messages
 from coordinator.runner import options
@@ -43,10 +43,15 @@ TO_PEOPLE = {"edge/metrics.py"}  # asks only whether it is https
     ],
 )
 def test_a_name_that_only_browsers_find_becomes_the_address(given: str, address: str, tmp_path: Path) -> None:
-    assert address_for_agents(given) == address
-    assert talk.address(given) == address
-    flags = options.parser().parse_args(["--url", given, "--key", "sbx_x", "--directory", str(tmp_path)])
-    assert options.load(flags, {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}).url == address
+    assert replace_localhost_name(given) == address
+    assert talk.normalize_server_url(given) == address
+    flags = options.build_runner_parser().parse_args(
+        ["--url", given, "--key", "sbx_x", "--directory", str(tmp_path)]
+    )
+    assert (
+        options.load_runner_options(flags, {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}).url
+        == address
+    )
 
 
 def test_nothing_that_connect_writes_names_it(machine: Path) -> None:
@@ -62,9 +67,11 @@ def test_nothing_that_connect_writes_names_it(machine: Path) -> None:
 
 def test_a_machine_that_was_connected_by_the_name_is_moved_to_the_address(machine: Path) -> None:
     (machine / ".codex").mkdir()
-    settings.save(settings.Settings(f"http://{OWN}:9", "sbx_a-key-for-tests", {"codex": {"program": ["x"]}}))
+    settings.save_client_settings(
+        settings.ClientSettings(f"http://{OWN}:9", "sbx_a-key-for-tests", {"codex": {"program": ["x"]}})
+    )
     assert connect.run(["codex", "--yes"]) == 0  # with the key that is there
-    assert settings.load().url == "http://127.0.0.1:9"
+    assert settings.load_client_settings().url == "http://127.0.0.1:9"
     assert connect.run(["--check"]) == 0
 
 
@@ -79,14 +86,14 @@ def test_no_page_says_to_connect_by_it(path: str) -> None:
 @pytest.mark.django_db
 def test_the_gateways_address_on_a_servers_page_is_one_for_agents() -> None:
     server = McpServer.objects.create(name="notes", created_at=timezone.now())
-    address = gateway_parts.of_server(server, timezone.now())["gateway"]["address"]
+    address = gateway_parts.build_gateway_context(server, timezone.now())["gateway"]["address"]
     assert address == f"{django_settings.AGENT_URL}/mcp/notes"
 
 
 def test_links_in_answers_to_agents_are_ones_that_they_can_open() -> None:
     request = PermissionRequest(request_id="of-one")
-    assert NAMED.search(messages.link(request)), "people keep their own"
-    for link in (gateway_calls.card(request), messages.budgets_link(to_agent=True)):
+    assert NAMED.search(messages.approval_page_url(request)), "people keep their own"
+    for link in (gateway_calls.approval_url(request), messages.budgets_page_url(to_agent=True)):
         assert link.startswith(f"{django_settings.AGENT_URL}/ui/")
     assert NAMED.search(django_settings.AGENT_URL) is None
 

@@ -14,8 +14,8 @@ from django.db import connection
 from django.test import Client
 
 from coordinator.actions import connecting, keys
-from coordinator.errors import Conflict, Forbidden, Invalid, SignalboxError, TooMany
-from coordinator.identity.actors import person as actor
+from coordinator.errors import Conflict, Forbidden, SignalboxError, TooManyRequests, UnprocessableRequest
+from coordinator.identity.actors import person_actor as actor
 from coordinator.models import Agent, ApiKey, AuditLog, ConnectCode
 from tests.people import person, signed_in
 
@@ -29,11 +29,11 @@ def ann(db: None) -> User:
 
 
 def code_for(ann: User, **more: Any) -> str:
-    return connecting.make_code(key_name="ann-laptop", by=ann, now=NOW, **more)[1]
+    return connecting.issue_connect_code(key_name="ann-laptop", by=ann, now=NOW, **more)[1]
 
 
 def exchange(code: str, at: datetime = NOW, source: str = "192.0.2.1") -> tuple[ApiKey, str]:
-    return connecting.exchange(code, source=source, host="laptop", now=at)
+    return connecting.redeem_connect_code(code, source=source, host="laptop", now=at)
 
 
 def post(body: Any, **headers: str) -> Any:
@@ -46,7 +46,7 @@ def test_a_code_brings_a_key_of_an_agent_that_counts_as_its_makers(ann: User) ->
     assert (row.name, row.scope_names, row.agent_id, row.created_by) == (
         "ann-laptop", ["agent"], "agent.a", "user:ann",
     )  # fmt: skip
-    assert keys.authenticate(raw, NOW).agent_id == "agent.a"
+    assert keys.authenticate_api_key(raw, NOW).agent_id == "agent.a"
     assert list(AuditLog.objects.order_by("id").values_list("event_type", "actor_id")) == [
         ("CONNECT_CODE_CREATED", "user:ann"),
         ("API_KEY_CREATED", "user:ann"),
@@ -94,10 +94,10 @@ def test_who_is_no_admin_any_more_connects_nothing(ann: User, change: dict[str, 
 
 def test_only_admins_make_codes_with_a_free_name_for_an_agent_that_there_is(ann: User) -> None:
     with pytest.raises(Forbidden):
-        connecting.make_code(key_name="x", by=person("approver", "bob"), now=NOW)
+        connecting.issue_connect_code(key_name="x", by=person("approver", "bob"), now=NOW)
     for name, agent_id in (("  ", None), ("x", "agent.nobody")):
-        with pytest.raises(Invalid):
-            connecting.make_code(key_name=name, agent_id=agent_id, by=ann, now=NOW)
+        with pytest.raises(UnprocessableRequest):
+            connecting.issue_connect_code(key_name=name, agent_id=agent_id, by=ann, now=NOW)
     exchange(code_for(ann))
     with pytest.raises(Conflict):
         code_for(ann)
@@ -105,7 +105,7 @@ def test_only_admins_make_codes_with_a_free_name_for_an_agent_that_there_is(ann:
 
 def test_a_name_that_was_taken_meanwhile_leaves_the_code_good(ann: User) -> None:
     code = code_for(ann)
-    other = keys.create(name="ann-laptop", scopes=["read"], by=actor(ann), now=NOW)[0]
+    other = keys.issue_api_key(name="ann-laptop", scopes=["read"], by=actor(ann), now=NOW)[0]
     with pytest.raises(Conflict):
         exchange(code)
     assert ConnectCode.objects.get().used_at is None
@@ -118,10 +118,10 @@ def test_wrong_codes_are_soon_refused_without_standing_in_the_way_of_a_right_one
     for _ in range(connecting.REFUSED.tries):
         with pytest.raises(Forbidden):
             exchange("0000-0000-0000")
-    with pytest.raises(TooMany):
+    with pytest.raises(TooManyRequests):
         exchange("0000-0000-0000")
     assert exchange(code)[0].name == "ann-laptop"
-    with pytest.raises(TooMany):
+    with pytest.raises(TooManyRequests):
         exchange(code)
 
 
@@ -130,7 +130,7 @@ def test_the_database_holds_no_code_and_old_ones_go(ann: User) -> None:
     held = str(list(ConnectCode.objects.values())) + str(list(AuditLog.objects.values()))
     assert code not in held
     assert code.replace("-", "") not in held
-    connecting.make_code(key_name="later", by=ann, now=NOW + timedelta(days=2))
+    connecting.issue_connect_code(key_name="later", by=ann, now=NOW + timedelta(days=2))
     assert ConnectCode.objects.get().key_name == "later"
 
 

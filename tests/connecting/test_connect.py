@@ -15,8 +15,8 @@ import pytest
 
 from coordinator.client import settings
 from coordinator.client.connecting import connect, files, jsonc, merging, record, talk
-from coordinator.client.connecting.connect import program as program_of_connect
-from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Call
+from coordinator.client.connecting.connect import build_client_command as program_of_connect
+from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, HookInvocation
 from tests.connecting.homes import (
     ABSENT,
     CLAUDE,
@@ -57,8 +57,8 @@ def test_a_disconnect_leaves_every_byte_as_it_was(machine: Path, odd: str) -> No
     assert everything(machine) != before
     assert disconnected() == 0
     assert everything(machine) == before
-    assert not Path(record.path()).exists()
-    assert not Path(settings.settings_path()).exists()
+    assert not Path(record.edited_files_path()).exists()
+    assert not Path(settings.client_settings_path()).exists()
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -81,11 +81,11 @@ def test_what_is_there_stays_there(machine: Path, odd: str) -> None:
     file = written(machine, path, text)
     connected()
     after = file.read_bytes().decode()
-    value = jsonc.loads(after)
+    value = jsonc.load_jsonc_value(after)
     agent = next(name for name, one in MERGED.items() if one == path)
-    events = CONNECTABLE_AGENTS[agent].wanted(Call((PROGRAM,), URL)).hooks  # type: ignore[misc]
+    events = CONNECTABLE_AGENTS[agent].wanted(HookInvocation((PROGRAM,), URL)).hooks  # type: ignore[misc]
     assert set(events) <= set(value["hooks"])
-    ours = [one for one in commands(value["hooks"]) if merging.is_ours({"command": one}, agent)]
+    ours = [one for one in commands(value["hooks"]) if merging.is_signalbox_entry({"command": one}, agent)]
     assert all(shlex.split(one)[0] in {PROGRAM, "/bin/sh"} for one in ours)
     assert len(ours) == len(events)
     for line in text.replace("\0", "").splitlines() if "older page" not in odd else []:
@@ -97,7 +97,7 @@ def test_what_is_there_stays_there(machine: Path, odd: str) -> None:
 def test_every_agent_is_connected_and_disconnected_again(machine: Path) -> None:
     assert connected(*CONNECTABLE_AGENTS) == 0
     for name in CONNECTABLE_AGENTS:
-        folder = CONNECTABLE_AGENTS[name].folder(str(machine), {})
+        folder = CONNECTABLE_AGENTS[name].settings_folder(str(machine), {})
         ours = [path for path in Path(folder).rglob("*") if path.is_file()]
         assert ours, name
     assert connect.run(["--check"]) == 0
@@ -161,7 +161,7 @@ def test_settings_that_cannot_be_merged_into_are_left_alone_with_all_others(
     assert connected() == 1
     assert why in capsys.readouterr().err
     assert everything(machine) == before
-    assert not Path(record.path()).exists()
+    assert not Path(record.edited_files_path()).exists()
 
 
 @pytest.mark.parametrize("content", [b'{"a": "\xff"}', b"\xff\xfe{\x00}\x00"])
@@ -221,15 +221,15 @@ def test_one_failing_file_undoes_the_others(machine: Path, monkeypatch: pytest.M
     monkeypatch.setattr(files.os, "replace", replace)
     assert connected() == 1
     assert everything(machine) == before
-    assert record.load() == {}
+    assert record.load_edited_files() == {}
 
 
 def test_a_file_that_changes_meanwhile_is_not_overwritten(machine: Path) -> None:
     file = written(machine, CODEX, "{}")
-    found = files.read(str(file))
+    found = files.read_file_snapshot(str(file))
     file.write_text('{"hooks": {}}')
     with pytest.raises(files.FileRefused, match="changed meanwhile"):
-        files.write(found, b"ours")
+        files.replace_unchanged_file(found, b"ours")
     assert file.read_text() == '{"hooks": {}}'
 
 
@@ -253,9 +253,9 @@ def test_a_link_is_followed_and_stays_a_link_and_the_mode_stays(machine: Path) -
 def test_what_holds_the_key_can_be_read_by_its_owner_alone(machine: Path) -> None:
     written(machine, CLAUDE, '{"env": {"TOKEN": "mine"}}')
     connected(*CONNECTABLE_AGENTS)
-    for path in (record.path(), settings.settings_path()):
+    for path in (record.edited_files_path(), settings.client_settings_path()):
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600, path
-    assert settings.load().key == KEY
+    assert settings.load_client_settings().key == KEY
     holding = {name: mode for name, (content, mode) in everything(machine).items() if KEY.encode() in content}
     assert sorted(holding) == [".codex/config.toml"]  # it takes the key from nowhere else
     assert {stat.S_IMODE(mode) for mode in holding.values()} == {0o600}
@@ -271,31 +271,36 @@ def test_edited_since_only_ours_goes_and_it_says_so(
     connected()
     text = file.read_text().replace("// mine", "// mine, still")
     file.write_text(
-        jsonc.append(text, ["hooks", "Stop"], {"hooks": [{"type": "command", "command": "say done"}]})
+        jsonc.append_jsonc_element(
+            text, ["hooks", "Stop"], {"hooks": [{"type": "command", "command": "say done"}]}
+        )
     )
     capsys.readouterr()
     assert disconnected() == 0
     assert "was edited after" in capsys.readouterr().out
     left = file.read_text()
     assert "// mine, still" in left
-    assert sorted(commands(jsonc.loads(left))) == ["/usr/local/bin/lint --hook codex", "say done"]
+    assert sorted(commands(jsonc.load_jsonc_value(left))) == ["/usr/local/bin/lint --hook codex", "say done"]
 
 
 def test_our_telemetry_goes_and_what_was_there_before_stays(machine: Path) -> None:
     file = written(machine, CLAUDE, '{\n  "env": {"OTEL_LOGS_EXPORTER": "otlp"}\n}\n')
     connected()
-    value = jsonc.loads(file.read_text())
+    value = jsonc.load_jsonc_value(file.read_text())
     assert value["env"]["OTEL_EXPORTER_OTLP_ENDPOINT"] == URL
     assert value["otelHeadersHelper"] == f"'{PROGRAM}' headers"
-    file.write_text(jsonc.put(file.read_text(), ["model"], "opus"))
+    file.write_text(jsonc.set_jsonc_value(file.read_text(), ["model"], "opus"))
     disconnected()
-    assert jsonc.loads(file.read_text()) == {"env": {"OTEL_LOGS_EXPORTER": "otlp"}, "model": "opus"}
+    assert jsonc.load_jsonc_value(file.read_text()) == {
+        "env": {"OTEL_LOGS_EXPORTER": "otlp"},
+        "model": "opus",
+    }
 
 
 def test_connected_again_after_an_edit_the_edit_is_what_comes_back(machine: Path) -> None:
     file = written(machine, GEMINI, '{\n  "ui": 1\n}\n')
     connected()
-    file.write_text(jsonc.put(file.read_text(), ["ui"], 2))
+    file.write_text(jsonc.set_jsonc_value(file.read_text(), ["ui"], 2))
     connected()
     disconnected()
     assert file.read_text() == '{\n  "ui": 2\n}\n'
@@ -315,7 +320,7 @@ def test_one_agent_may_leave_alone_and_the_key_stays_for_the_others(machine: Pat
     assert disconnected("codex") == 0
     assert codex.read_text() == "{}"
     assert "signalbox" in claude.read_text()
-    assert set(settings.load().agents) == {"claude-code"}
+    assert set(settings.load_client_settings().agents) == {"claude-code"}
     assert disconnected("codex") == 1
 
 
@@ -325,7 +330,7 @@ def test_one_agent_may_leave_alone_and_the_key_stays_for_the_others(machine: Pat
 def test_a_check_tells_what_is_missing(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(machine, CODEX, "{}")
     connected()
-    file.write_text(jsonc.remove(file.read_text(), ["hooks", "PreToolUse"]))
+    file.write_text(jsonc.remove_jsonc_item(file.read_text(), ["hooks", "PreToolUse"]))
     capsys.readouterr()
     assert connect.run(["--check"]) == 1
     told = capsys.readouterr().out
@@ -383,12 +388,12 @@ def test_another_program_or_server_replaces_what_was_there(
 ) -> None:
     file = written(machine, CLAUDE, '{\n  "model": "opus"\n}\n')
     connected()
-    monkeypatch.setattr(connect, "program", lambda: ("/new/signalbox",))
+    monkeypatch.setattr(connect, "build_client_command", lambda: ("/new/signalbox",))
     assert connect.run(["--check"]) == 1
     connected()
     text = file.read_text()
     assert PROGRAM not in text
-    assert jsonc.loads(text)["otelHeadersHelper"] == "/new/signalbox headers"
+    assert jsonc.load_jsonc_value(text)["otelHeadersHelper"] == "/new/signalbox headers"
     disconnected()
     assert file.read_text() == '{\n  "model": "opus"\n}\n'
 
@@ -398,15 +403,15 @@ def test_hooks_of_an_older_version_are_named_and_written_anew(
 ) -> None:
     file = written(machine, CLAUDE, "{}")
     connected()
-    monkeypatch.setattr(connect, "program", program_of_connect)
+    monkeypatch.setattr(connect, "build_client_command", program_of_connect)
     assert connect.run(["--check"]) == 1
     assert connect.TRUSTS_ENVIRONMENT in capsys.readouterr().out
     connected()
-    for command in commands(jsonc.loads(file.read_text())["hooks"]):
+    for command in commands(jsonc.load_jsonc_value(file.read_text())["hooks"]):
         words = shlex.split(command)
         words = shlex.split(words[2]) if words[:2] == ["/bin/sh", "-c"] else words
         assert words[:3] == [sys.executable, "-I", "-S"]
-        assert words[4:7] == ["--settings", settings.settings_path(), "hook"]
+        assert words[4:7] == ["--settings", settings.client_settings_path(), "hook"]
     capsys.readouterr()
     assert connect.run(["--check"]) == 0
     assert connect.TRUSTS_ENVIRONMENT not in capsys.readouterr().out
@@ -417,7 +422,7 @@ def test_hooks_of_an_older_version_are_named_and_written_anew(
 def test_gemini_cli_shows_where_a_call_that_waits_is_decided(machine: Path) -> None:
     file = written(machine, GEMINI, "{}")
     connected("gemini")
-    hooks = jsonc.loads(file.read_text())["hooks"]
+    hooks = jsonc.load_jsonc_value(file.read_text())["hooks"]
     (holding,) = hooks["BeforeTool"][0]["hooks"]
     assert holding["name"] == f"Signalbox (approvals: {URL}/ui/approvals/)"
     assert "name" not in hooks["AfterTool"][0]["hooks"][0]
@@ -426,7 +431,7 @@ def test_gemini_cli_shows_where_a_call_that_waits_is_decided(machine: Path) -> N
     connected("gemini")
     assert [
         one["name"]
-        for group in jsonc.loads(file.read_text())["hooks"]["BeforeTool"]
+        for group in jsonc.load_jsonc_value(file.read_text())["hooks"]["BeforeTool"]
         for one in group["hooks"]
     ]
 
@@ -434,15 +439,17 @@ def test_gemini_cli_shows_where_a_call_that_waits_is_decided(machine: Path) -> N
 def test_the_plugin_of_opencode_is_told_how_to_call_us_apart_from_the_environment(
     machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(connect, "program", program_of_connect)
+    monkeypatch.setattr(connect, "build_client_command", program_of_connect)
     connected("opencode")
-    plugin = Path(CONNECTABLE_AGENTS["opencode"].folder(str(machine), {}), "plugins/signalbox.js").read_text()
+    plugin = Path(
+        CONNECTABLE_AGENTS["opencode"].settings_folder(str(machine), {}), "plugins/signalbox.js"
+    ).read_text()
     launcher = str(ROOT / "coordinator/client/launch.py")
-    words = [sys.executable, "-I", "-S", launcher, "--settings", settings.settings_path()]
+    words = [sys.executable, "-I", "-S", launcher, "--settings", settings.client_settings_path()]
     assert f"const HOOK_PROGRAM = {json.dumps(words)} //" in plugin
     assert 'const AGENT = "opencode" //' in plugin
     assert connect.run(["--check"]) == 0
-    monkeypatch.setattr(talk, "request", lambda *_: b'const CONNECTED_FILE = ""')
+    monkeypatch.setattr(talk, "request_server", lambda *_: b'const CONNECTED_FILE = ""')
     assert connect.run(["--check"]) == 1
     assert "is older than this program" in capsys.readouterr().err
 
@@ -470,12 +477,12 @@ def test_a_refused_code_changes_nothing(machine: Path, capsys: pytest.CaptureFix
 
 
 def test_a_diff_cannot_move_the_terminals_cursor() -> None:
-    assert connect.visible("a\x1b[2J\tb\n") == "a\\x1b[2J\tb\n"
+    assert connect.escape_control_characters("a\x1b[2J\tb\n") == "a\\x1b[2J\tb\n"
 
 
 def test_ours_are_known_and_others_are_not() -> None:
     def ours(command: str) -> bool:
-        return merging.is_ours({"command": command}, "codex")
+        return merging.is_signalbox_entry({"command": command}, "codex")
 
     assert all(
         map(
@@ -484,7 +491,7 @@ def test_ours_are_known_and_others_are_not() -> None:
         )
     )
     assert ours("/usr/bin/python3 -m coordinator.client.main hook codex")
-    assert ours(Call((PROGRAM,), URL).holding_hook("codex", 5))
+    assert ours(HookInvocation((PROGRAM,), URL).blocking_hook_command("codex", 5))
     assert not any(
         map(
             ours,
@@ -494,8 +501,8 @@ def test_ours_are_known_and_others_are_not() -> None:
 
 
 def test_absent_is_no_text_that_a_file_could_hold() -> None:
-    with pytest.raises(jsonc.Unreadable):
-        jsonc.parse(ABSENT)
+    with pytest.raises(jsonc.UnreadableSettings):
+        jsonc.parse_jsonc(ABSENT)
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("\n", 1), ("no\n", 1), ("", 1)])
@@ -513,8 +520,8 @@ def test_at_a_terminal_it_asks_for_the_code_unseen_and_then_for_a_yes(
     assert told.out.index('+    "PreToolUse": [') < told.out.index("Change these files? [y/N]")
     assert (file.read_text() == "{}") == bool(code)
     # The code was used up: what it brought is there for the next try.
-    assert settings.load().key == KEY
-    assert set(settings.load().agents) == (set() if code else {"codex"})
+    assert settings.load_client_settings().key == KEY
+    assert set(settings.load_client_settings().agents) == (set() if code else {"codex"})
 
 
 def test_a_key_goes_to_no_other_place_than_its_server(
@@ -526,7 +533,7 @@ def test_a_key_goes_to_no_other_place_than_its_server(
     told = capsys.readouterr().err
     assert "is not encrypted" in told
     assert "A connect code is needed" in told
-    assert settings.load().url == URL
+    assert settings.load_client_settings().url == URL
 
 
 @pytest.mark.parametrize(

@@ -165,8 +165,8 @@ def test_without_a_gateway_for_the_key_nothing_is_set_up(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuses(_url: str, _key: str) -> None:
-        raise talk.Failed("HTTP 403: This key is bound to no agent.", 403)
+        raise talk.ServerRequestFailed("HTTP 403: This key is bound to no agent.", 403)
 
-    monkeypatch.setattr(talk, "greets", refuses)
+    monkeypatch.setattr(talk, "require_mcp_gateway", refuses)
     assert connected("cursor") == 0
     assert not (machine / ".cursor/mcp.json").exists()

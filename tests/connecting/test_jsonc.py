@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordinator.client.connecting import jsonc
-from coordinator.client.connecting.jsonc import Unreadable
+from coordinator.client.connecting.jsonc import UnreadableSettings
 
 KEYS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=6)
 VALUES = st.recursive(
@@ -62,7 +62,7 @@ cheap = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCh
 @given(settings_texts())
 def test_it_reads_what_was_written(given_text: tuple[dict[str, Any], str]) -> None:
     value, text = given_text
-    assert jsonc.loads(text) == value
+    assert jsonc.load_jsonc_value(text) == value
 
 
 @cheap
@@ -71,9 +71,9 @@ def test_what_is_put_in_is_there_and_all_else_stays(
     given_text: tuple[dict[str, Any], str], more: Any
 ) -> None:
     value, text = given_text
-    after = jsonc.put(text, ["ours to add", "deep"], more)
-    assert jsonc.loads(after) == {**value, "ours to add": {"deep": more}}
-    assert jsonc.loads(jsonc.remove(after, ["ours to add"])) == value
+    after = jsonc.set_jsonc_value(text, ["ours to add", "deep"], more)
+    assert jsonc.load_jsonc_value(after) == {**value, "ours to add": {"deep": more}}
+    assert jsonc.load_jsonc_value(jsonc.remove_jsonc_item(after, ["ours to add"])) == value
 
 
 @cheap
@@ -85,9 +85,9 @@ def test_an_element_is_added_to_any_list_and_taken_out_again(
     given_text: tuple[list[Any], str], more: Any
 ) -> None:
     items, text = given_text
-    after = jsonc.append(text, ["a"], more)
-    assert jsonc.loads(after) == {"a": [*items, more]}
-    assert jsonc.loads(jsonc.remove(after, ["a", len(items)])) == {"a": items}
+    after = jsonc.append_jsonc_element(text, ["a"], more)
+    assert jsonc.load_jsonc_value(after) == {"a": [*items, more]}
+    assert jsonc.load_jsonc_value(jsonc.remove_jsonc_item(after, ["a", len(items)])) == {"a": items}
 
 
 @cheap
@@ -99,21 +99,21 @@ def test_an_element_is_added_to_any_list_and_taken_out_again(
 def test_any_element_can_be_removed(given_text: tuple[list[Any], str, int]) -> None:
     items, text, at = given_text
     at %= len(items)
-    assert jsonc.loads(jsonc.remove(text, [at])) == items[:at] + items[at + 1 :]
+    assert jsonc.load_jsonc_value(jsonc.remove_jsonc_item(text, [at])) == items[:at] + items[at + 1 :]
 
 
 def test_lines_comments_and_tabs_stay_as_they_are() -> None:
     text = '\ufeff{\r\n\t// mine\r\n\t"a": 1, // one\r\n\t"b": [1, 2,], /* two */\r\n}\r\n'
-    after = jsonc.put(text, ["hooks", "Stop"], [1])
+    after = jsonc.set_jsonc_value(text, ["hooks", "Stop"], [1])
     assert after == text.replace(
         "\r\n}", '\r\n\t"hooks": {\r\n\t\t"Stop": [\r\n\t\t\t1\r\n\t\t]\r\n\t},\r\n}'
     )
-    assert jsonc.remove(after, ["hooks"]) == text
+    assert jsonc.remove_jsonc_item(after, ["hooks"]) == text
 
 
 def test_a_file_in_one_line_stays_in_one_line() -> None:
-    assert jsonc.put('{"a": 1}', ["b", "c"], [2]) == '{"a": 1, "b": {"c": [2]}}'
-    assert jsonc.append('{"a":[1]}', ["a"], 2) == '{"a":[1, 2]}'
+    assert jsonc.set_jsonc_value('{"a": 1}', ["b", "c"], [2]) == '{"a": 1, "b": {"c": [2]}}'
+    assert jsonc.append_jsonc_element('{"a":[1]}', ["a"], 2) == '{"a":[1, 2]}'
 
 
 @pytest.mark.parametrize(
@@ -133,19 +133,19 @@ def test_a_file_in_one_line_stays_in_one_line() -> None:
     ],
 )
 def test_what_is_no_json_is_refused_with_its_place(text: str) -> None:
-    with pytest.raises(Unreadable, match=r"line \d+, column \d+"):
-        jsonc.parse(text)
+    with pytest.raises(UnreadableSettings, match=r"line \d+, column \d+"):
+        jsonc.parse_jsonc(text)
 
 
 def test_endless_nesting_is_refused() -> None:
-    with pytest.raises(Unreadable, match="too deeply"):
-        jsonc.parse("[" * 100_000)
+    with pytest.raises(UnreadableSettings, match="too deeply"):
+        jsonc.parse_jsonc("[" * 100_000)
 
 
 def test_of_two_members_of_one_name_the_last_counts() -> None:
-    assert jsonc.put('{"a": 1, "a": 2}', ["a"], 3) == '{"a": 1, "a": 3}'
+    assert jsonc.set_jsonc_value('{"a": 1, "a": 2}', ["a"], 3) == '{"a": 1, "a": 3}'
 
 
 def test_a_file_of_more_values_than_settings_have_is_refused_at_once() -> None:
-    with pytest.raises(Unreadable, match="more than 50,000 values"):
-        jsonc.parse("{" + ",".join(f'"k{number}":{{}}' for number in range(100_000)) + "}")
+    with pytest.raises(UnreadableSettings, match="more than 50,000 values"):
+        jsonc.parse_jsonc("{" + ",".join(f'"k{number}":{{}}' for number in range(100_000)) + "}")

@@ -111,7 +111,7 @@ def settings_of(home: Path, path: str) -> tuple[Any, list[str]]:
     """Return what a file of settings says, and the comments in it."""
     text = (home / path).read_text().replace(str(home), "HOME")
     comments = [line.strip() for line in text.splitlines() if line.lstrip().startswith(("#", "//"))]
-    value = tomllib.loads(text) if path.endswith(".toml") else jsonc.loads(text)
+    value = tomllib.loads(text) if path.endswith(".toml") else jsonc.load_jsonc_value(text)
     return {key: one for key, one in value.items() if key not in OWN}, comments
 
 

@@ -14,11 +14,11 @@ import pytest
 
 from coordinator.client import settings
 from coordinator.client.connecting import connect, toml_tables, yaml_entries
-from coordinator.client.connecting.jsonc import Unreadable
-from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Call
-from coordinator.client.connecting.record import EditedFile, save
+from coordinator.client.connecting.jsonc import UnreadableSettings
+from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, HookInvocation
+from coordinator.client.connecting.record import EditedFile, save_edited_files
 from coordinator.client.connecting.toml_tables import BEGIN, END, MARK, TomlTable, TomlValue
-from coordinator.client.settings import Settings
+from coordinator.client.settings import ClientSettings
 from tests.connecting.homes import KEY, PROGRAM, URL, connected, disconnected, machine, written
 from tests.served import ROOT
 
@@ -36,8 +36,10 @@ def comments(text: str) -> list[str]:
 def connected_by_an_older_version(home: Path, text: str) -> Path:
     """Return the settings of Codex on a machine that an older Signalbox connected and Codex wrote to since."""
     file = written(home, CONFIG, text, mode=0o600)
-    settings.save(Settings(URL, KEY, {"codex": {"program": FORMER_PROGRAM, "gateway": True}}))
-    save({str(file): EditedFile("codex", BEFORE.encode(), "of-what-was-written", [], 0o644)})
+    settings.save_client_settings(
+        ClientSettings(URL, KEY, {"codex": {"program": FORMER_PROGRAM, "gateway": True}})
+    )
+    save_edited_files({str(file): EditedFile("codex", BEFORE.encode(), "of-what-was-written", [], 0o644)})
     return file
 
 
@@ -115,7 +117,7 @@ OURS = '[mcp_servers.signalbox]\ncommand = "us"\n'
     ],
 )  # fmt: skip
 def test_a_table_is_taken_out_of_where_it_stands(text: str, left: str | None) -> None:
-    assert toml_tables.take_out(text, TABLE) == (text if left is None else left)
+    assert toml_tables.remove_toml_table(text, TABLE) == (text if left is None else left)
 
 
 @pytest.mark.parametrize(
@@ -127,14 +129,14 @@ def test_a_table_is_taken_out_of_where_it_stands(text: str, left: str | None) ->
     ],
 )
 def test_a_form_that_has_no_room_is_refused(text: str) -> None:
-    with pytest.raises(Unreadable):
-        toml_tables.put_in(toml_tables.take_out(text, TABLE), TABLE)
+    with pytest.raises(UnreadableSettings):
+        toml_tables.add_toml_table(toml_tables.remove_toml_table(text, TABLE), TABLE)
 
 
 def test_a_value_of_ours_is_changed_in_place_and_comments_stay() -> None:
     table = TomlTable("codex", TABLE.path, {"command": "us", "args": ["mcp"]}, TABLE.is_ours)
     text = f"{OURS}# behind\n\n[mcp_servers.signalbox.env]\nA = 1 # mine\n\n[z]\n"
-    after = toml_tables.put_in(text, table)
+    after = toml_tables.add_toml_table(text, table)
     assert tomllib.loads(after)["mcp_servers"]["signalbox"] == {
         "command": "us", "args": ["mcp"], "env": {"A": 1},
     }  # fmt: skip
@@ -176,12 +178,12 @@ def test_what_goose_wrote_anew_is_still_known_and_taken_out(machine: Path) -> No
 
 
 def test_the_comments_of_an_older_version_leave_gooses_settings_too() -> None:
-    entry = CONNECTABLE_AGENTS["goose"].mcp(Call((PROGRAM,), URL, gateway=True))  # type: ignore[misc]
+    entry = CONNECTABLE_AGENTS["goose"].mcp(HookInvocation((PROGRAM,), URL, gateway=True))  # type: ignore[misc]
     assert isinstance(entry, yaml_entries.YamlEntry)
-    body = yaml_entries.format_entry(entry).partition("\n")[2]
+    body = yaml_entries.format_yaml_entry(entry).partition("\n")[2]
     text = f"a: 1\nextensions:\n  {BEGIN}\n{body}  {END}\n  mine:\n    cmd: x\n"
-    assert yaml_entries.put_in(text, entry) == text
-    assert yaml_entries.take_out(text, entry) == "a: 1\nextensions:\n  mine:\n    cmd: x\n"
+    assert yaml_entries.add_yaml_entry(text, entry) == text
+    assert yaml_entries.remove_yaml_entry(text, entry) == "a: 1\nextensions:\n  mine:\n    cmd: x\n"
 
 
 UNLOADS = TomlValue("codex", "thread_unload_delay_secs", 15)
@@ -200,8 +202,8 @@ LINE = "thread_unload_delay_secs = 15\n"
     ],
 )
 def test_a_value_goes_before_the_first_table_and_out_again(text: str, after: str) -> None:
-    assert toml_tables.put_in_value(text, UNLOADS) == after
-    left = toml_tables.take_out_value(after, UNLOADS)
+    assert toml_tables.add_toml_value(text, UNLOADS) == after
+    left = toml_tables.remove_toml_value(after, UNLOADS)
     assert left == (text if text.endswith("\n") or not text else f"{text}\n")
 
 

@@ -88,7 +88,9 @@ def test_gemini_cli_is_given_no_exporter_and_loses_that_of_an_older_version(
     connected()
     assert "telemetry" not in gemini.read_text()
     assert not env.exists()
-    gemini.write_text(jsonc.put(gemini.read_text(), ["telemetry"], json.loads(FORMER)["telemetry"]))
+    gemini.write_text(
+        jsonc.set_jsonc_value(gemini.read_text(), ["telemetry"], json.loads(FORMER)["telemetry"])
+    )
     env.write_text(FORMER_ENV)
     capsys.readouterr()
     assert connect.run(["--check"]) == 1
@@ -98,14 +100,14 @@ def test_gemini_cli_is_given_no_exporter_and_loses_that_of_an_older_version(
     assert env.read_text() == "GEMINI_API_KEY=1\n"
     assert connect.run(["--check"]) == 0
     disconnected()
-    assert (jsonc.loads(gemini.read_text()), env.read_text()) == ({}, "GEMINI_API_KEY=1\n")
+    assert (jsonc.load_jsonc_value(gemini.read_text()), env.read_text()) == ({}, "GEMINI_API_KEY=1\n")
 
 
 def test_telemetry_of_gemini_that_goes_elsewhere_stays(machine: Path) -> None:
     mine = FORMER.replace(URL, "http://otel.example:4318")
     gemini = written(machine, GEMINI, mine)
     connected()
-    assert jsonc.loads(gemini.read_text())["telemetry"] == json.loads(mine)["telemetry"]
+    assert jsonc.load_jsonc_value(gemini.read_text())["telemetry"] == json.loads(mine)["telemetry"]
     disconnected()
     assert gemini.read_text() == mine
 
@@ -158,8 +160,8 @@ def test_another_server_and_key_replace_the_former_ones(
     file = written(machine, CODEX, MINE)
     connected()
     other = URL.replace("127.0.0.1", "localhost")
-    monkeypatch.setattr("coordinator.client.connecting.talk.exchange", lambda *_: "sbx_another")
-    monkeypatch.setattr("coordinator.client.connecting.talk.opens", lambda *_: None)
+    monkeypatch.setattr("coordinator.client.connecting.talk.request_key_for_code", lambda *_: "sbx_another")
+    monkeypatch.setattr("coordinator.client.connecting.talk.require_working_key", lambda *_: None)
     key = machine / ".config" / "key-of-the-test"
     assert connect.run(["--url", other, "--yes", "--key-file", str(key)]) == 0
     text = file.read_text()

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from coordinator.actions import keys, runners, runs
 from coordinator.api import api, edge_doors
-from coordinator.identity.actors import system
+from coordinator.identity.actors import system_actor
 from coordinator.identity.scopes import SCOPES
 from coordinator.runs.statuses import START
 from tests.guards.table import API
@@ -138,7 +138,7 @@ def filled(path: str, parts: dict[str, Any]) -> str:
 @pytest.fixture
 def client(db: None) -> Client:
     accept_unbound_keys()
-    _, raw = keys.create(name="fuzz", scopes=SCOPES, by=system("tests"), now=timezone.now())
+    _, raw = keys.issue_api_key(name="fuzz", scopes=SCOPES, by=system_actor("tests"), now=timezone.now())
     return Client(headers={"Authorization": f"Bearer {raw}"}, raise_request_exception=True)
 
 
@@ -146,8 +146,8 @@ def client(db: None) -> Client:
 def known(db: None) -> dict[str, list[str]]:
     """Ids that exist, so that requests get beyond 404."""
     now = timezone.now()
-    runner = runners.register(runners.RunnerRegistration("vm", "/p", "test"), now)
-    run = runs.create(kind=START, prompt="x", by=system("tests"), now=now)
+    runner = runners.enroll_runner(runners.RunnerRegistration("vm", "/p", "test"), now)
+    run = runs.queue_ordered_run(kind=START, prompt="x", by=system_actor("tests"), now=now)
     return {
         "session_id": [run.session_id],
         "run_id": [run.run_id],

@@ -18,10 +18,10 @@ from coordinator.models import (
     McpServer,
     PluginSetting,
 )
-from coordinator.operations.doctor import Level, upkeep
+from coordinator.operations.doctor import CheckLevel, upkeep
 from coordinator.policy import deciders, deciding_rules
-from coordinator.policy.access_requests import WantedAccess
-from coordinator.policy.judged import judged_digest
+from coordinator.policy.access_requests import RequestedAccess
+from coordinator.policy.judged import judged_card_digest
 from tests.approvals.cards import form
 from tests.approvals.factories import NOW, asked, fresh, person
 from tests.deciders.factories import group, row
@@ -45,7 +45,9 @@ def html_of(client: Client, url: str) -> str:
 def rows(*rows: dict[str, Any], seen: str | None = None) -> dict[str, Any]:
     """Return what the page's form sends for these rows, the empty one at the end with them."""
     data: dict[str, Any] = {
-        "version": seen if seen is not None else deciding_rules.version(deciders.load(timezone.now()).rules),
+        "version": seen
+        if seen is not None
+        else deciding_rules.deciding_rules_version(deciders.load_decider_book(timezone.now()).rules),
         "form-TOTAL_FORMS": len(rows) + 1,
         "form-INITIAL_FORMS": DecidingRule.objects.count(),
     }
@@ -60,7 +62,7 @@ def test_an_admin_saves_rows_in_their_order_and_the_audit_log_says_what_they_wer
     ops = group("Operators", anna)
     first, second = {"tool": "Bash", "groups": [ops.pk], "needed": "2"}, {"host": "db-*", "people": [anna.pk]}
     assert admin.post(f"{URL}save/", rows(first | {"ORDER": "2"}, second | {"ORDER": "1"})).status_code == 302
-    saved = deciders.load(timezone.now()).rules
+    saved = deciders.load_decider_book(timezone.now()).rules
     assert [(rule.host, rule.tool, rule.needed) for rule in saved] == [("db-*", "", 1), ("", "Bash", 2)]
     entry = AuditLog.objects.get(event_type="DECIDING_RULES_SAVED")
     assert entry.actor_id == "user:boss"
@@ -71,7 +73,7 @@ def test_an_admin_saves_rows_in_their_order_and_the_audit_log_says_what_they_wer
 
 
 def test_saving_a_stale_page_or_what_cannot_be_changes_nothing() -> None:
-    admin, seen = signed_in(person("boss", "admin")), deciding_rules.version(())
+    admin, seen = signed_in(person("boss", "admin")), deciding_rules.deciding_rules_version(())
     row(person("anna"))
     stale = admin.post(f"{URL}save/", rows({"tool": "Bash"}, seen=seen))
     assert (stale.status_code, "Somebody else has saved" in stale.content.decode()) == (409, True)
@@ -141,14 +143,14 @@ def test_a_right_is_handed_over_shown_to_both_and_ended() -> None:
     for page in (html_of(giver, "/ui/account/"), html_of(receiver, "/ui/account/"), html_of(receiver, URL)):
         assert "<strong>bob</strong> decides for <strong>anna</strong>" in page
         assert "Holiday" in page
-    assert deciders.may_decide(bob, asked(now=now), timezone.now())
+    assert deciders.user_can_decide(bob, asked(now=now), timezone.now())
     [made] = Delegation.objects.all()
     outsider = signed_in(carol)
     assert f"delegations/{made.pk}/end/" not in html_of(outsider, URL)
     outsider.post(f"{URL}delegations/{made.pk}/end/")
-    assert Delegation.objects.standing(timezone.now()).exists()
+    assert Delegation.objects.current_or_upcoming(timezone.now()).exists()
     receiver.post(f"{URL}delegations/{made.pk}/end/")
-    assert not deciders.may_decide(bob, asked(now=now, target_resource="b"), timezone.now())
+    assert not deciders.user_can_decide(bob, asked(now=now, target_resource="b"), timezone.now())
     events = AuditLog.objects.filter(target_id=f"delegation:{made.pk}").order_by("id")
     assert [(one.event_type, one.actor_id) for one in events] == [
         ("DELEGATION_MADE", "user:anna"),
@@ -209,11 +211,11 @@ def test_what_comes_with_an_approval_needs_the_right_to_it_too() -> None:
     bob, now = signed_in(person("bob")), timezone.now()
     plugin = PluginSetting.objects.create(plugin_id="mind.x", allowed_permissions=[])
     McpServer.objects.create(name="files", command="files", created_at=now)
-    wish = WantedAccess("coder", "files", "delete").subject
+    wish = RequestedAccess("coder", "files", "delete").permission_subject
     access = {name: getattr(wish, name) for name in ("plugin_id", "permission_type", "target_resource")}
     rows_ = [asked(now=now), asked(now=now, tool_name=wish.tool_name, tool_input=wish.tool_input, **access)]
     for request in rows_:
-        said = {"ids": request.request_id, "judged": f"{judged_digest(request)}:{request.request_id}"}
+        said = {"ids": request.request_id, "judged": f"{judged_card_digest(request)}:{request.request_id}"}
         bob.post("/ui/approvals/decide/", said | {"verdict": "approved", "grant": "on"})
     plugin.refresh_from_db()
     assert plugin.allowed_permissions == []
@@ -225,7 +227,7 @@ def test_with_rows_only_an_administrator_grants_a_permission_for_good() -> None:
     row(person("anna"), person("boss", "admin"))
     plugin = PluginSetting.objects.create(plugin_id="mind.x", allowed_permissions=[])
     request = asked(now=timezone.now(), plugin_id="mind.x")
-    said = {"ids": request.request_id, "judged": f"{judged_digest(request)}:{request.request_id}"}
+    said = {"ids": request.request_id, "judged": f"{judged_card_digest(request)}:{request.request_id}"}
     said |= {"verdict": "approved", "grant": "on"}
     for who, allowed in (("anna", []), ("boss", [request.permission_type])):
         browser = Client()
@@ -249,17 +251,17 @@ def test_a_row_without_anybody_is_said_loudly_to_admins_and_by_the_doctor() -> N
     assert 'value="approved" data-key="a"' not in html_of(boss, url)
     assert "Nobody may decide this." in html_of(anna, url)
     assert "Change who decides" not in html_of(anna, "/ui/")
-    [check] = [one for one in upkeep.examine(timezone.now(), served=False) if one.name == "who decides"]
-    assert check.level is Level.FAIL
+    [check] = [one for one in upkeep.check_upkeep(timezone.now(), served=False) if one.name == "who decides"]
+    assert check.level is CheckLevel.FAIL
 
 
 def test_a_request_not_theirs_is_not_noted_as_seen_by_somebody_who_could_decide() -> None:
     anna, bob = person("anna"), person("bob")
     row(anna)
     request = asked(now=timezone.now())
-    approvals.mark_seen([request.request_id], by=bob)
+    approvals.record_requests_seen([request.request_id], by=bob)
     assert fresh(request).context.seen_by is None
-    approvals.mark_seen([request.request_id], by=anna)
+    approvals.record_requests_seen([request.request_id], by=anna)
     assert fresh(request).context.seen_by == "anna"
 
 

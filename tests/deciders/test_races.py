@@ -26,13 +26,15 @@ GLIMPSE = 0.5  # seconds in which what must not happen would
 
 
 def emptied(ops: Group) -> None:
-    groups.change(ops.pk, ops.name, [], seen=groups.version_of(ops), by=ADMIN, now=NOW)
+    groups.update_decider_group(
+        ops.pk, ops.name, [], seen=groups.compute_group_version(ops), by=ADMIN, now=NOW
+    )
 
 
 def decided(request: PermissionRequest, user: User) -> str:
     try:
         by = User.objects.get(pk=user.pk)
-        return approvals.decide(request.request_id, by=by, verdict="approved", now=NOW).status
+        return approvals.decide_request(request.request_id, by=by, verdict="approved", now=NOW).status
     except Forbidden as refusal:
         return str(refusal.detail)
     finally:
@@ -44,7 +46,7 @@ def test_who_loses_the_right_in_the_middle_of_a_decision_loses_it_after_it(
 ) -> None:
     anna = person("anna")
     row(ops := group("Operators", anna))
-    request, load, lost = asked(), deciding.rights.load, Event()
+    request, load, lost = asked(), deciding.rights.load_decider_book, Event()
 
     def lose() -> None:
         emptied(ops)
@@ -61,7 +63,7 @@ def test_who_loses_the_right_in_the_middle_of_a_decision_loses_it_after_it(
             return book
 
         losing: list[Any] = []
-        monkeypatch.setattr(deciding.rights, "load", load_and_lose)
+        monkeypatch.setattr(deciding.rights, "load_decider_book", load_and_lose)
         assert pool.submit(decided, request, anna).result(PATIENCE) == "approved"
         losing[0].result(PATIENCE)
     assert not ops.user_set.exists()
@@ -74,21 +76,21 @@ def test_who_decides_while_the_right_is_being_taken_decides_nothing(
 ) -> None:
     anna = person("anna")
     row(ops := group("Operators", anna, person("bob")))
-    request, hold, asking = asked(), deciders.hold, Event()
+    request, hold, asking = asked(), deciders.lock_decision_rights, Event()
 
     def hold_and_tell() -> None:
         asking.set()
         hold()
 
-    monkeypatch.setattr(deciders, "hold", hold_and_tell)
-    monkeypatch.setattr(deciders.standing, "hold", hold_and_tell)
+    monkeypatch.setattr(deciders, "lock_decision_rights", hold_and_tell)
+    monkeypatch.setattr(deciders.standing, "lock_decision_rights", hold_and_tell)
     with ThreadPoolExecutor(1) as pool:
         with transaction.atomic():
             if how == "group":
                 emptied(ops)
             else:
                 person("boss", "admin")
-                users.update(anna.pk, {}, role="viewer", by=ADMIN, now=NOW)
+                users.update_user(anna.pk, {}, role="viewer", by=ADMIN, now=NOW)
             deciding_ = pool.submit(decided, request, anna)
             # On SQLite it does not come so far: the whole database has one writer.
             asking.wait(GLIMPSE)

@@ -11,9 +11,9 @@ from django.test import Client
 from coordinator.actions import approvals, tool_calls
 from coordinator.actions import deciders as actions
 from coordinator.actions.approvals.always import LastingAnswer
-from coordinator.actions.tool_calls import Additions, rule_digest
+from coordinator.actions.tool_calls import ApprovalAdditions, compute_rule_digest
 from coordinator.errors import Conflict, Forbidden
-from coordinator.identity.actors import person as actor
+from coordinator.identity.actors import person_actor as actor
 from coordinator.mcp.names import PREFIX
 from coordinator.models import (
     AuditLog,
@@ -24,7 +24,7 @@ from coordinator.models import (
     RightsVersion,
 )
 from coordinator.policy import agent_options, deciders
-from coordinator.policy.access_requests import WantedAccess
+from coordinator.policy.access_requests import RequestedAccess
 from coordinator.policy.approvals import Validity
 from tests.access.cases import add_agents
 from tests.approvals.factories import MINUTE, NOW, approve, ask, asked, fresh, person
@@ -35,11 +35,11 @@ HOUR = timedelta(hours=1)
 
 
 def names(request: PermissionRequest, now=NOW) -> list[str]:
-    return [user.get_username() for user in deciders.people_for(request, now=now)]
+    return [user.get_username() for user in deciders.load_request_deciders(request, now=now)]
 
 
 def decide(request: PermissionRequest, by: User, verdict: str = "approved", now=NOW) -> PermissionRequest:
-    return approvals.decide(request.request_id, by=by, verdict=verdict, now=now)
+    return approvals.decide_request(request.request_id, by=by, verdict=verdict, now=now)
 
 
 def test_without_rows_every_active_approver_decides() -> None:
@@ -49,7 +49,7 @@ def test_without_rows_every_active_approver_decides() -> None:
     User.objects.filter(pk=person("gone").pk).update(is_active=False)
     request = asked()
     assert names(request) == ["anna", "boss"]
-    assert deciders.waits_for(request, NOW) == ""
+    assert deciders.load_decider_description(request, NOW) == ""
     assert decide(request, User.objects.get(username="anna")).status == "approved"
 
 
@@ -59,8 +59,8 @@ def test_the_first_row_that_fits_says_who_decides() -> None:
     row(group("Operators", bob, carol))
     shell, other = asked(), asked(tool_name="Read", target_resource="/etc")
     assert (names(shell), names(other)) == (["anna"], ["bob", "carol"])
-    assert deciders.waits_for(shell, NOW) == "Waits for: anna."
-    assert deciders.waits_for(other, NOW) == "Waits for: one of Operators."
+    assert deciders.load_decider_description(shell, NOW) == "Waits for: anna."
+    assert deciders.load_decider_description(other, NOW) == "Waits for: one of Operators."
     with pytest.raises(Forbidden, match=r"Waits for: anna\. You are not among them"):
         decide(shell, bob)
     for verdict in ("approved", "denied"):
@@ -123,14 +123,14 @@ def test_a_servers_row_is_not_for_another_whose_name_begins_alike(plugin: str) -
 def test_asking_for_access_is_decided_by_whoever_decides_the_tool(tool: str | None) -> None:
     row(person("anna"), tool="mcp__files__delete*")
     person("bob")
-    wish = WantedAccess("coder", "files", tool)
+    wish = RequestedAccess("coder", "files", tool)
     assert names(asked(**_of(wish))) == ["anna"]
-    assert names(asked(**_of(WantedAccess("coder", "files", "read")))) == ["anna", "bob"]
-    assert names(asked(**_of(WantedAccess("coder", "mail", None)))) == ["anna", "bob"]
+    assert names(asked(**_of(RequestedAccess("coder", "files", "read")))) == ["anna", "bob"]
+    assert names(asked(**_of(RequestedAccess("coder", "mail", None)))) == ["anna", "bob"]
 
 
-def _of(wish: WantedAccess) -> dict[str, object]:
-    subject = wish.subject
+def _of(wish: RequestedAccess) -> dict[str, object]:
+    subject = wish.permission_subject
     named = ("plugin_id", "permission_type", "target_resource", "tool_name", "tool_input")
     return {name: getattr(subject, name) for name in named}
 
@@ -147,7 +147,7 @@ def test_a_right_lost_since_the_page_was_opened_does_not_count() -> None:
     anna, bob = person("anna"), person("bob")
     row(ops := group("Operators", anna))
     request = asked()
-    assert deciders.may_decide(anna, request, NOW)
+    assert deciders.user_can_decide(anna, request, NOW)
     ops.user_set.set([bob])
     with pytest.raises(Forbidden):
         decide(request, anna)
@@ -163,19 +163,19 @@ def test_an_empty_group_leaves_it_to_nobody_not_even_to_admins() -> None:
     row(ops)
     admin, request = person("boss", "admin"), asked()
     assert names(request) == []
-    assert deciders.waits_for(request, NOW).startswith("Nobody may decide this. Row 1")
+    assert deciders.load_decider_description(request, NOW).startswith("Nobody may decide this. Row 1")
     with pytest.raises(Forbidden, match="Nobody may decide"):
         decide(request, admin)
     ops.delete()
     assert names(request) == []
-    assert deciders.load(NOW).troubles() != []
+    assert deciders.load_decider_book(NOW).find_rule_problems() != []
 
 
 def test_two_people_by_a_row_and_a_laxer_row_later_does_not_lower_it() -> None:
     anna, bob = person("anna"), person("bob")
     made = row(anna, group("Operators", bob), needed=2)
     request = asked()
-    assert deciders.waits_for(request, NOW) == "Waits for two of: anna, the group Operators."
+    assert deciders.load_decider_description(request, NOW) == "Waits for two of: anna, the group Operators."
     made.delete()
     assert decide(request, anna).status == "pending"
     with pytest.raises(Conflict, match="second person"):
@@ -214,7 +214,7 @@ def test_a_delegate_decides_as_themself_for_the_giver_until_the_instant_it_ends(
             decide(request, bob, now=early_or_late)
     then = NOW + 2 * HOUR - timedelta(microseconds=1)
     assert names(request, then) == ["anna", "bob"]
-    assert deciders.waits_for(request, then) == "Waits for: anna, or bob for anna."
+    assert deciders.load_decider_description(request, then) == "Waits for: anna, or bob for anna."
     decided = decide(request, bob, now=then)
     assert (decided.approved_by, decided.context.decided_for) == ("bob", "bob for anna")
     entry = AuditLog.objects.get(event_type="PERMISSION_REQUEST_APPROVED")
@@ -227,7 +227,7 @@ def test_pages_are_told_when_a_delegation_begins_and_ends() -> None:
 
     def told(at: datetime) -> bool:
         before = RightsVersion.objects.get().number
-        actions.follow_the_clock(at)
+        actions.announce_delegation_changes(at)
         return RightsVersion.objects.get().number > before
 
     seconds = timedelta(seconds=1)
@@ -288,7 +288,7 @@ def test_nobody_decides_what_they_asked_for_nor_does_their_delegate_for_them(set
     anna, bob, carol = person("anna"), person("bob"), person("carol")
     row(anna, carol)
     handed(anna, bob)
-    own = approvals.request(ask(), by=actor(anna), now=NOW).request
+    own = approvals.request_permission(ask(), by=actor(anna), now=NOW).request
     assert names(own) == ["carol"]
     with pytest.raises(Forbidden, match="Somebody else must decide"):
         decide(own, anna)
@@ -304,31 +304,31 @@ def test_many_requests_and_people_take_no_more_queries_than_few(django_assert_ma
     for number in range(30):
         asked(target_resource=f"r{number}", tool_name="Bash" if number % 2 else "Read")
     with django_assert_max_num_queries(10):
-        book = deciders.load(NOW)
+        book = deciders.load_decider_book(NOW)
         for user in User.objects.filter(username__startswith="p"):
             user._signalbox_role = "approver"  # as a page's person has it
-            found = deciders.decidable(user, book)
+            found = deciders.decidable_request_ids(user, book)
             assert len(found) == (30 if user == people[9] else 15)
             break
         rows = list(PermissionRequest.objects.with_context())
-        assert sum(len(book.people_for(one)) for one in rows) == 15 * 6 + 15 * 5
+        assert sum(len(book.find_request_deciders(one)) for one in rows) == 15 * 6 + 15 * 5
 
 
 def test_a_card_says_when_too_few_are_left_beside_who_asked(settings) -> None:
     settings.DECIDE_OWN_REQUESTS = False
     anna, bob = person("anna"), person("bob")
     row(anna, bob, needed=2)
-    own = approvals.request(ask(), by=actor(anna), now=NOW).request
-    words = deciders.waits_for(own, NOW)
+    own = approvals.request_permission(ask(), by=actor(anna), now=NOW).request
+    words = deciders.load_decider_description(own, NOW)
     assert words.endswith(
         "anna asked for this and may not decide it, so two people must approve and only bob is left. "
         "An administrator must let somebody else decide."
     )
     DecidingRule.objects.update(needed=1)
     own.context.needed = 1
-    assert "is left" not in deciders.waits_for(own, NOW)
+    assert "is left" not in deciders.load_decider_description(own, NOW)
     DecidingRule.objects.update(people=[anna.pk])
-    assert deciders.waits_for(own, NOW).endswith(
+    assert deciders.load_decider_description(own, NOW).endswith(
         "anna asked for this and may not decide it, so nobody is left. An administrator must let somebody else decide."
     )
 
@@ -337,7 +337,7 @@ def test_true_is_nobody_s_id() -> None:
     anna = person("anna")
     row(anna)
     DecidingRule.objects.update(people=[True])
-    assert deciders.load(NOW).rules[0].people == (-1,)
+    assert deciders.load_decider_book(NOW).rules[0].people == (-1,)
 
 
 def test_rows_leave_access_without_an_end_to_administrators() -> None:
@@ -346,7 +346,7 @@ def test_rows_leave_access_without_an_end_to_administrators() -> None:
     add_agents("coder")
     row(anna, boss)
     first, second = (
-        asked(**asdict(WantedAccess("coder", "jira", tool).subject), agent_id="coder")
+        asked(**asdict(RequestedAccess("coder", "jira", tool).permission_subject), agent_id="coder")
         for tool in ("read", "write")
     )
     assert "Until revoked" not in page_of(first, anna)
@@ -376,7 +376,7 @@ def test_rows_leave_the_rules_that_an_agent_offers_to_administrators(
 ) -> None:
     anna, boss = person("anna"), person("boss", "admin")
     row(anna, boss)
-    metadata, offered = hook | {"permission_suggestions": [offer]}, rule_digest(offer)
+    metadata, offered = hook | {"permission_suggestions": [offer]}, compute_rule_digest(offer)
     first, second, third = (
         asked(plugin_id=plugin, metadata=metadata, session_id=f"ses_{number}") for number in range(3)
     )
@@ -384,8 +384,10 @@ def test_rows_leave_the_rules_that_an_agent_offers_to_administrators(
     assert offered in page_of(first, boss)
 
     def pick(request: PermissionRequest, by: User, verdict: Any = "approved") -> PermissionRequest:
-        picked = Additions(picked={offered})
-        return tool_calls.decide(request.request_id, by=by, verdict=verdict, additions=picked, now=NOW)
+        picked = ApprovalAdditions(picked={offered})
+        return tool_calls.decide_call_with_additions(
+            request.request_id, by=by, verdict=verdict, additions=picked, now=NOW
+        )
 
     with pytest.raises(Forbidden, match="Only administrators may change rules"):
         pick(first, anna)
@@ -402,10 +404,10 @@ def page_of(request: PermissionRequest, by: User) -> str:
 
 def test_rows_leave_changing_rules_and_grants_to_administrators() -> None:
     anna, boss = person("anna"), person("boss", "admin")
-    assert deciders.may_edit_policy(anna)
+    assert deciders.can_user_edit_policy(anna)
     row(anna)
-    assert not deciders.may_edit_policy(anna)
-    assert deciders.may_edit_policy(boss)
+    assert not deciders.can_user_edit_policy(anna)
+    assert deciders.can_user_edit_policy(boss)
     browser = Client()
     browser.force_login(anna)
     assert "Only administrators may change rules" in browser.post("/ui/mcp/access/save/", {}).text
@@ -413,7 +415,7 @@ def test_rows_leave_changing_rules_and_grants_to_administrators() -> None:
     assert browser.post("/ui/rules/save/", trial | {"do": "save"}).status_code == 403
     assert browser.post("/ui/rules/save/", trial | {"do": "try"}).status_code == 200
     with pytest.raises(Forbidden, match="Only administrators may change rules"):
-        approvals.always_allow(asked().request_id, LastingAnswer(None, "", ()), by=anna, judged="")
+        approvals.approve_permanently(asked().request_id, LastingAnswer(None, "", ()), by=anna, judged="")
 
 
 def test_pages_of_rules_and_grants_say_beforehand_who_may_change_them() -> None:
@@ -451,6 +453,6 @@ def test_of_several_requests_only_what_may_be_decided_is_arranged() -> None:
     row(anna)
     theirs, not_theirs = asked(tool_name="Bash"), asked(tool_name="Edit", target_resource="/other")
     both = [theirs.request_id, not_theirs.request_id]
-    assert approvals.assign(both, "anna", by=bob, now=NOW) == 1
-    assert approvals.assign(both, "anna", by=anna, now=NOW) == 1
-    assert approvals.release(both, by=bob, now=NOW) == 1
+    assert approvals.assign_requests(both, "anna", by=bob, now=NOW) == 1
+    assert approvals.assign_requests(both, "anna", by=anna, now=NOW) == 1
+    assert approvals.unassign_requests(both, by=bob, now=NOW) == 1

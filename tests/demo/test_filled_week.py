@@ -21,10 +21,10 @@ from coordinator.models import (
     Run,
     Session,
 )
-from coordinator.policy.history import Budget
-from coordinator.policy.suggestions import Search
-from coordinator.policy.tool_rules import saved
-from coordinator.policy.trials import Judge, Trial
+from coordinator.policy.history import WalkTimeLimit
+from coordinator.policy.suggestions import SuggestionSearch
+from coordinator.policy.tool_rules import load_saved_tool_rules
+from coordinator.policy.trials import RecordedCallJudge, RuleTrial
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.rules.recorded import READER
 
@@ -32,19 +32,19 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 @pytest.fixture(scope="module")
-def filled_once(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[fill.FilledCounts]:
+def filled_once(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[fill.DemoRowCounts]:
     """The week, filled in once for all tests here, in a transaction that is undone after them."""
     with django_db_blocker.unblock(), transaction.atomic():
-        yield fill.fill(seed=7, days=7, now=NOW)
+        yield fill.fill_demo_database(seed=7, days=7, now=NOW)
         transaction.set_rollback(True)
 
 
 @pytest.fixture
-def filled(filled_once: fill.FilledCounts, db: None) -> fill.FilledCounts:
+def filled(filled_once: fill.DemoRowCounts, db: None) -> fill.DemoRowCounts:
     return filled_once
 
 
-def test_week_has_some_of_everything(filled: fill.FilledCounts) -> None:
+def test_week_has_some_of_everything(filled: fill.DemoRowCounts) -> None:
     assert filled.agents >= 40
     assert filled.sessions > 250
     assert filled.events > 4000
@@ -59,42 +59,44 @@ def test_week_has_some_of_everything(filled: fill.FilledCounts) -> None:
     assert Grant.objects.filter(permission="deny").exists()
 
 
-def test_every_event_has_its_context_and_every_session_of_a_runner_its_run(filled: fill.FilledCounts) -> None:
+def test_every_event_has_its_context_and_every_session_of_a_runner_its_run(
+    filled: fill.DemoRowCounts,
+) -> None:
     assert EventContext.objects.count() == Event.objects.count()
     at_terminals = Session.objects.filter(executor_profile__in=programs.PROGRAMS)
     assert Run.objects.count() == Session.objects.count() - at_terminals.count()
 
 
 def test_every_agent_program_has_sessions_and_calls_that_rules_can_be_tried_on(
-    filled: fill.FilledCounts,
+    filled: fill.DemoRowCounts,
 ) -> None:
     assert set(programs.PROGRAMS) <= set(Session.objects.values_list("executor_profile", flat=True))
     assert set(AT_TERMINALS) == set(programs.PROGRAMS) <= set(AGENT_TITLES)
-    trial = Trial.beginning(READER)
-    judge = Judge(saved(), NOW)
-    trial.go_on(READER, judge, judge, Budget(60))
+    trial = RuleTrial.start_trial(READER)
+    judge = RecordedCallJudge(load_saved_tool_rules(), NOW)
+    trial.continue_trial(READER, judge, judge, WalkTimeLimit(60))
     assert trial.is_done
     assert trial.tally.calls > 500
     assert {by for by in trial.tally.by if by.startswith("rule")} >= {"rule 3", "rule 4"}
 
 
-def test_rules_and_grants_can_be_suggested_from_the_week(filled: fill.FilledCounts) -> None:
-    search = Search.beginning(READER)
+def test_rules_and_grants_can_be_suggested_from_the_week(filled: fill.DemoRowCounts) -> None:
+    search = SuggestionSearch.start_search(READER)
     while not search.is_done:
-        search.go_on(READER, saved(), NOW, Budget(60))
+        search.continue_search(READER, load_saved_tool_rules(), NOW, WalkTimeLimit(60))
     assert any(one.is_grant for one in search.tried)
     assert any(one.pattern for one in search.tried)
     assert search.refused_calls > 0
 
 
-def test_codex_makes_no_calls_that_it_has_not(filled: fill.FilledCounts) -> None:
+def test_codex_makes_no_calls_that_it_has_not(filled: fill.DemoRowCounts) -> None:
     tools = Event.objects.filter(context__source="codex", tool_name__isnull=False).values_list(
         "tool_name", flat=True
     )
     assert {name for name in tools if not name.startswith("mcp__")} == {"Bash", "apply_patch"}
 
 
-def test_every_decision_is_in_the_audit_log(filled: fill.FilledCounts) -> None:
+def test_every_decision_is_in_the_audit_log(filled: fill.DemoRowCounts) -> None:
     decided = PermissionRequest.objects.filter(status__in=["approved", "denied"]).values_list(
         "request_id", flat=True
     )

@@ -13,12 +13,12 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 
 from coordinator.actions import agents, approvals, audit, keys, tool_rules
-from coordinator.actions.approvals import NewRequest
+from coordinator.actions.approvals import NewPermissionRequest
 from coordinator.demo import fill, people
-from coordinator.demo.cast import PEOPLE, TEAMS, TRADES, blueprint_name
-from coordinator.demo.people import NotTheDemosOwn, People
+from coordinator.demo.cast import PEOPLE, TEAMS, TRADES, demo_blueprint_name
+from coordinator.demo.people import DemoPeople, ForeignDataPresent
 from coordinator.errors import Conflict
-from coordinator.identity.actors import Actor, key, system
+from coordinator.identity.actors import Actor, key_actor_by_name, system_actor
 from coordinator.importing import seeds
 from coordinator.models import (
     Agent,
@@ -30,9 +30,9 @@ from coordinator.models import (
     PermissionVote,
     Session,
 )
-from coordinator.policy.access_requests import WantedAccess
-from coordinator.policy.approvals import Subject
-from coordinator.policy.tool_rules import Rule, version
+from coordinator.policy.access_requests import RequestedAccess
+from coordinator.policy.approvals import PermissionSubject
+from coordinator.policy.tool_rules import DecisionRule, tool_rules_version
 from tests.people import person
 from tests.unbound import accept_unbound_keys
 
@@ -43,27 +43,34 @@ FLEET = "demo-fleet-1a2b3c"
 
 
 def asked(by: str, target: str = "git push") -> PermissionRequest:
-    subject = Subject("claude-code", "ToolCall", None, "Bash", {"command": target})
-    return approvals.request(NewRequest(subject, justification="Please."), by=key(by), now=NOW).request
+    subject = PermissionSubject("claude-code", "ToolCall", None, "Bash", {"command": target})
+    return approvals.request_permission(
+        NewPermissionRequest(subject, justification="Please."), by=key_actor_by_name(by), now=NOW
+    ).request
 
 
 @pytest.fixture
 def own() -> None:
     """Signalbox's own word that the demo filled this database while it was empty."""
-    audit.record(
-        fill.FILLED, actor=system("demo"), target=None, result="success", metadata={"in_use": False}, now=NOW
+    audit.record_audit_entry(
+        fill.FILLED,
+        actor=system_actor("demo"),
+        target=None,
+        result="success",
+        metadata={"in_use": False},
+        now=NOW,
     )
 
 
-def at_work(*names: str) -> People:
-    return People(names or (FLEET,), threading.Event())
+def at_work(*names: str) -> DemoPeople:
+    return DemoPeople(names or (FLEET,), threading.Event())
 
 
 def test_a_question_waits_for_whoever_looks_and_is_answered_after_a_while() -> None:
     row, someone = asked(FLEET), at_work()
-    assert someone.look(NOW) == 0
-    assert someone.look(NOW + timedelta(seconds=people.VIEWER_WAIT_SECONDS[0] - 1)) == 0
-    assert someone.look(NOW + timedelta(seconds=people.VIEWER_WAIT_SECONDS[1])) == 1
+    assert someone.answer_due_requests(NOW) == 0
+    assert someone.answer_due_requests(NOW + timedelta(seconds=people.VIEWER_WAIT_SECONDS[0] - 1)) == 0
+    assert someone.answer_due_requests(NOW + timedelta(seconds=people.VIEWER_WAIT_SECONDS[1])) == 1
     row.refresh_from_db()
     assert row.status in {"approved", "denied"}
     assert row.approved_by in PEOPLE
@@ -74,15 +81,15 @@ def test_what_others_ask_is_never_theirs() -> None:
     rows = [asked("shop-agent", "a"), asked("demo-fleet-9z9z9z", "b"), asked("demo-fleet", "c")]
     someone = at_work()
     for seconds in (0, 600):
-        assert someone.look(NOW + timedelta(seconds=seconds)) == 0
+        assert someone.answer_due_requests(NOW + timedelta(seconds=seconds)) == 0
     assert {PermissionRequest.objects.get(pk=row.pk).status for row in rows} == {"pending"}
 
 
 def test_somebody_who_was_faster_is_not_overruled(monkeypatch: pytest.MonkeyPatch) -> None:
     row, someone = asked(FLEET), at_work()
     stale = PermissionRequest.objects.with_context().get(pk=row.pk)
-    approvals.decide(row.request_id, by=fill.decider("ann"), verdict="denied", now=NOW)
-    assert someone.answer(stale, NOW) is False
+    approvals.decide_request(row.request_id, by=fill.make_past_decider("ann"), verdict="denied", now=NOW)
+    assert someone.decide_demo_request(stale, NOW) is False
     row.refresh_from_db()
     assert (row.status, row.approved_by) == ("denied", "ann")
 
@@ -97,7 +104,7 @@ def test_what_takes_two_people_waits_for_real_ones(settings: Any) -> None:
     settings.TWO_PERSON_TYPES = {"ToolCall"}
     row, someone = asked(FLEET), at_work()
     for seconds in (0, 600, 1200):
-        assert someone.look(NOW + timedelta(seconds=seconds)) == 0
+        assert someone.answer_due_requests(NOW + timedelta(seconds=seconds)) == 0
     row.refresh_from_db()
     assert row.status == "pending"
     assert not PermissionVote.objects.exists()
@@ -106,12 +113,12 @@ def test_what_takes_two_people_waits_for_real_ones(settings: Any) -> None:
 def test_they_grant_no_access() -> None:
     McpServer.objects.create(name="deploy", command="sh", created_at=NOW)
     Agent.objects.create(id="agent.checkout_fixer", name="Fixer", default_engine_id="mind.x")
-    wanted = WantedAccess("agent.checkout_fixer", "deploy", None)
-    ask = NewRequest(wanted.subject, justification="Please.", agent_id=wanted.agent_id)
-    row = approvals.request(ask, by=key(FLEET), now=NOW).request
+    wanted = RequestedAccess("agent.checkout_fixer", "deploy", None)
+    ask = NewPermissionRequest(wanted.permission_subject, justification="Please.", agent_id=wanted.agent_id)
+    row = approvals.request_permission(ask, by=key_actor_by_name(FLEET), now=NOW).request
     someone = at_work()
     for seconds in (0, 600):
-        assert someone.look(NOW + timedelta(seconds=seconds)) == 0
+        assert someone.answer_due_requests(NOW + timedelta(seconds=seconds)) == 0
     row.refresh_from_db()
     assert row.status == "pending"
     assert not Grant.objects.exists()
@@ -122,18 +129,20 @@ def test_what_is_not_for_them_keeps_them_from_nothing_else(
 ) -> None:
     monkeypatch.setattr(people, "AT_ONCE", 1)
     settings.TWO_PERSON_TYPES = {"FileWrite"}
-    two = Subject("claude-code", "FileWrite", "/srv")
-    approvals.request(NewRequest(two, justification="Please."), by=key(FLEET), now=NOW)
+    two = PermissionSubject("claude-code", "FileWrite", "/srv")
+    approvals.request_permission(
+        NewPermissionRequest(two, justification="Please."), by=key_actor_by_name(FLEET), now=NOW
+    )
     row, someone = asked(FLEET), at_work()
-    someone.look(NOW)
-    assert someone.look(NOW + timedelta(seconds=600)) == 1
+    someone.answer_due_requests(NOW)
+    assert someone.answer_due_requests(NOW + timedelta(seconds=600)) == 1
     row.refresh_from_db()
     assert row.approved_by in PEOPLE
 
 
 def a_key(by: Actor) -> None:
     accept_unbound_keys()
-    keys.create(name=f"key-of-{by.name}", scopes=["agent"], by=by, now=NOW)
+    keys.issue_api_key(name=f"key-of-{by.name}", scopes=["agent"], by=by, now=NOW)
 
 
 def a_session(**told: Any) -> None:
@@ -161,9 +170,9 @@ def test_they_stop_for_good_once_anybody_else_works_here(
     row = asked(FLEET)
     said: list[str] = []
     come()
-    with pytest.raises(NotTheDemosOwn, match=named):
-        at_work().look(NOW)
-    People([FLEET], threading.Event(), said.append).work()  # ends by itself
+    with pytest.raises(ForeignDataPresent, match=named):
+        at_work().answer_due_requests(NOW)
+    DemoPeople([FLEET], threading.Event(), said.append).answer_requests_until_over()  # ends by itself
     assert named in said[0]
     row.refresh_from_db()
     assert row.status == "pending"
@@ -172,16 +181,16 @@ def test_they_stop_for_good_once_anybody_else_works_here(
 @pytest.mark.parametrize(
     "come",
     [
-        lambda: a_key(system("demo")),
+        lambda: a_key(system_actor("demo")),
         lambda: a_session(**THE_FIRST_TEAMS),
         lambda: a_session(project_dir=TEAMS[0].project_dir),  # ordered, and no runner has taken it yet
-        lambda: a_session(agent_name=blueprint_name(TEAMS[0], TRADES[0])),
+        lambda: a_session(agent_name=demo_blueprint_name(TEAMS[0], TRADES[0])),
         lambda: person("admin"),
     ],
 )
 def test_the_demos_own_keys_and_sessions_and_whoever_looks_stop_nothing(come: Callable[[], object]) -> None:
     come()
-    assert fill.why_not_the_demos_own() is None
+    assert fill.explain_foreign_data() is None
 
 
 @pytest.fixture
@@ -195,12 +204,12 @@ def test_a_database_that_the_demo_filled_while_empty_is_its_own(empty: None, acc
     """The set-up link's account may be there, so that the help page's way works in either order."""
     for _account in range(accounts):
         person("admin")
-    assert fill.why_not_the_demos_own() is not None
-    assert not fill.is_in_use()
-    fill.fill(seed=7, days=1, now=NOW)
-    assert fill.why_not_the_demos_own() is None
+    assert fill.explain_foreign_data() is not None
+    assert not fill.is_database_in_use()
+    fill.fill_demo_database(seed=7, days=1, now=NOW)
+    assert fill.explain_foreign_data() is None
     person("viewer")
-    assert fill.why_not_the_demos_own() is None
+    assert fill.explain_foreign_data() is None
 
 
 def two_accounts() -> None:
@@ -209,7 +218,9 @@ def two_accounts() -> None:
 
 
 def a_rule() -> None:
-    tool_rules.save([Rule(1, "Bash", "deny", "x")], seen=version([]), by=system("test"), now=NOW)
+    tool_rules.replace_tool_rules(
+        [DecisionRule(1, "Bash", "deny", "x")], seen=tool_rules_version([]), by=system_actor("test"), now=NOW
+    )
 
 
 @pytest.mark.parametrize(
@@ -227,16 +238,16 @@ def test_an_installation_that_people_have_set_up_is_not_the_demos_own(
     empty: None, set_up: Callable[[], object]
 ) -> None:
     set_up()
-    assert fill.is_in_use()
+    assert fill.is_database_in_use()
     with pytest.raises(Conflict, match="in use"):
-        fill.fill(seed=7, days=1, now=NOW)
+        fill.fill_demo_database(seed=7, days=1, now=NOW)
 
 
 @pytest.mark.usefixtures("few_sessions")
 def test_a_database_that_was_filled_although_in_use_is_not_the_demos_own(empty: None) -> None:
     McpServer.objects.create(name="real", command="sh", created_at=NOW)
-    fill.fill(seed=7, days=1, now=NOW, anyway=True)
-    assert fill.why_not_the_demos_own() == "the demo did not fill this database while it was empty"
+    fill.fill_demo_database(seed=7, days=1, now=NOW, anyway=True)
+    assert fill.explain_foreign_data() == "the demo did not fill this database while it was empty"
 
 
 def test_the_agent_that_every_installation_has_is_no_use() -> None:
@@ -244,7 +255,7 @@ def test_the_agent_that_every_installation_has_is_no_use() -> None:
 
 
 def test_an_entry_that_another_program_wrote_proves_nothing(empty: None) -> None:
-    told = {"actor_id": str(system("demo")), "result": "success", "metadata": {"in_use": False}}
+    told = {"actor_id": str(system_actor("demo")), "result": "success", "metadata": {"in_use": False}}
     row = AuditLog.objects.create(timestamp=NOW, event_type=fill.FILLED, **told)
     assert not AuditLeaf.objects.get(pk=row.pk).by_signalbox
-    assert fill.why_not_the_demos_own() is not None
+    assert fill.explain_foreign_data() is not None

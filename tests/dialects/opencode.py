@@ -18,7 +18,10 @@ def posted() -> list[dict[str, Any]]:
     first = datetime.now(UTC) - timedelta(milliseconds=len(found))
     return [
         hook
-        | {"cwd": "/home/dev/project", "timestamp": instants.canonical(first + timedelta(milliseconds=place))}
+        | {
+            "cwd": "/home/dev/project",
+            "timestamp": instants.format_canonical_instant(first + timedelta(milliseconds=place)),
+        }
         for place, hook in enumerate(found)
     ]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordinator.dialects.contract import Dialect
-from coordinator.dialects.hooks import Hook
+from coordinator.dialects.hooks import AgentHook
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.policy.tool_rules import ALLOW, ASK, DENY, Ruling
 
@@ -16,7 +16,7 @@ AT = "2026-11-22T01:09:22.000000+00:00"
 every_agent = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 
 
-def hook(dialect: Dialect, name: str, **fields: Any) -> Hook:
+def hook(dialect: Dialect, name: str, **fields: Any) -> AgentHook:
     call = {"session_id": "s", "hook_event_name": name, "tool_name": "Bash", "tool_input": {"command": "ls"}}
     return dialect.read(json.dumps(call | fields).encode(), AT)
 
@@ -35,7 +35,7 @@ def test_a_call_that_its_agent_does_not_prompt_for_is_never_let_go_where_policy_
     dialect: Dialect,
 ) -> None:
     for name in dialect.calls - dialect.prompts:
-        reply = dialect.unasked(name, Ruling(ASK, "Careful.", "rule 1"), "")
+        reply = dialect.reply_without_person(name, Ruling(ASK, "Careful.", "rule 1"), "")
         assert reply is not None
         assert reply.denial is not None or '"ask"' in json.dumps(reply.answer)
 
@@ -61,14 +61,16 @@ def test_an_edited_input_is_answered_or_the_call_denied(dialect: Dialect) -> Non
     settled = {"allowed": True, "answer": {"updated_input": {"command": "ls -a"}}}
     for name in dialect.calls:
         asked = hook(dialect, name)
-        reply = dialect.by_person(asked, dialect.call_of(asked, "ses_1", None), settled)
+        reply = dialect.reply_with_person_verdict(
+            asked, dialect.build_asked_call(asked, "ses_1", None), settled
+        )
         assert reply is not None
         assert (reply.denial is None) == ("ls -a" in json.dumps(reply.answer)) == (name in dialect.edits)
 
 
 @every_agent
 def test_a_call_of_which_nothing_is_known_is_denied(dialect: Dialect) -> None:
-    reply = dialect.last_resort()
+    reply = dialect.deny_unknown_call()
     assert reply is not None
     assert reply.denial
     assert reply.answer

@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.dialects.contract import Dialect
 from coordinator.dialects.loaded import DIALECTS
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from coordinator.lib import json_bounds
 from coordinator.policy.tool_rules import ASK, DENY, Ruling
 from tests.dialects.payloads import FIELDS, PAYLOADS
@@ -55,20 +55,22 @@ def test_an_odd_payload_is_refused_or_makes_events_and_never_lets_its_call_go(di
         for body in odd_ones(payload):
             try:
                 hook = dialect.read(body, AT)
-            except Invalid:
+            except UnprocessableRequest:
                 assert dialect.call_in(body) is None or dialect.call_in(body) in dialect.calls
                 continue
             for event in dialect.events_of(hook, "ses_1"):
                 assert isinstance(event.timestamp, str)
                 assert event.tool_input is None or isinstance(event.tool_input, dict)
                 json.dumps(event.extra).encode()
-            if dialect.is_call(hook):
-                call = dialect.call_of(hook, "ses_1", None)
+            if dialect.is_call_hook(hook):
+                call = dialect.build_asked_call(hook, "ses_1", None)
                 assert isinstance(call.about, str)
-                denied = dialect.by_ruling(hook, Ruling(DENY, "Never.", "rule 1"))
+                denied = dialect.reply_with_ruling(hook, Ruling(DENY, "Never.", "rule 1"))
                 assert denied is not None
                 assert denied.denial is not None
-                asked = dialect.unasked(hook.name, Ruling(ASK, "", "rule 1", deny_at_deadline=True), "")
+                asked = dialect.reply_without_person(
+                    hook.name, Ruling(ASK, "", "rule 1", deny_at_deadline=True), ""
+                )
                 assert asked is not None
                 assert asked.denial is not None
 

@@ -10,9 +10,9 @@ import pytest
 from coordinator.client import held
 from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.dialects.loaded import DIALECTS
-from coordinator.mcp.names import PREFIX, name_in_calls, places
+from coordinator.mcp.names import PREFIX, find_called_tools, name_in_calls
 from coordinator.policy import tool_rules
-from coordinator.policy.tool_rules import DENY, Rule
+from coordinator.policy.tool_rules import DENY, DecisionRule
 
 AT = "2026-11-22T01:09:22.000000+00:00"
 NAMES = [
@@ -50,10 +50,12 @@ def calls_of(server: str, tool: str) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize(("server", "tool"), NAMES)
 def test_one_rule_and_one_grant_hold_for_every_agent(server: str, tool: str) -> None:
-    rule = Rule(1, f"{PREFIX}{name_in_calls(server)}__*", DENY, deny_at_deadline=True)
+    rule = DecisionRule(1, f"{PREFIX}{name_in_calls(server)}__*", DENY, deny_at_deadline=True)
     for name, payload in calls_of(server, tool).items():
-        called = DIALECTS[name].read(json.dumps(payload).encode(), AT).tool
-        assert tool_rules.by_rules([rule], called, "", None, name, servers=[server]).decision == DENY
-        assert places(called, [server]) == [(server, name_in_calls(tool))]
+        called = DIALECTS[name].read(json.dumps(payload).encode(), AT).tool_name
+        assert (
+            tool_rules.decide_by_tool_rules([rule], called, "", None, name, servers=[server]).decision == DENY
+        )
+        assert find_called_tools(called, [server]) == [(server, name_in_calls(tool))]
         assert HOOK_AGENTS[name].tool(payload) == called
-        assert held.is_held([["hold", rule.tool]], called)
+        assert held.is_hold_required([["hold", rule.tool]], called)

@@ -18,9 +18,9 @@ import pytest
 from django.conf import settings
 
 from coordinator.client import held, launch
-from coordinator.client.connecting.programs import HOOK_FAILED, Call, filled_plugin
+from coordinator.client.connecting.programs import HOOK_FAILED, HookInvocation, fill_plugin_template
 from coordinator.client.hook import HELD_UNTOLD
-from coordinator.client.settings import Settings, write_private
+from coordinator.client.settings import ClientSettings, write_private_file
 from tests.claude_code.test_deciding import rules
 from tests.dialects import opencode as recording
 from tests.dialects.agent import Agent, recorded
@@ -62,8 +62,8 @@ def start(
     """
     copy = home / "plugin.mjs"
     ours = (sys.executable, "-I", "-S", launch.__file__, "--settings", str(file_of(home)))
-    text = filled_plugin(
-        PLUGIN.read_text(), "opencode", Call(tuple(program or ours), "http://signalbox.test")
+    text = fill_plugin_template(
+        PLUGIN.read_text(), "opencode", HookInvocation(tuple(program or ours), "http://signalbox.test")
     )
     copy.write_text(text.replace("const WAIT_SECONDS = 590", f"const WAIT_SECONDS = {wait}"))
     assert NODE
@@ -98,7 +98,7 @@ def connect(home: Path, url: str, key: str = KEYS["agent"], **agents: Any) -> No
     """Write that file, as `signalbox connect` does."""
     remembered = {"HOME": str(home)}
     content = {"url": url, "key": key, "agents": agents, "environment": remembered}
-    write_private(str(file_of(home)), json.dumps(content).encode())
+    write_private_file(str(file_of(home)), json.dumps(content).encode())
 
 
 def push(opencode: OpenCode, call_id: str = "call_1") -> dict[str, Any]:
@@ -255,7 +255,7 @@ def test_what_is_held_is_known_at_its_next_start_though_the_server_is_away(
     }
     drive(tmp_path, [read])
     known = known_by(tmp_path, opencode.served.url)
-    assert held.load(str(known), "opencode") == [["hold", "[!a]ash|w*"]]
+    assert held.load_hold_list(str(known), "opencode") == [["hold", "[!a]ash|w*"]]
     away = nobody()
     shutil.copytree(known, known_by(tmp_path, away))
     connect(tmp_path, away)
@@ -267,7 +267,7 @@ def test_what_is_held_is_known_at_its_next_start_though_the_server_is_away(
 
 def known_by(home: Path, url: str) -> Path:
     """Return where the hook command keeps what it knows of a server."""
-    folder = Path(Settings(url, KEYS["agent"]).folder).name
+    folder = Path(ClientSettings(url, KEYS["agent"]).server_state_folder).name
     return home / ".local" / "state" / "signalbox" / folder
 
 

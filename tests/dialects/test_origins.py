@@ -15,4 +15,4 @@ from coordinator.dialects import hooks
 )
 def test_an_origin_is_the_digest_of_its_parts_as_json(parts: tuple[object, ...]) -> None:
     packed = json.dumps(parts, sort_keys=True, default=str).encode()
-    assert hooks.origin(*parts) == f"cc:{hashlib.sha256(packed).hexdigest()[:40]}"
+    assert hooks.make_event_origin(*parts) == f"cc:{hashlib.sha256(packed).hexdigest()[:40]}"

@@ -34,7 +34,7 @@ class Caller(Documented):
     def call(self) -> dict[str, Any]:
         """Call, and return what the agent is answered when nobody decides at once."""
         self.calls_made += 1
-        at = instants.canonical(datetime.now(UTC) + timedelta(seconds=self.calls_made))
+        at = instants.format_canonical_instant(datetime.now(UTC) + timedelta(seconds=self.calls_made))
         call_id = f"call_{self.calls_made}"
         if self.name in HELD:
             hook = self.hooks(HELD[self.name][0])

@@ -7,10 +7,10 @@ import pytest
 from coordinator.client import held
 from coordinator.dialects import acp
 from coordinator.dialects.loaded import DIALECTS
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from coordinator.policy import certain, tool_kinds, tool_rules
 from coordinator.policy.tool_kinds import KINDS
-from coordinator.policy.tool_rules import ALLOW, ASK, DENY, OBSERVE, PartialCall, Rule
+from coordinator.policy.tool_rules import ALLOW, ASK, DENY, OBSERVE, DecisionRule, PartialCall
 
 OF_AGENTS_THEMSELVES = {
     "Agent",
@@ -21,12 +21,12 @@ OF_AGENTS_THEMSELVES = {
 }  # they start another agent, whose calls are told
 
 
-def rule(tool: str, verdict: str = DENY, **more: object) -> Rule:
-    return Rule(1, tool, verdict, **more)  # type: ignore[arg-type]
+def rule(tool: str, verdict: str = DENY, **more: object) -> DecisionRule:
+    return DecisionRule(1, tool, verdict, **more)  # type: ignore[arg-type]
 
 
-def says(one: Rule, tool: str, text: str = "git push") -> str:
-    return tool_rules.by_rules([one], tool, text, None).decision
+def says(one: DecisionRule, tool: str, text: str = "git push") -> str:
+    return tool_rules.decide_by_tool_rules([one], tool, text, None).decision
 
 
 @pytest.mark.parametrize("name", sorted(DIALECTS))
@@ -53,29 +53,29 @@ def test_a_rule_about_commands_holds_for_every_agent_s_tool(tool: str, verdict: 
 
 def test_what_is_held_for_certain_is_said_by_name_to_programs_that_know_no_kinds() -> None:
     rules = [rule("kind:read", ALLOW), rule("kind:read|kind:command", ASK, deny_at_deadline=True)]
-    lines = [list(line) for line in certain.held_tools(rules, PartialCall(), grants_deny=False)]
+    lines = [list(line) for line in certain.list_tools_to_hold(rules, PartialCall(), grants_deny=False)]
     assert not any("kind:" in names for _, names in lines)
     for tool in KINDS["command"].tools:
-        assert held.is_held(lines, tool)
+        assert held.is_hold_required(lines, tool)
     for tool in (*KINDS["read"].tools, "Write"):
-        assert not held.is_held(lines, tool)
+        assert not held.is_hold_required(lines, tool)
 
 
 def test_a_kind_that_there_is_not_is_refused_and_never_frees_a_call() -> None:
-    with pytest.raises(Invalid, match="kind:command"):
-        tool_rules.check(rule("Bash|kind:comand"))
+    with pytest.raises(UnprocessableRequest, match="kind:command"):
+        tool_rules.validate_tool_rule(rule("Bash|kind:comand"))
     for verdict in (ASK, DENY):
         assert says(rule("kind:later", verdict), "Anything") == verdict
     for verdict in (ALLOW, OBSERVE):
         assert says(rule("kind:later", verdict), "Anything") == OBSERVE
-    lines = certain.held_tools([rule("kind:later")], PartialCall(), grants_deny=False)
-    assert held.is_held([list(line) for line in lines], "Anything")
+    lines = certain.list_tools_to_hold([rule("kind:later")], PartialCall(), grants_deny=False)
+    assert held.is_hold_required([list(line) for line in lines], "Anything")
     freed = [rule("kind:later", ALLOW), rule("*", DENY)]
-    lines = certain.held_tools(freed, PartialCall(), grants_deny=False)
-    assert held.is_held([list(line) for line in lines], "kind:later")
+    lines = certain.list_tools_to_hold(freed, PartialCall(), grants_deny=False)
+    assert held.is_hold_required([list(line) for line in lines], "kind:later")
 
 
 def test_kinds_are_apart() -> None:
     tools = [tool for kind in KINDS.values() for tool in kind.tools]
     assert len(tools) == len(set(tools))
-    assert tool_kinds.tool_names("kind:fetch, Other") == [*KINDS["fetch"].tools, "Other"]
+    assert tool_kinds.expand_tool_kinds("kind:fetch, Other") == [*KINDS["fetch"].tools, "Other"]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.client.broken_hooks import readable_fields
+from coordinator.client.broken_hooks import extract_certain_fields
 from coordinator.dialects.contract import COULD_NOT_READ
 from coordinator.dialects.loaded import DIALECTS
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from tests.claude_code.test_deciding import rules
 from tests.dialects.payloads import PAYLOADS
 from tests.served import Served
@@ -67,9 +67,9 @@ def test_what_is_certain_of_a_broken_hook_is_known(name: str, how: str) -> None:
     payload = call_of(name, "ses-1")
     hook = DIALECTS[name].read(BREAKS[how](body_of(payload)), AT)
     assert hook.unread
-    assert (hook.session, hook.name, hook.tool) == ("ses-1", payload["event"], "Bash")
+    assert (hook.session, hook.name, hook.tool_name) == ("ses-1", payload["event"], "Bash")
     assert hook.tool_input is None or name == "cursor"
-    assert DIALECTS[name].is_call(hook)
+    assert DIALECTS[name].is_call_hook(hook)
 
 
 @every_agent
@@ -90,21 +90,23 @@ def test_a_field_that_stands_twice_is_refused_by_name(name: str) -> None:
 
 def test_a_field_within_the_input_does_not_pass_for_the_hook_s_own() -> None:
     names = ("tool_name", "session_id")
-    assert readable_fields(b'{"session_id": "s", "tool_name": "Bash", "tool_input": {"a', names) == {
+    assert extract_certain_fields(b'{"session_id": "s", "tool_name": "Bash", "tool_input": {"a', names) == {
         "session_id": "s",
         "tool_name": "Bash",
     }
-    assert "tool_name" not in readable_fields(
+    assert "tool_name" not in extract_certain_fields(
         b'{"session_id":"s","tool_input":{"tool_name":"Read"},"to', names
     )
-    assert "tool_name" not in readable_fields(b'{"tool_name":"Bash","tool_input":{"tool_name":"Read"}', names)
-    assert "tool_name" not in readable_fields(b'{"tool_name":"a\\"b","tool_input":{"x":1', names)
+    assert "tool_name" not in extract_certain_fields(
+        b'{"tool_name":"Bash","tool_input":{"tool_name":"Read"}', names
+    )
+    assert "tool_name" not in extract_certain_fields(b'{"tool_name":"a\\"b","tool_input":{"x":1', names)
 
 
 @pytest.mark.parametrize("body", [b"", b" ", b"\xef\xbb\xbf", b"{", b"a=b&c=d", b"[1,2]"])
 def test_a_body_that_does_not_say_whose_it_is_is_refused(body: bytes) -> None:
     for dialect in DIALECTS.values():
-        with pytest.raises(Invalid):
+        with pytest.raises(UnprocessableRequest):
             dialect.read(body, AT)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from coordinator.actions.driving import permissions
-from coordinator.dialects.acp import SPEECH, merged, unwrapped
+from coordinator.dialects.acp import SPEECH, merge_acp_call_update, unwrap_shell_command
 from coordinator.models import DrivenCall, DrivenSession, Event, Run, Runner, Session
 from coordinator.policy import agent_options
-from coordinator.policy.tool_calls import AskedCall
+from coordinator.policy.tool_calls import ToolCallRequest
 from coordinator.policy.tool_rules import DENY, Ruling
-from dashboard.sessions.steering import steering_context
+from dashboard.sessions.steering import build_steering_context
 from tests.driving.recorded import numbered
 from tests.driving.test_taking import driving, tell
 from tests.runs.fleet import OPERATOR, Fleet
@@ -27,10 +27,10 @@ def fleet() -> Fleet:
     return Fleet()
 
 
-def ask(fleet: Fleet, runner: Runner, run: Run, tool_call: dict[str, Any]) -> AskedCall:
-    options = tuple(agent_options.readable(OPTIONS))
+def ask(fleet: Fleet, runner: Runner, run: Run, tool_call: dict[str, Any]) -> ToolCallRequest:
+    options = tuple(agent_options.parse_request_options(OPTIONS))
     question = permissions.PermissionQuestion(run.session_id, run.run_id, tool_call, [], options, "one")
-    return permissions.note(question, runner, SPEECH, fleet.tick())
+    return permissions.record_question_call(question, runner, SPEECH, fleet.tick())
 
 
 def shell(call_id: str, command: str, **fields: Any) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def test_a_question_about_a_call_that_is_said_to_be_over_is_judged_by_its_own_wo
     assert inputs == (["ls", "rm -rf /"] if told_before else ["rm -rf /"])
     ruling = Ruling(DENY, "Nobody removes", "rule 1")
     for _ in range(2):
-        answer = permissions.by_ruling(asked, ruling, OPTIONS, by=OPERATOR, now=fleet.tick())
+        answer = permissions.answer_by_ruling(asked, ruling, OPTIONS, by=OPERATOR, now=fleet.tick())
         assert answer["outcome"] == {"optionId": "no"}
     assert DrivenCall.objects.get(call_id="X").told["ruled"] == [DENY, "rule 1"]
 
@@ -99,17 +99,20 @@ def test_impossible_figures_are_neither_kept_nor_drawn(
         {"used": used, "size": size, "cost": cost},
     ):  # the latter: kept by an earlier release
         DrivenSession.objects.filter(pk=run.session_id).update(usage=known)
-        shown = steering_context(Session.objects.get(pk=run.session_id))
+        shown = build_steering_context(Session.objects.get(pk=run.session_id))
         assert (shown["context_share"], shown["told_cost"]) == (None, "")
 
 
 def test_only_a_shell_of_the_system_is_looked_through() -> None:
     for shell_name in ("bash", "/bin/sh", "/usr/bin/zsh", "/usr/local/bin/bash"):
-        assert unwrapped(f"{shell_name} -lc 'git status'") == "git status"
+        assert unwrap_shell_command(f"{shell_name} -lc 'git status'") == "git status"
     for program in ("/tmp/x/bash", "./bash", "bin/sh", "/usr/bin/../../tmp/bash"):
-        assert unwrapped(f"{program} -lc 'git status'") == f"{program} -lc 'git status'"
+        assert unwrap_shell_command(f"{program} -lc 'git status'") == f"{program} -lc 'git status'"
 
 
 def test_an_input_that_was_text_and_becomes_an_object_is_the_newer() -> None:
-    assert merged({"rawInput": "x"}, {"rawInput": {"a": 1}})["rawInput"] == {"a": 1}
-    assert merged({"rawInput": {"a": 1}}, {"rawInput": {"b": 2}})["rawInput"] == {"a": 1, "b": 2}
+    assert merge_acp_call_update({"rawInput": "x"}, {"rawInput": {"a": 1}})["rawInput"] == {"a": 1}
+    assert merge_acp_call_update({"rawInput": {"a": 1}}, {"rawInput": {"b": 2}})["rawInput"] == {
+        "a": 1,
+        "b": 2,
+    }

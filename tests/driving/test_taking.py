@@ -8,14 +8,14 @@ import pytest
 
 from coordinator.actions import runners, runs
 from coordinator.actions.driving import permissions
-from coordinator.actions.driving.taking import take
-from coordinator.dialects.acp import SPEECH, call, unwrapped
+from coordinator.actions.driving.taking import apply_runner_updates
+from coordinator.dialects.acp import SPEECH, build_acp_call, unwrap_shell_command
 from coordinator.errors import Forbidden
 from coordinator.models import Draft, DrivenCall, DrivenSession, Event, EventContext, Run, Runner, Session
 from coordinator.policy import agent_options
 from coordinator.policy.tool_rules import NO_OPINION
-from coordinator.sessions.driving import Update
-from coordinator.sessions.timeline import CallRow, Timeline, rows_of
+from coordinator.sessions.driving import DrivenAgentUpdate
+from coordinator.sessions.timeline import CallRow, SessionTimeline, build_window_rows
 from tests.driving.recorded import AGENTS, OFFERS, PERSISTENT, numbered, recording
 from tests.runs.fleet import OPERATOR, Fleet
 
@@ -34,23 +34,23 @@ def driving(fleet: Fleet, agent: str = "claude") -> tuple[Runner, Run]:
     return runner, fleet.running(runner, order)
 
 
-def updates_of(posted: list[dict[str, Any]]) -> list[Update]:
+def updates_of(posted: list[dict[str, Any]]) -> list[DrivenAgentUpdate]:
     told = []
     for one in posted:
         fields = dict(one["update"])
-        told.append(Update(one["n"], one["at"], fields.pop("sessionUpdate"), fields))
+        told.append(DrivenAgentUpdate(one["n"], one["at"], fields.pop("sessionUpdate"), fields))
     return told
 
 
 def tell(fleet: Fleet, runner: Runner, run: Run, posted: list[dict[str, Any]]) -> int:
-    return take(
+    return apply_runner_updates(
         run.session_id, runner, updates_of(posted), run_id=run.run_id, speech=SPEECH, now=fleet.tick()
     )
 
 
 def calls_of(session_id: str) -> list[CallRow]:
-    timeline = Timeline(session_id)
-    rows = rows_of(timeline, timeline.first(200), Session.objects.get(pk=session_id))
+    timeline = SessionTimeline(session_id)
+    rows = build_window_rows(timeline, timeline.read_first_events(200), Session.objects.get(pk=session_id))
     return [row for row in rows if isinstance(row, CallRow)]
 
 
@@ -84,14 +84,14 @@ def test_a_recorded_turn_makes_its_timeline_and_told_twice_adds_nothing(name: st
     assert tell(fleet, runner, run, told.updates) == len(told.updates) + 1
     shown = calls_of(run.session_id)
     about = [
-        next((str(value) for value in (one.either.tool_input.value or {}).values()), None)
-        if one.either.tool_input and one.either.tool_name != "Think"
+        next((str(value) for value in (one.naming_event.tool_input.value or {}).values()), None)
+        if one.naming_event.tool_input and one.naming_event.tool_name != "Think"
         else None
         for one in shown
     ]
-    assert [(one.either.tool_name, said, one.state) for one, said in zip(shown, about, strict=True)] == CALLS[
-        name
-    ]
+    assert [
+        (one.naming_event.tool_name, said, one.call_state) for one, said in zip(shown, about, strict=True)
+    ] == CALLS[name]
     says = Event.objects.filter(session_id=run.session_id, event_type="message").order_by("id")
     words = [(one.role, "".join(block.get("text", "") for block in one.content)) for one in says]
     assert words[0] == ("user", "please work")
@@ -133,7 +133,7 @@ def test_words_grow_as_one_draft_and_end_as_one_message(fleet: Fleet) -> None:
     tell(fleet, runner, run, [*numbered([thought], 3)])
     assert messages.get().content == [{"type": "text", "text": "Hello, you."}]
     assert Draft.objects.get(pk=run.session_id).kind == "thought"
-    runs.failed(run.run_id, runner, "The agent is gone", fleet.tick())
+    runs.record_run_failed(run.run_id, runner, "The agent is gone", fleet.tick())
     assert messages.latest("id").content == [{"type": "thinking", "thinking": "Hm."}]
     assert not Draft.objects.exists()
 
@@ -171,7 +171,7 @@ def test_a_polled_run_says_where_its_session_stands(fleet: Fleet) -> None:
     runner, run = driving(fleet, "gemini")
     posted = recording("gemini").updates
     tell(fleet, runner, run, posted)
-    runs.completed(run.run_id, runner, fleet.tick(), session_status="idle")
+    runs.record_run_completed(run.run_id, runner, fleet.tick(), session_status="idle")
     fleet.resume(run.session_id)
     polled = fleet.poll(runner)
     assert polled is not None
@@ -203,22 +203,22 @@ def test_a_run_for_an_agent_waits_for_a_runner_that_has_it_and_its_directory(fle
 def test_a_runner_without_a_free_place_gets_no_run(fleet: Fleet) -> None:
     runner = fleet.runner(executor=PERSISTENT, offers=OFFERS)
     run = fleet.start(parameters={"prompt": "hello", "agent": "codex"})
-    assert runners.poll(runner.runner_id, fleet.tick(), takes_runs=False) is None
+    assert runners.take_runner_work(runner.runner_id, fleet.tick(), takes_runs=False) is None
     assert fleet.fresh(run).status == "pending"
 
 
 def test_a_question_ends_with_its_run(fleet: Fleet) -> None:
     runner, run = driving(fleet)
     asked = recording("claude").questions[-1]
-    options = tuple(agent_options.readable(asked["options"]))
+    options = tuple(agent_options.parse_request_options(asked["options"]))
     question = permissions.PermissionQuestion(
         run.session_id, run.run_id, asked["toolCall"], [], options, "one"
     )
-    call = permissions.note(question, runner, SPEECH, fleet.tick())
-    row = permissions.put(call, NO_OPINION, ask="one", by=OPERATOR, now=fleet.tick())
-    assert permissions.answer_of(row.request_id, options, fleet.tick()) is None
-    runs.failed(run.run_id, runner, "The agent is gone", fleet.tick())
-    answer = permissions.answer_of(row.request_id, options, fleet.tick())
+    call = permissions.record_question_call(question, runner, SPEECH, fleet.tick())
+    row = permissions.submit_permission_question(call, NO_OPINION, ask="one", by=OPERATOR, now=fleet.tick())
+    assert permissions.build_question_answer(row.request_id, options, fleet.tick()) is None
+    runs.record_run_failed(run.run_id, runner, "The agent is gone", fleet.tick())
+    answer = permissions.build_question_answer(row.request_id, options, fleet.tick())
     assert answer is not None
     assert answer["outcome"] == {"cancelled": True}
     assert answer["reason"] == "The run has failed, and its agent is gone."
@@ -233,21 +233,21 @@ def test_a_stopped_turn_leaves_the_agent_waiting_for_the_next(fleet: Fleet) -> N
     runner, run = driving(fleet)
     fleet.stop(run)
     assert fleet.poll(runner) == {"cancel_runs": [run.run_id]}
-    runs.completed(run.run_id, runner, fleet.tick(), session_status="idle")
+    runs.record_run_completed(run.run_id, runner, fleet.tick(), session_status="idle")
     assert (fleet.fresh(run).status, fleet.status(run.session_id)) == ("stopped", "idle")
     fleet.stop_session(run.session_id)
     assert fleet.poll(runner) == {"stop_runs": [run.run_id], "stop_sessions": [run.session_id]}
 
 
 def test_a_shell_is_looked_through() -> None:
-    assert unwrapped("/bin/bash -lc 'git push'") == "git push"
-    assert unwrapped(["bash", "-lc", "ls | wc"]) == "ls | wc"
-    assert unwrapped("git commit -m 'a b'") == "git commit -m 'a b'"
+    assert unwrap_shell_command("/bin/bash -lc 'git push'") == "git push"
+    assert unwrap_shell_command(["bash", "-lc", "ls | wc"]) == "ls | wc"
+    assert unwrap_shell_command("git commit -m 'a b'") == "git commit -m 'a b'"
 
 
 def test_a_call_without_an_input_of_its_own_shows_its_diff() -> None:
     diff = {"type": "diff", "path": "/a", "oldText": "x", "newText": "y"}
-    told = call({"kind": "edit", "title": "Edit a", "content": [diff], "status": "pending"}, "acp")
+    told = build_acp_call({"kind": "edit", "title": "Edit a", "content": [diff], "status": "pending"}, "acp")
     assert (told.tool, told.tool_input) == (
         "Edit",
         {"file_path": "/a", "old_string": "x", "new_string": "y"},

@@ -11,13 +11,13 @@ import pytest
 
 from coordinator.actions import reported_sessions, runs
 from coordinator.dialects.claude_code import DIALECT
-from coordinator.dialects.hooks import Hook
-from coordinator.edge.recorder import Recorder
-from coordinator.edge.writer import MakeEvents, Written
+from coordinator.dialects.hooks import AgentHook
+from coordinator.edge.recorder import HookRecorder
+from coordinator.edge.writer import MakeEvents, WriteResult
 from coordinator.errors import BadRequest, Forbidden, NotFound
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
 from coordinator.models import Blueprint, DrivenSession, LivingExecutor, Session
-from coordinator.sessions.events import NewEvent, Recorded
+from coordinator.sessions.events import NewEvent, RecordedEvent
 from coordinator.sessions.reports import KnownSession, SessionLocation
 from tests.driving.recorded import OFFERS, PERSISTENT, numbered
 from tests.driving.test_taking import driving, tell
@@ -35,7 +35,7 @@ def fleet() -> Fleet:
 
 def heard(fleet: Fleet, by: KeyIdentity, driven: str | None = None) -> KnownSession:
     where = SessionLocation("/home/dev", profile="claude-code", by=by, driven=driven)
-    return reported_sessions.session_for(OWN, where, fleet.tick())
+    return reported_sessions.find_or_create_session(OWN, where, fleet.tick())
 
 
 @pytest.mark.django_db
@@ -43,7 +43,7 @@ def test_an_agent_that_is_taken_up_in_a_terminal_is_its_runners_no_more(fleet: F
     runner, run = driving(fleet)
     tell(fleet, runner, run, [*numbered([AGENT])])
     assert heard(fleet, SOMEBODY).driven
-    runs.completed(run.run_id, runner, fleet.tick(), session_status="idle")
+    runs.record_run_completed(run.run_id, runner, fleet.tick(), session_status="idle")
     assert heard(fleet, SOMEBODY).driven  # its agent waits for the next prompt
     LivingExecutor.objects.all().delete()
     assert heard(fleet, SOMEBODY)[::2] == (run.session_id, False)
@@ -110,12 +110,12 @@ class Joined:
 
     async def record(
         self, items: Sequence[NewEvent] = (), *, make: MakeEvents | None = None, **_how: Any
-    ) -> Written:
+    ) -> WriteResult:
         made, items = make() if make is not None else (None, items)
         if items and items[0].session_id == "ses_begun":
-            return Written([NotFound("Session not found") for _ in items], made)
+            return WriteResult([NotFound("Session not found") for _ in items], made)
         self.written += [one.event_type for one in items]
-        return Written([Recorded(1) for _ in items], made)
+        return WriteResult([RecordedEvent(1) for _ in items], made)
 
 
 def test_what_the_runner_tells_is_not_written_again_once_its_session_is_joined(
@@ -123,12 +123,12 @@ def test_what_the_runner_tells_is_not_written_again_once_its_session_is_joined(
 ) -> None:
     async def work() -> Joined:
         writer = Joined()
-        monkeypatch.setattr(reported_sessions, "active_session_for", writer.found)
-        recorder = Recorder(writer, DIALECT)  # type: ignore[arg-type]
-        hook = Hook("PreToolUse", OWN, {"tool_name": "Bash", "tool_use_id": "x"}, "2026-11-21T10:00:00Z")
-        await recorder.observe(hook, SessionLocation(by=SOMEBODY, driven="ses_driven"), 10)
-        compact = Hook("PreCompact", OWN, {"trigger": "auto"}, "2026-11-21T10:00:01Z")
-        await recorder.observe(compact, SessionLocation(by=SOMEBODY, driven="ses_driven"), 10)
+        monkeypatch.setattr(reported_sessions, "reopen_or_create_session", writer.found)
+        recorder = HookRecorder(writer, DIALECT)  # type: ignore[arg-type]
+        hook = AgentHook("PreToolUse", OWN, {"tool_name": "Bash", "tool_use_id": "x"}, "2026-11-21T10:00:00Z")
+        await recorder.record_hook(hook, SessionLocation(by=SOMEBODY, driven="ses_driven"), 10)
+        compact = AgentHook("PreCompact", OWN, {"trigger": "auto"}, "2026-11-21T10:00:01Z")
+        await recorder.record_hook(compact, SessionLocation(by=SOMEBODY, driven="ses_driven"), 10)
         return writer
 
     writer = asyncio.run(work())

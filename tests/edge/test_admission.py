@@ -13,11 +13,11 @@ from django.db import InterfaceError
 from coordinator.actions import keys, runners
 from coordinator.edge import auth as auth_module
 from coordinator.edge.auth import Authenticator
-from coordinator.edge.polls import Polls
-from coordinator.edge.waits import Waits
+from coordinator.edge.polls import LongPollEndpoint
+from coordinator.edge.waits import LongPollWaiters
 from coordinator.errors import Unauthorized
 from coordinator.identity.keys import KeyIdentity
-from coordinator.lib.turns import CALLER, Closed
+from coordinator.lib.turns import CALLER, ThreadsClosed
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 WORK = {"run": {"run_id": "run_1"}}
@@ -54,10 +54,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         return WORK
 
     world.looks = 0
-    monkeypatch.setattr(keys, "authenticate", authenticate)
+    monkeypatch.setattr(keys, "authenticate_api_key", authenticate)
     monkeypatch.setattr(auth_module, "timezone", SimpleNamespace(now=lambda: world.now))
-    monkeypatch.setattr(runners, "poll", poll)
-    monkeypatch.setattr(runners, "poll_broke_off", lambda *args: world.returned.append(args[:2]))
+    monkeypatch.setattr(runners, "take_runner_work", poll)
+    monkeypatch.setattr(runners, "abandon_poll", lambda *args: world.returned.append(args[:2]))
     return world
 
 
@@ -73,12 +73,14 @@ def poll_once(world: SimpleNamespace) -> None:
         feed = SimpleNamespace(watch=lambda: None, unwatch=lambda: None)
         hub: Any = SimpleNamespace(listeners=[], feed=feed)
         world.auth = Authenticator(threads)
-        await Polls(world.auth, Waits(hub, threads), threads).runner(SCOPE, receive, send)
+        await LongPollEndpoint(world.auth, LongPollWaiters(hub, threads), threads).poll_runner_work(
+            SCOPE, receive, send
+        )
 
     asyncio.run(ask())
 
 
-@pytest.mark.parametrize("problem", [Closed(), InterfaceError("the connection is closed")])
+@pytest.mark.parametrize("problem", [ThreadsClosed(), InterfaceError("the connection is closed")])
 def test_a_caller_who_cannot_be_looked_up_stays_an_address(problem: Exception) -> None:
     class Gone:
         """Threads that were let go, as a server does that stops; or without their database."""
@@ -89,7 +91,7 @@ def test_a_caller_who_cannot_be_looked_up_stays_an_address(problem: Exception) -
     async def note() -> str:
         CALLER.set("address:127.0.0.1")
         threads: Any = Gone()
-        await Authenticator(threads).note_caller(SCOPE)
+        await Authenticator(threads).set_request_caller(SCOPE)
         return CALLER.get()
 
     assert asyncio.run(note()) == "address:127.0.0.1"

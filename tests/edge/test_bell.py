@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from coordinator.edge.waits import Bell
+from coordinator.edge.waits import WakeUpEvent
 
 LONG = 3600.0
 
 
 def test_it_wakes_whoever_sleeps_and_lets_nobody_fall_asleep_who_came_late() -> None:
     async def play() -> None:
-        bell = Bell()
+        bell = WakeUpEvent()
         sleeping = asyncio.ensure_future(bell.wait(LONG))
         await asyncio.sleep(0)
         assert not sleeping.done()

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from coordinator.edge.bridge import DjangoBridge
-from coordinator.edge.peers import peer_of
-from coordinator.edge.shares import Shares
+from coordinator.edge.peers import get_client_address
+from coordinator.edge.shares import ConcurrencyLimit
 
 Environ = dict[str, Any]
 
@@ -195,7 +195,7 @@ def test_forwarding_headers_of_a_stranger_are_dropped(settings: Any) -> None:
 def test_trusted_proxy_names_the_client_and_its_scheme(settings: Any) -> None:
     settings.TRUSTED_PROXIES = ["10.1.0.0/16"]
     headers = [(b"x-forwarded-proto", b"https"), (b"x-forwarded-for", b"6.6.6.6, 1.2.3.4, 10.1.0.2")]
-    peer = peer_of(scope_of(headers=headers, client="10.1.0.1"))
+    peer = get_client_address(scope_of(headers=headers, client="10.1.0.1"))
     assert (peer.address, peer.scheme) == ("1.2.3.4", "https")
 
 
@@ -239,7 +239,7 @@ def test_who_finds_the_queue_full_or_the_server_stopping_is_told_to_come_back(wh
     async def run() -> Client:
         bridge = DjangoBridge(echo({}), threads=1, take=whole, who=nobody)
         if why == "full":
-            bridge.places = Shares(0, "requests")
+            bridge.places = ConcurrencyLimit(0, "requests")
         else:
             bridge.close()
         client = Client()

@@ -47,7 +47,7 @@ def test_what_was_written_is_copied_once_it_is_much(checkpointer: Checkpointer) 
     before = copied_at()
     write()
     assert copied_at() == before
-    checkpointer.wrote(PAGES)
+    checkpointer.count_written_events(PAGES)
     until(lambda: copied_at() > before, "it is in the log alone")
 
 
@@ -57,10 +57,10 @@ def test_many_small_transactions_are_much_and_few_are_not(checkpointer: Checkpoi
     write()
     few = PAGES // 20
     for _ in range(few):
-        checkpointer.wrote(1)
+        checkpointer.count_written_events(1)
     assert copied_at() == before
     for _ in range(few):
-        checkpointer.wrote(1)
+        checkpointer.count_written_events(1)
     until(lambda: copied_at() > before, "it is in the log alone")
 
 
@@ -70,7 +70,7 @@ def test_it_is_copied_while_another_program_writes(checkpointer: Checkpointer) -
     write()
     with contextlib.closing(sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        checkpointer.wrote(PAGES)
+        checkpointer.count_written_events(PAGES)
         until(lambda: copied_at() > before, "it waits for the other program")
 
 
@@ -82,9 +82,9 @@ def test_it_goes_on_after_an_error(
     write()
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
         patch.setattr(checkpoints, "CHECKPOINT", "no statement")
-        checkpointer.wrote(PAGES)
+        checkpointer.count_written_events(PAGES)
         until(lambda: "cannot be copied" in caplog.text, "the error is not in the log")
-    checkpointer.wrote(PAGES)
+    checkpointer.count_written_events(PAGES)
     until(lambda: copied_at() > before, "the thread is gone")
 
 
@@ -102,6 +102,6 @@ def test_without_it_whoever_commits_copies_a_log_of_32_megabytes() -> None:
 def test_on_postgresql_it_is_no_thread_and_it_ends_at_once(checkpointer: Checkpointer) -> None:
     named = [one for one in threading.enumerate() if one.name == "checkpoints"]
     assert bool(named) == is_sqlite()
-    checkpointer.wrote(PAGES)
+    checkpointer.count_written_events(PAGES)
     checkpointer.stop()
     assert not any(one.is_alive() for one in named)

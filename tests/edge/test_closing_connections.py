@@ -26,7 +26,7 @@ async def nothing_more(scope: dict[str, Any], receive: Any, send: Any) -> None:
 class Connected:
     """A connection of a worker that serves nothing else: the client's end and the worker's."""
 
-    def __init__(self, worker: workers.Worker, protocol: workers.Protocol, client: socket.socket) -> None:
+    def __init__(self, worker: workers.Worker, protocol: workers.EdgeProtocol, client: socket.socket) -> None:
         self.worker, self.protocol, self.client = worker, protocol, client
 
     async def heard(self) -> bytes:
@@ -59,12 +59,14 @@ def connected() -> Callable[[Callable[[Connected], Awaitable[None]]], None]:
             ours, theirs = socket.socketpair()
             ours.setblocking(False)
             theirs.setblocking(False)
-            _, protocol = await worker.loop.connect_accepted_socket(lambda: workers.Protocol(worker), theirs)
+            _, protocol = await worker.loop.connect_accepted_socket(
+                lambda: workers.EdgeProtocol(worker), theirs
+            )
             connection = Connected(worker, protocol, ours)
             await connection.waits()
             with ours:
                 await asyncio.wait_for(play(connection), 60)
-                protocol.transport.abort()
+                protocol.transport.abort_connection()
 
         try:
             worker.loop.run_until_complete(begin())

@@ -14,8 +14,8 @@ import pytest
 from coordinator.edge import bridge as bridge_module
 from coordinator.edge import downloads as module
 from coordinator.edge.bridge import DjangoBridge
-from coordinator.edge.downloads import LANES_EACH, WAITING_EACH, Downloads, Pace
-from coordinator.errors import TooMany
+from coordinator.edge.downloads import LANES_EACH, WAITING_EACH, DownloadPool, ReadingPace
+from coordinator.errors import TooManyRequests
 from tests.edge.test_bridge import Client, Streamed, scope_of, streaming, whole
 from tests.live.connections import connect, make_session, message, post
 from tests.served import Served
@@ -30,17 +30,17 @@ def of(sender: str) -> Callable[[], Awaitable[str]]:
 
 def test_a_hundred_slow_downloads_of_one_key_leave_lanes_for_others() -> None:
     async def run() -> Any:
-        downloads, go_on, begun = Downloads(), threading.Event(), []
+        downloads, go_on, begun = DownloadPool(), threading.Event(), []
 
         def slow() -> None:
             begun.append(1)
             go_on.wait(60)
 
-        greedy = [asyncio.create_task(downloads.run(of("key:1"), slow)) for _ in range(100)]
+        greedy = [asyncio.create_task(downloads.run_download(of("key:1"), slow)) for _ in range(100)]
         done, _ = await asyncio.wait(greedy, timeout=0.1)
         others = []
         for sender in ("key:2", "person:1", "address:a"):
-            await asyncio.wait_for(downloads.run(of(sender), lambda: others.append(1)), 5)
+            await asyncio.wait_for(downloads.run_download(of(sender), lambda: others.append(1)), 5)
         found = len(begun), [type(task.exception()) for task in done], len(others)
         go_on.set()
         await asyncio.gather(*greedy, return_exceptions=True)
@@ -49,7 +49,7 @@ def test_a_hundred_slow_downloads_of_one_key_leave_lanes_for_others() -> None:
 
     begun, refused, others, left, shares = asyncio.run(run())
     assert (begun, others) == (LANES_EACH, 3)
-    assert refused == [TooMany] * (100 - LANES_EACH - WAITING_EACH)
+    assert refused == [TooManyRequests] * (100 - LANES_EACH - WAITING_EACH)
     assert (left, shares) == (0, {})
 
 
@@ -69,10 +69,10 @@ def test_a_download_that_begins_as_the_server_stops_is_told_to_come_back() -> No
 
 
 def test_a_reader_below_the_slowest_pace_is_too_slow_only_after_the_grace() -> None:
-    pace = Pace()
-    pace.note(module.GRACE, 0)
+    pace = ReadingPace()
+    pace.record_chunk_time(module.GRACE, 0)
     assert not pace.is_too_slow
-    pace.note(1, 1000)
+    pace.record_chunk_time(1, 1000)
     assert pace.is_too_slow
     pace.note(1, 10**9)
     assert not pace.is_too_slow

@@ -11,8 +11,8 @@ def test_a_value_is_there_until_its_time_is_over() -> None:
     assert [cache.get("a", now) for now in (100.0, 104.9, 105.0)] == [1, 1, None]
     cache.put("a", 2, 104.0)
     assert cache.get("a", 105.0) == 2
-    cache.forget("a")
-    cache.forget("a")
+    cache.remove_key("a")
+    cache.remove_key("a")
     assert cache.get("a", 105.0) is None
 
 

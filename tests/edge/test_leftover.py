@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.edge import leftover
-from coordinator.edge.leftover import Leftover
+from coordinator.edge.leftover import UnreadRequestBody
 
 SCOPE: dict[str, Any] = {"headers": [(b"transfer-encoding", b"chunked")]}
 
@@ -29,5 +29,5 @@ def test_time_is_over_though_a_piece_comes_together_with_its_end(monkeypatch: py
     async def send(_message: dict[str, Any]) -> None:
         raise AssertionError("nothing is answered here")
 
-    asyncio.run(Leftover(SCOPE, receive, send).read())
+    asyncio.run(UnreadRequestBody(SCOPE, receive, send).discard_remaining_body())
     assert pieces == 1

@@ -18,7 +18,7 @@ pytestmark = [
 def limit_within(seconds: float) -> Any:
     """Return the limit in milliseconds that is in force in a transaction bound to so many seconds."""
     with transaction.atomic(), connection.cursor() as cursor:
-        locks.bound_lock_waits(seconds)
+        locks.limit_lock_wait(seconds)
         cursor.execute("SELECT setting::int FROM pg_settings WHERE name = 'lock_timeout'")
         return cursor.fetchone()[0]
 

@@ -11,11 +11,11 @@ import pytest
 from django.conf import LazySettings
 from django.db import DataError
 
-from coordinator.dialects.claude_code import DIALECT, Hook
+from coordinator.dialects.claude_code import DIALECT, AgentHook
 from coordinator.edge import writer as module
-from coordinator.edge.recorder import Recorder
+from coordinator.edge.recorder import HookRecorder
 from coordinator.edge.writer import GroupWriter
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from coordinator.models import Event, Session
 from coordinator.sessions.reports import SessionLocation
 from tests.patience import PATIENCE
@@ -48,20 +48,20 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     return gate
 
 
-async def observe(recorder: Recorder, number: int) -> Any:
+async def observe(recorder: HookRecorder, number: int) -> Any:
     """Have the hook of this number written; return what was looked at then."""
-    hook = Hook("Setup", "claude-1", {"number": number}, "2026-11-21T10:00:00.000000+00:00")
-    return await recorder.observe(hook, SessionLocation(), 10, look=lambda: "seen")
+    hook = AgentHook("Setup", "claude-1", {"number": number}, "2026-11-21T10:00:00.000000+00:00")
+    return await recorder.record_hook(hook, SessionLocation(), 10, look=lambda: "seen")
 
 
-def with_recorder(work: Callable[[Recorder], Awaitable[Any]]) -> Any:
+def with_recorder(work: Callable[[HookRecorder], Awaitable[Any]]) -> Any:
     """Run `work` with a recorder that knows the session of the hooks, and a running writer."""
 
     async def main() -> Any:
         writer = GroupWriter(lambda: None)
         writer.start()
         try:
-            recorder = Recorder(writer, DIALECT)
+            recorder = HookRecorder(writer, DIALECT)
             await observe(recorder, 1)
             return await work(recorder)
         finally:
@@ -70,9 +70,9 @@ def with_recorder(work: Callable[[Recorder], Awaitable[Any]]) -> Any:
     return asyncio.run(main())
 
 
-async def written_so_far(recorder: Recorder) -> None:
+async def written_so_far(recorder: HookRecorder) -> None:
     """Wait for the writer, which writes one group after another."""
-    await recorder.perform(lambda: None)
+    await recorder.perform_hook_work(lambda: None)
 
 
 def kinds() -> list[str]:
@@ -80,7 +80,7 @@ def kinds() -> list[str]:
 
 
 def test_a_hook_that_nobody_waits_for_any_more_is_written_all_the_same(gate: Gate) -> None:
-    async def work(recorder: Recorder) -> None:
+    async def work(recorder: HookRecorder) -> None:
         gate.shut = True
         told = asyncio.create_task(observe(recorder, 2))
         assert await asyncio.to_thread(gate.reached.wait, PATIENCE)
@@ -95,7 +95,7 @@ def test_a_hook_that_nobody_waits_for_any_more_is_written_all_the_same(gate: Gat
 
 
 def test_a_hook_that_takes_long_is_answered_before_it_is_written(gate: Gate, settings: LazySettings) -> None:
-    async def work(recorder: Recorder) -> None:
+    async def work(recorder: HookRecorder) -> None:
         gate.shut = True
         settings.HOOK_ANSWER_AFTER = 0.01
         assert await observe(recorder, 2) is None
@@ -111,7 +111,7 @@ def test_a_hook_that_takes_long_is_answered_before_it_is_written(gate: Gate, set
 def test_a_hook_that_was_answered_and_then_lost_is_told_in_its_session(
     gate: Gate, settings: LazySettings
 ) -> None:
-    async def work(recorder: Recorder) -> None:
+    async def work(recorder: HookRecorder) -> None:
         gate.shut, gate.problem = True, DataError("no such text")
         settings.HOOK_ANSWER_AFTER = 0.01
         assert await observe(recorder, 2) is None
@@ -129,10 +129,10 @@ def test_a_hook_that_was_answered_and_then_lost_is_told_in_its_session(
 
 
 def test_a_hook_that_is_refused_in_time_says_so(gate: Gate) -> None:
-    async def work(recorder: Recorder) -> None:
+    async def work(recorder: HookRecorder) -> None:
         gate.shut, gate.problem = True, DataError("no such text")
         gate.go_on.set()
-        with pytest.raises(Invalid, match="no such text"):
+        with pytest.raises(UnprocessableRequest, match="no such text"):
             await observe(recorder, 2)
 
     with_recorder(work)
@@ -140,8 +140,8 @@ def test_a_hook_that_is_refused_in_time_says_so(gate: Gate) -> None:
 
 
 def test_a_hook_of_a_session_that_was_deleted_begins_another() -> None:
-    async def work(recorder: Recorder) -> None:
-        await recorder.perform(lambda: Session.objects.all().delete())
+    async def work(recorder: HookRecorder) -> None:
+        await recorder.perform_hook_work(lambda: Session.objects.all().delete())
         await observe(recorder, 2)
 
     with_recorder(work)

@@ -24,9 +24,11 @@ def test_who_asks_before_a_read_begins_shares_it_and_who_asks_later_gets_the_nex
         threads = EdgeThreads(1)
         shared = SharedRead(threads, read)
         try:
-            first = asyncio.create_task(shared.get())
+            first = asyncio.create_task(shared.get_fresh_value())
             await asyncio.to_thread(begun.wait, 10)
-            later = [asyncio.create_task(shared.get()) for _ in range(50)]  # they wait for the one thread
+            later = [
+                asyncio.create_task(shared.get_fresh_value()) for _ in range(50)
+            ]  # they wait for the one thread
             while not all(task.get_coro().cr_await for task in later):  # type: ignore[union-attr]
                 await asyncio.sleep(0)
             go_on.set()
@@ -34,7 +36,7 @@ def test_who_asks_before_a_read_begins_shares_it_and_who_asks_later_gets_the_nex
             assert set(await asyncio.gather(*later)) == {1}
         finally:
             go_on.set()
-            threads.close()
+            threads.shut_down_threads()
 
     asyncio.run(ask())
     assert len(reads) == 2
@@ -53,11 +55,13 @@ def test_what_a_shared_read_raises_is_raised_to_all_and_the_next_reads_anew() ->
         threads = EdgeThreads(1)
         shared = SharedRead(threads, read)
         try:
-            for outcome in await asyncio.gather(shared.get(), shared.get(), return_exceptions=True):
+            for outcome in await asyncio.gather(
+                shared.get_fresh_value(), shared.get_fresh_value(), return_exceptions=True
+            ):
                 assert isinstance(outcome, ValueError)
-            assert await shared.get() == 7
+            assert await shared.get_fresh_value() == 7
         finally:
-            threads.close()
+            threads.shut_down_threads()
 
     asyncio.run(ask())
     assert len(reads) == 2
@@ -74,7 +78,10 @@ def test_one_who_gives_up_takes_the_read_from_nobody() -> None:
         threads = EdgeThreads(1)
         shared = SharedRead(threads, read)
         try:
-            impatient, patient = asyncio.create_task(shared.get()), asyncio.create_task(shared.get())
+            impatient, patient = (
+                asyncio.create_task(shared.get_fresh_value()),
+                asyncio.create_task(shared.get_fresh_value()),
+            )
             await asyncio.sleep(0)
             impatient.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -83,7 +90,7 @@ def test_one_who_gives_up_takes_the_read_from_nobody() -> None:
             assert await patient == "read"
         finally:
             go_on.set()
-            threads.close()
+            threads.shut_down_threads()
 
     asyncio.run(ask())
 
@@ -98,7 +105,7 @@ class TakenAsItIsSeen(SharedRead[int]):
         queued, self.queued = self.queued, None
         return queued
 
-    @_queued.setter
+    @_queued.setter_name
     def _queued(self, task: asyncio.Task[int] | None) -> None:
         self.queued = task
 
@@ -108,8 +115,8 @@ def test_who_asks_as_the_read_begins_gets_what_is_read() -> None:
         threads = EdgeThreads(1)
         shared = TakenAsItIsSeen(threads, lambda: 7)
         try:
-            assert await asyncio.gather(*(shared.get() for _ in range(4))) == [7] * 4
+            assert await asyncio.gather(*(shared.get_fresh_value() for _ in range(4))) == [7] * 4
         finally:
-            threads.close()
+            threads.shut_down_threads()
 
     asyncio.run(ask())

@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from coordinator.edge import worker
-from coordinator.edge.worker import Acceptor
+from coordinator.edge.worker import ConnectionAcceptor
 
 
 async def taken(monkeypatch: pytest.MonkeyPatch, *, has_others: bool) -> list[int]:
@@ -17,14 +17,14 @@ async def taken(monkeypatch: pytest.MonkeyPatch, *, has_others: bool) -> list[in
     monkeypatch.setattr(worker, "OTHERS_TURN", 1000.0)
     loop, took, all_taken = asyncio.get_running_loop(), [0, 0], asyncio.Event()
 
-    def acceptor(number: int, listening: socket.socket) -> Acceptor:
+    def acceptor(number: int, listening: socket.socket) -> ConnectionAcceptor:
         def protocol() -> asyncio.Protocol:
             took[number] += 1
             if sum(took) == 2:
                 all_taken.set()
             return asyncio.Protocol()
 
-        return Acceptor(loop, listening, protocol, None, has_others=has_others)  # type: ignore[arg-type]
+        return ConnectionAcceptor(loop, listening, protocol, None, has_others=has_others)  # type: ignore[arg-type]
 
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))

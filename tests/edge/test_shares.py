@@ -6,39 +6,39 @@ from contextlib import ExitStack
 
 import pytest
 
-from coordinator.edge.shares import Shares
-from coordinator.errors import Busy, TooMany
+from coordinator.edge.shares import ConcurrencyLimit
+from coordinator.errors import ServiceBusy, TooManyRequests
 
 
-def taken(shares: Shares, caller: str, stack: ExitStack) -> int:
+def taken(shares: ConcurrencyLimit, caller: str, stack: ExitStack) -> int:
     """Take places until one is refused; return how many there were."""
     for number in range(10_000):
         try:
-            stack.enter_context(shares.place(caller))
-        except TooMany:
+            stack.enter_context(shares.acquire_slot(caller))
+        except TooManyRequests:
             return number
     raise AssertionError("nothing was refused")
 
 
 def test_one_caller_gets_half_and_the_next_always_finds_room() -> None:
-    shares = Shares(1_000, "polls")
+    shares = ConcurrencyLimit(1_000, "polls")
     with ExitStack() as stack:
         held = [taken(shares, caller, stack) for caller in "abcd"]
         assert held == [500, 250, 125, 63]
-        with shares.place("somebody else"):
+        with shares.acquire_slot("somebody else"):
             pass
 
 
 def test_places_come_back_when_they_are_left() -> None:
-    shares = Shares(10, "polls")
+    shares = ConcurrencyLimit(10, "polls")
     with ExitStack() as stack:
         taken(shares, "a", stack)
     assert len(shares) == 0
-    with shares.place("a"):
+    with shares.acquire_slot("a"):
         pass
 
 
 def test_where_no_place_is_left_everybody_is_told_to_come_again() -> None:
-    shares = Shares(1, "polls")
-    with shares.place("a"), pytest.raises(Busy), shares.place("b"):
+    shares = ConcurrencyLimit(1, "polls")
+    with shares.acquire_slot("a"), pytest.raises(ServiceBusy), shares.acquire_slot("b"):
         pass

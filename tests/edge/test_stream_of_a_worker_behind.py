@@ -7,20 +7,22 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from coordinator.feed.reader import Change
-from coordinator.live.channels import Channel, Frame
-from coordinator.live.hub import Topics
-from coordinator.live.streams import Opening, Streams, frame
+from coordinator.feed.reader import FeedChange
+from coordinator.live.channels import EventFrame, LiveChannel
+from coordinator.live.hub import WantedTopics
+from coordinator.live.streams import LiveStreams, StreamOpening, build_sse_frame
 
-WANTED = Topics(["events"])
-
-
-def changes(first: int, last: int) -> list[Change]:
-    return [Change(number, 0, "events", str(number), "ses_1", "insert") for number in range(first, last + 1)]
+WANTED = WantedTopics(["events"])
 
 
-async def render(batch: Sequence[Change]) -> list[Frame]:
-    return [frame(change.id, "-evt-001", "event", b"{}") for change in batch]
+def changes(first: int, last: int) -> list[FeedChange]:
+    return [
+        FeedChange(number, 0, "events", str(number), "ses_1", "insert") for number in range(first, last + 1)
+    ]
+
+
+async def render(batch: Sequence[FeedChange]) -> list[EventFrame]:
+    return [build_sse_frame(change.id, "-evt-001", "event", b"{}") for change in batch]
 
 
 async def allowed() -> None:
@@ -36,8 +38,8 @@ class Worker:
         self.sent: list[bytes] = []
         self.answer = can_replay
         threads: Any = SimpleNamespace(run=self.run)
-        self.streams = Streams(self.hub, threads, most=10, most_per_client=10)
-        self.channel = self.streams.channel("all", lambda: Channel(WANTED, render))
+        self.streams = LiveStreams(self.hub, threads, most=10, most_per_client=10)
+        self.channel = self.streams.get_or_create_channel("all", lambda: LiveChannel(WANTED, render))
 
     async def run(self, work: Callable[..., Any], *_args: Any, **_options: Any) -> Any:
         """Stand for the database; while it is asked, the worker hears of the next five changes."""
@@ -52,16 +54,16 @@ class Worker:
     async def send(self, message: Any) -> None:
         self.sent.append(message.get("body", b""))
 
-    async def hello(self, upto: int) -> list[Frame]:
-        return [frame(upto, "-ini-001", "init", b"{}")]
+    async def hello(self, upto: int) -> list[EventFrame]:
+        return [build_sse_frame(upto, "-ini-001", "init", b"{}")]
 
     async def told(self, *, after: int) -> list[str]:
         """Open a stream for a client that was told up to `after`; return the ids of what it is told."""
 
-        opening = Opening("a client", self.channel, after, self.hello)
-        stream = asyncio.ensure_future(self.streams.serve(self.send, opening, allowed))
+        opening = StreamOpening("a client", self.channel, after, self.hello)
+        stream = asyncio.ensure_future(self.streams.serve_stream(self.send, opening, allowed))
         await asyncio.sleep(0.05)
-        self.streams.close()
+        self.streams.close_all_streams()
         await stream
         lines = b"".join(self.sent).decode().splitlines()
         return [line.removeprefix("id: ") for line in lines if line.startswith("id: ")]

@@ -8,15 +8,15 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-from coordinator.edge.waits import Waits
-from coordinator.feed.reader import Change
-from coordinator.live.channels import Channel
-from coordinator.live.hub import TopicIndex, Topics
-from coordinator.live.pages import wants
-from coordinator.live.streams import Opening, Streams
+from coordinator.edge.waits import LongPollWaiters
+from coordinator.feed.reader import FeedChange
+from coordinator.live.channels import LiveChannel
+from coordinator.live.hub import TopicIndex, WantedTopics
+from coordinator.live.pages import page_wanted_topics
+from coordinator.live.streams import LiveStreams, StreamOpening
 
 EVENTS = [
-    Change(number, 0, "events", str(number), f"ses_{number % 50}", "insert") for number in range(1, 5001)
+    FeedChange(number, 0, "events", str(number), f"ses_{number % 50}", "insert") for number in range(1, 5001)
 ]
 
 
@@ -24,26 +24,28 @@ def test_each_is_told_exactly_what_it_wants_in_order() -> None:
     chance = random.Random(14)
     names = [*"abc", *(f"{topic}:{key}" for topic in "abc" for key in "xyz")]
     index = TopicIndex[int]()
-    topics = {who: Topics(chance.sample(names, chance.randint(1, 4))) for who in range(60)}
+    topics = {who: WantedTopics(chance.sample(names, chance.randint(1, 4))) for who in range(60)}
     for who, wanted in topics.items():
         index[who] = wanted
     for gone in range(0, 60, 3):
         del index[gone]
         del topics[gone]
     batch = [
-        Change(
+        FeedChange(
             number, 0, chance.choice("abcd"), chance.choice("xyzw"), chance.choice(["x", "w", None]), "update"
         )
         for number in range(200)
     ]
-    expected = {who: [one for one in batch if wanted.want(one)] for who, wanted in topics.items()}
-    assert index.wanted(batch) == {who: changes for who, changes in expected.items() if changes}
+    expected = {who: [one for one in batch if wanted.wants_change(one)] for who, wanted in topics.items()}
+    assert index.wanted_changes_by_subscriber(batch) == {
+        who: changes for who, changes in expected.items() if changes
+    }
 
 
 def test_nothing_is_kept_of_those_who_left() -> None:
     index = TopicIndex[int]()
     for who in range(5):
-        index[who] = Topics(["a", "b:x", "b:y", "a:x"])
+        index[who] = WantedTopics(["a", "b:x", "b:y", "a:x"])
     for who in range(5):
         del index[who]
     assert (len(index), index._whole, any(index._keyed.values())) == (0, {}, False)
@@ -57,14 +59,19 @@ def test_two_thousand_polls_and_a_thousand_streams_cost_a_tenth_of_a_core_at_mos
 async def _cost() -> float:
     hub: Any = SimpleNamespace(listeners=[], position=0)
     threads: Any = None
-    waits, streams = Waits(hub, threads), Streams(hub, threads, most=9_999, most_per_client=9_999)
+    waits, streams = (
+        LongPollWaiters(hub, threads),
+        LiveStreams(hub, threads, most=9_999, most_per_client=9_999),
+    )
     for number in range(2_000):
         keyed = [f"permission_requests:{number}", f"events:ses_x{number}"]
-        waits._waiting[asyncio.Event()] = Topics(keyed if number % 2 else ["runs", f"runners:r{number}"])
+        waits._waiting[asyncio.Event()] = WantedTopics(
+            keyed if number % 2 else ["runs", f"runners:r{number}"]
+        )
     for number in range(1_000):
-        topics = wants(frozenset({f"events:ses_y{number}", "sessions", "permission_requests"}))
-        channel = Channel(topics, _nothing)
-        streams._joined(Opening("c", channel, None, _hello)).__enter__()
+        topics = page_wanted_topics(frozenset({f"events:ses_y{number}", "sessions", "permission_requests"}))
+        channel = LiveChannel(topics, _nothing)
+        streams._join_channel(StreamOpening("c", channel, None, _hello)).__enter__()
     began = time.process_time()
     for at in range(0, len(EVENTS), 50):
         for hear in hub.listeners:

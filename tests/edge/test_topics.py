@@ -6,9 +6,9 @@ import pytest
 from django.conf import settings
 
 from coordinator.errors import BadRequest
-from coordinator.feed.reader import Change
+from coordinator.feed.reader import FeedChange
 from coordinator.live.fragments import VIEWS
-from coordinator.live.pages import TOPICS, joined, topics_of
+from coordinator.live.pages import TOPICS, join_changes_by_thing, parse_requested_topics
 
 BLOCK = re.compile(r"\{% block live_topics %\}(.*?)\{% endblock %\}")
 VALUE = re.compile(r"\{\{.*?\}\}")
@@ -27,21 +27,30 @@ def test_every_page_listens_to_topics_that_exist() -> None:
 
 
 def test_topics_are_separated_by_blanks_in_one_or_several_parameters() -> None:
-    assert topics_of(b"topics=sessions+events:ses_1&topics=runs") == {"sessions", "events:ses_1", "runs"}
+    assert parse_requested_topics(b"topics=sessions+events:ses_1&topics=runs") == {
+        "sessions",
+        "events:ses_1",
+        "runs",
+    }
 
 
 @pytest.mark.parametrize("query", [b"", b"topics=", b"topics=nothing", b"topics=sessions+nothing:1"])
 def test_unknown_topics_are_refused(query: bytes) -> None:
     with pytest.raises(BadRequest):
-        topics_of(query)
+        parse_requested_topics(query)
 
 
 def test_changes_are_joined_by_what_changed_in_the_order_of_their_last() -> None:
     changes = [
-        Change(1, 0, "events", "10", "s1", "insert"),
-        Change(2, 0, "sessions", "s1", None, "update"),
-        Change(3, 0, "events", "11", "s2", "insert"),
-        Change(4, 0, "events", "12", "s1", "insert"),
-        Change(5, 0, "sessions", "s2", None, "update"),
+        FeedChange(1, 0, "events", "10", "s1", "insert"),
+        FeedChange(2, 0, "sessions", "s1", None, "update"),
+        FeedChange(3, 0, "events", "11", "s2", "insert"),
+        FeedChange(4, 0, "events", "12", "s1", "insert"),
+        FeedChange(5, 0, "sessions", "s2", None, "update"),
     ]
-    assert [(change.id, count) for change, count in joined(changes)] == [(2, 1), (3, 1), (4, 2), (5, 1)]
+    assert [(change.id, count) for change, count in join_changes_by_thing(changes)] == [
+        (2, 1),
+        (3, 1),
+        (4, 2),
+        (5, 1),
+    ]

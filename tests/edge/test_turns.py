@@ -12,19 +12,19 @@ import pytest
 from django.utils import timezone
 
 from coordinator.edge import writer as writing
-from coordinator.edge.bodies import Bodies
+from coordinator.edge.bodies import RequestBodies
 from coordinator.edge.writer import GroupWriter, WriteJob
-from coordinator.errors import Busy
+from coordinator.errors import ServiceBusy
 from coordinator.lib.threads import EdgeThreads
-from coordinator.lib.turns import CALLER, FairThreads, Turns, for_all
+from coordinator.lib.turns import CALLER, FairQueue, FairThreadPool, clear_caller
 from coordinator.models import Session
 from coordinator.sessions.events import NewEvent
 from tests.patience import PATIENCE
 
 
-def turns_of(*callers: str) -> Turns[str]:
+def turns_of(*callers: str) -> FairQueue[str]:
     """Items of these callers, each with its number."""
-    turns: Turns[str] = Turns()
+    turns: FairQueue[str] = FairQueue()
     for number, caller in enumerate(callers):
         turns.put(caller, f"{caller}{number}")
     return turns
@@ -38,7 +38,7 @@ async def called_by(caller: str, work: Callable[[], Awaitable[Any]]) -> Any:
 
 def test_callers_take_turns_and_keep_their_own_order() -> None:
     turns = turns_of("a", "a", "a", "b", "c", "b")
-    assert [turns.take() for _ in range(6)] == ["a0", "b3", "c4", "a1", "b5", "a2"]
+    assert [turns.take_next_item() for _ in range(6)] == ["a0", "b3", "c4", "a1", "b5", "a2"]
     assert len(turns) == 0
 
 
@@ -48,17 +48,17 @@ def test_who_does_not_fit_is_first_the_next_time() -> None:
     def size(item: str) -> int:
         return 100 if "large" in item else 1
 
-    assert turns.take_together(10, size) == ["a0", "b2", "a3"]
+    assert turns.take_next_batch(10, size) == ["a0", "b2", "a3"]
     turns.put("a", "a4")
-    assert turns.take_together(10, size) == ["large1"]
-    assert turns.take_together(10, size) == ["a4"]
+    assert turns.take_next_batch(10, size) == ["large1"]
+    assert turns.take_next_batch(10, size) == ["a4"]
 
 
 @pytest.mark.parametrize("pool", ["edge", "decode"])
 def test_a_flood_of_slow_work_lets_the_next_caller_through(pool: str) -> None:
     free, done = threading.Event(), []
-    threads, bodies = EdgeThreads(1), Bodies()
-    run: Callable[..., Awaitable[Any]] = threads.run if pool == "edge" else bodies.decode
+    threads, bodies = EdgeThreads(1), RequestBodies()
+    run: Callable[..., Awaitable[Any]] = threads.run_in_thread if pool == "edge" else bodies.decode_in_thread
 
     def slow() -> None:
         free.wait(PATIENCE)
@@ -73,14 +73,14 @@ def test_a_flood_of_slow_work_lets_the_next_caller_through(pool: str) -> None:
         await asyncio.gather(*flood, other)
 
     asyncio.run(main())
-    threads.close()
+    threads.shut_down_threads()
     bodies.close()
     assert done.index("other") <= 3
 
 
 def test_what_is_done_for_all_does_not_stand_in_its_starters_line() -> None:
     async def shared() -> str:
-        for_all()
+        clear_caller()
         return CALLER.get()
 
     async def main() -> tuple[str, str]:
@@ -92,7 +92,7 @@ def test_what_is_done_for_all_does_not_stand_in_its_starters_line() -> None:
 
 def test_work_that_nobody_waits_for_any_more_is_passed_over() -> None:
     free, done = threading.Event(), []
-    threads = FairThreads(1, "test")
+    threads = FairThreadPool(1, "test")
     first = threads.submit(lambda: free.wait(PATIENCE), "a")
     gone = threads.submit(lambda: done.append("gone"), "a")
     last = threads.submit(lambda: done.append("last"), "a")
@@ -100,16 +100,16 @@ def test_work_that_nobody_waits_for_any_more_is_passed_over() -> None:
     free.set()
     assert first.result(PATIENCE)
     last.result(PATIENCE)
-    threads.close()
+    threads.shut_down_pool()
     assert done == ["last"]
 
 
 def test_closing_cancels_what_is_queued() -> None:
     free = threading.Event()
-    threads = FairThreads(1, "test")
+    threads = FairThreadPool(1, "test")
     threads.submit(lambda: free.wait(PATIENCE), "a")
     queued = threads.submit(lambda: None, "a")
-    threads.close()
+    threads.shut_down_pool()
     free.set()
     assert queued.cancelled()
 
@@ -126,14 +126,14 @@ def test_one_callers_events_never_fill_the_writers_queue(monkeypatch: pytest.Mon
     def taken(caller: str) -> int:
         for number in range(1_000):
             try:
-                writer._enqueue(job_of(caller, 1, loop))
-            except Busy:
+                writer.enqueue_job(job_of(caller, 1, loop))
+            except ServiceBusy:
                 return number
         raise AssertionError("nothing was refused")
 
     assert [taken(caller) for caller in ("key:1", "key:2", "key:3")] == [50, 25, 12]
-    while writer.waiting:
-        writer._next_group()
+    while writer.waiting_events:
+        writer.take_next_group()
     assert taken("key:1") == 50
     loop.close()
 
@@ -141,8 +141,8 @@ def test_one_callers_events_never_fill_the_writers_queue(monkeypatch: pytest.Mon
 def test_a_single_event_is_in_the_next_group_behind_a_queue_of_batches() -> None:
     loop, writer = asyncio.new_event_loop(), GroupWriter(lambda: None)
     for caller, events in (("key:1", 10_000), ("key:1", 10_000), ("key:2", 1), ("key:2", 1)):
-        writer._enqueue(job_of(caller, events, loop))
-    groups = [[job.caller for job in writer._next_group()] for _ in range(3)]
+        writer.enqueue_job(job_of(caller, events, loop))
+    groups = [[job.caller for job in writer.take_next_group()] for _ in range(3)]
     assert groups == [["key:1"], ["key:2", "key:2"], ["key:1"]]
     loop.close()
 
@@ -151,10 +151,10 @@ def test_a_single_event_is_in_the_next_group_behind_a_queue_of_batches() -> None
 def test_the_writer_takes_events_in_turns_of_their_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     Session.objects.create(session_id="s1", status="running", created_at=timezone.now())
     written: list[str] = []
-    real = GroupWriter._write
+    real = GroupWriter.write_group
     monkeypatch.setattr(
         GroupWriter,
-        "_write",
+        "write_group",
         lambda self, group: (written.extend(job.caller for job in group), real(self, group)),
     )
     monkeypatch.setattr(writing, "GROUP_EVENTS", 1)
@@ -164,7 +164,7 @@ def test_the_writer_takes_events_in_turns_of_their_callers(monkeypatch: pytest.M
         event = NewEvent(event_type="note", session_id="s1", timestamp="t")
 
         async def send() -> Any:
-            return await writer.submit([event], deadline=time.monotonic() + PATIENCE, size=100)
+            return await writer.submit_events([event], deadline=time.monotonic() + PATIENCE, size=100)
 
         flood = [asyncio.ensure_future(called_by("key:1", send)) for _ in range(20)]
         await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from django.db import OperationalError, connection, connections, transaction
 
 from coordinator.engine import is_sqlite, locks, round_trips
 from coordinator.engine.sqlite import base, write_order
-from coordinator.lib.turns import CALLER, FairThreads
+from coordinator.lib.turns import CALLER, FairThreadPool
 from tests.patience import PATIENCE
 
 pytestmark = [
@@ -58,7 +58,7 @@ def test_a_lock_that_does_not_come_free_is_told_after_some_looks(
     monkeypatch.setattr(write_order.time, "sleep", slept.append)
     with pytest.raises(OperationalError) as refused, transaction.atomic():
         pass
-    assert locks.may_come_free(refused.value)
+    assert locks.is_retryable_lock_error(refused.value)
     assert len(slept) == base.LOOKS - 1
     assert not connection.in_atomic_block
     other.execute("ROLLBACK")
@@ -152,7 +152,7 @@ def test_a_connection_waits_in_the_library_again_after_its_transaction_began() -
 
 
 def test_threads_that_answer_a_person_write_as_that_person() -> None:
-    threads = FairThreads(1, "test")
+    threads = FairThreadPool(1, "test")
     callers = [threads.submit(CALLER.get, caller).result(PATIENCE) for caller in ("person:1", "key:1", "")]
     assert callers == ["person:1", "key:1", ""]
-    threads.close()
+    threads.shut_down_pool()

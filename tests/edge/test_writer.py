@@ -18,9 +18,9 @@ from coordinator.actions import idempotency
 from coordinator.edge import writer as module
 from coordinator.edge.writer import GroupWriter, WriteJob
 from coordinator.engine import is_sqlite, locks
-from coordinator.errors import Busy, NotFound, SignalboxError
+from coordinator.errors import NotFound, ServiceBusy, SignalboxError
 from coordinator.models import Event, EventContext, Session
-from coordinator.sessions.events import NewEvent, Recorded
+from coordinator.sessions.events import NewEvent, RecordedEvent
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -53,7 +53,7 @@ def with_writer(
 
 async def submit(writer: GroupWriter, *items: NewEvent, within: float = 3.0) -> Any:
     try:
-        return await writer.submit(list(items), deadline=time.monotonic() + within, size=100)
+        return await writer.submit_events(list(items), deadline=time.monotonic() + within, size=100)
     except SignalboxError as refusal:
         return refusal
 
@@ -67,7 +67,9 @@ def test_each_caller_gets_its_own_outcome() -> None:
     answers = with_writer(work)
     assert [answer[0].status if n % 3 == 0 else 0 for n, answer in enumerate(answers)] == [404, 0, 0] * 10
     stored = {row.pk: row.reason for row in Event.objects.all()}
-    told = {answer[0].event_id: str(n) for n, answer in enumerate(answers) if isinstance(answer[0], Recorded)}
+    told = {
+        answer[0].event_id: str(n) for n, answer in enumerate(answers) if isinstance(answer[0], RecordedEvent)
+    }
     assert stored == told
     assert EventContext.objects.count() == 20
 
@@ -104,7 +106,7 @@ def test_a_job_that_poisons_its_group_fails_alone(monkeypatch: pytest.MonkeyPatc
 
 async def record(writer: GroupWriter, **what: Any) -> Any:
     try:
-        return await writer.record(deadline=time.monotonic() + 3.0, size=100, **what)
+        return await writer.write_and_read_back(deadline=time.monotonic() + 3.0, size=100, **what)
     except Exception as refusal:
         return refusal
 
@@ -125,7 +127,7 @@ def test_events_made_in_the_transaction_are_written_with_what_made_them() -> Non
 
     made, refused, plain = with_writer(work)
     assert made.made == "made new"
-    assert [isinstance(one, Recorded) for one in (*made.outcomes, *plain.outcomes)] == [True] * 3
+    assert [isinstance(one, RecordedEvent) for one in (*made.outcomes, *plain.outcomes)] == [True] * 3
     assert isinstance(refused, NotFound)
     assert not Session.objects.filter(pk="spoilt").exists()
     assert list(Event.objects.filter(session_id="new").order_by("id").values_list("reason", flat=True)) == [
@@ -152,7 +154,7 @@ def test_what_a_group_asks_after_its_commit_is_asked_once_and_sees_the_commit() 
         ]
         with writer._some:  # all in one group
             for job in jobs:
-                writer._enqueue(job)
+                writer.enqueue_job(job)
         await asyncio.gather(*(job.answer for job in jobs))
         return [job.seen for job in jobs]
 
@@ -175,8 +177,8 @@ def test_a_group_that_has_a_bug_is_refused_and_the_writer_lives(monkeypatch: pyt
         return [await submit(writer, event("lost")), await submit(writer, event("kept"))]
 
     first, second = with_writer(work)
-    assert isinstance(first, Busy)
-    assert isinstance(second[0], Recorded)
+    assert isinstance(first, ServiceBusy)
+    assert isinstance(second[0], RecordedEvent)
 
 
 def test_a_full_disk_is_busy_and_writes_nothing() -> None:
@@ -206,7 +208,7 @@ def test_a_caller_whose_time_is_up_is_not_written() -> None:
     async def work(writer: GroupWriter) -> Any:
         return await submit(writer, event("late"), within=0.1)
 
-    assert isinstance(with_writer(work), Busy)
+    assert isinstance(with_writer(work), ServiceBusy)
     assert Event.objects.count() == 0
 
 
@@ -221,7 +223,7 @@ def test_a_lock_that_never_comes_free_is_busy_in_time(monkeypatch: pytest.Monkey
         return await submit(writer, event("x"), within=1.0), time.monotonic() - began
 
     answer, took = with_writer(work)
-    assert isinstance(answer, Busy)
+    assert isinstance(answer, ServiceBusy)
     assert took < 1.5
 
 
@@ -252,7 +254,7 @@ def test_what_is_being_written_as_the_time_is_up_is_answered_as_it_ends(
         return await answer, behind
 
     answer, behind = with_writer(work)
-    assert isinstance(answer[0], Recorded)
+    assert isinstance(answer[0], RecordedEvent)
     assert "Nothing was written" in behind.detail
     assert list(Event.objects.values_list("reason", flat=True)) == ["late"]
 
@@ -262,10 +264,10 @@ def test_where_nobody_knows_in_time_the_answer_says_so_and_a_resend_writes_nothi
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
     slowly(monkeypatch, begun, go_on)
-    once = idempotency.claim(caller="k", door="d", key="1", content=b"x")
+    once = idempotency.derive_idempotency_claim(caller="k", door="d", key="1", content=b"x")
 
     async def send(writer: GroupWriter, within: float) -> Any:
-        return await writer.submit(
+        return await writer.submit_events(
             [event("once")],
             deadline=time.monotonic() + within,
             size=1,
@@ -275,7 +277,7 @@ def test_where_nobody_knows_in_time_the_answer_says_so_and_a_resend_writes_nothi
         )
 
     async def work(writer: GroupWriter) -> Any:
-        with pytest.raises(Busy, match="Idempotency-Key"):
+        with pytest.raises(ServiceBusy, match="Idempotency-Key"):
             await send(writer, within=0.4)
         go_on.set()
         return await send(writer, within=3)
@@ -287,29 +289,29 @@ def test_where_nobody_knows_in_time_the_answer_says_so_and_a_resend_writes_nothi
 def test_a_batch_that_another_server_writes_at_the_same_time_has_its_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    once = idempotency.claim(caller="k", door="d", key="1", content=b"x")
-    idempotency.keep(once, b"written there", timezone.now())
-    real, looks = idempotency.find, []
+    once = idempotency.derive_idempotency_claim(caller="k", door="d", key="1", content=b"x")
+    idempotency.save_idempotent_answer(once, b"written there", timezone.now())
+    real, looks = idempotency.find_idempotent_answer, []
 
-    def find(claim: idempotency.Claim) -> bytes | None:
+    def find(claim: idempotency.IdempotencyClaim) -> bytes | None:
         """The other's transaction is not over yet when this one looks."""
         looks.append(claim)
         return None if len(looks) == 1 else real(claim)
 
-    monkeypatch.setattr(idempotency, "find", find)
+    monkeypatch.setattr(idempotency, "find_idempotent_answer", find)
 
     async def work(writer: GroupWriter) -> Any:
         until = time.monotonic() + 60
         answer = {"once": once, "make_answer": lambda _outcomes: b"written here"}
-        return await writer.submit([event("once")], deadline=until, size=1, **answer)
+        return await writer.submit_events([event("once")], deadline=until, size=1, **answer)
 
     assert with_writer(work) == b"written there"
     assert not Event.objects.exists()
 
 
 def test_a_line_that_is_lost_at_commit_is_not_called_unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "may_come_free", lambda _: False)
-    monkeypatch.setattr(locks, "lost_the_line", lambda _: True)  # SQLite never does
+    monkeypatch.setattr(locks, "is_retryable_lock_error", lambda _: False)
+    monkeypatch.setattr(locks, "is_commit_uncertain", lambda _: True)  # SQLite never does
 
     real = transaction.atomic
 
@@ -345,13 +347,17 @@ def test_a_connection_that_was_cut_since_the_last_group_is_opened_anew() -> None
         connection.close()
 
     async def work(writer: GroupWriter) -> Any:
-        before = await writer.perform(session_of_the_writer, deadline=time.monotonic() + 3)
+        before = await writer.perform_in_transaction(session_of_the_writer, deadline=time.monotonic() + 3)
         await asyncio.to_thread(cut, before)
         written = await submit(writer, event("after"))
-        return before, written, await writer.perform(session_of_the_writer, deadline=time.monotonic() + 3)
+        return (
+            before,
+            written,
+            await writer.perform_in_transaction(session_of_the_writer, deadline=time.monotonic() + 3),
+        )
 
     before, written, after = with_writer(work)
-    assert isinstance(written[0], Recorded), written
+    assert isinstance(written[0], RecordedEvent), written
     assert after != before
     assert [row.reason for row in Event.objects.all()] == ["after"]
 
@@ -362,4 +368,4 @@ def test_a_queue_that_is_full_refuses_at_once(monkeypatch: pytest.MonkeyPatch) -
     async def work(writer: GroupWriter) -> Any:
         return await submit(writer, event("1"), event("2"), event("3"))
 
-    assert isinstance(with_writer(work), Busy)
+    assert isinstance(with_writer(work), ServiceBusy)

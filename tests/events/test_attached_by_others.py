@@ -52,13 +52,13 @@ def run(statement: str) -> list[tuple[Any, ...]]:
 @pytest.fixture
 def whole() -> Iterator[None]:
     """The events table in one, as an old installation has it."""
-    partition_changes.undo()
-    triggers.restore(connection)
+    partition_changes.merge_partitions()
+    triggers.restore_triggers(connection)
     yield
-    if partitions.stand():
-        partition_changes.undo()
-    partition_changes.begin(parts_of_events.LEAST)
-    triggers.restore(connection)
+    if partitions.has_partitioned_events():
+        partition_changes.merge_partitions()
+    partition_changes.partition_empty_tables(parts_of_events.LEAST)
+    triggers.restore_triggers(connection)
 
 
 @pytest.fixture
@@ -77,15 +77,15 @@ def test_rights_follow_into_the_parts_and_back(whole: None, reader: str) -> None
     run(f"GRANT USAGE ON SEQUENCE events_id_seq TO {reader}")
     names = [*partitions.TABLES, "events_id_seq"]
     with connection.cursor() as cursor:
-        before = {name: attached.rights_on(cursor, name) for name in names}
+        before = {name: attached.list_table_rights(cursor, name) for name in names}
         assert [len(before[name]) for name in names] == [3, 1, 1, 0, 1]
         call_command("partition_events")
-        assert {name: attached.rights_on(cursor, name) for name in names} == before
+        assert {name: attached.list_table_rights(cursor, name) for name in names} == before
         for part in ("p0", "p1", "p2", "default"):
-            assert attached.rights_on(cursor, f"events_{part}") == before["events"]
-        partition_changes.undo()
-        triggers.restore(connection)
-        assert {name: attached.rights_on(cursor, name) for name in names} == before
+            assert attached.list_table_rights(cursor, f"events_{part}") == before["events"]
+        partition_changes.merge_partitions()
+        triggers.restore_triggers(connection)
+        assert {name: attached.list_table_rights(cursor, name) for name in names} == before
         run("REVOKE ALL ON sbx_search FROM PUBLIC")
 
 
@@ -97,15 +97,15 @@ def test_what_would_not_follow_is_named_and_nothing_is_changed(
     try:
         with pytest.raises(CommandError, match=f"{re.escape(named)}.*--anyway"):
             call_command("partition_events")
-        assert (partitions.stand(), partition_changes.limit()) == (False, None)
+        assert (partitions.has_partitioned_events(), partition_changes.find_id_limit()) == (False, None)
     finally:
         run(drop)
     call_command("partition_events")
-    assert partitions.stand()
+    assert partitions.has_partitioned_events()
 
 
 def test_who_knows_better_goes_on_all_the_same(whole: None) -> None:
     run("CREATE VIEW days AS SELECT id FROM events")
     call_command("partition_events", "--anyway")
-    assert partitions.stand()
+    assert partitions.has_partitioned_events()
     run("DROP VIEW days")

@@ -14,7 +14,7 @@ from django.utils import timezone
 from coordinator.actions.events import Outcome, record_events
 from coordinator.edge.writer import GroupWriter
 from coordinator.models import Session
-from coordinator.sessions.events import NewEvent, Recorded
+from coordinator.sessions.events import NewEvent, RecordedEvent
 from tests.patience import PATIENCE
 
 pytestmark = [
@@ -46,7 +46,7 @@ def test_starts_and_ends_in_any_order_do_not_deadlock() -> None:
 
     with ThreadPoolExecutor(2) as pool:
         for writing in [pool.submit(write, NAMES), pool.submit(write, NAMES[::-1])]:
-            assert all(isinstance(outcome, Recorded) for outcome in writing.result(60))
+            assert all(isinstance(outcome, RecordedEvent) for outcome in writing.result(60))
 
 
 def test_a_group_that_loses_a_deadlock_is_written_all_the_same() -> None:
@@ -55,7 +55,7 @@ def test_a_group_that_loses_a_deadlock_is_written_all_the_same() -> None:
 
     async def submit() -> list[Outcome] | bytes:
         items = lifecycle("s00") + lifecycle("s01")
-        return await writer.submit(items, deadline=time.monotonic() + 3.8, size=100)
+        return await writer.submit_events(items, deadline=time.monotonic() + 3.8, size=100)
 
     with ThreadPoolExecutor(1) as pool, suppress(OperationalError), transaction.atomic():
         lock("s01")
@@ -64,7 +64,7 @@ def test_a_group_that_loses_a_deadlock_is_written_all_the_same() -> None:
         lock("s00")
     outcomes = writing.result(PATIENCE)
     writer.stop()
-    assert [type(outcome) for outcome in outcomes] == [Recorded] * 4
+    assert [type(outcome) for outcome in outcomes] == [RecordedEvent] * 4
 
 
 def test_a_group_locks_from_child_to_parent_as_the_end_of_a_run_does() -> None:
@@ -82,7 +82,7 @@ def test_a_group_locks_from_child_to_parent_as_the_end_of_a_run_does() -> None:
             writing = pool.submit(write)
             wait_for_a_waiter()
             lock("s00")  # the group does not hold it: this would be a deadlock
-        assert [type(outcome) for outcome in writing.result(PATIENCE)] == [Recorded] * 4
+        assert [type(outcome) for outcome in writing.result(PATIENCE)] == [RecordedEvent] * 4
 
 
 def lock(name: str) -> None:

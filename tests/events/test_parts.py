@@ -19,17 +19,17 @@ from coordinator.actions import pruning, search
 from coordinator.actions.events import adopt_events, record_events
 from coordinator.engine import event_spans, partition_changes, partitions, pooling
 from coordinator.engine.commits import open_commit_watcher
-from coordinator.engine.partitions import Part
-from coordinator.lib.instants import to_ms
+from coordinator.engine.partitions import EventPartition
+from coordinator.lib.instants import to_milliseconds
 from coordinator.mcp import calls
 from coordinator.models import AuditLog, Change, Event, EventContext, Run, Session
-from coordinator.operations.doctor import Check, Level, upkeep
+from coordinator.operations.doctor import CheckLevel, CheckResult, upkeep
 from coordinator.search import index as search_index
 from coordinator.sessions import spans, usage
 from coordinator.sessions.events import NewEvent
-from coordinator.sessions.results import Result, result_of
+from coordinator.sessions.results import SessionResult, load_session_result
 from coordinator.sessions.timeline import counts, reading, wide
-from coordinator.sessions.timeline.reading import Timeline
+from coordinator.sessions.timeline.reading import SessionTimeline
 from tests.people import signed_in
 
 pytestmark = [
@@ -113,19 +113,19 @@ def relations(plan: Any) -> set[str]:
 
 
 def test_a_new_database_has_parts_and_room_ahead() -> None:
-    assert partitions.stand()
-    assert [part[1:] for part in partitions.parts()][:3] == [
+    assert partitions.has_partitioned_events()
+    assert [part[1:] for part in partitions.list_partitions()][:3] == [
         (partitions.FIRST, PART),
         (PART, 2 * PART),
         (2 * PART, 3 * PART),
     ]
-    assert partitions.in_default() == 0
+    assert partitions.count_default_events() == 0
 
 
 def test_an_event_and_what_hangs_on_it_lie_in_the_same_part() -> None:
     go_on_at(PART - 1)
     first, second = told(made("ses_a"), 2, text="touched")
-    search.index_new()
+    search.index_new_events()
     for table in ("events", "event_context", "sbx_search"):
         assert part_of(first, table) == f"{table}_p0"
         assert part_of(second, table) == f"{table}_p1"
@@ -155,11 +155,11 @@ def test_there_is_room_for_two_months_at_the_pace_of_late(pace: int) -> None:
     run("DELETE FROM sbx_event_marks")
     run("INSERT INTO sbx_event_marks VALUES (%s, 0)", int((NOW - timedelta(days=30)).timestamp() * 1000) + 1)
     for _ in range(3):
-        parts_of_events.keep(NOW)
-    free = [part for part in partitions.parts() if part.first > pace]
+        parts_of_events.maintain_event_parts(NOW)
+    free = [part for part in partitions.list_partitions() if part.first > pace]
     assert len(free) >= 2
-    assert partitions.parts()[-1].before >= pace + 2 * pace
-    numbers = [part.number for part in partitions.parts()]
+    assert partitions.list_partitions()[-1].before >= pace + 2 * pace
+    numbers = [part.number for part in partitions.list_partitions()]
     assert numbers == list(range(len(numbers)))
     assert max(part.before - part.first for part in free) <= max(pace, PART)
 
@@ -169,10 +169,10 @@ def test_statistics_are_gathered_once_there_are_more_than_a_few_events(
     last: int, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gathered: list[bool] = []
-    monkeypatch.setattr(partitions, "analyze", lambda: gathered.append(True))
+    monkeypatch.setattr(partitions, "analyze_event_tables", lambda: gathered.append(True))
     go_on_at(last + 1)
     run("DELETE FROM sbx_event_marks")
-    parts_of_events.keep(NOW)
+    parts_of_events.maintain_event_parts(NOW)
     assert len(gathered) == times
 
 
@@ -180,9 +180,11 @@ def test_a_foreign_key_is_checked_by_its_index_also_where_sixty_events_are_known
     """The statement is PostgreSQL's own for such a check, which keeps its plan while the table grows."""
     first, *_ = told(made("s"), 60)
     settle()
-    partitions.analyze()
-    part = next(one for one in partitions.parts() if one.first <= first < one.before)
-    plan = run(f"EXPLAIN SELECT 1 FROM ONLY {part.of('events')} x WHERE id = %s FOR KEY SHARE OF x", first)
+    partitions.analyze_event_tables()
+    part = next(one for one in partitions.list_partitions() if one.first <= first < one.before)
+    plan = run(
+        f"EXPLAIN SELECT 1 FROM ONLY {part.table_name('events')} x WHERE id = %s FOR KEY SHARE OF x", first
+    )
     assert "Index Scan" in str(plan)
 
 
@@ -190,7 +192,7 @@ def test_the_feed_reads_changes_by_their_index_also_where_few_are_known() -> Non
     told(made("s"), 60)
     settle()
     run("ANALYZE changes")
-    feed = pooling.open_direct()
+    feed = pooling.open_direct_connection()
     try:
         open_commit_watcher(feed)
         with feed.cursor() as cursor:
@@ -201,52 +203,54 @@ def test_the_feed_reads_changes_by_their_index_also_where_few_are_known() -> Non
 
 
 def test_what_comes_beyond_the_parts_is_kept_and_put_where_it_belongs() -> None:
-    beyond = partitions.parts()[-1].before
+    beyond = partitions.list_partitions()[-1].before
     go_on_at(beyond - 1)
     ids = told(made("ses_a"), 3, text="a lost story")
-    search.index_new()
+    search.index_new_events()
     settle()
     assert [part_of(pk) for pk in ids[1:]] == ["events_default"] * 2
-    assert partitions.in_default() == 2
-    before = [event.id for event in Timeline("ses_a").first(10).events]
-    parts_of_events.keep(NOW)
-    assert partitions.in_default() == 0
-    number = partitions.parts()[-1].number
+    assert partitions.count_default_events() == 2
+    before = [event.id for event in SessionTimeline("ses_a").read_first_events(10).events]
+    parts_of_events.maintain_event_parts(NOW)
+    assert partitions.count_default_events() == 0
+    number = partitions.list_partitions()[-1].number
     assert {part_of(ids[1], table) for table in ("events", "event_context", "sbx_search")} <= {
         f"{table}_p{place}" for table in partitions.TABLES for place in range(number + 1)
     }
-    assert [event.id for event in Timeline("ses_a").first(10).events] == before == ids
+    assert [event.id for event in SessionTimeline("ses_a").read_first_events(10).events] == before == ids
     Session.objects.get(pk="ses_a").delete()
     assert not Event.objects.exists()
     assert not EventContext.objects.exists()
 
 
 def test_many_events_in_the_default_are_left_to_the_command() -> None:
-    beyond = partitions.parts()[-1].before
+    beyond = partitions.list_partitions()[-1].before
     go_on_at(beyond)
     told(made("ses_a"), 3)
-    assert parts_of_events.make_ahead(beyond + 2, PART, most_moved=2) == []
-    assert partitions.in_default() == 3
-    assert parts_of_events.make_ahead(beyond + 2, PART, most_moved=3)
-    assert partitions.in_default() == 0
+    assert parts_of_events.create_parts_ahead(beyond + 2, PART, most_moved=2) == []
+    assert partitions.count_default_events() == 3
+    assert parts_of_events.create_parts_ahead(beyond + 2, PART, most_moved=3)
+    assert partitions.count_default_events() == 0
 
 
 def test_a_stray_id_far_away_stays_in_the_default() -> None:
     made("ses_a")
     Event.objects.create(id=5 * 10**12, session_id="ses_a", event_type="message", timestamp="t")
     settle()
-    parts_of_events.keep(NOW)
-    assert partitions.in_default() == 1
-    assert partitions.parts()[-1].before < 10**9
+    parts_of_events.maintain_event_parts(NOW)
+    assert partitions.count_default_events() == 1
+    assert partitions.list_partitions()[-1].before < 10**9
 
 
 def timeline_pages(name: str) -> dict[str, QuerySet[Any, Any]]:
-    timeline = Timeline(name)
+    timeline = SessionTimeline(name)
     return {
-        "ordered": timeline._ordered()[:50],
-        "total": timeline._events(),
-        "contexts": timeline._contexts(),
-        "usage": spans.within(EventContext.objects.filter(session_id=name), [name], "event_id"),
+        "ordered": timeline.ordered_filtered_events()[:50],
+        "total": timeline.session_events(),
+        "contexts": timeline.session_event_contexts(),
+        "usage": spans.bound_rows_to_sessions(
+            EventContext.objects.filter(session_id=name), [name], "event_id"
+        ),
     }
 
 
@@ -269,8 +273,10 @@ def test_a_session_that_goes_on_for_long_is_read_from_all_its_parts() -> None:
     ids = told(made("ses_a"), 2)
     go_on_at(2 * PART + 100)
     ids += told("ses_a", 2)
-    assert [event.id for event in Timeline("ses_a").first(10).events] == ids
-    assert read_by(Timeline("ses_a")._contexts()) == {f"event_context_p{number}" for number in (0, 1, 2)}
+    assert [event.id for event in SessionTimeline("ses_a").read_first_events(10).events] == ids
+    assert read_by(SessionTimeline("ses_a").session_event_contexts()) == {
+        f"event_context_p{number}" for number in (0, 1, 2)
+    }
 
 
 @pytest.fixture
@@ -299,29 +305,29 @@ def read_of(session_id: str, look: Callable[[], object]) -> set[str]:
 @pytest.mark.usefixtures("_nothing_remembered")
 def test_the_old_events_of_a_long_session_are_counted_once() -> None:
     tell_a_long_session()
-    assert counts.counts_of("ses_a").total == 5
+    assert counts.count_session_events("ses_a").total == 5
     told("ses_a")
-    assert read_of("ses_a", lambda: counts.counts_of("ses_a")) == {"events_p2"}
-    found = counts.counts_of("ses_a")
+    assert read_of("ses_a", lambda: counts.count_session_events("ses_a")) == {"events_p2"}
+    found = counts.count_session_events("ses_a")
     assert (found.total, found.categories["messages"], found.errors) == (6, 6, 0)
 
 
 @pytest.mark.usefixtures("_nothing_remembered")
 def test_old_events_of_a_long_session_are_looked_at_once_for_their_contexts() -> None:
     ids = tell_a_long_session()
-    assert Timeline("ses_a").complete
-    assert read_of("ses_a", lambda: Timeline("ses_a").complete) == {"events_p2", "event_context_p2"}
+    assert SessionTimeline("ses_a").complete
+    assert read_of("ses_a", lambda: SessionTimeline("ses_a").complete) == {"events_p2", "event_context_p2"}
     row = Event.objects.create(session_id="ses_a", event_type="message", timestamp=NOW.isoformat())
-    assert not Timeline("ses_a").complete
-    assert [event.id for event in Timeline("ses_a").first(10).events] == [*ids, row.pk]
+    assert not SessionTimeline("ses_a").complete
+    assert [event.id for event in SessionTimeline("ses_a").read_first_events(10).events] == [*ids, row.pk]
 
 
 @pytest.mark.usefixtures("_nothing_remembered")
 def test_an_event_without_a_context_shows_however_old_it_is() -> None:
     ids = tell_a_long_session()
     EventContext.objects.filter(pk=ids[1]).delete()
-    assert not Timeline("ses_a").complete
-    assert not Timeline("ses_a").complete
+    assert not SessionTimeline("ses_a").complete
+    assert not SessionTimeline("ses_a").complete
 
 
 def test_what_another_program_writes_shows_before_it_has_a_context() -> None:
@@ -330,7 +336,7 @@ def test_what_another_program_writes_shows_before_it_has_a_context() -> None:
     for _ in range(3):  # across the end of a part
         row = Event.objects.create(session_id="ses_a", event_type="message", timestamp=NOW.isoformat())
         ids.append(row.pk)
-    assert [event.id for event in Timeline("ses_a").first(10).events] == ids
+    assert [event.id for event in SessionTimeline("ses_a").read_first_events(10).events] == ids
 
 
 def test_a_session_whose_rows_were_there_before_its_span_is_spanned_whole() -> None:
@@ -339,12 +345,12 @@ def test_a_session_whose_rows_were_there_before_its_span_is_spanned_whole() -> N
     run("DELETE FROM sbx_session_spans")
     go_on_at(2 * PART + 10)
     told("ses_a")
-    first, before = spans.of("ses_a") or (0, 0)
+    first, before = spans.session_event_span("ses_a") or (0, 0)
     assert first == 10
     assert before > 2 * PART + 10
     run("DELETE FROM sbx_session_spans")
-    parts_of_events.note_spans(lambda _: None)
-    assert spans.of("ses_a") == (first, before)
+    parts_of_events.backfill_session_spans(lambda _: None)
+    assert spans.session_event_span("ses_a") == (first, before)
 
 
 @pytest.mark.parametrize("looked_for", ["first", "spans"])
@@ -358,7 +364,7 @@ def test_a_new_sessions_first_event_is_not_looked_for_among_all(looked_for: str)
     else:
         run("DELETE FROM sbx_session_spans")
         with CaptureQueriesContext(connection) as queries:
-            event_spans.note_spans("", 500)
+            event_spans.record_session_spans("", 500)
         (asked,) = (query["sql"] for query in queries if "LATERAL" in query["sql"])
     plan = "\n".join(line for (line,) in run(f"EXPLAIN {asked.replace('%', '%%')}"))
     assert "event_context" in plan
@@ -370,7 +376,7 @@ def test_a_known_sessions_span_keeps_its_beginning() -> None:
     told(made("ses_a"))
     go_on_at(2 * PART + 10)
     told("ses_a")
-    first, before = spans.of("ses_a") or (0, 0)
+    first, before = spans.session_event_span("ses_a") or (0, 0)
     assert (first, before > 2 * PART + 10) == (10, True)
 
 
@@ -383,19 +389,19 @@ def test_what_was_used_since_yesterday_is_read_from_the_parts_since_then() -> No
     with CaptureQueriesContext(
         connection,
     ) as queries:
-        usage.since(NOW - timedelta(days=1))
+        usage.load_usage_since(NOW - timedelta(days=1))
     (counted,) = (query["sql"] for query in queries if "received_at" in query["sql"])
     read = {name for name in read_by_sql(counted.replace("%", "%%")) if name.startswith("event_context")}
     assert read <= {f"event_context_{name}" for name in ("p2", "p3", "p4", "default")}
     assert read
-    recent = spans.since(EventContext.objects.all(), NOW - timedelta(days=1), "event_id")
+    recent = spans.bound_rows_since(EventContext.objects.all(), NOW - timedelta(days=1), "event_id")
     assert recent.count() == 1
 
 
 def test_agents_are_looked_up_for_sums_of_usage_and_not_for_each_event() -> None:
     told(made("ses_a"))
     with CaptureQueriesContext(connection) as queries:
-        usage.since(NOW - timedelta(days=1))
+        usage.load_usage_since(NOW - timedelta(days=1))
     (asked,) = (query["sql"] for query in queries if "agent_name" in query["sql"])
     plan = "\n".join(line for (line,) in run(f"EXPLAIN {asked.replace('%', '%%')}"))
     assert "SubPlan" not in plan
@@ -416,7 +422,7 @@ def test_calls_of_mcp_servers_since_a_month_are_read_from_the_parts_since_then()
     record_events([call], NOW)
     settle()
     with CaptureQueriesContext(connection) as queries:
-        (found,) = calls.since(NOW - timedelta(days=30), ["tickets"])
+        (found,) = calls.count_calls_since(NOW - timedelta(days=30), ["tickets"])
     assert (found.tool_name, found.count) == ("search", 1)
     (counted,) = (query["sql"] for query in queries if "mcp_" in query["sql"])
     read = {name for name in read_by_sql(counted.replace("%", "%%")) if name.startswith("event")}
@@ -438,7 +444,7 @@ def test_a_sessions_last_answer_is_read_from_the_parts_of_its_time() -> None:
     record_events([answer], NOW)
     settle()
     with CaptureQueriesContext(connection) as queries:
-        assert result_of("ses_new") == Result("the answer")
+        assert load_session_result("ses_new") == SessionResult("the answer")
     (asked,) = (query["sql"] for query in queries if "tool_output" in query["sql"])
     assert read_by_sql(asked.replace("%", "%%")) <= {"events_p2", "event_context_p2"}
 
@@ -448,7 +454,7 @@ def test_a_search_reads_one_stretch_after_the_other(monkeypatch: pytest.MonkeyPa
     for place in range(3):
         go_on_at(place * PART + 100)
         told(made(f"ses_{place}"), text=f"haystack word{place}")
-    search.index_new()
+    search.index_new_events()
     client = signed_in("viewer")
     for place in range(3):
         page = client.get(f"/ui/search/?q=word{place}").content.decode()
@@ -462,7 +468,7 @@ def test_a_search_reads_one_stretch_after_the_other(monkeypatch: pytest.MonkeyPa
 
 
 def keep_days(days: float) -> pruning.RetentionRule:
-    return next(rule for rule in pruning.rules(sessions=days) if rule.name == "sessions")
+    return next(rule for rule in pruning.load_retention_rules(sessions=days) if rule.name == "sessions")
 
 
 def fill_two_parts() -> None:
@@ -471,17 +477,17 @@ def fill_two_parts() -> None:
     told(made("ses_older", at=OLD), 3, at=OLD)
     go_on_at(PART + 100)
     told(made("ses_new"), 3)
-    search.index_new()
+    search.index_new_events()
     settle()
 
 
 def test_a_part_that_is_all_old_goes_as_a_whole() -> None:
     fill_two_parts()
     with CaptureQueriesContext(connection) as queries:
-        found = pruning.prune(keep_days(30), NOW, write=True)
+        found = pruning.apply_retention_rule(keep_days(30), NOW, write=True)
     assert not any('DELETE FROM "events"' in query["sql"] for query in queries)
     assert found.rows == 6 + 2
-    assert "events_p0" not in [part.of("events") for part in partitions.parts()]
+    assert "events_p0" not in [part.table_name("events") for part in partitions.list_partitions()]
     assert list(Session.objects.values_list("pk", flat=True)) == ["ses_new"]
     assert Event.objects.count() == EventContext.objects.count() == 3
     assert run("SELECT count(*) FROM sbx_search") == [(3,)]
@@ -517,7 +523,7 @@ def keep_by_what_came_later() -> None:
 
 
 def keep_by_what_was_told_now() -> None:
-    last = partitions.counter()
+    last = partitions.last_assigned_event_id()
     go_on_at(500)
     record_events(
         [NewEvent(event_type="message", session_id="ses_old", timestamp=OLD.isoformat(), role="user")], NOW
@@ -533,8 +539,8 @@ def test_a_part_with_something_to_keep_stays(keep: Callable[[], None]) -> None:
     fill_two_parts()
     keep()
     settle()
-    pruning._drop_old_parts(NOW - timedelta(days=30), NOW)
-    assert partitions.parts()[0].of("events") == "events_p0"
+    pruning.drop_old_event_parts(NOW - timedelta(days=30), NOW)
+    assert partitions.list_partitions()[0].table_name("events") == "events_p0"
     assert Event.objects.filter(session_id="ses_old").count() >= 3
     assert not AuditLog.objects.filter(event_type="EVENTS_PART_DROPPED").exists()
 
@@ -543,7 +549,7 @@ def test_an_event_that_nobody_has_looked_at_yet_keeps_its_part() -> None:
     fill_two_parts()
     Event.objects.create(id=600, session_id="ses_old", event_type="message", timestamp="t")
     settle()
-    pruning._drop_old_parts(NOW - timedelta(days=30), NOW)
+    pruning.drop_old_event_parts(NOW - timedelta(days=30), NOW)
     assert Event.objects.filter(pk=600).exists()
 
 
@@ -551,62 +557,66 @@ def test_a_part_that_was_emptied_row_by_row_goes_without_a_word() -> None:
     fill_two_parts()
     Session.objects.filter(pk__in=["ses_old", "ses_older"]).delete()
     settle()
-    pruning._drop_old_parts(NOW - timedelta(days=30), NOW)
-    assert partitions.parts()[0].number == 1
+    pruning.drop_old_event_parts(NOW - timedelta(days=30), NOW)
+    assert partitions.list_partitions()[0].number == 1
     assert not AuditLog.objects.filter(event_type="EVENTS_PART_DROPPED").exists()
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_part_that_another_process_drops_meanwhile_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     fill_two_parts()
-    known = partitions.parts()
-    assert partitions.drop(known[0], to_ms(NOW))
+    known = partitions.list_partitions()
+    assert partitions.drop_partition(known[0], to_milliseconds(NOW))
     try:
-        monkeypatch.setattr(partitions, "parts", lambda: known)  # read before the other process was done
-        assert pruning._drop_old_parts(NOW - timedelta(days=30), NOW) == pruning.Prunable()
+        monkeypatch.setattr(
+            partitions, "list_partitions", lambda: known
+        )  # read before the other process was done
+        assert pruning.drop_old_event_parts(NOW - timedelta(days=30), NOW) == pruning.PrunableSize()
     finally:
-        partitions.make(known[0])
+        partitions.create_partition(known[0])
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_part_that_is_dropped_while_the_parts_are_looked_up_is_none_of_them() -> None:
     fill_two_parts()
-    known = partitions.parts()
+    known = partitions.list_partitions()
     with ThreadPoolExecutor(1) as other, transaction.atomic():
         run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         run("SELECT 1")  # from here on the catalogue is read as it stands now
-        assert other.submit(in_own_connection, partitions.drop, known[0], to_ms(NOW)).result(60)
-        found = partitions.parts()
-    partitions.make(known[0])
+        assert other.submit(
+            in_own_connection, partitions.drop_partition, known[0], to_milliseconds(NOW)
+        ).result(60)
+        found = partitions.list_partitions()
+    partitions.create_partition(known[0])
     assert found == known[1:]
 
 
 def test_a_dry_run_drops_nothing() -> None:
     fill_two_parts()
-    found = pruning.prune(keep_days(30), NOW, write=False)
+    found = pruning.apply_retention_rule(keep_days(30), NOW, write=False)
     assert found.rows == 6 + 2
-    assert partitions.parts()[0].number == 0
+    assert partitions.list_partitions()[0].number == 0
     assert Event.objects.count() == 9
 
 
 def test_the_part_that_is_being_filled_is_never_dropped() -> None:
     go_on_at(100)
     told(made("ses_old", at=OLD), 3, at=OLD)
-    pruning.prune(keep_days(30), NOW, write=True)
-    assert partitions.parts()[0].number == 0
+    pruning.apply_retention_rule(keep_days(30), NOW, write=True)
+    assert partitions.list_partitions()[0].number == 0
 
 
 def test_making_the_tables_whole_and_partitioning_them_again_keeps_every_row() -> None:
     fill_two_parts()
     rows = sorted(Event.objects.values_list("id", "session_id", "content"))
-    partition_changes.undo()
-    assert not partitions.stand()
+    partition_changes.merge_partitions()
+    assert not partitions.has_partitioned_events()
     assert sorted(Event.objects.values_list("id", "session_id", "content")) == rows
-    assert partitions.parts() == []
-    parts_of_events.convert(NOW, lambda _: None)
+    assert partitions.list_partitions() == []
+    parts_of_events.convert_events_table(NOW, lambda _: None)
     assert sorted(Event.objects.values_list("id", "session_id", "content")) == rows
-    first = partitions.parts()[0]
-    assert first == Part(0, partitions.FIRST, first.before)
+    first = partitions.list_partitions()[0]
+    assert first == EventPartition(0, partitions.FIRST, first.before)
     assert first.before >= PART + 103
     (event_id,) = told("ses_new")
     assert event_id == PART + 103
@@ -615,55 +625,55 @@ def test_making_the_tables_whole_and_partitioning_them_again_keeps_every_row() -
 
 def test_a_conversion_that_was_begun_goes_on_where_it_was() -> None:
     fill_two_parts()
-    partition_changes.undo()
-    partition_changes.set_limit(50 * PART)
-    event_spans.mark(0)
-    parts_of_events.keep(NOW)
-    assert partition_changes.limit() == 50 * PART
-    parts_of_events.convert(NOW, lambda _: None)
-    assert partitions.parts()[0].before == 50 * PART
+    partition_changes.merge_partitions()
+    partition_changes.set_id_limit(50 * PART)
+    event_spans.record_event_mark(0)
+    parts_of_events.maintain_event_parts(NOW)
+    assert partition_changes.find_id_limit() == 50 * PART
+    parts_of_events.convert_events_table(NOW, lambda _: None)
+    assert partitions.list_partitions()[0].before == 50 * PART
 
 
 def test_a_conversion_that_nobody_goes_on_with_is_forgotten() -> None:
     fill_two_parts()
-    partition_changes.undo()
+    partition_changes.merge_partitions()
     run("DELETE FROM sbx_event_marks")
-    partition_changes.set_limit(50 * PART)
-    parts_of_events.keep(NOW)
-    assert partition_changes.limit() is None
+    partition_changes.set_id_limit(50 * PART)
+    parts_of_events.maintain_event_parts(NOW)
+    assert partition_changes.find_id_limit() is None
 
 
 def test_a_limit_that_comes_near_is_forgotten() -> None:
     fill_two_parts()
-    partition_changes.undo()
-    partition_changes.set_limit(3 * PART)
-    event_spans.mark(0)
+    partition_changes.merge_partitions()
+    partition_changes.set_id_limit(3 * PART)
+    event_spans.record_event_mark(0)
     go_on_at(2 * PART + 1)
     told("ses_new")
-    parts_of_events.keep(NOW)
-    assert partition_changes.limit() is None
+    parts_of_events.maintain_event_parts(NOW)
+    assert partition_changes.find_id_limit() is None
 
 
-def doctor() -> Check:
-    return next(check for check in upkeep.examine(NOW, served=False) if check.name == "events")
+def doctor() -> CheckResult:
+    return next(check for check in upkeep.check_upkeep(NOW, served=False) if check.name == "events")
 
 
 def test_the_doctor_tells_of_parts_and_of_what_lies_outside() -> None:
-    assert doctor().level is Level.OK
-    go_on_at(partitions.parts()[-1].before)
+    assert doctor().level is CheckLevel.OK
+    go_on_at(partitions.list_partitions()[-1].before)
     told(made("ses_a"))
-    assert doctor().level is Level.WARN
+    assert doctor().level is CheckLevel.WARN
     assert "outside" in doctor().message
-    parts_of_events.keep(NOW)
-    assert doctor().level is Level.OK
+    parts_of_events.maintain_event_parts(NOW)
+    assert doctor().level is CheckLevel.OK
 
 
 def test_the_doctor_tells_of_a_large_whole_table_and_of_a_conversion_that_was_left() -> None:
-    partition_changes.undo()
-    assert doctor().level is Level.OK
+    partition_changes.merge_partitions()
+    assert doctor().level is CheckLevel.OK
     go_on_at(upkeep.MANY_EVENTS + 2)
     assert "partition_events" in doctor().remedy
-    partition_changes.set_limit(50 * PART)
+    partition_changes.set_id_limit(50 * PART)
     assert "not finished" in doctor().message
 
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 from coordinator.actions import partitions as parts_of_events
 from coordinator.actions import pruning
 from coordinator.engine import partitions
-from coordinator.engine.partitions import Part
+from coordinator.engine.partitions import EventPartition
 from tests.served import postgres_url, with_database
 
 pytestmark = [
@@ -37,22 +37,22 @@ def _somebody_searches() -> Iterator[None]:
 def test_nobody_queues_behind_a_part_that_goes_for_longer_than_a_moment() -> None:
     began = time.monotonic()
     with pytest.raises(OperationalError):
-        partitions.drop(partitions.parts()[0], 0)
+        partitions.drop_partition(partitions.list_partitions()[0], 0)
     assert time.monotonic() - began < 1.5
 
 
 @pytest.mark.usefixtures("_somebody_searches")
 def test_a_round_of_pruning_ends_with_its_first_busy_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, tried = partitions.parts(), []
-    monkeypatch.setattr(parts_of_events, "filled_parts", lambda: known)
+    known, tried = partitions.list_partitions(), []
+    monkeypatch.setattr(parts_of_events, "list_filled_parts", lambda: known)
 
-    def drop(part: Part, before: int) -> bool:
+    def drop(part: EventPartition, before: int) -> bool:
         tried.append(part)
         return dropped(part, before)
 
-    dropped = partitions.drop
-    monkeypatch.setattr(partitions, "drop", drop)
-    monkeypatch.setattr(parts_of_events.patiently, "__defaults__", (2,))
+    dropped = partitions.drop_partition
+    monkeypatch.setattr(partitions, "drop_partition", drop)
+    monkeypatch.setattr(parts_of_events.retry_for_locks, "__defaults__", (2,))
     now = timezone.now()
-    assert pruning._drop_old_parts(now - timedelta(days=30), now) == pruning.Prunable()
+    assert pruning.drop_old_event_parts(now - timedelta(days=30), now) == pruning.PrunableSize()
     assert tried == [known[0]] * 2

@@ -9,10 +9,10 @@ from django.db import connection
 from coordinator.actions import events
 from coordinator.actions.events import adopt_all_events, adopt_events, adopt_new_events, record_events
 from coordinator.engine import bulk
-from coordinator.errors import Invalid, NotFound
+from coordinator.errors import NotFound, UnprocessableRequest
 from coordinator.lib import instants
 from coordinator.models import Event, EventContext, Session
-from coordinator.sessions.events import EVENT_COLUMNS, NewEvent, Recorded
+from coordinator.sessions.events import EVENT_COLUMNS, NewEvent, RecordedEvent
 
 pytestmark = pytest.mark.django_db
 
@@ -60,14 +60,14 @@ def test_rows_are_the_bytes_that_the_orm_would_write(fields: dict[str, Any]) -> 
     # Alone, and among more than PostgreSQL takes by one statement.
     for others in (0, bulk.FEW):
         *_, recorded = record_events([*[event()] * others, event(**fields)], NOW)
-        assert isinstance(recorded, Recorded)
+        assert isinstance(recorded, RecordedEvent)
         assert raw(recorded.event_id) == raw(written.pk)
 
 
 def test_ids_go_on_after_those_of_others_and_follow_the_order() -> None:
     first = Event.objects.create(session_id="s1", event_type="x", timestamp="x").pk
     recorded = record_events([event(reason=str(n)) for n in range(5)], NOW)
-    ids = [one.event_id for one in recorded if isinstance(one, Recorded)]
+    ids = [one.event_id for one in recorded if isinstance(one, RecordedEvent)]
     assert ids == sorted(ids)
     assert ids[0] is not None
     assert ids[0] > first
@@ -85,7 +85,13 @@ def test_what_is_refused_keeps_no_other_from_being_written() -> None:
         ],
         NOW,
     )
-    assert [type(outcome) for outcome in outcomes] == [Recorded, NotFound, Invalid, Invalid, Recorded]
+    assert [type(outcome) for outcome in outcomes] == [
+        RecordedEvent,
+        NotFound,
+        UnprocessableRequest,
+        UnprocessableRequest,
+        RecordedEvent,
+    ]
     assert list(Event.objects.order_by("id").values_list("reason", flat=True)) == ["a", "b"]
 
 
@@ -100,9 +106,9 @@ def test_what_is_refused_keeps_no_other_from_being_written() -> None:
 )
 def test_context_holds_the_instant_or_the_receipt(timestamp: str, instant: datetime) -> None:
     (recorded,) = record_events([event(timestamp=timestamp)], NOW)
-    assert isinstance(recorded, Recorded)
+    assert isinstance(recorded, RecordedEvent)
     context = EventContext.objects.get(pk=recorded.event_id)
-    assert context.instant_us == instants.to_us(instant)
+    assert context.instant_us == instants.to_microseconds(instant)
     assert context.event.timestamp == timestamp
 
 
@@ -113,14 +119,14 @@ def test_context_keeps_what_the_door_knows() -> None:
         "source": "claude-code",
     }  # fmt: skip
     (recorded,) = record_events([event(**known)], NOW)
-    assert isinstance(recorded, Recorded)
+    assert isinstance(recorded, RecordedEvent)
     context = EventContext.objects.get(pk=recorded.event_id)
     assert {name: getattr(context, name) for name in known} == known
 
 
 def test_a_result_of_later_executors_is_kept_in_the_output() -> None:
     (recorded,) = record_events([event(event_type="result", result_text="done", result_data={"n": 1})], NOW)
-    assert isinstance(recorded, Recorded)
+    assert isinstance(recorded, RecordedEvent)
     row = Event.objects.get(pk=recorded.event_id)
     assert row.tool_output == {"result_text": "done", "result_data": {"n": 1}}
 
@@ -141,8 +147,8 @@ def test_events_of_other_programs_get_a_context_once() -> None:
     assert adopt_events(ids[0], ids[-1], NOW) == 0
     contexts = list(EventContext.objects.order_by("event_id"))
     assert [context.instant_us for context in contexts] == [
-        instants.to_us(datetime(2026, 3, 1, 8, tzinfo=UTC)),
-        instants.to_us(NOW),
+        instants.to_microseconds(datetime(2026, 3, 1, 8, tzinfo=UTC)),
+        instants.to_microseconds(NOW),
     ]
     assert {context.source for context in contexts} == {"other"}
 
@@ -156,7 +162,7 @@ def test_everything_written_while_no_signalbox_ran_is_adopted() -> None:
 
 
 def test_what_was_looked_at_once_is_not_looked_at_each_hour(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events._Adopted, "upto", None)
+    monkeypatch.setattr(events.AdoptionProgress, "upto", None)
     monkeypatch.setattr(events, "LATE", 2)
     for _ in range(7):
         foreign("x")

@@ -59,7 +59,7 @@ def test_neither_is_ended_as_a_deadlock() -> None:
     with ThreadPoolExecutor(1) as pool:
         writer = pool.submit(note_last_first, noted)
         assert noted.wait(PATIENCE)
-        parts_of_events.note_spans(lambda _: None)
+        parts_of_events.backfill_session_spans(lambda _: None)
         writer.result(PATIENCE)
     missing = run(
         "SELECT c.session_id FROM event_context c LEFT JOIN sbx_session_spans s ON s.session_id = c.session_id"

@@ -41,19 +41,19 @@ def test_all_events_are_adopted_in_a_few_questions() -> None:
 
 
 def test_bodies_are_pruned_in_a_few_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruning._Progress, "upto", 0)
-    monkeypatch.setattr(pruning._Progress, "before", None)
+    monkeypatch.setattr(pruning.BodyPruningProgress, "upto", 0)
+    monkeypatch.setattr(pruning.BodyPruningProgress, "before", None)
     adopt_all_events(OLD)
-    rule = next(one for one in pruning.rules(event_bodies=30) if one.name == "event-bodies")
+    rule = next(one for one in pruning.load_retention_rules(event_bodies=30) if one.name == "event-bodies")
     with CaptureQueriesContext(connection) as queries:
-        assert pruning.prune(rule, NOW, write=True).rows == 2
+        assert pruning.apply_retention_rule(rule, NOW, write=True).rows == 2
     assert len(queries) < 40
 
 
 def test_words_of_deleted_events_are_forgotten_in_a_few_questions() -> None:
     adopt_all_events(OLD)
-    search.rebuild()
+    search.rebuild_search_index()
     Event.objects.all().delete()
     with CaptureQueriesContext(connection) as queries:
-        assert search.forget_deleted() == 2
+        assert search.unindex_deleted_events() == 2
     assert len(queries) < 120

@@ -14,7 +14,7 @@ from django.utils import timezone
 from coordinator.engine import commits
 from coordinator.engine.commits import SqliteCommitWatcher
 from coordinator.feed import reader as feed
-from coordinator.feed.reader import Change, Feed
+from coordinator.feed.reader import ChangeFeed, FeedChange
 from coordinator.models import Session
 from tests.patience import AT_ONCE
 
@@ -25,35 +25,35 @@ class Heard:
     """A listener that can be waited for."""
 
     def __init__(self) -> None:
-        self.changes: list[Change] = []
+        self.changes: list[FeedChange] = []
         self._more = threading.Condition()
 
-    def __call__(self, batch: Sequence[Change]) -> None:
+    def __call__(self, batch: Sequence[FeedChange]) -> None:
         with self._more:
             self.changes.extend(batch)
             self._more.notify_all()
 
-    def wait(self, count: int, within: float = 60.0) -> list[Change]:
+    def wait(self, count: int, within: float = 60.0) -> list[FeedChange]:
         with self._more:
             assert self._more.wait_for(lambda: len(self.changes) >= count, within), self.changes
         return self.changes
 
 
 @pytest.fixture
-def following() -> Iterator[tuple[Feed, Heard]]:
+def following() -> Iterator[tuple[ChangeFeed, Heard]]:
     """A running feed and what it tells."""
-    running, heard = Feed(), Heard()
+    running, heard = ChangeFeed(), Heard()
     running.listeners.append(heard)
-    running.start()
+    running.start_feed()
     yield running, heard
-    running.stop()
+    running.stop_feed()
 
 
 def make(name: str) -> Session:
     return Session.objects.create(session_id=name, status="running", created_at=timezone.now())
 
 
-def test_changes_are_told_in_order_each_once(following: tuple[Feed, Heard]) -> None:
+def test_changes_are_told_in_order_each_once(following: tuple[ChangeFeed, Heard]) -> None:
     _, heard = following
     for number in range(20):
         make(f"s{number}")
@@ -63,21 +63,21 @@ def test_changes_are_told_in_order_each_once(following: tuple[Feed, Heard]) -> N
     assert {(change.topic, change.op) for change in changes} == {("sessions", "insert")}
 
 
-def test_a_feed_starts_with_what_is_new(following: tuple[Feed, Heard]) -> None:
+def test_a_feed_starts_with_what_is_new(following: tuple[ChangeFeed, Heard]) -> None:
     make("before")
     following[1].wait(1)
-    later, heard = Feed(), Heard()
+    later, heard = ChangeFeed(), Heard()
     later.listeners.append(heard)
-    later.start()
+    later.start_feed()
     make("after")
     assert [change.key for change in heard.wait(1)] == ["after"]
-    later.stop()
+    later.stop_feed()
 
 
-def test_a_listener_that_fails_does_not_silence_the_others(following: tuple[Feed, Heard]) -> None:
+def test_a_listener_that_fails_does_not_silence_the_others(following: tuple[ChangeFeed, Heard]) -> None:
     running, heard = following
 
-    def fail(batch: Sequence[Change]) -> None:
+    def fail(batch: Sequence[FeedChange]) -> None:
         raise RuntimeError("no")
 
     running.listeners.insert(0, fail)
@@ -86,7 +86,7 @@ def test_a_listener_that_fails_does_not_silence_the_others(following: tuple[Feed
 
 
 def test_a_feed_whose_connection_is_killed_opens_another_and_misses_nothing(
-    following: tuple[Feed, Heard], monkeypatch: pytest.MonkeyPatch
+    following: tuple[ChangeFeed, Heard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, heard = following
     make("before")
@@ -112,7 +112,7 @@ def kill_on_postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @contextlib.contextmanager
 def break_on_sqlite(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make the connection's next look fail, as one on a file that went away does."""
-    look: Callable[..., int] = SqliteCommitWatcher._look
+    look: Callable[..., int] = SqliteCommitWatcher.read_data_version
     broken = threading.Event()
 
     def fail_once(ear: Any) -> int:
@@ -121,7 +121,7 @@ def break_on_sqlite(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             ear.raw.close()
         return look(ear)
 
-    monkeypatch.setattr(SqliteCommitWatcher, "_look", fail_once)
+    monkeypatch.setattr(SqliteCommitWatcher, "read_data_version", fail_once)
     assert broken.wait(60)
     yield
 
@@ -136,7 +136,7 @@ def test_pruning_keeps_the_newest_rows() -> None:
     for number in range(10):
         make(f"s{number}")
     before = kept_ids()
-    assert feed.prune(timezone.now(), keep_rows=3) == len(before) - 3
+    assert feed.prune_changes(timezone.now(), keep_rows=3) == len(before) - 3
     assert kept_ids() == before[-3:]
 
 
@@ -144,31 +144,31 @@ def test_pruning_forgets_what_is_old_but_never_the_last_row() -> None:
     for number in range(10):
         make(f"s{number}")
     last = kept_ids()[-1]
-    feed.prune(timezone.now() + timedelta(hours=25))
+    feed.prune_changes(timezone.now() + timedelta(hours=25))
     assert kept_ids() == [last]
-    assert feed.prune(timezone.now() + timedelta(hours=25)) == 0
+    assert feed.prune_changes(timezone.now() + timedelta(hours=25)) == 0
 
 
 def test_only_what_is_kept_can_be_replayed() -> None:
     for number in range(10):
         make(f"s{number}")
     ids = kept_ids()
-    assert all(feed.can_replay(one) for one in ids)
-    feed.prune(timezone.now(), keep_rows=3)
-    assert [feed.can_replay(one) for one in ids] == [False] * 6 + [True] * 4
-    assert not feed.can_replay(ids[-1] + 1)
-    assert not feed.can_replay(-1)
+    assert all(feed.can_replay_changes(one) for one in ids)
+    feed.prune_changes(timezone.now(), keep_rows=3)
+    assert [feed.can_replay_changes(one) for one in ids] == [False] * 6 + [True] * 4
+    assert not feed.can_replay_changes(ids[-1] + 1)
+    assert not feed.can_replay_changes(-1)
 
 
 def test_a_page_of_changes_ends_where_it_is_told_to() -> None:
     for number in range(5):
         make(f"s{number}")
     ids = kept_ids()
-    assert [c.id for c in feed.changes_after(ids[0], upto=ids[3])] == ids[1:4]
-    assert [c.id for c in feed.changes_after(ids[0], upto=ids[3], limit=2)] == ids[1:3]
+    assert [c.id for c in feed.list_changes_after(ids[0], upto=ids[3])] == ids[1:4]
+    assert [c.id for c in feed.list_changes_after(ids[0], upto=ids[3], limit=2)] == ids[1:3]
 
 
-def test_the_feed_looks_by_itself_where_nobody_notifies(following: tuple[Feed, Heard]) -> None:
+def test_the_feed_looks_by_itself_where_nobody_notifies(following: tuple[ChangeFeed, Heard]) -> None:
     """A row written without a trigger's NOTIFY, or while it was off, is found within the quiet time."""
     began = time.monotonic()
     with connection.cursor() as cursor:
@@ -179,11 +179,11 @@ def test_the_feed_looks_by_itself_where_nobody_notifies(following: tuple[Feed, H
 
 def test_the_first_who_waits_ends_the_slow_pace_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "QUIET_EVERY", 60.0)
-    running, heard = Feed(), Heard()
+    running, heard = ChangeFeed(), Heard()
     running.listeners.append(heard)
-    running.start()
-    running.watch()
+    running.start_feed()
+    running.add_watcher()
     make("while-somebody-waits")
     assert [change.key for change in heard.wait(1)] == ["while-somebody-waits"]
-    running.unwatch()
-    running.stop()
+    running.remove_watcher()
+    running.stop_feed()

@@ -13,8 +13,8 @@ import pytest
 from django.db import connection
 
 from coordinator.engine import commits
-from coordinator.feed.reader import Feed
-from coordinator.lib.waking import Alarm, WriteWatch
+from coordinator.feed.reader import ChangeFeed
+from coordinator.lib.waking import FileWriteWatcher, PollableEvent
 from tests.feed.test_feed import Heard
 from tests.patience import AT_ONCE, PATIENCE, until
 
@@ -22,20 +22,20 @@ on_sqlite = pytest.mark.skipif("connection.vendor != 'sqlite'", reason="PostgreS
 
 
 @pytest.fixture
-def alarm() -> Iterator[Alarm]:
-    made = Alarm()
+def alarm() -> Iterator[PollableEvent]:
+    made = PollableEvent()
     yield made
     made.close()
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Iterator[WriteWatch]:
-    watch = WriteWatch(f"{tmp_path}/log")
+def watched(tmp_path: Path) -> Iterator[FileWriteWatcher]:
+    watch = FileWriteWatcher(f"{tmp_path}/log")
     yield watch
     watch.close()
 
 
-def test_whoever_waits_or_comes_to_wait_is_woken_until_it_is_cleared(alarm: Alarm) -> None:
+def test_whoever_waits_or_comes_to_wait_is_woken_until_it_is_cleared(alarm: PollableEvent) -> None:
     threading.Timer(0.05, alarm.set).start()
     began = time.monotonic()
     assert alarm.wait(PATIENCE)
@@ -48,7 +48,7 @@ def test_whoever_waits_or_comes_to_wait_is_woken_until_it_is_cleared(alarm: Alar
     assert alarm.wait(PATIENCE)
 
 
-def test_a_thousand_wakes_from_many_threads_are_all_heard(alarm: Alarm) -> None:
+def test_a_thousand_wakes_from_many_threads_are_all_heard(alarm: PollableEvent) -> None:
     """Each is heard before the next is asked for, so one that were lost would be waited for in vain."""
     asked, heard = threading.Semaphore(0), []
 
@@ -70,89 +70,91 @@ def test_a_thousand_wakes_from_many_threads_are_all_heard(alarm: Alarm) -> None:
 
 
 def test_an_alarm_that_is_closed_wakes_nobody_and_fails_nowhere() -> None:
-    closed = Alarm()
+    closed = PollableEvent()
     closed.close()
     closed.set()
     assert closed.is_set()
 
 
 def test_a_write_to_the_file_is_told_of_also_where_it_is_made_later(
-    watched: WriteWatch, alarm: Alarm, tmp_path: Path
+    watched: FileWriteWatcher, alarm: PollableEvent, tmp_path: Path
 ) -> None:
-    assert not watched.read()
+    assert not watched.consume_write_events()
     (tmp_path / "log").write_text("one")
     assert not alarm.wait(PATIENCE, watched)  # it is not what was set
-    assert watched.read()
-    assert not watched.read()
+    assert watched.consume_write_events()
+    assert not watched.consume_write_events()
     (tmp_path / "log").unlink()
     (tmp_path / "log").write_text("made anew")
-    assert watched.read()
+    assert watched.consume_write_events()
 
 
-def test_while_it_is_paused_nothing_is_told(watched: WriteWatch, alarm: Alarm, tmp_path: Path) -> None:
+def test_while_it_is_paused_nothing_is_told(
+    watched: FileWriteWatcher, alarm: PollableEvent, tmp_path: Path
+) -> None:
     (tmp_path / "log").write_text("before")
-    watched.pause()
-    watched.pause()
+    watched.pause_watching()
+    watched.pause_watching()
     (tmp_path / "log").write_text("meanwhile")
-    watched.resume()
-    watched.resume()
-    assert not watched.read()
+    watched.resume_watching()
+    watched.resume_watching()
+    assert not watched.consume_write_events()
     assert not alarm.wait(0, watched)
     (tmp_path / "log").write_text("again")
-    assert watched.read()
+    assert watched.consume_write_events()
 
 
 def test_where_its_folder_went_while_it_was_paused_it_says_so(tmp_path: Path) -> None:
     (tmp_path / "going").mkdir()
-    watch = WriteWatch(f"{tmp_path}/going/log")
-    watch.pause()
+    watch = FileWriteWatcher(f"{tmp_path}/going/log")
+    watch.pause_watching()
     (tmp_path / "going").rmdir()
     with pytest.raises(FileNotFoundError):
-        watch.resume()
+        watch.resume_watching()
     assert watch.is_paused
     watch.close()
 
 
-def test_a_write_to_another_file_is_none(watched: WriteWatch, tmp_path: Path) -> None:
+def test_a_write_to_another_file_is_none(watched: FileWriteWatcher, tmp_path: Path) -> None:
     (tmp_path / "log-2").write_text("other")
     (tmp_path / "lo").write_text("other")
-    assert not watched.read()
+    assert not watched.consume_write_events()
 
 
 def test_more_writes_than_the_kernel_remembers_are_told_of_as_one(
-    watched: WriteWatch, tmp_path: Path
+    watched: FileWriteWatcher, tmp_path: Path
 ) -> None:
     most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     with (tmp_path / "a").open("wb", buffering=0) as one, (tmp_path / "b").open("wb", buffering=0) as other:
         for _ in range(most // 2 + 1):  # in turns: the same again is one
             one.write(b".")
             other.write(b".")
-    assert watched.read()
+    assert watched.consume_write_events()
 
 
 def test_where_a_folder_is_not_there_nothing_is_left_open(tmp_path: Path) -> None:
     before = os.listdir("/proc/self/fd")
     with pytest.raises(FileNotFoundError):
-        WriteWatch(f"{tmp_path}/nowhere/log")
+        FileWriteWatcher(f"{tmp_path}/nowhere/log")
     assert os.listdir("/proc/self/fd") == before
 
 
 @pytest.fixture
-def followed() -> Iterator[Callable[[], tuple[Feed, Heard]]]:
+def followed() -> Iterator[Callable[[], tuple[ChangeFeed, Heard]]]:
     """A function that starts a feed for whom somebody waits and to whom nobody says a word."""
-    running: list[Feed] = []
+    running: list[ChangeFeed] = []
 
-    def start() -> tuple[Feed, Heard]:
-        feed, heard = Feed(), Heard()
+    def start() -> tuple[ChangeFeed, Heard]:
+        feed, heard = ChangeFeed(), Heard()
         feed.listeners.append(heard)
         running.append(feed)
-        feed.start()
-        feed.watch()
+        feed.start_feed()
+        feed.add_watcher()
         return feed, heard
 
     yield start
     for feed in running:
-        feed.stop()
+        feed.stop_feed()
 
 
 def change_from_outside() -> None:
@@ -164,7 +166,7 @@ def change_from_outside() -> None:
 @on_sqlite
 @pytest.mark.django_db(transaction=True)
 def test_another_program_s_commit_is_told_of_by_the_kernel(
-    followed: Callable[[], tuple[Feed, Heard]], monkeypatch: pytest.MonkeyPatch
+    followed: Callable[[], tuple[ChangeFeed, Heard]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commits, "QUIET_EVERY", 600.0)  # nobody looks by himself
     _, heard = followed()
@@ -176,7 +178,7 @@ def test_another_program_s_commit_is_told_of_by_the_kernel(
 @on_sqlite
 @pytest.mark.django_db(transaction=True)
 def test_a_commit_long_after_its_rows_were_written_is_told_of(
-    followed: Callable[[], tuple[Feed, Heard]], monkeypatch: pytest.MonkeyPatch
+    followed: Callable[[], tuple[ChangeFeed, Heard]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commits, "QUIET_EVERY", 600.0)
     feed, heard = followed()
@@ -192,7 +194,7 @@ def test_a_commit_long_after_its_rows_were_written_is_told_of(
     heard.wait(200)
 
 
-class SilentWatch(WriteWatch):
+class SilentWatch(FileWriteWatcher):
     """Tells of no write to the file."""
 
     def __init__(self, path: str) -> None:
@@ -208,17 +210,17 @@ class SilentWatch(WriteWatch):
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("how", ["it refuses", "it keeps silent"])
 def test_where_the_kernel_tells_nothing_commits_are_seen_all_the_same(
-    followed: Callable[[], tuple[Feed, Heard]], monkeypatch: pytest.MonkeyPatch, how: str
+    followed: Callable[[], tuple[ChangeFeed, Heard]], monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     silent: list[SilentWatch] = []
 
-    def watch(path: str) -> WriteWatch:
+    def watch(path: str) -> FileWriteWatcher:
         if how == "it refuses":
             raise OSError("no such call")
         silent.append(SilentWatch(path))
         return silent[-1]
 
-    monkeypatch.setattr(commits, "WriteWatch", watch)
+    monkeypatch.setattr(commits, "FileWriteWatcher", watch)
     _, heard = followed()
     for count in range(1, 4):
         change_from_outside()

@@ -23,7 +23,7 @@ from coordinator import models
 from coordinator.actions import chat_search, events, keys, search
 from coordinator.chat import search as chat_finding
 from coordinator.feed import reader as feed
-from coordinator.identity.actors import system
+from coordinator.identity.actors import system_actor
 from coordinator.identity.scopes import SCOPES
 from coordinator.live import fragments, recorded_stream
 from coordinator.operations.backups import making
@@ -78,8 +78,8 @@ def fill() -> None:
     assert all(sound + last), sound
     assert sum(taken) > len(taken) // 2
     events.adopt_all_events(timezone.now())
-    search.index_new()
-    chat_search.index_new()
+    search.index_new_events()
+    chat_search.index_new_chat_messages()
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +147,7 @@ def test_the_admin_shows_every_row(answers: Answers, model: Any, monkeypatch: py
 def test_every_door_answers() -> None:
     accept_unbound_keys()
     now = timezone.now()
-    raw = keys.create(name="all", scopes=[*SCOPES], by=system("tests"), now=now)[1]
+    raw = keys.issue_api_key(name="all", scopes=[*SCOPES], by=system_actor("tests"), now=now)[1]
     answers = Answers(Client(headers={"Authorization": f"Bearer {raw}"}))
     for turn, door in enumerate(API):
         method, _, place = door.partition(" ")
@@ -164,9 +164,9 @@ def test_every_door_answers() -> None:
 
 
 def test_what_was_stored_last_is_found() -> None:
-    assert [hit.event.tool_name for hit in finding.find(finding.SearchQuery(LAST)).hits] == ["Bash"]
-    assert search.behind() == 0
-    assert [hit.message.user_id for hit in chat_finding.find(LAST)] == ["default"]
+    assert [hit.event.tool_name for hit in finding.search_events(finding.SearchQuery(LAST)).hits] == ["Bash"]
+    assert search.count_unindexed_events() == 0
+    assert [hit.message.user_id for hit in chat_finding.find_chat_messages(LAST)] == ["default"]
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
@@ -181,28 +181,32 @@ def test_every_job_is_done(
 
 
 def test_the_doctor_looks_at_everything() -> None:
-    checks = list(doctor.examine("http://127.0.0.1:1", timezone.now()))
+    checks = list(doctor.check_everything("http://127.0.0.1:1", timezone.now()))
     assert {"database", "integrity", "triggers", "people", "keys"} <= {check.name for check in checks}
 
 
 def test_a_backup_holds_every_row(tmp_path: Path) -> None:
     before = models.Event.objects.count()
-    manifest = making.make(tmp_path / "backup", timezone.now(), say=str)
-    assert manifest.size > before
+    manifest = making.make_backup(tmp_path / "backup", timezone.now(), say=str)
+    assert manifest.total_size > before
     if connection.vendor == "sqlite":
         assert manifest.tables["events"] == before
 
 
 def test_every_change_is_told_live(caplog: pytest.LogCaptureFixture) -> None:
-    changes = feed.changes_after(0, upto=feed.newest(), limit=10_000)
+    changes = feed.list_changes_after(0, upto=feed.find_newest_change_id(), limit=10_000)
     assert len(changes) > 100
-    assert recorded_stream.hello(None, 0)
-    shown = recorded_stream.render([change for change in changes if change.topic in recorded_stream.TOPICS])
+    assert recorded_stream.load_init_frames(None, 0)
+    shown = recorded_stream.render_recorded_frames(
+        [change for change in changes if change.topic in recorded_stream.TOPICS]
+    )
     assert len(shown) > 100
-    drawn = fragments.Fragments().of(changes[::EACH])
+    drawn = fragments.FragmentCache().fragments_by_change(changes[::EACH])
     assert drawn
     for view in fragments.VIEWS.values():
         assert view.summary(TOLD)
-        view.news(TOLD, [change for change in changes if view.is_about(TOLD, change)][::EACH])
-    assert news.VIEW.news(TOLD, [change for change in changes if news.VIEW.is_about(TOLD, change)][::EACH])
+        view.news(TOLD, [change for change in changes if view.concerns_key(TOLD, change)][::EACH])
+    assert news.VIEW.news(
+        TOLD, [change for change in changes if news.VIEW.concerns_key(TOLD, change)][::EACH]
+    )
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []

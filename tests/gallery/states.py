@@ -88,12 +88,12 @@ class Telling:
         row = Event(
             session_id=self.session_id,
             event_type=event_type,
-            timestamp=instants.canonical(self.now),
+            timestamp=instants.format_canonical_instant(self.now),
             **values,
         )
         kept = {
             "session_id": self.session_id,
-            "instant_us": instants.to_us(self.now),
+            "instant_us": instants.to_microseconds(self.now),
             "received_at": self.now,
             **(context or {}),
         }
@@ -356,8 +356,8 @@ def asks(told: Telling) -> None:
     from django.contrib.auth.models import User
 
     from coordinator.actions import approvals
-    from coordinator.identity.actors import key
-    from coordinator.policy.approvals import Subject, Validity
+    from coordinator.identity.actors import key_actor_by_name
+    from coordinator.policy.approvals import PermissionSubject, Validity
 
     approver = User.objects.get(username="approver")
     for number, (command, verdict) in enumerate(
@@ -367,19 +367,19 @@ def asks(told: Telling) -> None:
             ("systemctl restart billing", ""),
         )
     ):
-        subject = Subject("claude-code", "ProcessExecution", command, "Bash", {"command": command})
+        subject = PermissionSubject("claude-code", "ProcessExecution", command, "Bash", {"command": command})
         told.now += timedelta(seconds=30)
-        ask = approvals.NewRequest(
+        ask = approvals.NewPermissionRequest(
             subject=subject,
             justification="The fix is ready; this lets people review it.",
             session_id=told.session_id,
             agent_id="agent.acme.engineer",
             deadline=told.now + timedelta(hours=1),
         )
-        asked = approvals.request(ask, by=key("gallery"), now=told.now)
+        asked = approvals.request_permission(ask, by=key_actor_by_name("gallery"), now=told.now)
         if verdict:
             told.now += timedelta(seconds=25 + number)
-            approvals.decide(
+            approvals.decide_request(
                 asked.request.request_id,
                 by=approver,
                 verdict=verdict,
@@ -424,11 +424,11 @@ def long(told: Telling) -> None:
 def runs_and_runners(now: datetime) -> None:
     """Write runs and runners in each state."""
     from coordinator.lib import instants
-    from coordinator.lib.identifiers import runner_id_of
+    from coordinator.lib.identifiers import derive_runner_id
     from coordinator.models import Run, Runner
 
     def runner(host: str, heard: timedelta, **values: Any) -> str:
-        runner_id = runner_id_of(host, "/srv/work", "coding")
+        runner_id = derive_runner_id(host, "/srv/work", "coding")
         Runner.objects.create(
             runner_id=runner_id,
             hostname=host,
@@ -460,7 +460,7 @@ def runs_and_runners(now: datetime) -> None:
             run_id=f"run_{name}", session_id=session_id, status=status, **(about | times | values)
         )
 
-    at = lambda minutes: instants.canonical(now - timedelta(minutes=minutes))  # noqa: E731
+    at = lambda minutes: instants.format_canonical_instant(now - timedelta(minutes=minutes))  # noqa: E731
     session("ses_waits", "pending", now - timedelta(minutes=9))
     run("queued", "ses_waits", "pending", demands={"tags": ["gpu"]}, timeout_at=at(-20))
     run("next", "ses_silent", "pending", type="resume_session", timeout_at=at(-20))

@@ -14,10 +14,10 @@ def main() -> None:
     from django.utils import timezone
 
     from coordinator.actions import approvals, audit, sealing
-    from coordinator.actions.approvals import NewRequest
-    from coordinator.identity.actors import key, system
+    from coordinator.actions.approvals import NewPermissionRequest
+    from coordinator.identity.actors import key_actor_by_name, system_actor
     from coordinator.models import AuditLog, Session
-    from coordinator.policy.approvals import Subject, Validity
+    from coordinator.policy.approvals import PermissionSubject, Validity
 
     now = timezone.now()
     Session.objects.create(session_id="ses_evidence", status="running", created_at=now)
@@ -26,17 +26,19 @@ def main() -> None:
         ("rm -rf build", "denied"),
         ("make test", "approved"),
     ):
-        subject = Subject("mind.x", "ProcessExecution", "bash", "Bash", {"command": command})
-        asked = NewRequest(subject, justification="The release is due", session_id="ses_evidence")
-        row = approvals.request(asked, by=key("agent-key"), now=now).request
+        subject = PermissionSubject("mind.x", "ProcessExecution", "bash", "Bash", {"command": command})
+        asked = NewPermissionRequest(subject, justification="The release is due", session_id="ses_evidence")
+        row = approvals.request_permission(asked, by=key_actor_by_name("agent-key"), now=now).request
         approver = User.objects.get(username="approver")
-        approvals.decide(
+        approvals.decide_request(
             row.request_id, by=approver, verdict=verdict, reason="Checked.", validity=Validity.ONCE, now=now
         )
     for number in range(3):
-        audit.record("PLUGIN_UPDATED", actor=system("tests"), target=f"mind.{number}", result="success")
-    sealing.seal(now)
-    sealing.send_out(now)
+        audit.record_audit_entry(
+            "PLUGIN_UPDATED", actor=system_actor("tests"), target=f"mind.{number}", result="success"
+        )
+    sealing.sign_audit_checkpoint(now)
+    sealing.send_pending_checkpoints(now)
     changed = AuditLog.objects.filter(event_type="PERMISSION_REQUEST_APPROVED").order_by("pk").first()
     assert changed is not None
     cut = list(AuditLog.objects.order_by("-pk").values_list("pk", flat=True)[:2])

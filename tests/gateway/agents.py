@@ -37,12 +37,12 @@ def furnish(box: Served, url: str, *, server: str = "example", policy: str = "op
 
 def bind(box: Served, agent: str, raw: str) -> None:
     """Give an agent a key of its own."""
-    from coordinator.actions.keys import hash_of  # which needs Django
+    from coordinator.actions.keys import hash_api_key  # which needs Django
 
     box.sql("DELETE FROM api_keys WHERE name = ?", (agent,))
     box.sql(
         "INSERT INTO api_keys (name, prefix, key_hash, scopes, created_at, agent_id) VALUES (?, ?, ?, ?, ?, ?)",
-        (agent, "sbx_", hash_of(raw), '["agent"]', LONG_AGO, agent),
+        (agent, "sbx_", hash_api_key(raw), '["agent"]', LONG_AGO, agent),
     )
 
 

@@ -9,11 +9,16 @@ from typing import Any
 import pytest
 
 from coordinator.edge.gateway import line
-from coordinator.edge.gateway.line import Line
-from coordinator.edge.gateway.upstreams import MOST_ANSWER, Upstreams, body_of, events_of
+from coordinator.edge.gateway.line import ResponseStream
+from coordinator.edge.gateway.upstreams import (
+    MOST_ANSWER,
+    UpstreamClient,
+    iterate_answer_events,
+    read_answer_body,
+)
 from coordinator.gateway import answer_shares, sse
-from coordinator.gateway.http_client import Target, UpstreamAnswer, UpstreamFailed
-from coordinator.gateway.servers import Server
+from coordinator.gateway.http_client import UpstreamAddress, UpstreamAnswer, UpstreamFailed
+from coordinator.gateway.servers import UpstreamServer
 from coordinator.lib import turns
 
 pytestmark = pytest.mark.one_engine
@@ -26,18 +31,20 @@ EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 class SlowServers:
     """Servers of one port that send `sent` and keep the rest of their answers to themselves."""
 
-    def __init__(self, upstreams: Upstreams, port: int) -> None:
+    def __init__(self, upstreams: UpstreamClient, port: int) -> None:
         self.upstreams, self.port = upstreams, port
 
     async def ask(self, server: str, caller: str) -> UpstreamAnswer:
         turns.CALLER.set(caller)
-        target = Target("127.0.0.1", self.port, "/", private=True)
-        return await self.upstreams.ask(Server(server, target), [], b"{}", session=None, caller="agent")
+        target = UpstreamAddress("127.0.0.1", self.port, "/", private=True)
+        return await self.upstreams.send_to_server(
+            UpstreamServer(server, target), [], b"{}", session=None, caller="agent"
+        )
 
     async def receive(self, server: str, caller: str, *, held: int) -> UpstreamAnswer:
         """Ask, and return the answer when so many bytes of it are in hand."""
         answer = await self.ask(server, caller)
-        reading = asyncio.ensure_future(body_of(answer, MOST_ANSWER))
+        reading = asyncio.ensure_future(read_answer_body(answer, MOST_ANSWER))
         while answer.share.size < held and not reading.done():
             await asyncio.sleep(0)
         if reading.done():
@@ -53,7 +60,7 @@ def with_servers(sent: bytes, work: Callable[[SlowServers], Awaitable[Any]]) -> 
 
     async def main() -> Any:
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
-            upstreams = Upstreams()
+            upstreams = UpstreamClient()
             result = await work(SlowServers(upstreams, listening.sockets[0].getsockname()[1]))
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
@@ -99,7 +106,7 @@ def test_a_small_answer_still_comes() -> None:
     async def work(servers: SlowServers) -> None:
         answers = [await servers.receive("a", "key:1", held=2 * MIB) for _ in range(2)]
         small = await servers.ask("a", "key:1")
-        small.hold(60_000)
+        small.reserve_answer_bytes(60_000)
         for answer in [*answers, small]:
             answer.close()
 
@@ -121,7 +128,7 @@ def test_an_event_that_has_not_ended_is_counted_and_one_that_was_passed_on_is_no
 
     async def work(servers: SlowServers) -> int:
         answer = await servers.ask("a", "key:1")
-        stream = events_of(answer)
+        stream = iterate_answer_events(answer)
         for _ in range(20):
             assert await anext(stream) == event
         rest = asyncio.ensure_future(anext(stream))
@@ -138,10 +145,10 @@ def test_an_event_that_has_not_ended_is_counted_and_one_that_was_passed_on_is_no
 @pytest.mark.parametrize("line", [b"id\n", b"zz\n", b"data\r\n", b"a\r", b"retry\n"])
 def test_an_event_of_more_lines_than_anybody_writes_is_refused_before_it_is_split(line: bytes) -> None:
     most = sse.MAX_LINES - 1  # and the empty one at the end
-    (event,) = sse.Splitter().feed(line * most + line[-1:])
+    (event,) = sse.EventSplitter().feed(line * most + line[-1:])
     assert event.count(line) == most
-    with pytest.raises(sse.TooLong, match="more than 10000 lines"):
-        sse.Splitter().feed(line * (most + 2) + line[-1:])
+    with pytest.raises(sse.EventTooLong, match="more than 10000 lines"):
+        sse.EventSplitter().feed(line * (most + 2) + line[-1:])
 
 
 class UnreadLine:
@@ -150,7 +157,7 @@ class UnreadLine:
     def __init__(self) -> None:
         self.sent: list[bytes] = []
         self.read = asyncio.Event()
-        self.line = Line(self._send)
+        self.line = ResponseStream(self._send)
 
     async def _send(self, message: Any) -> None:
         self.sent.append(message.get("body", b""))
@@ -167,19 +174,19 @@ def test_answers_that_a_client_does_not_read_are_bounded_and_come_whole_once_it_
     async def main() -> None:
         turns.CALLER.set("key:1")
         unread = [UnreadLine() for _ in range(2)]
-        sending = [asyncio.ensure_future(one.line.answer(body)) for one in unread]
+        sending = [asyncio.ensure_future(one.line.send_answer(body)) for one in unread]
         await asyncio.sleep(0)
         third = UnreadLine()
         with pytest.raises(UpstreamFailed, match="has not read other large answers") as problem:
-            await third.line.answer(body)
+            await third.line.send_answer(body)
         assert problem.value.may_have_run
         third.read.set()
-        await third.line.answer(b"{}", 502)  # why, which is small, still comes
+        await third.line.send_answer(b"{}", 502)  # why, which is small, still comes
         assert third.sent[1:] == [b"{}"]
         turns.CALLER.set("key:2")
         other = UnreadLine()
         other.read.set()
-        await other.line.answer(body)
+        await other.line.send_answer(body)
         for one in unread:
             one.read.set()
         await asyncio.gather(*sending)

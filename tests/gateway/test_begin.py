@@ -12,13 +12,13 @@ import pytest
 from django.conf import settings
 
 from coordinator.actions import approvals, gateway_calls
-from coordinator.actions.gateway_calls import Attempt, CallPlace, Settled
+from coordinator.actions.gateway_calls import CallAttempt, CallOrigin, QuestionOutcome
 from coordinator.errors import Conflict, NotFound
 from coordinator.gateway import deciding, servers, states
-from coordinator.gateway.binding import Binding, digest_of, policy_version
-from coordinator.gateway.deciding import Caller
-from coordinator.gateway.states import GoOnState, WaitState
-from coordinator.identity.actors import key
+from coordinator.gateway.binding import CallBinding, hash_arguments, hash_policy_version
+from coordinator.gateway.deciding import GatewayCaller
+from coordinator.gateway.states import ContinuationState, WaitState
+from coordinator.identity.actors import key_actor_by_name
 from coordinator.models import (
     AcceptedOnlyServer,
     AskingGrant,
@@ -45,7 +45,11 @@ from tests.approvals.factories import NOW, person
 
 pytestmark = pytest.mark.django_db
 
-BY, CALLER, PLACE = key("agent-key"), Caller("agent.one"), CallPlace("ses_1", "client-1")
+BY, CALLER, PLACE = (
+    key_actor_by_name("agent-key"),
+    GatewayCaller("agent.one"),
+    CallOrigin("ses_1", "client-1"),
+)
 RAW = b'{"path": "/a"}'
 
 
@@ -68,12 +72,12 @@ def server() -> None:
 
 
 def judged(tool: str = "write") -> Ruling:
-    known = servers.load("files")
+    known = servers.load_upstream_server("files")
     assert known is not None
-    return deciding.now(known, tool, CALLER, {"path": "/a"}, NOW)[0]
+    return deciding.judge_from_database(known, tool, CALLER, {"path": "/a"}, NOW)[0]
 
 
-def binding(**changes: Any) -> Binding:
+def binding(**changes: Any) -> CallBinding:
     values: dict[str, Any] = {
         "by": BY,
         "key_id": 1,
@@ -81,25 +85,27 @@ def binding(**changes: Any) -> Binding:
         "server_id": "files",
         "tool": "write",
         "arguments": {"path": "/a"},
-        "arguments_digest": digest_of(RAW),
+        "arguments_digest": hash_arguments(RAW),
         "definition_digest": "d1",
-        "policy_version": policy_version(judged()),
+        "policy_version": hash_policy_version(judged()),
     }
-    return Binding(**values | changes)
+    return CallBinding(**values | changes)
 
 
-def attempt(call_id: str = "sbx-1", **changes: Any) -> Attempt:
-    return Attempt(call_id, binding(**changes), CALLER, PLACE)
+def attempt(call_id: str = "sbx-1", **changes: Any) -> CallAttempt:
+    return CallAttempt(call_id, binding(**changes), CALLER, PLACE)
 
 
-def asked(this: Attempt | None = None) -> PermissionRequest:
+def asked(this: CallAttempt | None = None) -> PermissionRequest:
     this = this or attempt()
-    return gateway_calls.ask(this.binding, Ruling(ASK, "Asks.", "rule 1"), PLACE, until=None, now=NOW)
+    return gateway_calls.request_person_approval(
+        this.binding, Ruling(ASK, "Asks.", "rule 1"), PLACE, until=None, now=NOW
+    )
 
 
-def approved(this: Attempt | None = None) -> PermissionRequest:
+def approved(this: CallAttempt | None = None) -> PermissionRequest:
     row = asked(this)
-    return approvals.decide(
+    return approvals.decide_request(
         row.request_id,
         by=person(f"ann{row.pk}"),
         verdict="approved",
@@ -115,10 +121,10 @@ def is_unused(row: PermissionRequest) -> bool:
 
 def test_an_approved_call_begins_once() -> None:
     row = approved()
-    assert gateway_calls.begin(attempt(), row.request_id, now=NOW) is None
+    assert gateway_calls.begin_gateway_call(attempt(), row.request_id, now=NOW) is None
     assert GatewayCall.objects.get(pk="sbx-1").state == CallState.RUNNING
     for call_id in ("sbx-1", "sbx-2"):
-        refusal = gateway_calls.begin(attempt(call_id), row.request_id, now=NOW)
+        refusal = gateway_calls.begin_gateway_call(attempt(call_id), row.request_id, now=NOW)
         assert refusal is not None
         assert refusal.decision == ASK
     assert GatewayCall.objects.count() == 1
@@ -158,7 +164,7 @@ def test_a_call_does_not_begin_where_what_it_was_judged_by_has_changed(
 ) -> None:
     row, this = approved(), attempt()
     change()
-    refusal = gateway_calls.begin(this, row.request_id, now=NOW)
+    refusal = gateway_calls.begin_gateway_call(this, row.request_id, now=NOW)
     assert refusal is not None
     assert (refusal.decision, refusal.reason) == (ASK, reason)
     assert is_unused(row)
@@ -191,7 +197,7 @@ def deny_by_budget() -> None:
         changed_by="ann",
     )
     UsageDay.objects.create(
-        day=policy_budgets.today(NOW),
+        day=policy_budgets.budget_day(NOW),
         session_id="ses_2",
         model="",
         agent="agent.one",
@@ -247,7 +253,7 @@ def leave_no_address() -> None:
 def test_a_call_does_not_begin_that_policy_denies_by_now(deny: Callable[[], None]) -> None:
     row, this = approved(), attempt()
     deny()
-    refusal = gateway_calls.begin(this, row.request_id, now=NOW)
+    refusal = gateway_calls.begin_gateway_call(this, row.request_id, now=NOW)
     assert refusal is not None
     assert refusal.decision == DENY
     assert is_unused(row)
@@ -264,19 +270,23 @@ def test_a_tool_whose_name_in_calls_is_another_server_s_is_denied() -> None:
 def test_a_changed_tool_is_held_back_though_the_grants_in_memory_do_not_know_of_it() -> None:
     AcceptedOnlyServer.objects.create(server_id="files")
     McpTool.objects.update(definition_hash="d2")
-    known = servers.load("files")
+    known = servers.load_upstream_server("files")
     assert known is not None
     verdict = Verdict(ALLOW, "server_grant", "files")
-    assert deciding.on_call([], verdict, known, "write", caller=CALLER, arguments={}).decision == DENY
+    assert (
+        deciding.judge_gateway_call([], verdict, known, "write", caller=CALLER, arguments={}).decision == DENY
+    )
 
 
 def test_a_read_is_judged_by_the_server_as_a_whole() -> None:
     ToolRule.objects.all().delete()
-    known = servers.load("files")
+    known = servers.load_upstream_server("files")
     assert known is not None
 
     def read() -> str:
-        return deciding.now(known, "resources/read", CALLER, {"uri": "x:1"}, NOW, is_read=True)[0].decision
+        return deciding.judge_from_database(
+            known, "resources/read", CALLER, {"uri": "x:1"}, NOW, is_read=True
+        )[0].decision
 
     assert read() not in {DENY, ASK}
     McpServer.objects.update(default_policy="opt-in")
@@ -297,8 +307,10 @@ def test_a_read_is_judged_by_the_server_as_a_whole() -> None:
         granted_at=NOW,
     )
     assert read() == ALLOW
-    off = servers.Server("files", None, "is switched off", is_off=True)
-    assert deciding.now(off, "resources/read", CALLER, {}, NOW, is_read=True)[0].decision == DENY
+    off = servers.UpstreamServer("files", None, "is switched off", is_off=True)
+    assert (
+        deciding.judge_from_database(off, "resources/read", CALLER, {}, NOW, is_read=True)[0].decision == DENY
+    )
 
 
 def test_a_program_s_rule_holds_whatever_program_the_client_says_it_is() -> None:
@@ -309,7 +321,7 @@ def test_a_program_s_rule_holds_whatever_program_the_client_says_it_is() -> None
 
 
 def revoke(row: PermissionRequest) -> None:
-    approvals.revoke(row.request_id, by=person("bob"), now=NOW)
+    approvals.end_approval(row.request_id, by=person("bob"), now=NOW)
 
 
 def deny(row: PermissionRequest) -> None:
@@ -326,7 +338,7 @@ def test_a_call_does_not_begin_without_an_approval_in_force(
 ) -> None:
     row = approved()
     change(row)
-    refusal = gateway_calls.begin(attempt(), row.request_id, now=NOW)
+    refusal = gateway_calls.begin_gateway_call(attempt(), row.request_id, now=NOW)
     assert refusal is not None
     assert refusal.reason == "The approval was used, or has ended."
     assert not GatewayCall.objects.exists()
@@ -334,7 +346,9 @@ def test_a_call_does_not_begin_without_an_approval_in_force(
 
 def test_an_approval_ends_some_time_after_it_was_given() -> None:
     row = approved()
-    refusal = gateway_calls.begin(attempt(), row.request_id, now=NOW + timedelta(seconds=settings.HELD_FOR))
+    refusal = gateway_calls.begin_gateway_call(
+        attempt(), row.request_id, now=NOW + timedelta(seconds=settings.HELD_FOR)
+    )
     assert refusal is not None
     assert not GatewayCall.objects.exists()
 
@@ -342,8 +356,8 @@ def test_an_approval_ends_some_time_after_it_was_given() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"arguments": {"path": "/b"}, "arguments_digest": digest_of(b'{"path": "/b"}')},
-        {"arguments_digest": digest_of(b'{"path":  "/a"}')},
+        {"arguments": {"path": "/b"}, "arguments_digest": hash_arguments(b'{"path": "/b"}')},
+        {"arguments_digest": hash_arguments(b'{"path":  "/a"}')},
         {"tool": "read"},
         {"definition_digest": "d2"},
         {"policy_version": "another"},
@@ -351,21 +365,21 @@ def test_an_approval_ends_some_time_after_it_was_given() -> None:
 )
 def test_an_approval_is_for_no_other_call(other: dict[str, Any]) -> None:
     row = approved()
-    refusal = gateway_calls.begin(attempt(**other), row.request_id, now=NOW)
+    refusal = gateway_calls.begin_gateway_call(attempt(**other), row.request_id, now=NOW)
     assert refusal is not None
     assert is_unused(row)
-    assert attempt(**other).binding.key != binding().key
+    assert attempt(**other).binding.question_digest != binding().question_digest
 
 
 def test_names_that_calls_cannot_tell_apart_are_bound_apart() -> None:
     assert binding(tool="a.b").tool_name == binding(tool="a_b").tool_name
-    assert binding(tool="a.b").key != binding(tool="a_b").key
-    assert binding(server_id="my files").key != binding(server_id="my_files").key
+    assert binding(tool="a.b").question_digest != binding(tool="a_b").question_digest
+    assert binding(server_id="my files").question_digest != binding(server_id="my_files").question_digest
 
 
-@pytest.mark.parametrize("other", [{"by": key("other-key")}, {"agent_id": "agent.two"}])
+@pytest.mark.parametrize("other", [{"by": key_actor_by_name("other-key")}, {"agent_id": "agent.two"}])
 def test_a_question_is_its_asker_s(other: dict[str, Any]) -> None:
-    assert attempt(**other).binding.key != binding().key
+    assert attempt(**other).binding.question_digest != binding().question_digest
     row = approved()
     joined = asked(attempt(**other))
     assert joined.request_id != row.request_id
@@ -374,18 +388,18 @@ def test_a_question_is_its_asker_s(other: dict[str, Any]) -> None:
 @pytest.mark.parametrize("state", [CallState.RUNNING, CallState.DONE, CallState.CANCELLED, CallState.LOST])
 def test_an_id_that_is_taken_begins_nothing(state: CallState) -> None:
     row = approved()
-    gateway_calls.create_task(attempt(), row.request_id, b"{}", now=NOW)
+    gateway_calls.create_call_task(attempt(), row.request_id, b"{}", now=NOW)
     GatewayCall.objects.update(state=state)
-    assert gateway_calls.begin(attempt(), row.request_id, now=NOW) is not None
+    assert gateway_calls.begin_gateway_call(attempt(), row.request_id, now=NOW) is not None
     assert is_unused(row)
 
 
 @pytest.mark.parametrize("other", [{"key_id": 2}, {"agent_id": "agent.two"}])
 def test_a_waiting_call_of_another_caller_is_not_begun(other: dict[str, Any]) -> None:
     row = approved()
-    gateway_calls.create_task(attempt(), row.request_id, b"{}", now=NOW)
+    gateway_calls.create_call_task(attempt(), row.request_id, b"{}", now=NOW)
     GatewayCall.objects.update(**other)
-    assert gateway_calls.begin(attempt(), row.request_id, now=NOW) is not None
+    assert gateway_calls.begin_gateway_call(attempt(), row.request_id, now=NOW) is not None
     assert is_unused(row)
 
 
@@ -393,37 +407,37 @@ def test_a_call_that_is_allowed_by_now_uses_its_approval_up() -> None:
     this = attempt()
     row = approved(this)
     ToolRule.objects.all().delete()
-    assert gateway_calls.begin(this, row.request_id, now=NOW) is None
+    assert gateway_calls.begin_gateway_call(this, row.request_id, now=NOW) is None
     assert not is_unused(row)
 
 
 def test_a_call_that_was_not_sent_gives_its_approval_back() -> None:
     row = approved()
-    assert gateway_calls.begin(attempt(), row.request_id, now=NOW) is None
-    gateway_calls.undo("sbx-1", now=NOW)
+    assert gateway_calls.begin_gateway_call(attempt(), row.request_id, now=NOW) is None
+    gateway_calls.undo_call_start("sbx-1", now=NOW)
     assert is_unused(row)
-    gateway_calls.undo("sbx-1", now=NOW)
-    assert gateway_calls.begin(attempt("sbx-2"), row.request_id, now=NOW) is None
-    gateway_calls.end("sbx-2", b"{}", now=NOW)
-    gateway_calls.undo("sbx-2", now=NOW)
+    gateway_calls.undo_call_start("sbx-1", now=NOW)
+    assert gateway_calls.begin_gateway_call(attempt("sbx-2"), row.request_id, now=NOW) is None
+    gateway_calls.end_gateway_call("sbx-2", b"{}", now=NOW)
+    gateway_calls.undo_call_start("sbx-2", now=NOW)
     assert not is_unused(row), "it has run"
 
 
 # --- calls that go on -----------------------------------------------------------------------------------
 
 
-def going_on() -> Attempt:
+def going_on() -> CallAttempt:
     this = attempt()
     row = approved(this)
-    assert gateway_calls.begin(this, row.request_id, now=NOW) is None
-    gateway_calls.end(this.call_id, b'{"id":1}', asks=True, now=NOW)
+    assert gateway_calls.begin_gateway_call(this, row.request_id, now=NOW) is None
+    gateway_calls.end_gateway_call(this.call_id, b'{"id":1}', asks=True, now=NOW)
     return this
 
 
 def test_a_call_goes_on_once_for_each_question() -> None:
     this = going_on()
-    assert gateway_calls.go_on(this, 0, now=NOW) is None
-    refusal = gateway_calls.go_on(this, 0, now=NOW)
+    assert gateway_calls.resume_gateway_call(this, 0, now=NOW) is None
+    refusal = gateway_calls.resume_gateway_call(this, 0, now=NOW)
     assert refusal is not None
     assert GatewayCall.objects.get().rounds == 1
 
@@ -443,7 +457,7 @@ def test_a_call_does_not_go_on_where_what_it_was_judged_by_has_changed(
 ) -> None:
     this = going_on()
     change()
-    refusal = gateway_calls.go_on(this, 0, now=NOW)
+    refusal = gateway_calls.resume_gateway_call(this, 0, now=NOW)
     assert refusal is not None
     assert refusal.decision == decision
     assert GatewayCall.objects.get().rounds == 0
@@ -455,12 +469,15 @@ def test_a_call_does_not_go_on_where_what_it_was_judged_by_has_changed(
         {"key_id": 2},
         {"agent_id": "agent.two"},
         {"tool": "read"},
-        {"arguments_digest": digest_of(b"{}")},
+        {"arguments_digest": hash_arguments(b"{}")},
     ],
 )
 def test_another_call_does_not_go_on_in_its_place(other: dict[str, Any]) -> None:
     this = going_on()
-    assert gateway_calls.go_on(replace(this, binding=replace(this.binding, **other)), 0, now=NOW) is not None
+    assert (
+        gateway_calls.resume_gateway_call(replace(this, binding=replace(this.binding, **other)), 0, now=NOW)
+        is not None
+    )
     assert GatewayCall.objects.get().rounds == 0
 
 
@@ -469,49 +486,58 @@ def test_another_call_does_not_go_on_in_its_place(other: dict[str, Any]) -> None
 
 def test_a_state_is_of_its_own_call_alone() -> None:
     row = asked()
-    waiting = WaitState("sbx-1", row.request_id, binding().key, time.time() + 60, 0)
-    assert gateway_calls.stands(binding(), waiting)
-    assert not gateway_calls.stands(binding(arguments_digest=digest_of(b"{}")), waiting)
-    assert not gateway_calls.stands(binding(), replace(waiting, request_id="req_none"))
+    waiting = WaitState("sbx-1", row.request_id, binding().question_digest, time.time() + 60, 0)
+    assert gateway_calls.is_call_state_current(binding(), waiting)
+    assert not gateway_calls.is_call_state_current(binding(arguments_digest=hash_arguments(b"{}")), waiting)
+    assert not gateway_calls.is_call_state_current(binding(), replace(waiting, request_id="req_none"))
     GatewayCall.objects.create(
         call_id="sbx-1", key_id=1, agent_id="agent.one", state=CallState.DONE, created_at=NOW, expires_at=NOW,
         delivered_at=NOW,
     )  # fmt: skip
-    assert not gateway_calls.stands(binding(), waiting)
+    assert not gateway_calls.is_call_state_current(binding(), waiting)
 
 
 def test_a_state_that_goes_on_is_of_its_call_and_round() -> None:
     this = going_on()
-    state = GoOnState(this.call_id, this.binding.key, time.time() + 60, 0, None)
-    assert gateway_calls.stands(this.binding, state)
-    assert not gateway_calls.stands(this.binding, replace(state, round=1))
-    assert not gateway_calls.stands(replace(this.binding, key_id=2), state)
+    state = ContinuationState(this.call_id, this.binding.question_digest, time.time() + 60, 0, None)
+    assert gateway_calls.is_call_state_current(this.binding, state)
+    assert not gateway_calls.is_call_state_current(this.binding, replace(state, round=1))
+    assert not gateway_calls.is_call_state_current(replace(this.binding, key_id=2), state)
 
 
 def test_states_are_sealed_and_end() -> None:
     state = WaitState("sbx-1", "req_1", "k", time.time() + 60, 0)
-    packed = states.packed(state)
-    assert states.opened(packed) == state
-    assert states.opened(packed[:-2]) is None
-    assert states.opened(packed.removeprefix(states.PREFIX)) is None
-    assert states.opened(states.packed(replace(state, until=time.time() - 1))) is None
+    packed = states.seal_call_state(state)
+    assert states.open_call_state(packed) == state
+    assert states.open_call_state(packed[:-2]) is None
+    assert states.open_call_state(packed.removeprefix(states.PREFIX)) is None
+    assert states.open_call_state(states.seal_call_state(replace(state, until=time.time() - 1))) is None
 
 
 def test_a_question_is_settled_by_its_own_call_alone() -> None:
     row, this = asked(), attempt()
-    settled, _ = gateway_calls.settle(this, row.request_id, "another key", now=NOW)
-    assert settled is Settled.ANOTHER
-    other = attempt(arguments_digest=digest_of(b"{}"))
-    assert gateway_calls.settle(other, row.request_id, this.binding.key, now=NOW)[0] is Settled.ANOTHER
+    settled, _ = gateway_calls.close_allowed_question(this, row.request_id, "another key", now=NOW)
+    assert settled is QuestionOutcome.ANOTHER
+    other = attempt(arguments_digest=hash_arguments(b"{}"))
+    assert (
+        gateway_calls.close_allowed_question(other, row.request_id, this.binding.question_digest, now=NOW)[0]
+        is QuestionOutcome.ANOTHER
+    )
     assert PermissionRequest.objects.get().status == "pending"
-    assert gateway_calls.settle(this, row.request_id, this.binding.key, now=NOW)[0] is Settled.CLOSED
+    assert (
+        gateway_calls.close_allowed_question(this, row.request_id, this.binding.question_digest, now=NOW)[0]
+        is QuestionOutcome.CLOSED
+    )
 
 
 def test_a_person_s_no_is_told_once_where_policy_allows_by_now() -> None:
     row, this = asked(), attempt()
-    approvals.decide(row.request_id, by=person(), verdict="denied", now=NOW)
-    settled = [gateway_calls.settle(this, row.request_id, this.binding.key, now=NOW)[0] for _ in range(2)]
-    assert settled == [Settled.DENIED, Settled.OVER]
+    approvals.decide_request(row.request_id, by=person(), verdict="denied", now=NOW)
+    settled = [
+        gateway_calls.close_allowed_question(this, row.request_id, this.binding.question_digest, now=NOW)[0]
+        for _ in range(2)
+    ]
+    assert settled == [QuestionOutcome.DENIED, QuestionOutcome.OVER]
 
 
 # --- whose calls are whose -------------------------------------------------------------------------------
@@ -519,59 +545,59 @@ def test_a_person_s_no_is_told_once_where_policy_allows_by_now() -> None:
 
 @pytest.mark.parametrize("other", [{"key_id": 2}, {"agent_id": "agent.two"}])
 def test_a_task_is_its_caller_s(other: dict[str, Any]) -> None:
-    gateway_calls.create_task(attempt(), asked().request_id, b"{}", now=NOW)
+    gateway_calls.create_call_task(attempt(), asked().request_id, b"{}", now=NOW)
     own = {"key_id": 1, "agent_id": "agent.one"}
-    assert gateway_calls.find_task("sbx-1", **own, now=NOW).pk == "sbx-1"
+    assert gateway_calls.find_call_task("sbx-1", **own, now=NOW).pk == "sbx-1"
     with pytest.raises(NotFound):
-        gateway_calls.find_task("sbx-1", **own | other, now=NOW)
+        gateway_calls.find_call_task("sbx-1", **own | other, now=NOW)
 
 
 @pytest.mark.parametrize("other", [{"key_id": 2}, {"agent_id": "agent.two"}])
 def test_a_call_beside_its_agent_is_its_caller_s(other: dict[str, Any]) -> None:
-    this = Attempt("sbx-1", binding(), CALLER, CallPlace("ses_1"), is_beside=True)
-    gateway_calls.begin_beside(this, now=NOW)
+    this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_beside=True)
+    gateway_calls.begin_local_call(this, now=NOW)
     own = {"key_id": 1, "agent_id": "agent.one"}
     with pytest.raises(NotFound):
-        gateway_calls.end_beside("sbx-1", **own | other, now=NOW)
-    assert gateway_calls.cancel_beside("sbx-1", BY, **own | other, now=NOW) is None
+        gateway_calls.end_local_call("sbx-1", **own | other, now=NOW)
+    assert gateway_calls.cancel_call_before_start("sbx-1", BY, **own | other, now=NOW) is None
     assert GatewayCall.objects.get().state == CallState.RUNNING
-    gateway_calls.end_beside("sbx-1", **own, now=NOW)
+    gateway_calls.end_local_call("sbx-1", **own, now=NOW)
     with pytest.raises(Conflict):
-        gateway_calls.end_beside("sbx-1", **own, now=NOW)
+        gateway_calls.end_local_call("sbx-1", **own, now=NOW)
 
 
 @pytest.mark.parametrize("other", [{"key_id": 2}, {"agent_id": "agent.two"}])
 def test_an_approval_begins_no_waiting_call_of_another_beside(other: dict[str, Any]) -> None:
-    this = Attempt("sbx-1", binding(), CALLER, CallPlace("ses_1"), is_beside=True)
-    row = gateway_calls.ask_beside(this, Ruling(ASK, "Asks.", "rule 1"), now=NOW)
-    approvals.decide(row.request_id, by=person(), verdict="approved", now=NOW)
+    this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_beside=True)
+    row = gateway_calls.request_local_call_approval(this, Ruling(ASK, "Asks.", "rule 1"), now=NOW)
+    approvals.decide_request(row.request_id, by=person(), verdict="approved", now=NOW)
     GatewayCall.objects.update(**other)
-    assert gateway_calls.begin(this, row.request_id, now=NOW) is not None
+    assert gateway_calls.begin_gateway_call(this, row.request_id, now=NOW) is not None
 
 
 def test_an_id_beside_an_agent_is_one_call_s() -> None:
-    this = Attempt("sbx-1", binding(), CALLER, CallPlace("ses_1"), is_beside=True)
-    gateway_calls.begin_beside(this, now=NOW)
-    gateway_calls.begin_beside(this, now=NOW)
-    other = replace(this, binding=binding(arguments_digest=digest_of(b"{}")))
+    this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_beside=True)
+    gateway_calls.begin_local_call(this, now=NOW)
+    gateway_calls.begin_local_call(this, now=NOW)
+    other = replace(this, binding=binding(arguments_digest=hash_arguments(b"{}")))
     with pytest.raises(Conflict):
-        gateway_calls.begin_beside(other, now=NOW)
+        gateway_calls.begin_local_call(other, now=NOW)
 
 
 def test_a_cancelled_call_is_not_asked_about_again() -> None:
-    this = Attempt("sbx-1", binding(), CALLER, CallPlace("ses_1"), is_beside=True)
+    this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_beside=True)
     own = {"key_id": 1, "agent_id": "agent.one"}
-    assert gateway_calls.cancel_beside("sbx-1", BY, **own, now=NOW) is None
-    with pytest.raises(gateway_calls.Cancelled):
-        gateway_calls.ask_beside(this, Ruling(ASK, "Asks.", "rule 1"), now=NOW)
-    with pytest.raises(gateway_calls.Cancelled):
-        gateway_calls.require_wanted("sbx-1")
+    assert gateway_calls.cancel_call_before_start("sbx-1", BY, **own, now=NOW) is None
+    with pytest.raises(gateway_calls.CallCancelled):
+        gateway_calls.request_local_call_approval(this, Ruling(ASK, "Asks.", "rule 1"), now=NOW)
+    with pytest.raises(gateway_calls.CallCancelled):
+        gateway_calls.raise_if_cancelled("sbx-1")
 
 
 def test_the_same_call_is_not_asked_about_while_it_runs() -> None:
     row = approved()
-    assert gateway_calls.begin(attempt(), row.request_id, now=NOW) is None
-    asked_again = gateway_calls.ask_unless_begun(
+    assert gateway_calls.begin_gateway_call(attempt(), row.request_id, now=NOW) is None
+    asked_again = gateway_calls.request_unless_begun(
         binding(), Ruling(ASK, "Asks.", "rule 1"), PLACE, until=None, now=NOW
     )
     assert asked_again is None
@@ -579,9 +605,9 @@ def test_the_same_call_is_not_asked_about_while_it_runs() -> None:
 
 def test_a_result_is_told_by_one_line() -> None:
     this = attempt()
-    assert gateway_calls.begin(this, approved().request_id, now=NOW) is None
-    gateway_calls.end(this.call_id, b"{}", now=NOW)
-    assert [gateway_calls.claim(this.call_id, now=NOW) for _ in range(2)] == [True, False]
+    assert gateway_calls.begin_gateway_call(this, approved().request_id, now=NOW) is None
+    gateway_calls.end_gateway_call(this.call_id, b"{}", now=NOW)
+    assert [gateway_calls.claim_call_result(this.call_id, now=NOW) for _ in range(2)] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -595,6 +621,6 @@ def test_a_result_is_told_by_one_line() -> None:
 )
 def test_a_brake_holds_an_agent_by_every_name(reach: str, name: str, is_held: bool) -> None:
     brake = Brake.objects.create(reach=reach, name=name, reason="Odd.", set_at=NOW, set_by="user:ann")
-    assert (brakes.holding_agent("agent.one", ["claude-code", "codex"]) is not None) == is_held
+    assert (brakes.find_brake_on_agent("agent.one", ["claude-code", "codex"]) is not None) == is_held
     Brake.objects.filter(pk=brake.pk).update(released_at=NOW)
-    assert brakes.holding_agent("agent.one", ["claude-code", "codex"]) is None
+    assert brakes.find_brake_on_agent("agent.one", ["claude-code", "codex"]) is None

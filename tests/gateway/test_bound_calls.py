@@ -139,7 +139,7 @@ def test_progress_tokens_traces_and_log_levels_reach_the_server(box: Served, ser
 def test_for_how_long_a_task_is_kept_goes_on_in_steps(ttl: float, step: int) -> None:
     params = {"name": "run", "arguments": {}, "task": {"ttl": ttl}}
     raw = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
-    assert json.loads(messages.read(raw).raw)["params"]["task"] == {"ttl": step}
+    assert json.loads(messages.parse_mcp_message(raw).raw)["params"]["task"] == {"ttl": step}
 
 
 @pytest.mark.parametrize("odd", [EVIL * 10, "a b", "ä", "", 2**53, 1.5, True])
@@ -148,12 +148,12 @@ def test_a_call_with_an_odd_id_is_refused(where: str, odd: Any) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "run", "_meta": {}}}
     target = call if where == "id" else call["params"]["_meta"]  # type: ignore[index]
     target[where] = odd
-    with pytest.raises(messages.Unreadable) as refused:
-        messages.read(json.dumps(call).encode())
+    with pytest.raises(messages.UnreadableMessage) as refused:
+        messages.parse_mcp_message(json.dumps(call).encode())
     assert refused.value.code == messages.INVALID_REQUEST
     if where == "id" and odd is not True:
-        with pytest.raises(mcp_lines.Unclear):
-            mcp_lines.read(json.dumps(call).encode())
+        with pytest.raises(mcp_lines.AmbiguousMessage):
+            mcp_lines.parse_mcp_line(json.dumps(call).encode())
 
 
 @pytest.mark.served
@@ -214,7 +214,7 @@ def test_a_header_that_contradicts_its_argument_is_refused(
     ],
 )
 def test_which_texts_repeat_an_argument(text: str | None, value: Any, repeats: bool) -> None:
-    assert param_headers.repeats_argument(text, {"a": {"b": value}}, ("a", "b")) is repeats
+    assert param_headers.is_argument_value(text, {"a": {"b": value}}, ("a", "b")) is repeats
 
 
 def test_headers_are_declared_on_properties_alone() -> None:
@@ -227,7 +227,10 @@ def test_headers_are_declared_on_properties_alone() -> None:
         "x-mcp-header": "Root",
         "$defs": {"properties": {"x-mcp-header": "Defs"}},
     }
-    assert param_headers.declared_in(schema) == (("mcp-param-a", ("a",)), ("mcp-param-c", ("b", "c")))
+    assert param_headers.find_declared_headers(schema) == (
+        ("mcp-param-a", ("a",)),
+        ("mcp-param-c", ("b", "c")),
+    )
 
 
 def test_arguments_keep_their_bytes() -> None:
@@ -235,7 +238,7 @@ def test_arguments_keep_their_bytes() -> None:
         b'{"jsonrpc":"2.0","id":1,"method":"tools/call","x":1,'
         b'"params":{"name":"run","y":2,"arguments":{ "a":1.50,"b":12345678901234567890123 }}}'
     )
-    message = messages.read(raw)
+    message = messages.parse_mcp_message(raw)
     assert message.raw == (
         b'{"jsonrpc":"2.0","id":1,"method":"tools/call",'
         b'"params":{"name":"run","arguments":{ "a":1.50,"b":12345678901234567890123 }}}'

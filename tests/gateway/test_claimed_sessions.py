@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from coordinator.actions.gateway_timelines import session_for
+from coordinator.actions.gateway_timelines import resolve_timeline_session
 from coordinator.gateway.claims import CallClaim
 from coordinator.identity.keys import KeyIdentity
 from coordinator.models import Session
@@ -27,7 +27,7 @@ def sessions(db: None) -> None:
 
 
 def joined(claim: CallClaim, key: KeyIdentity = KEY, agent: str = AGENT) -> str:
-    return session_for("gws-1", None, agent, key, timezone.now(), claim=claim).session_id
+    return resolve_timeline_session("gws-1", None, agent, key, timezone.now(), claim=claim).session_id
 
 
 @pytest.mark.parametrize("claim", [BY_SESSION, BY_CALL])

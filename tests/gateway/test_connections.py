@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 
-from coordinator.gateway.http_client import HttpClient, target_of
+from coordinator.gateway.http_client import HttpClient, parse_upstream_url
 from tests.patience import PATIENCE
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -40,12 +40,12 @@ def connections_of_two_calls(*, closed: bool) -> int:
 
     async def call_twice() -> None:
         client = HttpClient()
-        target = target_of(f"http://127.0.0.1:{listener.getsockname()[1]}/", private=True)
+        target = parse_upstream_url(f"http://127.0.0.1:{listener.getsockname()[1]}/", private=True)
         for number in range(2):
             if number and closed:
                 accepted[0].shutdown(socket.SHUT_RDWR)
-            answered = await client.request(target, "POST", [], b"{}", within=PATIENCE)
-            assert [piece async for piece in answered.pieces()] == [b"{}"]
+            answered = await client.send_http_request(target, "POST", [], b"{}", within=PATIENCE)
+            assert [piece async for piece in answered.iterate_body()] == [b"{}"]
             answered.close()
         client.close()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from coordinator.edge.gateway.records import Records
-from coordinator.errors import Invalid
+from coordinator.edge.gateway.records import CallRecords
+from coordinator.errors import UnprocessableRequest
 from coordinator.lib.turns import CALLER
 
 
@@ -19,7 +19,7 @@ class Writer:
     async def submit(self, events: list[str], **_: Any) -> list[Any]:
         self.groups.append(events)
         if "bad" in events:
-            raise Invalid("The database cannot hold this event.")
+            raise UnprocessableRequest("The database cannot hold this event.")
         return []
 
 
@@ -28,12 +28,12 @@ def written(*calls: tuple[str, str]) -> list[list[str]]:
 
     async def play() -> list[list[str]]:
         writer = Writer()
-        kept = Records(cast(Any, writer))
+        kept = CallRecords(cast(Any, writer))
         for caller, event in calls:
             CALLER.set(caller)
-            kept._gather(cast(Any, [event]), 10)
+            kept.batch_ended_call(cast(Any, [event]), 10)
         assert not writer.groups
-        await kept.close()
+        await kept.flush_call_records()
         return writer.groups
 
     return asyncio.run(play())

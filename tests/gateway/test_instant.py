@@ -14,14 +14,14 @@ from django.utils import timezone
 from psycopg import Cursor
 
 from coordinator.edge.gateway import instant
-from coordinator.edge.gateway.instant import Instant
+from coordinator.edge.gateway.instant import FreshnessCheck
 from coordinator.engine import is_sqlite
 from coordinator.lib.threads import EdgeThreads
 from coordinator.models import ApiKey, Change
-from coordinator.policy.brakes import Braked
+from coordinator.policy.brakes import ActiveBrake
 
 AGENT = ("agent.one",)
-BRAKE = Braked(1, "all", "", "", "user:ada")
+BRAKE = ActiveBrake(1, "all", "", "", "user:ada")
 
 
 class Slow:
@@ -33,7 +33,7 @@ class Slow:
         self.waiting: list[asyncio.Future[None]] = []
 
     async def run(self, work: Callable[..., Any], *args: Any) -> Any:
-        if work is not instant._look:
+        if work is not instant.query_freshness:
             return BRAKE
         found = self.standing[self.begun]
         self.begun += 1
@@ -46,14 +46,16 @@ class Hub:
     position = 7
 
 
-def played(play: Callable[[Instant, Slow], Coroutine[Any, Any, None]], *standing: tuple[bool, bool]) -> Slow:
+def played(
+    play: Callable[[FreshnessCheck, Slow], Coroutine[Any, Any, None]], *standing: tuple[bool, bool]
+) -> Slow:
     """Play with a look whose answers are these, one after the other."""
 
     async def run() -> Slow:
         slow = Slow()
         slow.standing = list(standing)
         async with asyncio.timeout(10):
-            await play(Instant(cast(Any, Hub()), cast(Any, slow)), slow)
+            await play(FreshnessCheck(cast(Any, Hub()), cast(Any, slow)), slow)
         return slow
 
     return asyncio.run(run())
@@ -65,10 +67,12 @@ async def settled() -> None:
 
 
 def test_a_call_is_never_answered_by_a_look_from_before_it() -> None:
-    async def play(look: Instant, slow: Slow) -> None:
-        first = asyncio.ensure_future(look.look(AGENT))
+    async def play(look: FreshnessCheck, slow: Slow) -> None:
+        first = asyncio.ensure_future(look.check_freshness(AGENT))
         await settled()
-        later = [asyncio.ensure_future(look.look(AGENT)) for _ in range(20)]  # a rule was edited just before
+        later = [
+            asyncio.ensure_future(look.check_freshness(AGENT)) for _ in range(20)
+        ]  # a rule was edited just before
         await settled()
         slow.waiting[0].set_result(None)
         await settled()
@@ -81,11 +85,11 @@ def test_a_call_is_never_answered_by_a_look_from_before_it() -> None:
 
 
 def test_a_look_that_fails_fails_those_who_wait_for_it_alone() -> None:
-    async def play(look: Instant, slow: Slow) -> None:
-        calls = [asyncio.ensure_future(look.look(AGENT)) for _ in range(2)]
+    async def play(look: FreshnessCheck, slow: Slow) -> None:
+        calls = [asyncio.ensure_future(look.check_freshness(AGENT)) for _ in range(2)]
         await settled()
-        gone = asyncio.ensure_future(look.look(AGENT))
-        after = asyncio.ensure_future(look.look(AGENT))
+        gone = asyncio.ensure_future(look.check_freshness(AGENT))
+        after = asyncio.ensure_future(look.check_freshness(AGENT))
         await settled()
         gone.cancel()
         slow.waiting[0].set_exception(OSError("no database"))
@@ -107,9 +111,9 @@ def test_a_revoked_key_and_a_changed_user_are_news() -> None:
     user = User.objects.create(username="ada")
     for row, changed in ((key, {"revoked_at": timezone.now()}), (user, {"is_active": False})):
         position = Change.objects.aggregate(last=Max("id"))["last"]
-        assert instant._look(position) == (True, False)
+        assert instant.query_freshness(position) == (True, False)
         type(row).objects.filter(pk=row.pk).update(**changed)
-        assert instant._look(position) == (False, False)
+        assert instant.query_freshness(position) == (False, False)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -126,7 +130,7 @@ def test_a_look_is_one_question_and_finds_a_connection_that_was_cut(monkeypatch:
     threads = EdgeThreads(1)
 
     def looked() -> tuple[bool, bool]:
-        return asyncio.run(threads.run(instant._look, position))
+        return asyncio.run(threads.run_in_thread(instant.query_freshness, position))
 
     try:
         looked()
@@ -139,5 +143,5 @@ def test_a_look_is_one_question_and_finds_a_connection_that_was_cut(monkeypatch:
             cursor.execute(f"{cut} AND pid <> pg_backend_pid()")
         assert looked() == (True, False)
     finally:
-        asyncio.run(threads.run(connections.close_all))
-        threads.close()
+        asyncio.run(threads.run_in_thread(connections.close_all))
+        threads.shut_down_threads()

@@ -11,23 +11,23 @@ from typing import Any, cast
 import pytest
 from django.db import OperationalError
 
-from coordinator.edge.gateway.calls import Calls
-from coordinator.edge.gateway.running import NotSent, Runner
-from coordinator.errors import Busy, SignalboxError
-from coordinator.gateway.messages import Message
+from coordinator.edge.gateway.calls import ToolCallHandler
+from coordinator.edge.gateway.running import ApprovedCallRunner, CallNotSent
+from coordinator.errors import ServiceBusy, SignalboxError
+from coordinator.gateway.messages import McpMessage
 from coordinator.policy.tool_rules import Ruling
 
-LOCKED, BUSY = OperationalError("database is locked"), Busy("Too many wait.")
+LOCKED, BUSY = OperationalError("database is locked"), ServiceBusy("Too many wait.")
 
 
-def calls(**parts: Any) -> Calls:
+def calls(**parts: Any) -> ToolCallHandler:
     names = "rulings policies listings holding records sending notes instant threads"
-    return Calls(**{name: cast(Any, parts.get(name)) for name in names.split()})
+    return ToolCallHandler(**{name: cast(Any, parts.get(name)) for name in names.split()})
 
 
 def exchange() -> Any:
     params = {"name": "echo", "arguments": {}}
-    message = Message(b"{}", {"method": "tools/call", "id": 1, "params": params})
+    message = McpMessage(b"{}", {"method": "tools/call", "id": 1, "params": params})
     server = SimpleNamespace(name="example", tools={"echo": SimpleNamespace(is_gone=False, param_headers=())})
     return SimpleNamespace(message=message, server=server, client=None, line=None, is_sent=False)
 
@@ -58,7 +58,7 @@ def refusal(work: Awaitable[None]) -> SignalboxError:
 @pytest.mark.parametrize("problem", [LOCKED, BUSY])
 def test_a_call_that_fails_before_it_is_sent_may_be_sent_again(problem: Exception) -> None:
     records = SimpleNamespace(session_of=fails(problem))
-    found = refusal(calls(records=records).call(exchange()))
+    found = refusal(calls(records=records).handle_tool_call(exchange()))
     assert (found.status, found.not_sent) == (503, True)
 
 
@@ -69,10 +69,10 @@ def test_a_call_that_fails_when_it_may_have_been_heard_is_not_said_to_be_unsent(
     found = calls(sending=SimpleNamespace(call=fails(problem)))
 
     async def passed(x: Any) -> None:
-        await found._passed(x, cast(Any, SimpleNamespace(at_server=lambda _: contextlib.nullcontext())))
+        await found.forward_call(x, cast(Any, SimpleNamespace(at_server=lambda _: contextlib.nullcontext())))
 
-    monkeypatch.setattr(found, "_answer", passed)
-    assert not refusal(found.call(exchange())).not_sent
+    monkeypatch.setattr(found, "answer_tool_call", passed)
+    assert not refusal(found.handle_tool_call(exchange())).not_sent
 
 
 def test_an_approved_call_counts_as_heard_once_it_is_given_to_who_sends_it() -> None:
@@ -82,7 +82,9 @@ def test_an_approved_call_counts_as_heard_once_it_is_given_to_who_sends_it() -> 
     none = cast(Any, None)
 
     async def run() -> None:
-        await Runner(none, none, none, none, gate=none, notes=none)._detached(x, asyncio.sleep(0))
+        await ApprovedCallRunner(none, none, none, none, gate=none, notes=none).run_call_detached(
+            x, asyncio.sleep(0)
+        )
 
     asyncio.run(run())
     assert x.is_sent
@@ -98,9 +100,9 @@ def test_a_call_that_was_begun_and_is_refused_on_its_way_has_an_end_in_its_timel
         session_of=gives("ses_a"), begin=lambda *_: record, end=lambda *given: ends.append(given)
     )
     found = calls(records=records)
-    monkeypatch.setattr(found, "decide", gives((Ruling("ask"), None)))
-    monkeypatch.setattr(found, "_ask", fails(problem))
-    told = refusal(found.call(exchange()))
+    monkeypatch.setattr(found, "decide_call", gives((Ruling("ask"), None)))
+    monkeypatch.setattr(found, "ask_about_tool_call", fails(problem))
+    told = refusal(found.handle_tool_call(exchange()))
     assert ends == [(record, "failed", None, told.detail)]
 
 
@@ -108,8 +110,8 @@ def test_an_approved_call_whose_database_goes_before_it_is_sent_is_free_to_be_se
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     none = cast(Any, None)
-    runner = Runner(none, none, none, none, gate=none, notes=none)
-    monkeypatch.setattr(runner, "_as_it_stands", fails(LOCKED))
+    runner = ApprovedCallRunner(none, none, none, none, gate=none, notes=none)
+    monkeypatch.setattr(runner, "reload_server", fails(LOCKED))
     x = exchange()
-    with pytest.raises(NotSent, match="was not asked"):
-        asyncio.run(runner._sent(x, b"{}", None))
+    with pytest.raises(CallNotSent, match="was not asked"):
+        asyncio.run(runner.send_approved_call(x, b"{}", None))

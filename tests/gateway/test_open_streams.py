@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from coordinator.edge.gateway import upstreams
-from coordinator.gateway.http_client import HttpClient, UpstreamFailed, target_of
+from coordinator.gateway.http_client import HttpClient, UpstreamFailed, parse_upstream_url
 from tests.gateway.agents import BOTH, LONG_AGO, Wire, rule
 from tests.gateway.example_server import Example
 from tests.gateway.test_held_calls import InBackground, pending
@@ -99,8 +99,8 @@ def test_an_answer_that_trickles_has_a_clock_and_a_stream_a_bound() -> None:
         await writer.drain()
 
     async def ask(method: str) -> upstreams.UpstreamAnswer:
-        target = target_of(f"http://127.0.0.1:{port}/mcp", private=True)
-        return await HttpClient().request(target, method, [("Accept", BOTH)], within=5)
+        target = parse_upstream_url(f"http://127.0.0.1:{port}/mcp", private=True)
+        return await HttpClient().send_http_request(target, method, [("Accept", BOTH)], within=5)
 
     async def both() -> None:
         nonlocal port
@@ -108,11 +108,11 @@ def test_an_answer_that_trickles_has_a_clock_and_a_stream_a_bound() -> None:
         port = server.sockets[0].getsockname()[1]
         answer = await ask("POST")
         with pytest.raises(UpstreamFailed, match="did not end its answer within"):
-            await upstreams.response_of(answer, 1, None, within=0.05)
+            await upstreams.read_response(answer, 1, None, within=0.05)
         answer.close()
         answer = await ask("GET")
         with pytest.raises(UpstreamFailed, match="streamed more than 100 bytes"):
-            async for _ in upstreams.events_of(answer, 100):
+            async for _ in upstreams.iterate_answer_events(answer, 100):
                 pass
         answer.close()
         server.close()

@@ -10,11 +10,11 @@ from asgiref.sync import async_to_sync
 from django.utils import timezone
 
 from coordinator.actions import gateway_calls
-from coordinator.actions.gateway_calls import Attempt, CallPlace
-from coordinator.edge.gateway.running import kept_message
-from coordinator.edge.gateway.tasks import Tasks
-from coordinator.gateway.deciding import Caller
-from coordinator.gateway.messages import read
+from coordinator.actions.gateway_calls import CallAttempt, CallOrigin
+from coordinator.edge.gateway.running import pack_task_request
+from coordinator.edge.gateway.tasks import GatewayTasks
+from coordinator.gateway.deciding import GatewayCaller
+from coordinator.gateway.messages import parse_mcp_message
 from coordinator.models import GatewayCall
 from coordinator.models.gateway import CallState
 from coordinator.policy.tool_rules import ASK, Ruling
@@ -24,7 +24,9 @@ pytestmark = pytest.mark.django_db
 
 
 def test_a_poll_that_comes_second_does_not_end_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    request = gateway_calls.ask(BINDING, RULING, CallPlace(None), until=None, now=timezone.now())
+    request = gateway_calls.request_person_approval(
+        BINDING, RULING, CallOrigin(None), until=None, now=timezone.now()
+    )
     request.status = "approved"
     call = _task(request.request_id)
     ends: list[Any] = []
@@ -33,23 +35,23 @@ def test_a_poll_that_comes_second_does_not_end_the_call(monkeypatch: pytest.Monk
         taken_up=lambda *_: SimpleNamespace(decided_by=""), end=lambda *end: ends.append(end)
     )
     runner = SimpleNamespace(run_task=lambda *job: ran.append(job))
-    tasks = Tasks(
+    tasks = GatewayTasks(
         cast(Any, Threads()), cast(Any, records), cast(Any, runner), cast(Any, None), cast(Any, None)
     )
 
-    def begin(attempt: Attempt, _request_id: str, **_: Any) -> Ruling | None:
+    def begin(attempt: CallAttempt, _request_id: str, **_: Any) -> Ruling | None:
         free = GatewayCall.objects.filter(pk=attempt.call_id, state=CallState.WAITING)
         return None if free.update(state=CallState.RUNNING) else Ruling(ASK, "The call was begun already.")
 
     async def original(*_: Any) -> Any:
         return _exchange()
 
-    monkeypatch.setattr(gateway_calls, "begin", begin)
-    monkeypatch.setattr(tasks, "_original", original)
+    monkeypatch.setattr(gateway_calls, "begin_gateway_call", begin)
+    monkeypatch.setattr(tasks, "restore_task_request", original)
 
     async def both() -> None:
         for _ in range(2):
-            await tasks._decided(cast(Any, None), call, request)
+            await tasks.apply_task_verdict(cast(Any, None), call, request)
 
     async_to_sync(both)()
     assert (len(ran), ends) == (1, [])
@@ -57,10 +59,14 @@ def test_a_poll_that_comes_second_does_not_end_the_call(monkeypatch: pytest.Monk
 
 
 def _task(request_id: str) -> GatewayCall:
-    attempt = Attempt(gateway_calls.new_id(), BINDING, Caller("agent.one"), CallPlace(None))
-    return gateway_calls.create_task(attempt, request_id, kept_message(_exchange()), now=timezone.now())
+    attempt = CallAttempt(gateway_calls.new_call_id(), BINDING, GatewayCaller("agent.one"), CallOrigin(None))
+    return gateway_calls.create_call_task(
+        attempt, request_id, pack_task_request(_exchange()), now=timezone.now()
+    )
 
 
 def _exchange() -> Any:
     key = SimpleNamespace(actor=BINDING.by)
-    return SimpleNamespace(message=read(BODY), headers={}, caller=Caller("agent.one"), key=key)
+    return SimpleNamespace(
+        message=parse_mcp_message(BODY), headers={}, caller=GatewayCaller("agent.one"), key=key
+    )

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from coordinator.edge.gateway import pulse
-from coordinator.edge.gateway.pulse import Pulse
+from coordinator.edge.gateway.pulse import ClientKeepAlive
 
 
 class Line:
@@ -27,10 +27,10 @@ def test_who_comes_while_the_clock_runs_is_told_soon(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(pulse, "EVERY", 3_600.0)
 
     async def wait_one_after_the_other() -> None:
-        beat = Pulse()
+        beat = ClientKeepAlive()
         for _ in range(2):
             x: Any = SimpleNamespace(line=Line(), message=SimpleNamespace(progress_token=None))
-            with beat.beating(cast(Any, x), "It waits"):
+            with beat.keep_client_alive(cast(Any, x), "It waits"):
                 async with asyncio.timeout(5):
                     await x.line.told.wait()
 

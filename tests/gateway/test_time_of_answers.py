@@ -13,19 +13,19 @@ import pytest
 
 from coordinator.actions import gateway_calls
 from coordinator.edge.gateway import upstreams
-from coordinator.edge.gateway.listings import Listings
-from coordinator.edge.gateway.running import Runner
-from coordinator.edge.gateway.upstreams import digest_of_agent, events_of, own_response
+from coordinator.edge.gateway.listings import AgentToolListings
+from coordinator.edge.gateway.running import ApprovedCallRunner
+from coordinator.edge.gateway.upstreams import hash_agent_id, iterate_answer_events, read_own_response
 from coordinator.gateway import http_client
-from coordinator.gateway.http_client import HttpClient, UpstreamAnswer, UpstreamFailed, target_of
-from coordinator.gateway.servers import Server
+from coordinator.gateway.http_client import HttpClient, UpstreamAnswer, UpstreamFailed, parse_upstream_url
+from coordinator.gateway.servers import UpstreamServer
 from tests.gateway import rude_server
 
 
 async def lingering(url: str) -> UpstreamAnswer:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "linger"}}
-    return await HttpClient().request(
-        target_of(url, private=True), "POST", [], json.dumps(body).encode(), within=5
+    return await HttpClient().send_http_request(
+        parse_upstream_url(url, private=True), "POST", [], json.dumps(body).encode(), within=5
     )
 
 
@@ -37,9 +37,9 @@ def test_a_body_that_does_not_come_is_not_waited_for(bound: str, monkeypatch: py
         answer = await lingering(server.url)
         try:
             if bound == "OWN_WITHIN":
-                await own_response(answer, "1")
+                await read_own_response(answer, "1")
             else:
-                [_ async for _ in events_of(answer)]
+                [_ async for _ in iterate_answer_events(answer)]
         finally:
             answer.close()
 
@@ -65,9 +65,13 @@ def test_a_call_whose_server_was_slow_to_connect_is_looked_at_before_it_is_sent(
 
     async def call() -> None:
         async with await asyncio.start_server(served, "127.0.0.1", 0) as server:
-            target = target_of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", private=True)
+            target = parse_upstream_url(
+                f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", private=True
+            )
             try:
-                (await HttpClient().request(target, "POST", [], b"{}", within=5, look=braked)).close()
+                (
+                    await HttpClient().send_http_request(target, "POST", [], b"{}", within=5, look=braked)
+                ).close()
             finally:
                 async with asyncio.timeout(5):
                     while not received:
@@ -82,16 +86,16 @@ class Braked(Exception):
     pass
 
 
-class _Quiet(Listings):
+class _Quiet(AgentToolListings):
     """Listings of a server that does not list its tools."""
 
     def __init__(self) -> None:
         self._looked, self._looking = {}, {}
 
-    async def server(self, x: Any) -> Server:
+    async def find_current_server(self, x: Any) -> UpstreamServer:
         return x.server  # type: ignore[no-any-return]
 
-    async def _look(self, x: Any) -> None:
+    async def fetch_and_store_tools(self, x: Any) -> None:
         await asyncio.Event().wait()
 
 
@@ -99,33 +103,33 @@ def test_looking_for_a_tool_holds_the_server_s_lock_for_a_while_only(monkeypatch
     monkeypatch.setattr("coordinator.edge.gateway.listings.OWN_WITHIN", 0.05)
 
     class X:
-        server = Server("s", None)
+        server = UpstreamServer("s", None)
 
     async def look() -> None:
         listings = _Quiet()
         async with asyncio.timeout(5):
-            await asyncio.gather(*(listings.look_for(X(), "new") for _ in range(50)))  # type: ignore[arg-type]
+            await asyncio.gather(*(listings.discover_tool(X(), "new") for _ in range(50)))  # type: ignore[arg-type]
 
     asyncio.run(look())
 
 
 def test_agents_whose_names_no_header_holds_are_told_apart() -> None:
     names = ("\u0430\u0431", "\u0432\u0433", "??", "\udcff")
-    assert len({digest_of_agent(name) for name in names}) == len(names)
-    assert all(digest_of_agent(name).isascii() for name in names)
+    assert len({hash_agent_id(name) for name in names}) == len(names)
+    assert all(hash_agent_id(name).isascii() for name in names)
 
 
 def test_a_call_has_an_end_before_it_counts_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway_calls, "STARTS_WITHIN", timedelta(seconds=0.05))
     none: Any = None
-    runner = Runner(none, none, none, none, gate=none, notes=none)
-    server = Server("s", None, call_seconds=0)
-    monkeypatch.setattr(runner, "_sent", lambda *_: asyncio.Event().wait())
+    runner = ApprovedCallRunner(none, none, none, none, gate=none, notes=none)
+    server = UpstreamServer("s", None, call_seconds=0)
+    monkeypatch.setattr(runner, "send_approved_call", lambda *_: asyncio.Event().wait())
 
     async def run() -> None:
         with pytest.raises(UpstreamFailed) as failed:
-            await runner._sent_in_time(cast(Any, SimpleNamespace(server=server)), b"{}", None)
+            await runner.send_call_within_deadline(cast(Any, SimpleNamespace(server=server)), b"{}", None)
         assert failed.value.may_have_run
 
     asyncio.run(run())
-    assert gateway_calls._longest(server) > timedelta(seconds=0.05)
+    assert gateway_calls.max_call_duration(server) > timedelta(seconds=0.05)

@@ -14,13 +14,13 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.utils import timezone
 
 from coordinator.actions import gateway_calls, gateway_upkeep
-from coordinator.actions.gateway_calls import CallPlace
-from coordinator.edge.gateway.holding import Held, Holding
-from coordinator.edge.http import Gone
-from coordinator.edge.waits import Disconnect
-from coordinator.gateway.binding import Binding
-from coordinator.gateway.deciding import Caller
-from coordinator.gateway.messages import read
+from coordinator.actions.gateway_calls import CallOrigin
+from coordinator.edge.gateway.holding import PendingCall, PendingCalls
+from coordinator.edge.http import ClientDisconnected
+from coordinator.edge.waits import DisconnectWatcher
+from coordinator.gateway.binding import CallBinding
+from coordinator.gateway.deciding import GatewayCaller
+from coordinator.gateway.messages import parse_mcp_message
 from coordinator.identity.actors import Actor
 from coordinator.models import GatewayCall, PermissionContext, PermissionRequest
 from coordinator.models.gateway import CallState
@@ -29,7 +29,7 @@ from coordinator.policy.tool_rules import ASK, Ruling
 pytestmark = pytest.mark.django_db
 
 BODY = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"write","arguments":{"path":"/a"}}}'
-BINDING = Binding(Actor("key", "one"), 1, "agent.one", "example", "write", {"path": "/a"}, "a", "d", "p")
+BINDING = CallBinding(Actor("key", "one"), 1, "agent.one", "example", "write", {"path": "/a"}, "a", "d", "p")
 RULING = Ruling(ASK, "it writes", "rule 1")
 RESULT = b'{"jsonrpc":"2.0","id":9,"result":{"content":[{"type":"text","text":"wrote /a"}]}}'
 
@@ -76,24 +76,24 @@ class Client:
 
     def __init__(self) -> None:
         self.line = Line()
-        self.gone = Disconnect(cast(Any, _stays))
+        self.gone = DisconnectWatcher(cast(Any, _stays))
         self.x: Any = SimpleNamespace(
             client=None,
             key=SimpleNamespace(name="one"),
-            message=read(BODY),
+            message=parse_mcp_message(BODY),
             line=self.line,
             gone=self.gone,
             admission=SimpleNamespace(still_allowed=_nothing),
             takes_events=False,
-            caller=Caller("agent.one"),
+            caller=GatewayCaller("agent.one"),
         )
         record: Any = SimpleNamespace(
-            call_id=gateway_calls.new_id(), decided_by="", waited=0.0, goes_on=False
+            call_id=gateway_calls.new_call_id(), decided_by="", waited=0.0, goes_on=False
         )
-        self.held = Held(self.x, BINDING, RULING, CallPlace(None), record)
+        self.held = PendingCall(self.x, BINDING, RULING, CallOrigin(None), record)
 
     def leaves(self) -> None:
-        self.gone.cut()
+        self.gone.force_disconnect()
 
 
 def calling(*clients: Callable[[Client, Threads], None]) -> list[list[bytes]]:
@@ -104,10 +104,10 @@ def calling(*clients: Callable[[Client, Threads], None]) -> list[list[bytes]]:
         for prepare in clients:
             threads, client = Threads(), Client()
             records: Any = SimpleNamespace(end=lambda *_: None, turn_away=lambda *_: None)
-            holding = Holding(cast(Any, Waits(threads)), cast(Any, threads), records, cast(Any, None))
+            holding = PendingCalls(cast(Any, Waits(threads)), cast(Any, threads), records, cast(Any, None))
             await sync_to_async(prepare)(client, threads)
-            with client.gone, contextlib.suppress(Gone):
-                await holding.hold(client.held)
+            with client.gone, contextlib.suppress(ClientDisconnected):
+                await holding.wait_for_call_approval(client.held)
             told.append(client.line.told)
         return told
 
@@ -126,10 +126,10 @@ class Waits:
 
 def begun(state: CallState, **fields: Any) -> GatewayCall:
     now = timezone.now()
-    call = gateway_calls._row(
-        gateway_calls.new_id(),
+    call = gateway_calls.build_gateway_call(
+        gateway_calls.new_call_id(),
         BINDING,
-        CallPlace(None),
+        CallOrigin(None),
         now,
         state=state,
         started_at=now,
@@ -159,7 +159,7 @@ def test_that_a_call_may_have_run_is_told_again_where_the_client_had_left() -> N
 
 def test_a_result_is_told_again_where_the_client_had_left() -> None:
     call = begun(CallState.RUNNING)
-    gateway_calls.end(call.call_id, RESULT, now=timezone.now())
+    gateway_calls.end_gateway_call(call.call_id, RESULT, now=timezone.now())
     first, second = calling(leaves_while_it_is_told, stays)
     assert not first
     assert b"wrote /a" in second[0]
@@ -168,7 +168,9 @@ def test_a_result_is_told_again_where_the_client_had_left() -> None:
 
 def test_a_person_s_no_is_kept_for_a_client_that_had_left() -> None:
     def denied(client: Client, threads: Threads) -> None:
-        request = gateway_calls.ask(BINDING, RULING, CallPlace(None), until=None, now=timezone.now())
+        request = gateway_calls.request_person_approval(
+            BINDING, RULING, CallOrigin(None), until=None, now=timezone.now()
+        )
         now = timezone.now()
         PermissionRequest.objects.filter(pk=request.pk).update(status="denied", approved_by="ada")
         PermissionContext.objects.filter(request=request).update(closed_at=now)
@@ -184,9 +186,11 @@ def test_a_call_that_says_the_same_as_one_that_is_heard_is_a_question_of_its_own
 
     def ends(_client: Client, threads: Threads) -> None:
         def heard() -> None:
-            gateway_calls.deliver(call.call_id, now=timezone.now())
+            gateway_calls.mark_call_delivered(call.call_id, now=timezone.now())
 
-        threads.after["earlier"] = lambda: gateway_calls.end(call.call_id, RESULT, now=timezone.now())
+        threads.after["earlier"] = lambda: gateway_calls.end_gateway_call(
+            call.call_id, RESULT, now=timezone.now()
+        )
         threads.after["_if_ended"] = heard
 
     ((told,),) = calling(ends)
@@ -205,37 +209,39 @@ def test_a_person_is_not_asked_about_a_call_that_began_a_moment_ago() -> None:
 
 def test_a_call_that_its_client_cancelled_is_not_begun_though_it_was_approved() -> None:
     now = timezone.now()
-    place, call_id = CallPlace(None, "gws-one"), gateway_calls.new_id()
-    asked = gateway_calls.ask_unless_begun(BINDING, RULING, place, until=None, now=now, kept=(call_id, 7))
+    place, call_id = CallOrigin(None, "gws-one"), gateway_calls.new_call_id()
+    asked = gateway_calls.request_unless_begun(BINDING, RULING, place, until=None, now=now, kept=(call_id, 7))
     assert asked is not None
-    assert not gateway_calls.cancel_on_line("gws-one", "7", BINDING.by, now=now)  # another id: a text
-    assert not gateway_calls.cancel_on_line("gws-two", 7, BINDING.by, now=now)
-    assert gateway_calls.cancel_on_line("gws-one", 7, BINDING.by, keeps_card=True, now=now)
+    assert not gateway_calls.cancel_waiting_call("gws-one", "7", BINDING.by, now=now)  # another id: a text
+    assert not gateway_calls.cancel_waiting_call("gws-two", 7, BINDING.by, now=now)
+    assert gateway_calls.cancel_waiting_call("gws-one", 7, BINDING.by, keeps_card=True, now=now)
     assert PermissionRequest.objects.get(pk=asked.pk).status == "pending"
-    with pytest.raises(gateway_calls.Cancelled):
-        gateway_calls.require_wanted(call_id)
-    attempt = gateway_calls.Attempt(call_id, BINDING, Caller("agent.one"), place)
-    assert not gateway_calls._note_running(
+    with pytest.raises(gateway_calls.CallCancelled):
+        gateway_calls.raise_if_cancelled(call_id)
+    attempt = gateway_calls.CallAttempt(call_id, BINDING, GatewayCaller("agent.one"), place)
+    assert not gateway_calls.mark_call_running(
         attempt, asked.request_id, cast(Any, SimpleNamespace(call_seconds=1)), now
     )
-    assert not gateway_calls.cancel_on_line("gws-one", 7, BINDING.by, now=now), "twice"
+    assert not gateway_calls.cancel_waiting_call("gws-one", 7, BINDING.by, now=now), "twice"
 
 
 def cancel(number: Any = 7, **options: Any) -> bool:
     now = options.get("now", timezone.now())
-    return gateway_calls.cancel("gws-one", number, BINDING.by, key_id=1, agent_id="agent.one", now=now)
+    return gateway_calls.cancel_gateway_call(
+        "gws-one", number, BINDING.by, key_id=1, agent_id="agent.one", now=now
+    )
 
 
 def ask(number: Any = 7, session: str = "gws-one") -> PermissionRequest | None:
-    kept = (gateway_calls.new_id(), number)
-    return gateway_calls.ask_unless_begun(
-        BINDING, RULING, CallPlace(None, session), until=None, now=timezone.now(), kept=kept
+    kept = (gateway_calls.new_call_id(), number)
+    return gateway_calls.request_unless_begun(
+        BINDING, RULING, CallOrigin(None, session), until=None, now=timezone.now(), kept=kept
     )
 
 
 def test_nobody_is_asked_about_a_call_whose_cancellation_came_first() -> None:
     assert not cancel()
-    with pytest.raises(gateway_calls.Cancelled):
+    with pytest.raises(gateway_calls.CallCancelled):
         ask()
     assert not PermissionRequest.objects.exists()
     assert ask("7") is not None, "another call"
@@ -245,14 +251,14 @@ def test_nobody_is_asked_about_a_call_whose_cancellation_came_first() -> None:
 def test_a_card_is_closed_whose_calls_cancellation_came_while_it_was_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    really = gateway_calls.ask
+    really = gateway_calls.request_person_approval
 
     def cancelled_meanwhile(*given: Any, **options: Any) -> PermissionRequest:
         assert not cancel()
         return really(*given, **options)
 
-    monkeypatch.setattr(gateway_calls, "ask", cancelled_meanwhile)
-    with pytest.raises(gateway_calls.Cancelled):
+    monkeypatch.setattr(gateway_calls, "request_person_approval", cancelled_meanwhile)
+    with pytest.raises(gateway_calls.CallCancelled):
         ask()
     assert [row.status for row in PermissionRequest.objects.all()] == ["withdrawn"]
     assert not GatewayCall.objects.filter(state=CallState.WAITING).exists()
@@ -264,6 +270,6 @@ def test_a_cancellation_that_found_its_call_or_is_old_is_about_no_other() -> Non
     assert ask() is not None
     GatewayCall.objects.all().delete()
     assert not cancel(now=timezone.now() - 2 * gateway_calls.OVERTAKEN_FOR)
-    gateway_upkeep.keep_in_order(timezone.now())
+    gateway_upkeep.clean_gateway_tables(timezone.now())
     assert not GatewayCall.objects.exists()
     assert ask() is not None

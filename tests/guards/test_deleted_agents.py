@@ -22,9 +22,9 @@ from coordinator.actions import (
     keys,
     tool_rules,
 )
-from coordinator.actions.approvals import NewRequest
+from coordinator.actions.approvals import NewPermissionRequest
 from coordinator.errors import Conflict
-from coordinator.identity.actors import Actor, key
+from coordinator.identity.actors import Actor, key_actor_by_name
 from coordinator.models import (
     Agent,
     ApiKey,
@@ -38,8 +38,8 @@ from coordinator.models import (
     ToolRule,
 )
 from coordinator.policy import tool_rules as policy
-from coordinator.policy.approvals import Scope, Subject, Validity
-from coordinator.policy.tool_rules import Rule
+from coordinator.policy.approvals import PermissionSubject, Scope, Validity
+from coordinator.policy.tool_rules import DecisionRule
 from tests.access.cases import add_agents
 from tests.people import person as new_person
 from tests.people import signed_in
@@ -77,24 +77,28 @@ def test_every_column_that_names_an_agent_is_thought_of() -> None:
 
 
 def create(agent_id: str = ID) -> Agent:
-    return agents.create(agent_id, name="Deploy", default_engine_id="mind.x", by=ANN)
+    return agents.create_agent(agent_id, name="Deploy", default_engine_id="mind.x", by=ANN)
 
 
 def delete() -> None:
-    agents.delete(ID, by=ANN)
+    agents.delete_agent_with_data(ID, by=ANN)
 
 
 def leave_a_rule() -> None:
-    rule = Rule(1, "Bash", "allow", "kubectl delete .*", (ID,))
-    tool_rules.save([rule], seen=policy.version(policy.saved()), by=ANN, now=timezone.now())
+    rule = DecisionRule(1, "Bash", "allow", "kubectl delete .*", (ID,))
+    tool_rules.replace_tool_rules(
+        [rule], seen=policy.tool_rules_version(policy.load_saved_tool_rules()), by=ANN, now=timezone.now()
+    )
 
 
 def leave_an_approval() -> None:
-    subject = Subject("claude-code", "ToolCall", None, "Bash", {"command": "terraform apply"})
-    row = approvals.request(NewRequest(subject, "please", agent_id=ID), by=key("old")).request
+    subject = PermissionSubject("claude-code", "ToolCall", None, "Bash", {"command": "terraform apply"})
+    row = approvals.request_permission(
+        NewPermissionRequest(subject, "please", agent_id=ID), by=key_actor_by_name("old")
+    ).request
     lasting = {"validity": Validity.UNTIL_REVOKED, "scope": Scope.EVERYWHERE}
     approver = User.objects.filter(username="admin").first() or new_person("admin")
-    approvals.decide(row.request_id, by=approver, verdict="approved", **lasting)
+    approvals.decide_request(row.request_id, by=approver, verdict="approved", **lasting)
 
 
 def leave_a_session() -> None:
@@ -102,7 +106,7 @@ def leave_a_session() -> None:
 
 
 def leave_a_budget() -> None:
-    budgets.add("agent", ID, "day", "calls", amount=1, at_limit="hold", by=ANN, now=timezone.now())
+    budgets.create_budget("agent", ID, "day", "calls", amount=1, at_limit="hold", by=ANN, now=timezone.now())
 
 
 LEFT: dict[str, tuple[Any, type[models.Model]]] = {
@@ -126,7 +130,7 @@ def test_an_id_is_refused_with_what_names_it_until_that_is_cleared(what: str) ->
     create()
     assert not DeletedAgent.objects.exists()
     leave()  # of the new agent's own, nothing is in its way
-    keys.create(name="new", scopes=["agent"], by=ANN, now=timezone.now(), agent_id=ID)
+    keys.issue_api_key(name="new", scopes=["agent"], by=ANN, now=timezone.now(), agent_id=ID)
 
 
 def test_an_id_that_nobody_had_may_be_named_before_there_is_an_agent() -> None:
@@ -141,9 +145,9 @@ def test_an_agent_that_another_program_made_gets_no_key_and_no_code() -> None:
     Agent.objects.create(id=ID, name="Deploy", default_engine_id="mind.x")
     now, admin = timezone.now(), new_person("admin")
     with pytest.raises(Conflict, match="sessions"):
-        keys.create(name="new", scopes=["agent"], by=ANN, now=now, agent_id=ID)
+        keys.issue_api_key(name="new", scopes=["agent"], by=ANN, now=now, agent_id=ID)
     with pytest.raises(Conflict, match="sessions"):
-        connecting.make_code(key_name="new", by=admin, now=now, agent_id=ID)
+        connecting.issue_connect_code(key_name="new", by=admin, now=now, agent_id=ID)
     assert not ApiKey.objects.exists()
 
 
@@ -152,15 +156,15 @@ def test_no_blueprint_gets_the_id_of_a_deleted_agent() -> None:
     Session.objects.create(
         session_id="ses_1", status="finished", created_at=timezone.now(), agent_name="deploy"
     )
-    agents.delete("deploy", by=ANN)
+    agents.delete_agent_with_data("deploy", by=ANN)
     with pytest.raises(Conflict, match="sessions"):
-        blueprints.create("deploy", {}, by=ANN, now=timezone.now())
+        blueprints.add_blueprint("deploy", {}, by=ANN, now=timezone.now())
 
 
 def test_its_session_keys_and_codes_go_with_an_agent() -> None:
     add_agents(ID)
     now = timezone.now()
-    connecting.make_code(key_name="box", by=new_person("admin"), now=now, agent_id=ID)
+    connecting.issue_connect_code(key_name="box", by=new_person("admin"), now=now, agent_id=ID)
     SessionKey.objects.create(
         key_hash="x", session_id="ses_1", agent_id=ID, runner_id="r", created_at=now, expires_at=now
     )
@@ -183,10 +187,10 @@ def test_the_form_says_why_and_keeps_what_was_typed() -> None:
 def test_agents_that_were_deleted_before_this_was_noted_are_taken_from_the_audit_log() -> None:
     add_agents(ID, "agent.again")
     delete()
-    agents.delete("agent.again", by=ANN)
+    agents.delete_agent_with_data("agent.again", by=ANN)
     add_agents("agent.again")
     DeletedAgent.objects.all().delete()
     importlib.import_module("coordinator.migrations.0079_deleted_agents").take_over(apps, None)
     assert list(DeletedAgent.objects.values_list("pk", flat=True)) == [ID]
     assert AuditLog.objects.filter(event_type="AGENT_DELETED").count() == 2
-    assert deleted_agents.is_deleted(ID)
+    assert deleted_agents.is_agent_deleted(ID)

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.actions.keys import hash_of
+from coordinator.actions.keys import hash_api_key
 from coordinator.identity.scopes import SCOPES
 from tests.guards.callers import AGENT
 from tests.guards.table import EDGE
@@ -33,7 +33,7 @@ def keys(box: Served) -> dict[str, tuple[str, frozenset[str]]]:
         scopes = SCOPE_LISTS.get(name, json.dumps(SCOPES))
         box.sql(
             f"INSERT INTO api_keys (name, prefix, key_hash, scopes, created_at, {column}) VALUES (?, ?, ?, ?, ?, ?)",
-            (name, "sbx_", hash_of(f"sbx_{name}"), scopes, "2026-01-01T00:00:00+00:00", value),
+            (name, "sbx_", hash_api_key(f"sbx_{name}"), scopes, "2026-01-01T00:00:00+00:00", value),
         )
     found = {scope: (KEYS[scope], frozenset({scope})) for scope in SCOPES}
     found |= {name: (f"sbx_{name}", frozenset()) for name in ("expired", "revoked")}
@@ -137,7 +137,14 @@ def test_a_key_of_several_agents_speaks_for_the_one_that_a_request_names(box: Se
     raw, agents = "sbx_of-several", ["claude-code", "agent.x"]
     box.sql(
         "INSERT INTO api_keys (name, prefix, key_hash, scopes, created_at, agent_ids) VALUES (?, ?, ?, ?, ?, ?)",
-        ("of several", "sbx_", hash_of(raw), '["agent"]', "2026-01-01T00:00:00+00:00", json.dumps(agents)),
+        (
+            "of several",
+            "sbx_",
+            hash_api_key(raw),
+            '["agent"]',
+            "2026-01-01T00:00:00+00:00",
+            json.dumps(agents),
+        ),
     )
     http = box.client(key=None)
     http.headers["Authorization"] = f"Bearer {raw}"

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import coordinator
-from coordinator.gateway.http_client import HttpClient, UpstreamFailed, target_of
-from coordinator.lib.internal_addresses import find_internal, parse_address, why_refused
+from coordinator.gateway.http_client import HttpClient, UpstreamFailed, parse_upstream_url
+from coordinator.lib.internal_addresses import find_address_problem, find_internal_target, parse_address
 from coordinator.notifications import webhooks
-from coordinator.notifications.apprise_child import Fence, FenceRefused
+from coordinator.notifications.apprise_child import AuditHookFence, FenceRefused
 
 INTERNAL = """
     0.0.0.0 0.1.2.3 10.0.0.1 10.255.255.255 100.64.0.1 100.127.255.255 127.0.0.1 127.1.2.3 169.254.169.254
@@ -57,19 +57,19 @@ def resolving(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[tupl
 
 
 def post() -> None:
-    webhooks.post("https://hooks.example/x", b"", {})
+    webhooks.post_to_checked_address("https://hooks.example/x", b"", {})
 
 
 def call_upstream() -> None:
     async def call() -> None:
-        await HttpClient()._connect(target_of("https://mcp.example/x", private=False))
+        await HttpClient().connect_to_target(parse_upstream_url("https://mcp.example/x", private=False))
 
     asyncio.run(call())
 
 
 def test_every_internal_address_is_known_and_no_public_one() -> None:
-    assert [text for text in INTERNAL.split() if find_internal(parse_address(text)) is None] == []
-    assert [text for text in PUBLIC.split() if find_internal(parse_address(text)) is not None] == []
+    assert [text for text in INTERNAL.split() if find_internal_target(parse_address(text)) is None] == []
+    assert [text for text in PUBLIC.split() if find_internal_target(parse_address(text)) is not None] == []
 
 
 @pytest.mark.parametrize("client", [post, call_upstream])
@@ -77,7 +77,7 @@ def test_a_name_that_leads_inside_is_not_connected_to(monkeypatch: pytest.Monkey
     for text in INTERNAL.split():
         for addresses in ([text], ["8.8.8.8", text]):
             connected = resolving(monkeypatch, addresses)
-            with pytest.raises((webhooks.AddressRefused, UpstreamFailed)):
+            with pytest.raises((webhooks.WebhookAddressRefused, UpstreamFailed)):
                 client()
             assert connected == [], text
 
@@ -87,13 +87,13 @@ def test_what_is_connected_to_is_the_address_that_was_checked(
     monkeypatch: pytest.MonkeyPatch, client: Any
 ) -> None:
     connected = resolving(monkeypatch, ["8.8.8.8"], ["127.0.0.1"])  # rebound after the first look-up
-    with pytest.raises((webhooks.Unreachable, UpstreamFailed)):
+    with pytest.raises((webhooks.WebhookUnreachable, UpstreamFailed)):
         client()
     assert connected == [("8.8.8.8", 443)]
 
 
 def test_a_service_s_plugin_connects_to_no_internal_address() -> None:
-    fence = Fence([], [])
+    fence = AuditHookFence([], [])
     for text in INTERNAL.split():
         with pytest.raises(FenceRefused):
             fence("socket.connect", (None, (text, 80)))
@@ -103,7 +103,7 @@ def test_a_service_s_plugin_connects_to_no_internal_address() -> None:
 
 def test_an_operator_allows_networks_by_the_address_that_is_reached() -> None:
     def is_allowed(text: str, network: str) -> bool:
-        return not why_refused(parse_address(text), [network])
+        return not find_address_problem(parse_address(text), [network])
 
     assert is_allowed("10.1.2.3", "10.0.0.0/8")
     assert is_allowed("::ffff:10.1.2.3", "10.0.0.0/8")

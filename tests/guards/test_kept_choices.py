@@ -18,15 +18,15 @@ from coordinator.identity.actors import Actor
 from coordinator.models import Agent, ApiKey, Budget, DecidingRule, ToolRule
 from coordinator.policy import deciding_rules
 from coordinator.policy import tool_rules as policy
-from coordinator.policy.tool_rules import Rule
+from coordinator.policy.tool_rules import DecisionRule
 from tests.access.cases import add_agents
 from tests.people import person as new_person
 from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db
 ANN = Actor("user", "ann")
-PUBLISH = Rule(1, "Bash", "allow", "npm publish", ("agent.release",))
-OTHER = Rule(2, "Bash", "deny", "rm -rf")
+PUBLISH = DecisionRule(1, "Bash", "allow", "npm publish", ("agent.release",))
+OTHER = DecisionRule(2, "Bash", "deny", "rm -rf")
 
 
 class FormReader(HTMLParser):
@@ -66,16 +66,16 @@ def fields_of(html: str) -> dict[str, list[str]]:
     return reader.values
 
 
-def save_rules(*rules: Rule) -> None:
-    seen = policy.version(policy.saved())
-    tool_rules.save(rules, seen=seen, by=ANN, now=timezone.now())
+def save_rules(*rules: DecisionRule) -> None:
+    seen = policy.tool_rules_version(policy.load_saved_tool_rules())
+    tool_rules.replace_tool_rules(rules, seen=seen, by=ANN, now=timezone.now())
 
 
 @pytest.fixture
 def rule_of_a_deleted_agent() -> None:
     add_agents("agent.release", "agent.other")
     save_rules(PUBLISH, OTHER)
-    agents.delete("agent.release", by=ANN)
+    agents.delete_agent_with_data("agent.release", by=ANN)
 
 
 @pytest.mark.usefixtures("rule_of_a_deleted_agent")
@@ -85,7 +85,7 @@ def test_saving_the_rules_again_leaves_a_deleted_agents_rule_its_own() -> None:
     assert "Deleted (agent.release)" in page
     fields = fields_of(page) | {"form-1-reason": ["Better."], "do": ["save"]}
     assert client.post("/ui/rules/save/", fields).status_code == 302
-    assert [rule.agents for rule in policy.saved()] == [("agent.release",), None]
+    assert [rule.agents for rule in policy.load_saved_tool_rules()] == [("agent.release",), None]
 
 
 @pytest.mark.usefixtures("rule_of_a_deleted_agent")
@@ -96,7 +96,7 @@ def test_a_page_that_comes_back_with_an_error_still_names_the_agent() -> None:
     assert refused.status_code == 422
     fields = fields_of(refused.content.decode()) | {"form-1-pattern": ["rm"], "do": ["save"]}
     assert client.post("/ui/rules/save/", fields).status_code == 302
-    assert [rule.agents for rule in policy.saved()] == [("agent.release",), None]
+    assert [rule.agents for rule in policy.load_saved_tool_rules()] == [("agent.release",), None]
 
 
 def test_an_agent_that_is_deleted_while_the_page_is_open_is_refused_and_shown() -> None:
@@ -104,9 +104,9 @@ def test_an_agent_that_is_deleted_while_the_page_is_open_is_refused_and_shown() 
     add_agents("agent.gone")
     fields = fields_of(client.get("/ui/rules/").content.decode())
     fields |= {"form-0-tool": ["Bash"], "form-0-agents": ["agent.gone"], "do": ["save"]}
-    agents.delete("agent.gone", by=ANN)
+    agents.delete_agent_with_data("agent.gone", by=ANN)
     refused = client.post("/ui/rules/save/", fields)
-    assert (refused.status_code, policy.saved()) == (422, ())
+    assert (refused.status_code, policy.load_saved_tool_rules()) == (422, ())
     assert fields_of(refused.content.decode())["form-0-agents"] == ["agent.gone"]
 
 
@@ -117,8 +117,11 @@ def test_no_agent_selected_is_nobody_and_every_agent_is_said_so() -> None:
     fields |= {"form-0-tool": ["Bash"], "form-0-verdict": ["allow"], "do": ["save"]}
     del fields["form-0-agents"]
     assert client.post("/ui/rules/save/", fields).status_code == 302
-    assert [rule.agents for rule in policy.saved()] == [()]
-    assert policy.by_rules(policy.saved(), "Bash", "x", "agent.a").decision == "observe"
+    assert [rule.agents for rule in policy.load_saved_tool_rules()] == [()]
+    assert (
+        policy.decide_by_tool_rules(policy.load_saved_tool_rules(), "Bash", "x", "agent.a").decision
+        == "observe"
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,7 +135,7 @@ def test_a_request_without_the_list_of_agents_restricts_all_and_allows_nothing(
     fields |= {"form-0-tool": ["Bash"], "form-0-verdict": [verdict], "do": ["save"]}
     del fields["form-0-agents"], fields["form-0-agents_listed"]
     assert client.post("/ui/rules/save/", fields).status_code == status
-    assert [rule.agents for rule in policy.saved()] == saved
+    assert [rule.agents for rule in policy.load_saved_tool_rules()] == saved
 
 
 def test_every_agent_beside_one_of_them_is_refused() -> None:
@@ -145,18 +148,18 @@ def test_every_agent_beside_one_of_them_is_refused() -> None:
 
 @pytest.mark.parametrize("at_rest", ["[]", "broken", "{}", '"agent.a"'])
 def test_agents_at_rest_that_are_empty_or_unreadable_stay_nobody_when_saved(at_rest: str) -> None:
-    save_rules(Rule(1, "Bash", "allow"), OTHER)
+    save_rules(DecisionRule(1, "Bash", "allow"), OTHER)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE tool_rules SET agents = %s WHERE position = 1", [at_rest])
     client = signed_in("admin")
     fields = fields_of(client.get("/ui/rules/").content.decode()) | {"form-1-reason": ["!"], "do": ["save"]}
     assert client.post("/ui/rules/save/", fields).status_code == 302
-    assert [rule.agents for rule in policy.saved()] == [(), None]
+    assert [rule.agents for rule in policy.load_saved_tool_rules()] == [(), None]
 
 
 @pytest.mark.parametrize(("column", "value"), [("program", "some-program"), ("verdict", "perhaps")])
 def test_a_word_of_another_program_is_kept_and_refused_not_replaced(column: str, value: str) -> None:
-    save_rules(Rule(1, "Bash", "deny"))
+    save_rules(DecisionRule(1, "Bash", "deny"))
     ToolRule.objects.update(**{column: value})
     client = signed_in("admin")
     fields = fields_of(client.get("/ui/rules/").content.decode())
@@ -181,8 +184,14 @@ def test_a_row_of_who_decides_keeps_a_person_who_is_deleted_while_the_page_is_op
 
 
 def test_a_row_of_who_decides_for_a_deleted_person_is_nobodys_after_saving() -> None:
-    leaving, seen, now = new_person("approver", "leaving"), deciding_rules.version(()), timezone.now()
-    deciding.save([deciding_rules.Rule(1, tool="Bash", people=(leaving.pk,))], seen=seen, by=ANN, now=now)
+    leaving, seen, now = (
+        new_person("approver", "leaving"),
+        deciding_rules.deciding_rules_version(()),
+        timezone.now(),
+    )
+    deciding.replace_deciding_rules(
+        [deciding_rules.DecidingRuleRow(1, tool="Bash", people=(leaving.pk,))], seen=seen, by=ANN, now=now
+    )
     leaving_id = leaving.pk
     leaving.delete()
     client = signed_in("admin")
@@ -219,9 +228,9 @@ def test_a_budgets_unknown_word_is_not_replaced_by_a_warning() -> None:
 
 
 def test_posted_values_are_read_from_a_plain_mapping_too() -> None:
-    from dashboard.views.keys import KeyForm
+    from dashboard.views.keys import ApiKeyForm
 
     for data in ({"agent_id": "agent.gone"}, QueryDict("agent_id=agent.gone")):
-        form: Any = KeyForm(data)
+        form: Any = ApiKeyForm(data)
         assert "agent_id" in form.errors
     assert not Agent.objects.filter(pk="agent.gone").exists()

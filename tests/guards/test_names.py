@@ -13,14 +13,14 @@ from django.db import models
 from django.utils import timezone
 
 from coordinator.actions import approvals, budgets, keys, runs, users
-from coordinator.actions.approvals import NewRequest, names
+from coordinator.actions.approvals import NewPermissionRequest, names
 from coordinator.actions.events import record_events
 from coordinator.errors import Conflict
-from coordinator.identity.actors import Actor, person
+from coordinator.identity.actors import Actor, person_actor
 from coordinator.lib import instants
 from coordinator.models import ApiKey, AuditLog, Budget, PermissionContext, ReadMark, SessionOwner, UsageDay
 from coordinator.policy import budgets as use
-from coordinator.policy.access_requests import WantedAccess
+from coordinator.policy.access_requests import RequestedAccess
 from coordinator.sessions.events import NewEvent
 from tests.access.cases import add_agents
 from tests.people import person as new_person
@@ -67,22 +67,32 @@ def carl() -> User:
     new_person("admin", "anna")
     carl, now = new_person("approver", "carl"), timezone.now()
     add_agents("agent.bot")
-    budgets.add("person", "carl", "day", "calls", amount=2, at_limit="hold", by=ANNA, now=now)
+    budgets.create_budget("person", "carl", "day", "calls", amount=2, at_limit="hold", by=ANNA, now=now)
     use_up(carl)
     ReadMark.objects.create(person="carl", agent_id="agent.bot", read_at=now)
-    wish = WantedAccess("agent.bot", "s", "t")
-    approvals.request(NewRequest(wish.subject, "why", agent_id="agent.bot"), by=person(carl), now=now)
-    keys.create(name="carls", scopes=["agent"], by=person(carl), now=now, agent_id="agent.bot")
+    wish = RequestedAccess("agent.bot", "s", "t")
+    approvals.request_permission(
+        NewPermissionRequest(wish.permission_subject, "why", agent_id="agent.bot"),
+        by=person_actor(carl),
+        now=now,
+    )
+    keys.issue_api_key(name="carls", scopes=["agent"], by=person_actor(carl), now=now, agent_id="agent.bot")
     return carl
 
 
 def start(user: User) -> Any:
-    return runs.create(kind="start_session", prompt="hello", by=person(user), now=timezone.now())
+    return runs.queue_ordered_run(
+        kind="start_session", prompt="hello", by=person_actor(user), now=timezone.now()
+    )
 
 
 def use_up(user: User) -> None:
     now = timezone.now()
-    told = {"event_type": "pre_tool", "timestamp": instants.canonical(now), "tool_name": "Bash"}
+    told = {
+        "event_type": "pre_tool",
+        "timestamp": instants.format_canonical_instant(now),
+        "tool_name": "Bash",
+    }
     session_id = start(user).session_id
     record_events(
         [NewEvent(session_id=session_id, tool_input={"command": f"{n}"}, **told) for n in range(2)], now
@@ -90,7 +100,7 @@ def use_up(user: User) -> None:
 
 
 def rename(user: User, name: str) -> None:
-    users.update(user.pk, {"username": name}, by=ANNA)
+    users.update_user(user.pk, {"username": name}, by=ANNA)
     user.refresh_from_db()
 
 
@@ -114,14 +124,14 @@ def test_a_renamed_persons_budget_and_use_follow_them(carl: User) -> None:
 
 def test_whoever_gets_the_free_name_inherits_nothing(carl: User) -> None:
     rename(carl, "carl.smith")
-    successor = users.create("carl", password=None, role="approver", by=ANNA)
+    successor = users.create_user("carl", password=None, role="approver", by=ANNA)
     assert start(successor).run_id
 
 
 def test_whoever_gets_a_deleted_persons_name_inherits_nothing(carl: User) -> None:
-    users.delete(carl.pk, by=ANNA)
+    users.delete_user(carl.pk, by=ANNA)
     assert AuditLog.objects.get(event_type="BUDGET_REMOVED").metadata["person_deleted"] == "carl"
-    successor = users.create("carl", password=None, role="approver", by=ANNA)
+    successor = users.create_user("carl", password=None, role="approver", by=ANNA)
     assert start(successor).run_id
     assert stored(SessionOwner, "person") == {"carl"}  # what they have just started
     assert SessionOwner.objects.count() == 1
@@ -140,8 +150,8 @@ def test_a_name_that_was_left_by_somebody_deleted_elsewhere_gives_nothing(carl: 
 
 def test_a_budget_that_was_set_before_the_person_came_counts_for_them() -> None:
     now = timezone.now()
-    budgets.add("person", "eve", "day", "calls", amount=1, at_limit="hold", by=ANNA, now=now)
-    eve = users.create("eve", password=None, role="approver", by=ANNA)
+    budgets.create_budget("person", "eve", "day", "calls", amount=1, at_limit="hold", by=ANNA, now=now)
+    eve = users.create_user("eve", password=None, role="approver", by=ANNA)
     use_up(eve)
-    (budget,) = use.in_force()
-    assert use.standing(budget, now + timedelta(seconds=1)).is_reached
+    (budget,) = use.load_active_budgets()
+    assert use.current_budget_state(budget, now + timedelta(seconds=1)).is_reached

@@ -68,36 +68,36 @@ def test_a_name_that_leads_inside_is_refused_before_anything_is_sent(
     monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     resolving(monkeypatch, address)
-    with pytest.raises(webhooks.AddressRefused, match="SIGNALBOX_WEBHOOK_NETWORKS"):
-        webhooks.post("https://hooks.example/x", b"", {})
+    with pytest.raises(webhooks.WebhookAddressRefused, match="SIGNALBOX_WEBHOOK_NETWORKS"):
+        webhooks.post_to_checked_address("https://hooks.example/x", b"", {})
 
 
 @pytest.mark.usefixtures("no_connection")
 def test_one_address_inside_among_others_is_enough_to_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
     resolving(monkeypatch, "93.184.215.14", "10.0.0.1")
-    with pytest.raises(webhooks.AddressRefused):
-        webhooks.post("https://hooks.example/", b"", {})
+    with pytest.raises(webhooks.WebhookAddressRefused):
+        webhooks.post_to_checked_address("https://hooks.example/", b"", {})
 
 
 @pytest.mark.parametrize("address", INTERNAL)
 def test_an_address_inside_is_refused_when_it_is_typed(address: str) -> None:
-    with pytest.raises(webhooks.AddressRefused):
-        webhooks.check_literal(f"http://[{address}]/" if ":" in address else f"http://{address}/")
+    with pytest.raises(webhooks.WebhookAddressRefused):
+        webhooks.check_literal_address(f"http://[{address}]/" if ":" in address else f"http://{address}/")
 
 
 @pytest.mark.parametrize(
     "url", ["http://localhost:8765/", "http://box.localhost/", "http://x/\r\nHost:%20y", "http://a b/"]
 )
 def test_what_only_looks_like_a_public_url_is_refused_when_it_is_typed(url: str) -> None:
-    with pytest.raises(webhooks.AddressRefused):
-        webhooks.check_literal(url)
+    with pytest.raises(webhooks.WebhookAddressRefused):
+        webhooks.check_literal_address(url)
 
 
 @pytest.mark.usefixtures("no_connection")
 @pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "017700000001", "127.1"])
 def test_other_ways_to_write_loopback_are_seen_through_when_they_are_looked_up(host: str) -> None:
-    with pytest.raises((webhooks.AddressRefused, webhooks.Unreachable)):
-        webhooks.post(f"http://{host}/", b"", {})
+    with pytest.raises((webhooks.WebhookAddressRefused, webhooks.WebhookUnreachable)):
+        webhooks.post_to_checked_address(f"http://{host}/", b"", {})
 
 
 class Listener:
@@ -144,7 +144,10 @@ def test_the_connection_goes_to_the_address_that_was_checked(
     """The name is looked up once: what it would answer a second time is never asked."""
     there = listen(lambda line: line.sendall(b"HTTP/1.1 204 No Content\r\n\r\n"))
     asked = resolving(monkeypatch, "127.0.0.1")
-    assert webhooks.post(f"http://hooks.example:{there.port}/a?b=c", b"hello", {"X-A": "1"}) == 204
+    assert (
+        webhooks.post_to_checked_address(f"http://hooks.example:{there.port}/a?b=c", b"hello", {"X-A": "1"})
+        == 204
+    )
     assert asked.count("hooks.example") == 1
     assert there.received.startswith(b"POST /a?b=c HTTP/1.1\r\nHost: hooks.example:")
 
@@ -159,8 +162,8 @@ def test_a_receiver_that_never_ends_is_left(
 
     monkeypatch.setattr(webhooks, "TIMEOUT", 0.3)
     began = time.monotonic()
-    with pytest.raises(webhooks.Unreachable, match="did not answer in time"):
-        webhooks.post(f"http://127.0.0.1:{listen(drip).port}/", b"", {})
+    with pytest.raises(webhooks.WebhookUnreachable, match="did not answer in time"):
+        webhooks.post_to_checked_address(f"http://127.0.0.1:{listen(drip).port}/", b"", {})
     assert time.monotonic() - began < AT_ONCE
 
 
@@ -171,14 +174,16 @@ def test_a_body_without_end_is_not_read(listen: Callable[..., Listener]) -> None
             while True:
                 line.sendall(b"10000\r\n" + b"x" * 65_536 + b"\r\n")
 
-    assert webhooks.post(f"http://127.0.0.1:{listen(pour).port}/", b"", {}) == 200
+    assert webhooks.post_to_checked_address(f"http://127.0.0.1:{listen(pour).port}/", b"", {}) == 200
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_slow_receiver_holds_up_nobody_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     alice, release, sent = person("alice"), threading.Event(), threading.Semaphore(0)
     slow, quick = (
-        notifications.add(by=alice, kind="webhook", address=f"https://{name}.example/", now=NOW)
+        notifications.create_notification_target(
+            by=alice, kind="webhook", address=f"https://{name}.example/", now=NOW
+        )
         for name in ("slow", "quick")
     )
 
@@ -189,12 +194,12 @@ def test_a_slow_receiver_holds_up_nobody_but_itself(monkeypatch: pytest.MonkeyPa
             sent.release()
         return "answered 200"
 
-    monkeypatch.setattr(notifications.channels, "send", send)
+    monkeypatch.setattr(notifications.channels, "send_notification", send)
     for target in (slow, slow, quick, quick):
-        notifications.send_test(target.pk, by=alice)  # due at once, whatever the hour
-    notifications.deliver_due()
+        notifications.queue_test_notification(target.pk, by=alice)  # due at once, whatever the hour
+    notifications.start_due_deliveries()
     assert [sent.acquire(timeout=PATIENCE), sent.acquire(timeout=PATIENCE)] == [True, True]
-    notifications.deliver_due()  # the slow one is at it: it gets no second thread
+    notifications.start_due_deliveries()  # the slow one is at it: it gets no second thread
     assert slow.pk in lanes.busy
     release.set()
     for thread in [one for one in threading.enumerate() if one.name.startswith("notifications-")]:

@@ -13,18 +13,18 @@ from django.utils import timezone
 from coordinator.actions import approvals, runners, tool_calls, writers
 from coordinator.actions.events import record_events
 from coordinator.actions.reported_sessions import (
-    active_session_for,
-    observed_session_for,
-    session_for,
-    session_id_of,
+    find_or_create_session,
+    find_session_id,
+    reopen_or_create_session,
+    resolve_observed_session,
 )
 from coordinator.errors import Forbidden, NotFound
 from coordinator.identity import ownership
-from coordinator.identity.actors import key as key_actor
+from coordinator.identity.actors import key_actor_by_name as key_actor
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
 from coordinator.models import DrivenSession, Event, PermissionRequest, Run, Runner, Session, SessionWriter
-from coordinator.policy.approvals import Scope, Subject, Validity
-from coordinator.policy.tool_calls import AskedCall
+from coordinator.policy.approvals import PermissionSubject, Scope, Validity
+from coordinator.policy.tool_calls import ToolCallRequest
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import SessionLocation
 from tests.guards.callers import key, with_key
@@ -62,20 +62,26 @@ def send(client: Client, method: str, path: str, body: Any = None) -> tuple[int,
 
 def test_a_bound_agent_writes_into_its_agents_sessions_and_into_those_it_made(session: Session) -> None:
     Session.objects.create(session_id="ses_made", status="running", created_at=timezone.now())
-    writers.note_maker("ses_made", key_actor("bert"))
-    assert set(ownership.refusals(ANNA, ["ses_anna", "ses_made", "ses_none"])) == {"ses_made", "ses_none"}
-    assert set(ownership.refusals(BERT, ["ses_anna", "ses_made", "ses_none"])) == {"ses_anna", "ses_none"}
+    writers.record_session_maker("ses_made", key_actor("bert"))
+    assert set(ownership.find_session_write_refusals(ANNA, ["ses_anna", "ses_made", "ses_none"])) == {
+        "ses_made",
+        "ses_none",
+    }
+    assert set(ownership.find_session_write_refusals(BERT, ["ses_anna", "ses_made", "ses_none"])) == {
+        "ses_anna",
+        "ses_none",
+    }
 
 
 def test_another_agents_session_is_refused_in_the_words_of_an_unknown_one(session: Session) -> None:
     for unknown in ("ses_anna", "ses_none"):
         with pytest.raises(NotFound, match=r"^Session not found$"):
-            ownership.require_writer(BERT, unknown)
+            ownership.require_session_writer(BERT, unknown)
 
 
 def test_agents_without_a_name_and_operators_write_everywhere(session: Session) -> None:
     for anybody in (caller("x", "agent"), caller("x", "operator"), LOCAL_PROGRAM):
-        assert ownership.refusals(anybody, ["ses_anna"]) == {}
+        assert ownership.find_session_write_refusals(anybody, ["ses_anna"]) == {}
 
 
 @pytest.mark.parametrize("what", ["", "/result", "/affinity", "/events"])
@@ -112,13 +118,20 @@ def test_an_agents_key_with_the_scope_read_reads_all(session: Session) -> None:
 
 def test_a_hook_with_another_agents_session_id_gets_a_session_of_its_own() -> None:
     now = timezone.now()
-    annas = session_for("claude-1", SessionLocation(agent_name="agent.anna", by=ANNA), now).session_id
+    annas = find_or_create_session(
+        "claude-1", SessionLocation(agent_name="agent.anna", by=ANNA), now
+    ).session_id
     later = now + timedelta(seconds=1)
-    berts = session_for("claude-1", SessionLocation(agent_name="agent.bert", by=BERT), later).session_id
+    berts = find_or_create_session(
+        "claude-1", SessionLocation(agent_name="agent.bert", by=BERT), later
+    ).session_id
     assert annas != berts
-    assert session_for("claude-1", SessionLocation(by=ANNA), now).session_id == annas
-    assert session_for("claude-1", SessionLocation(by=BERT), now).session_id == berts
-    assert session_for("claude-1", SessionLocation(by=caller("any", "agent")), now).session_id == annas
+    assert find_or_create_session("claude-1", SessionLocation(by=ANNA), now).session_id == annas
+    assert find_or_create_session("claude-1", SessionLocation(by=BERT), now).session_id == berts
+    assert (
+        find_or_create_session("claude-1", SessionLocation(by=caller("any", "agent")), now).session_id
+        == annas
+    )
 
 
 @pytest.fixture
@@ -153,9 +166,9 @@ def test_a_driven_session_is_found_by_keys_that_may_write_into_it(
     DrivenSession.objects.update(agent_session_id=agents_own_id)
     where = SessionLocation(agent_name=by.agent_id, by=by, driven=header)
     now = timezone.now()
-    for find in (session_for, active_session_for):
+    for find in (find_or_create_session, reopen_or_create_session):
         assert (find(executor_id, where, now).session_id == driven.pk) is is_let_in
-    observed = observed_session_for(executor_id, where, now, now, now)
+    observed = resolve_observed_session(executor_id, where, now, now, now)
     assert (observed.session_id == driven.pk, observed.driven) == (is_let_in, is_let_in)
 
 
@@ -164,7 +177,7 @@ def test_a_runner_whose_session_another_has_taken_finds_it_neither(driven: Sessi
     now = timezone.now()
     for name, is_let_in in (("one", True), ("two", False)):
         where = SessionLocation(by=caller(name, "runner"), driven=driven.pk)
-        assert (session_for("anything", where, now).session_id == driven.pk) is is_let_in
+        assert (find_or_create_session("anything", where, now).session_id == driven.pk) is is_let_in
 
 
 def test_two_driven_agents_with_one_id_are_each_their_own(driven: Session) -> None:
@@ -177,13 +190,13 @@ def test_two_driven_agents_with_one_id_are_each_their_own(driven: Session) -> No
     DrivenSession.objects.create(session=berts, runner_id="r", run_id="run_0")
     DrivenSession.objects.update(agent_session_id="claude-1")
     for by, session_id in ((ANNA, "ses_anna"), (BERT, "ses_0")):
-        assert session_for("claude-1", SessionLocation(by=by), now).session_id == session_id
+        assert find_or_create_session("claude-1", SessionLocation(by=by), now).session_id == session_id
 
 
 def test_telemetry_of_known_sessions_knows_the_keys_own_alone(driven: Session) -> None:
     Session.objects.update(executor_session_id="claude-1")
-    assert session_id_of("claude-1", ANNA) == driven.pk
-    assert session_id_of("claude-1", BERT) is None
+    assert find_session_id("claude-1", ANNA) == driven.pk
+    assert find_session_id("claude-1", BERT) is None
 
 
 def test_nobody_claims_what_is_told_in_a_session_of_others() -> None:
@@ -224,10 +237,15 @@ def test_a_session_made_for_claudes_id_comes_before_an_older_one_that_was_given_
     Session.objects.create(
         session_id="ses_bert", status="running", created_at=now - timedelta(days=1), agent_name="agent.bert"
     )
-    annas = session_for("claude-1", SessionLocation(agent_name="agent.anna", by=ANNA), now).session_id
+    annas = find_or_create_session(
+        "claude-1", SessionLocation(agent_name="agent.anna", by=ANNA), now
+    ).session_id
     Session.objects.filter(pk="ses_bert").update(executor_session_id="claude-1")
-    assert session_for("claude-1", SessionLocation(by=caller("any", "agent")), now).session_id == annas
-    assert session_id_of("claude-1") == annas
+    assert (
+        find_or_create_session("claude-1", SessionLocation(by=caller("any", "agent")), now).session_id
+        == annas
+    )
+    assert find_session_id("claude-1") == annas
 
 
 @pytest.fixture
@@ -242,7 +260,7 @@ def taken(session: Session) -> Run:
         status="pending",
     )
     register("one")
-    runners.poll(Runner.objects.get().pk, timezone.now(), key=caller("one", "runner"))
+    runners.take_runner_work(Runner.objects.get().pk, timezone.now(), key=caller("one", "runner"))
     run.refresh_from_db()
     assert run.status == "claimed"
     return run
@@ -251,7 +269,7 @@ def taken(session: Session) -> Run:
 def register(name: str) -> str:
     """Register the runner with a key of that name and return its id."""
     registration = runners.RunnerRegistration("host", "/x", "p")
-    return runners.register(registration, timezone.now(), key=caller(name, "runner")).pk
+    return runners.enroll_runner(registration, timezone.now(), key=caller(name, "runner")).pk
 
 
 def test_only_the_key_that_a_runner_registered_with_speaks_for_it(taken: Run) -> None:
@@ -268,7 +286,7 @@ def test_only_the_key_that_a_runner_registered_with_speaks_for_it(taken: Run) ->
     ]
     assert {send(other, *door, report)[0] for door in doors} == {403}
     with pytest.raises(Forbidden):
-        runners.poll(str(taken.runner_id), timezone.now(), key=caller("two", "runner"))
+        runners.take_runner_work(str(taken.runner_id), timezone.now(), key=caller("two", "runner"))
     taken.refresh_from_db()
     assert (taken.status, Runner.objects.count()) == ("claimed", 1)
 
@@ -276,12 +294,12 @@ def test_only_the_key_that_a_runner_registered_with_speaks_for_it(taken: Run) ->
 def test_a_runner_that_registered_before_keys_were_noted_belongs_to_the_first_that_speaks_for_it() -> None:
     register("one")
     Runner.objects.update(registered_by=None)
-    runners.heartbeat(Runner.objects.get().pk, timezone.now(), key=caller("two", "runner"))
+    runners.record_runner_heartbeat(Runner.objects.get().pk, timezone.now(), key=caller("two", "runner"))
     assert Runner.objects.get().registered_by == "two"
 
 
 def test_without_keys_no_runner_is_bound_to_one() -> None:
-    runners.register(runners.RunnerRegistration("h", "/", "p"), timezone.now(), key=LOCAL_PROGRAM)
+    runners.enroll_runner(runners.RunnerRegistration("h", "/", "p"), timezone.now(), key=LOCAL_PROGRAM)
     assert Runner.objects.get().registered_by is None
 
 
@@ -300,12 +318,12 @@ def test_another_runners_key_may_not_touch_a_session_that_was_taken(taken: Run) 
         ("POST", "/runs", {**order, "execution_mode": "async_callback"}),
     ]
     assert [send(two, *one)[0] for one in tries] == [403] * len(tries)
-    assert ownership.refusals(caller("two", "runner"), ["ses_anna"]).keys() == {"ses_anna"}
+    assert ownership.find_session_write_refusals(caller("two", "runner"), ["ses_anna"]).keys() == {"ses_anna"}
     assert (Session.objects.count(), Run.objects.count()) == (1, 1)
 
 
 def test_its_own_runners_key_and_the_key_that_ordered_it_may(taken: Run) -> None:
-    assert ownership.refusals(caller("one", "runner"), ["ses_anna"]) == {}
+    assert ownership.find_session_write_refusals(caller("one", "runner"), ["ses_anna"]) == {}
     two = client("two", "runner")
     status, made = send(two, "POST", "/runs", {"type": "start_session", "prompt": "child"})
     assert status == 201
@@ -315,13 +333,13 @@ def test_its_own_runners_key_and_the_key_that_ordered_it_may(taken: Run) -> None
 
 
 def test_a_session_that_no_runner_has_taken_is_open_to_runners(session: Session) -> None:
-    assert ownership.refusals(caller("two", "runner"), ["ses_anna"]) == {}
+    assert ownership.find_session_write_refusals(caller("two", "runner"), ["ses_anna"]) == {}
 
 
 def asked(by: str, **more: Any) -> PermissionRequest:
-    subject = Subject("mind.x", "FileWrite", more.pop("target", "/etc/hosts"))
-    ask = approvals.NewRequest(subject, "because", **more)
-    return approvals.request(ask, by=key_actor(by), now=timezone.now()).request
+    subject = PermissionSubject("mind.x", "FileWrite", more.pop("target", "/etc/hosts"))
+    ask = approvals.NewPermissionRequest(subject, "because", **more)
+    return approvals.request_permission(ask, by=key_actor(by), now=timezone.now()).request
 
 
 API = "/api/permission-requests"
@@ -353,7 +371,7 @@ def test_who_is_answered_with_an_approval_in_force_may_look_at_it() -> None:
     approver = person("approver")
     lasting = {"validity": Validity.UNTIL_REVOKED, "scope": Scope.EVERYWHERE}
     for one in (for_anna, for_bert, for_its_key):
-        approvals.decide(one.request_id, by=approver, verdict="approved", **lasting)
+        approvals.decide_request(one.request_id, by=approver, verdict="approved", **lasting)
     bert = client("bert", "agent", agent_id="agent.bert")
     assert send(bert, "GET", f"{API}/{for_bert.request_id}")[0] == 200
     assert send(bert, "GET", f"{API}/{for_anna.request_id}")[0] == 404
@@ -394,15 +412,19 @@ def test_a_verdict_on_a_call_answers_for_what_was_judged_alone(
     session: Session, tool: str, tool_input: dict[str, Any] | None, answered: bool
 ) -> None:
     """A card may name any call's id, whatever it shows."""
-    subject = Subject("claude-code", tool_calls.PERMISSION, None, "Bash", {"command": "ls"})
-    ask = approvals.NewRequest(subject, "because", metadata={"tool_use_id": "toolu_1"}, session_id=session.pk)
-    row = approvals.request(ask, by=key_actor("anna")).request
-    edit = tool_calls.Additions("ls -a", "command")
-    tool_calls.decide(row.request_id, by=person("approver"), verdict="approved", additions=edit)
-    asks = AskedCall(
+    subject = PermissionSubject("claude-code", tool_calls.PERMISSION, None, "Bash", {"command": "ls"})
+    ask = approvals.NewPermissionRequest(
+        subject, "because", metadata={"tool_use_id": "toolu_1"}, session_id=session.pk
+    )
+    row = approvals.request_permission(ask, by=key_actor("anna")).request
+    edit = tool_calls.ApprovalAdditions("ls -a", "command")
+    tool_calls.decide_call_with_additions(
+        row.request_id, by=person("approver"), verdict="approved", additions=edit
+    )
+    asks = ToolCallRequest(
         "PermissionRequest", session.pk, None, 0, tool, tool_input, "", "claude-code", True, call_id="toolu_1"
     )
-    settled = tool_calls.answered_before(asks, timezone.now(), by=key_actor("anna"))
+    settled = tool_calls.take_earlier_answer(asks, timezone.now(), by=key_actor("anna"))
     assert (settled is not None and settled["status"] == "approved") is answered
 
 
@@ -413,15 +435,15 @@ def test_a_verdict_on_a_call_answers_for_where_it_was_said_to_run_alone(
     """Who may decide can depend on it, and whoever asks by the hook's names says it."""
     place: dict[str, Any] = {"agent_id": "agent.anna", "folder": "/srv/app", "host": "production"}
     told = place | ({"host": None} if lie == "no host" else {lie: "agent.bert"} if lie else {})
-    subject = Subject("claude-code", tool_calls.PERMISSION, None, "Bash", {"command": "ls"})
-    ask = approvals.NewRequest(
+    subject = PermissionSubject("claude-code", tool_calls.PERMISSION, None, "Bash", {"command": "ls"})
+    ask = approvals.NewPermissionRequest(
         subject, "because", metadata={"tool_use_id": "toolu_1"}, session_id=session.pk, **told
     )
-    row = approvals.request(ask, by=key_actor("anna")).request
-    approvals.decide(row.request_id, by=person("approver"), verdict="approved")
-    asks = AskedCall(
+    row = approvals.request_permission(ask, by=key_actor("anna")).request
+    approvals.decide_request(row.request_id, by=person("approver"), verdict="approved")
+    asks = ToolCallRequest(
         "PermissionRequest", session.pk, place["agent_id"], 0, "Bash", {"command": "ls"}, "", "claude-code", True,
         call_id="toolu_1", folder=place["folder"], host=place["host"],
     )  # fmt: skip
-    settled = tool_calls.answered_before(asks, timezone.now(), by=key_actor("anna"))
+    settled = tool_calls.take_earlier_answer(asks, timezone.now(), by=key_actor("anna"))
     assert (settled is not None and settled["status"] == "approved") is (lie is None)

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.actions.keys import hash_of
+from coordinator.actions.keys import hash_api_key
 from tests.guards.table import API, EDGE
 from tests.served import KEYS, Served
 
@@ -164,7 +164,7 @@ def clients(box: Served) -> dict[str, httpx.Client]:
             (
                 f"whose-{name}",
                 "sbx_",
-                hash_of(f"sbx_whose-{name}"),
+                hash_api_key(f"sbx_whose-{name}"),
                 json.dumps(caller.scopes),
                 AT,
                 caller.agent_id,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from coordinator.dialects import claude_code
-from coordinator.edge.bodies import gunzip
-from coordinator.errors import TooLarge
+from coordinator.edge.bodies import decompress_gzip
+from coordinator.errors import RequestTooLarge
 from dashboard.text import markdown
 
 LENGTH = 100_000
@@ -40,11 +40,11 @@ def took(work: Callable[[], Any]) -> float:
 
 @pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
 def test_no_markdown_holds_a_worker_for_long(text: str) -> None:
-    assert took(lambda: markdown.render(text)) < 2
+    assert took(lambda: markdown.render_markdown(text)) < 2
 
 
 def test_of_an_endless_message_only_the_beginning_is_drawn() -> None:
-    assert took(lambda: markdown.render("*a* " * 5_000_000)) < 6
+    assert took(lambda: markdown.render_markdown("*a* " * 5_000_000)) < 6
 
 
 OPENED = {
@@ -58,17 +58,17 @@ OPENED = {
 @pytest.mark.parametrize("text", OPENED.values(), ids=OPENED)
 def test_tags_that_are_never_closed_are_read_once(text: str) -> None:
     for tag in ("command-name", "tool_use_error", "bash-input"):
-        assert took(lambda tag=tag: claude_code.between(text, tag)) < 0.1
+        assert took(lambda tag=tag: claude_code.split_at_tag(text, tag)) < 0.1
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
     bomb = gzip.compress(bytes(100_000_000), 9)
     began = time.thread_time()
-    with pytest.raises(TooLarge):
-        gunzip(bomb, 1_000_000)
+    with pytest.raises(RequestTooLarge):
+        decompress_gzip(bomb, 1_000_000)
     assert time.thread_time() - began < 0.1
 
 
 def test_a_bomb_of_many_members_is_refused_as_well() -> None:
     with pytest.raises(Exception, match="something follows"):
-        gunzip(gzip.compress(b"{}") * 1_000, 1_000_000)
+        decompress_gzip(gzip.compress(b"{}") * 1_000, 1_000_000)

@@ -15,32 +15,32 @@ import pytest
 import re2
 from django.http.cookie import parse_cookie
 
-from coordinator.actions.tool_calls import _edited_input
+from coordinator.actions.tool_calls import parse_edited_input
 from coordinator.api.application import JsonParser
-from coordinator.api.chat import _json as chat_json
+from coordinator.api.chat import parse_body_json as chat_json
 from coordinator.chat import picture_sizes, thumbnails
 from coordinator.dialects import otlp_wire
-from coordinator.dialects.hooks import Unreadable, decoded_hook
+from coordinator.dialects.hooks import UnreadableJson, decode_hook_body
 from coordinator.edge import driving, ingest, limits, otlp
-from coordinator.edge.access import body_of
-from coordinator.edge.bodies import gunzip
-from coordinator.edge.faults import event_of
-from coordinator.edge.gateway.upstreams import answers_to
-from coordinator.edge.http import query_of
-from coordinator.errors import BadRequest, Invalid, SignalboxError, TooLarge
+from coordinator.edge.access import parse_access_body
+from coordinator.edge.bodies import decompress_gzip
+from coordinator.edge.faults import parse_new_event
+from coordinator.edge.gateway.upstreams import is_response_to
+from coordinator.edge.http import parse_query_string
+from coordinator.errors import BadRequest, RequestTooLarge, SignalboxError, UnprocessableRequest
 from coordinator.gateway import listing, messages, sse
 from coordinator.identity.openid import fetching, tokens
 from coordinator.lib import json_bounds
 from coordinator.lib.foreign_input import FOREIGN_PARSERS
-from coordinator.live.streams import last_seen
+from coordinator.live.streams import parse_last_event_id
 from coordinator.mcp import discovery, tools
-from coordinator.models.fields import UnreadableText, decoded
+from coordinator.models.fields import UnreadableText, decode_stored_json
 from coordinator.policy import tool_rules
-from coordinator.runs.parameters import require_fit
+from coordinator.runs.parameters import require_valid_parameters
 from coordinator.sandbox import JobFailed, frames
-from coordinator.search.text import MOST_TERMS, terms_of
-from coordinator.secrets.masking import without_secrets
-from dashboard.mcp.access_sheet import unpacked
+from coordinator.search.text import MOST_TERMS, parse_search_terms
+from coordinator.secrets.masking import mask_secrets
+from dashboard.mcp.access_sheet import unpack_grant_edits
 from dashboard.text import diffs, markdown
 from tests.bodies import test_shares as bodies
 
@@ -64,17 +64,17 @@ def nested(field: bytes) -> bytes:
 
 def read_body() -> None:
     assert isinstance(
-        bodies.run(lambda kept: bodies.read(kept, "key:1", bodies.Line(HEAVY, whole=True))), TooLarge
+        bodies.run(lambda kept: bodies.read(kept, "key:1", bodies.Line(HEAVY, whole=True))), RequestTooLarge
     )
 
 
 def read_gzip() -> None:
-    refused(TooLarge, gunzip, gzip.compress(bytes(50 * MIB)), MIB)
+    refused(RequestTooLarge, decompress_gzip, gzip.compress(bytes(50 * MIB)), MIB)
 
 
 def measure_json() -> None:
-    refused(json_bounds.TooDeep, json_bounds.check, DEEP)
-    refused(json_bounds.TooHeavy, json_bounds.check, HEAVY)
+    refused(json_bounds.JsonTooDeep, json_bounds.require_json_bounds, DEEP)
+    refused(json_bounds.JsonTooHeavy, json_bounds.require_json_bounds, HEAVY)
 
 
 def read_api_body() -> None:
@@ -88,7 +88,7 @@ def read_chat_fields() -> None:
 
 
 def read_event() -> None:
-    refused(Invalid, event_of, nested(b"tool_input"))
+    refused(UnprocessableRequest, parse_new_event, nested(b"tool_input"))
 
 
 def read_batch() -> None:
@@ -97,29 +97,29 @@ def read_batch() -> None:
         (b"\n" * 20_000_000, b"application/x-ndjson"),
         (b"[" + b"{}," * 10_001 + b"{}]", b"application/json"),
     ):
-        refused(TooLarge, ingest.parse_batch, body, kind)
+        refused(RequestTooLarge, ingest.parse_event_batch, body, kind)
 
 
 def read_access_question() -> None:
-    refused(SignalboxError, body_of, nested(b"agent_id"))
+    refused(SignalboxError, parse_access_body, nested(b"agent_id"))
 
 
 def read_hook() -> None:
-    refused(Unreadable, decoded_hook, nested(b"tool_input"))
+    refused(UnreadableJson, decode_hook_body, nested(b"tool_input"))
     names = b",".join(b'"k%d":1' % number for number in range(200_000))
     # A quick count of the names, not one of all before each: that would be 20 thousand million steps.
-    refused(Unreadable, decoded_hook, b'{"tool_input":{' + names + b',"last":1,"last":2}}')
+    refused(UnreadableJson, decode_hook_body, b'{"tool_input":{' + names + b',"last":1,"last":2}}')
 
 
 def read_updates() -> None:
-    refused(Invalid, driving._body, driving.Updates, nested(b"updates"))
+    refused(UnprocessableRequest, driving.decode_runner_body, driving.SessionUpdates, nested(b"updates"))
 
 
 def weigh_protobuf() -> None:
     most = limits.LIMITS["telemetry"][limits.KEY].becomes
     empty_records = b"\x12\x00" * 2_000_000  # scope logs of no bytes, in one resource
     body = b"\x0a" + otlp_varint(len(empty_records)) + empty_records
-    assert otlp_wire.weight("logs", body, most) > most
+    assert otlp_wire.estimate_decoded_bytes("logs", body, most) > most
 
 
 def otlp_varint(number: int) -> bytes:
@@ -132,32 +132,38 @@ def otlp_varint(number: int) -> bytes:
 
 def read_otlp_json() -> None:
     for body in (DEEP, HEAVY * 3):
-        refused(BadRequest, otlp._read, "logs", b"application/json", body, None)
+        refused(BadRequest, otlp.parse_telemetry, "logs", b"application/json", body, None)
 
 
 def apply_schema() -> None:
     levels = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
-    refused(BadRequest, require_fit, {}, {"$ref": "#/$defs/d0", "$defs": levels | {"d40": {}}}, "bomb")
+    refused(
+        BadRequest,
+        require_valid_parameters,
+        {},
+        {"$ref": "#/$defs/d0", "$defs": levels | {"d40": {}}},
+        "bomb",
+    )
 
 
 def read_mcp_message() -> None:
     for body in (nested(b"params"), HEAVY * 3):
-        refused(messages.Unreadable, messages.read, body)
+        refused(messages.UnreadableMessage, messages.parse_mcp_message, body)
 
 
 def read_mcp_answer() -> None:
     begins = b'{"jsonrpc":"2.0","id":1,"result":'
-    assert not answers_to(begins + DEEP + b"}", 1)
-    assert not answers_to(begins + HEAVY * 2 + b"}", 1)
+    assert not is_response_to(begins + DEEP + b"}", 1)
+    assert not is_response_to(begins + HEAVY * 2 + b"}", 1)
 
 
 def split_mcp_events() -> None:
-    refused(sse.TooLong, sse.Splitter().feed, b"id\n" * 5 * MIB + b"\n")
-    refused(sse.TooLong, sse.Splitter().feed, b"data: " + b"x" * 17 * MIB)
+    refused(sse.EventTooLong, sse.EventSplitter().feed, b"id\n" * 5 * MIB + b"\n")
+    refused(sse.EventTooLong, sse.EventSplitter().feed, b"data: " + b"x" * 17 * MIB)
 
 
 def read_mcp_tools() -> None:
-    page = listing.read(
+    page = listing.parse_listing_page(
         b'{"result":{"tools":[' + b",".join(b'{"name":"t%d"}' % n for n in range(100_000)) + b"]}}"
     )
     assert page is not None
@@ -165,8 +171,8 @@ def read_mcp_tools() -> None:
 
 
 def read_pasted_tools() -> None:
-    refused(TooLarge, tools.parse_listing, " " * 3_000_000)
-    refused(Invalid, tools.parse_listing, "[" * 1_000_000)
+    refused(RequestTooLarge, tools.parse_listing, " " * 3_000_000)
+    refused(UnprocessableRequest, tools.parse_listing, "[" * 1_000_000)
 
 
 def ask_program() -> None:
@@ -178,7 +184,7 @@ def ask_program() -> None:
 
 def read_query() -> None:
     assert (
-        len(query_of(b"a=%41&" * 1_400)["a"]) == 1_400
+        len(parse_query_string(b"a=%41&" * 1_400)["a"]) == 1_400
     )  # 8 KiB, which is as long as a request's line may be
 
 
@@ -187,16 +193,16 @@ def read_cookies() -> None:
 
 
 def read_last_event_id() -> None:
-    assert last_seen(b"9" * 60_000, None) == -1
+    assert parse_last_event_id(b"9" * 60_000, None) == -1
 
 
 def read_search() -> None:
-    assert len(terms_of('"' + 'a" "' * 100_000)) <= MOST_TERMS
+    assert len(parse_search_terms('"' + 'a" "' * 100_000)) <= MOST_TERMS
 
 
 def compile_pattern() -> None:
-    refused(re2.error, tool_rules.compiled, "((a{100}){100}){100}", True)
-    assert tool_rules.compiled("(a+)+$", True).search("a" * 1_000_000 + "!") is None
+    refused(re2.error, tool_rules.compile_rule_pattern, "((a{100}){100}){100}", True)
+    assert tool_rules.compile_rule_pattern("(a+)+$", True).search("a" * 1_000_000 + "!") is None
 
 
 def mask_text() -> None:
@@ -209,27 +215,27 @@ def mask_text() -> None:
         "eyJ.",
         "\\",
     ):
-        without_secrets(piece * (2 * MIB // len(piece)))
+        mask_secrets(piece * (2 * MIB // len(piece)))
 
 
 def render_markdown() -> None:
-    assert markdown.render("[a](" * 20_000)
+    assert markdown.render_markdown("[a](" * 20_000)
 
 
 def colour_code() -> None:
-    assert markdown.colour('"""' * 30_000, language="python")
+    assert markdown.highlight_code('"""' * 30_000, language="python")
 
 
 def compare_texts() -> None:
-    assert diffs.opcodes(["a"] * 1_500, ["b"] * 1_500) is None
+    assert diffs.compare_lines(["a"] * 1_500, ["b"] * 1_500) is None
     lines = [str(number % 7) for number in range(1_000)]
-    diffs.opcodes(lines, lines[::-1])
+    diffs.compare_lines(lines, lines[::-1])
 
 
 def read_picture_size() -> None:
     file = io.BytesIO(b"\xff\xd8" + b"\xff\xe0\x00\x02" * 1_000_000)
     with mock.patch.object(file, "read", wraps=file.read) as reads:
-        assert picture_sizes.size_of(file, "image/jpeg") is None
+        assert picture_sizes.read_image_size(file, "image/jpeg") is None
     assert reads.call_count <= picture_sizes.MOST_SEGMENTS + 2
 
 
@@ -237,16 +243,16 @@ def draw_picture() -> None:
     head = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
     bomb = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + b"IHDR" + head + bytes(4)
     facts = {"mime_type": "image/png", "side": 960, "most_pixels": thumbnails.MOST_PIXELS}
-    refused(JobFailed, lambda: thumbnails._sandbox.run("thumbnail", bomb, **facts))
+    refused(JobFailed, lambda: thumbnails._sandbox.run_sandbox_job("thumbnail", bomb, **facts))
 
 
 def read_form() -> None:
-    refused(Invalid, unpacked, "[" * 2 * MIB)
+    refused(UnprocessableRequest, unpack_grant_edits, "[" * 2 * MIB)
 
 
 def read_edited_input() -> None:
     edited = SimpleNamespace(edited="[" * 2 * MIB, edited_field=None)
-    refused(Invalid, _edited_input, {}, edited)
+    refused(UnprocessableRequest, parse_edited_input, {}, edited)
 
 
 def read_provider() -> None:
@@ -255,21 +261,21 @@ def read_provider() -> None:
         8.0,
     )  # how they hold: tests/openid/test_attacks.py
     with (
-        mock.patch.object(tokens.provider, "keys", return_value=None),
-        mock.patch.object(tokens.provider, "algorithms", return_value=["RS256"]),
+        mock.patch.object(tokens.provider, "provider_keys", return_value=None),
+        mock.patch.object(tokens.provider, "accepted_signature_algorithms", return_value=["RS256"]),
     ):
-        refused(Exception, tokens._signed, "a." * 250_000)
+        refused(Exception, tokens.decode_signed_token, "a." * 250_000)
 
 
 def read_stored() -> None:
-    assert isinstance(decoded("[" * 1_000_000), UnreadableText)
+    assert isinstance(decode_stored_json("[" * 1_000_000), UnreadableText)
 
 
 def read_frame() -> None:
     data = io.BytesIO(struct.pack(">II", frames.MOST_FACTS + 1, 0))
-    refused(frames.BrokenFrame, lambda: frames.read(data.read, most=MIB))
+    refused(frames.BrokenFrame, lambda: frames.read_frame(data.read, most=MIB))
     data = io.BytesIO(struct.pack(">II", 2, 2 * MIB))
-    refused(frames.BrokenFrame, lambda: frames.read(data.read, most=MIB))
+    refused(frames.BrokenFrame, lambda: frames.read_frame(data.read, most=MIB))
 
 
 def read_report() -> None:

@@ -39,7 +39,7 @@ def folder(settings: Any, tmp_path: Path) -> Path:
 
 
 def attached(data: bytes, name: str = "chart.png", mime_type: str = "image/png") -> ChatAttachment:
-    chat.post("agent.robot", [], by=ANNA, files=[upload(data, name, mime_type)])
+    chat.submit_chat_message("agent.robot", [], by=ANNA, files=[upload(data, name, mime_type)])
     return ChatAttachment.objects.latest("created_at")
 
 
@@ -93,7 +93,7 @@ BOMBS = {
 def test_a_bomb_has_a_small_picture_or_none_and_pages_go_on(client: Client, bomb: Any) -> None:
     status, picture = asked_for(client, row := attached(bomb()))
     assert status in (200, 404)
-    assert attachments.sniffed(picture) == "image/webp"
+    assert attachments.sniff_mime_type(picture) == "image/webp"
     assert len(picture) < 100_000
     assert asked_for(client, row)[1] == picture, "what came of it is remembered"
     assert client.get(THREAD).status_code == 200
@@ -102,7 +102,11 @@ def test_a_bomb_has_a_small_picture_or_none_and_pages_go_on(client: Client, bomb
 def test_what_took_too_long_is_tried_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     box = Sandbox("tests.sandbox.jobs", Limits(0.1, 1, 512 * 1024 * 1024, fork_each=True))
     tried = []
-    monkeypatch.setattr(thumbnails._sandbox, "run", lambda *_, **__: (tried.append(1), box.run("spin")))
+    monkeypatch.setattr(
+        thumbnails._sandbox,
+        "run_sandbox_job",
+        lambda *_, **__: (tried.append(1), box.run_sandbox_job("spin")),
+    )
     row = attached(png((2_000, 2_000)))
     assert [asked_for(client, row)[0] for _ in range(3)] == [
         200,
@@ -131,7 +135,7 @@ def test_an_attachment_never_runs_as_postscript(client: Client, folder: Path, mi
     row = attached(postscript(folder / "written"), "x.eps", mime_type)
     assert asked_for(client, row) == (404, NO_PREVIEW)
     with pytest.raises(JobFailed):
-        thumbnails._sandbox.run(
+        thumbnails._sandbox.run_sandbox_job(
             "thumbnail", postscript(folder / "written"), mime_type="image/png", side=9, most_pixels=9**9
         )
     assert not (folder / "written").exists()
@@ -142,7 +146,7 @@ def test_an_image_block_that_names_a_file_of_another_kind_draws_no_image(
 ) -> None:
     row = attached(postscript(folder / "written"), "x.eps", "application/postscript")
     named = {"type": "image", "attachment_id": row.pk, "mime_type": "image/png", "width": 60, "height": 40}
-    chat.post("agent.robot", [named | {"size_bytes": 999_999}], by=ANNA)
+    chat.submit_chat_message("agent.robot", [named | {"size_bytes": 999_999}], by=ANNA)
     page = client.get(THREAD).content.decode()
     assert f"/ui/chat/files/{row.pk}/thumbnail/" not in page
     assert f'<img src="/ui/chat/files/{row.pk}' not in page
@@ -151,7 +155,7 @@ def test_an_image_block_that_names_a_file_of_another_kind_draws_no_image(
 
 def test_an_image_block_that_names_a_file_which_is_gone_is_a_file(client: Client) -> None:
     block = {"type": "image", "attachment_id": "att_gone", "mime_type": "image/png"}
-    chat.post("agent.robot", [block], by=ANNA)
+    chat.submit_chat_message("agent.robot", [block], by=ANNA)
     page = client.get(THREAD).content.decode()
     assert 'class="chat-file" href="/ui/chat/files/att_gone/"' in page
     assert "att_gone/thumbnail" not in page
@@ -159,7 +163,7 @@ def test_an_image_block_that_names_a_file_which_is_gone_is_a_file(client: Client
 
 def test_a_data_url_is_what_its_bytes_are(client: Client, folder: Path) -> None:
     url = "data:image/png;base64," + base64.b64encode(postscript(folder / "written")).decode()
-    chat.post("agent.robot", [{"type": "image", "url": url}], by=ANNA)
+    chat.submit_chat_message("agent.robot", [{"type": "image", "url": url}], by=ANNA)
     assert ChatAttachment.objects.get().mime_type == "application/octet-stream"
     assert "<img" not in client.get(THREAD).content.decode().split("chat-messages")[1].split("</ol>")[0]
 
@@ -167,7 +171,7 @@ def test_a_data_url_is_what_its_bytes_are(client: Client, folder: Path) -> None:
 def test_the_size_that_a_sender_claims_is_not_believed() -> None:
     block = {"type": "image", "width": 10, "height": 10}
     url = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(99)).decode()
-    chat.post("agent.robot", [block | {"url": url}], by=ANNA)
+    chat.submit_chat_message("agent.robot", [block | {"url": url}], by=ANNA)
     assert "width" not in ChatMessage.objects.get().content[0]
 
 

@@ -12,11 +12,11 @@ import pytest
 from django.utils.html import strip_tags
 
 from coordinator.sessions.timeline import StoredValue
-from dashboard.looks import look_of
-from dashboard.looks.inputs import judged_parts
-from dashboard.looks.parts import whole
+from dashboard.looks import build_call_display
+from dashboard.looks.inputs import build_judged_parts
+from dashboard.looks.parts import draw_in_full
 from dashboard.rendering import answers
-from dashboard.rendering.allowance import Allowance
+from dashboard.rendering.allowance import RenderingAllowance
 from dashboard.text import diffs, json_text, markdown
 
 OLD, NEW = "a\n" * 1500, "a\nb\n" * 750
@@ -31,7 +31,7 @@ FENCES = {
 
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "_answers", answers._Answers())
+    monkeypatch.setattr(answers, "_answers", answers.RenderingCache())
 
 
 def own_seconds(work: Callable[[], Any]) -> float:
@@ -44,21 +44,21 @@ def own_seconds(work: Callable[[], Any]) -> float:
 def test_a_diff_bomb_is_shown_as_before_and_after() -> None:
     parts: list[Any] = []
     bomb = {"file_path": "/x/a.txt", "old_string": OLD, "new_string": NEW}
-    assert own_seconds(lambda: parts.extend(judged_parts(bomb))) < 1
+    assert own_seconds(lambda: parts.extend(build_judged_parts(bomb))) < 1
     texts = [part.value for part in parts if part.kind == "text"]
     assert texts == [OLD, NEW]
 
 
 def test_a_diff_that_takes_too_long_is_given_up() -> None:
     before, after = ["a"] * 990, ["a", "b"] * 495
-    assert own_seconds(lambda: diffs.opcodes(before, after)) < 1
-    with pytest.raises(answers.TooMuch):
-        answers.ask("diff", json.dumps([["a"] * 1500, ["a", "b"] * 750]).encode())
+    assert own_seconds(lambda: diffs.compare_lines(before, after)) < 1
+    with pytest.raises(answers.RenderingTooExpensive):
+        answers.render_in_sandbox("diff", json.dumps([["a"] * 1500, ["a", "b"] * 750]).encode())
 
 
 def test_a_diff_bomb_in_a_timeline_shows_all_lines() -> None:
     stored = StoredValue({"file_path": "/a", "old_string": OLD, "new_string": NEW}, 0)
-    look = look_of("Edit", stored, None, None)
+    look = build_call_display("Edit", stored, None, None)
     assert (look.added, look.removed) == (1500, 1500)
 
 
@@ -66,54 +66,54 @@ def test_a_diff_bomb_in_a_timeline_shows_all_lines() -> None:
 def test_code_that_is_slow_to_colour_holds_no_thread(language: str) -> None:
     drawn: list[markdown.RenderedHtml] = []
     code = FENCES[language]
-    assert own_seconds(lambda: drawn.append(markdown.colour(code, language=language))) < 1
+    assert own_seconds(lambda: drawn.append(markdown.highlight_code(code, language=language))) < 1
     assert drawn[0].note != "" or "<span" in drawn[0]
     assert unescape(strip_tags(drawn[0])).split() == code.split()
 
 
 def test_code_that_takes_too_long_to_colour_is_plain_and_says_so() -> None:
-    drawn = markdown.colour(FENCES["autoit"], language="autoit")
+    drawn = markdown.highlight_code(FENCES["autoit"], language="autoit")
     assert "<span" not in drawn
     assert drawn.note == markdown.TOO_SLOW
 
 
 @pytest.mark.parametrize("language", ["cobol", "fortran", "lasso", "php", "openedge", "haskell"])
 def test_code_of_any_language_is_coloured_though_no_file_can_be_opened(language: str) -> None:
-    assert "<span" in markdown.colour('if (x == 1) { print "y" }\n', language=language)
+    assert "<span" in markdown.highlight_code('if (x == 1) { print "y" }\n', language=language)
 
 
 def test_one_slow_fence_leaves_the_rest_of_a_message_formatted() -> None:
-    drawn = markdown.render(f"**before**\n\n```autoit\n{FENCES['autoit']}```\n\n*after*")
+    drawn = markdown.render_markdown(f"**before**\n\n```autoit\n{FENCES['autoit']}```\n\n*after*")
     assert "<strong>before</strong>" in drawn
     assert "<em>after</em>" in drawn
     assert "Shown as plain text: this code takes too long to colour." in drawn
 
 
 def test_what_took_too_long_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    markdown.colour(FENCES["autoit"], language="autoit")
-    monkeypatch.setattr(answers._sandbox, "submit", lambda *_, **__: pytest.fail("asked again"))
-    assert markdown.colour(FENCES["autoit"], language="autoit").note == markdown.TOO_SLOW
+    markdown.highlight_code(FENCES["autoit"], language="autoit")
+    monkeypatch.setattr(answers._sandbox, "submit_sandbox_job", lambda *_, **__: pytest.fail("asked again"))
+    assert markdown.highlight_code(FENCES["autoit"], language="autoit").note == markdown.TOO_SLOW
 
 
 def test_a_page_waits_no_longer_than_its_allowance_and_shows_the_rest_plain() -> None:
-    markdown.render("**warm**")
-    with Allowance(0).in_force():
-        drawn = [markdown.render(f"**text {number}**") for number in range(3)]
+    markdown.render_markdown("**warm**")
+    with RenderingAllowance(0).share_in_block():
+        drawn = [markdown.render_markdown(f"**text {number}**") for number in range(3)]
     assert [str(one) for one in drawn] == [f"<p>**text {number}**</p>" for number in range(3)]
     assert drawn[0].note == markdown.NOT_YET
 
 
 def test_what_was_late_for_one_page_is_there_for_the_next() -> None:
-    with Allowance(0).in_force():
-        assert markdown.render("**late**").note
-    assert markdown.render("**late**") == "<p><strong>late</strong></p>\n"
+    with RenderingAllowance(0).share_in_block():
+        assert markdown.render_markdown("**late**").note
+    assert markdown.render_markdown("**late**") == "<p><strong>late</strong></p>\n"
 
 
 def test_texts_are_plain_while_the_sandbox_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers._sandbox, "module", "dashboard.rendering.missing")
     answers._sandbox.close()
     try:
-        assert markdown.render("**x** <b>") == "<p>**x** &lt;b&gt;</p>"
+        assert markdown.render_markdown("**x** <b>") == "<p>**x** &lt;b&gt;</p>"
     finally:
         monkeypatch.undo()
         answers._sandbox._resting_until = 0.0
@@ -133,7 +133,9 @@ def test_only_the_beginning_of_a_large_value_is_written(value: Any) -> None:
         stored = StoredValue({"todos": value, "questions": value}, 0)
         assert (
             own_seconds(
-                lambda name=name, stored=stored, look=look: look.append(look_of(name, stored, stored, None))
+                lambda name=name, stored=stored, look=look: look.append(
+                    build_call_display(name, stored, stored, None)
+                )
             )
             < 0.5
         )
@@ -143,23 +145,25 @@ def test_only_the_beginning_of_a_large_value_is_written(value: Any) -> None:
 
 @pytest.mark.parametrize("value", LARGE.values(), ids=LARGE)
 def test_a_whole_large_value_is_written_in_bounded_time(value: Any) -> None:
-    with whole():
-        assert own_seconds(lambda: look_of("unknown", StoredValue({"a": value}, 0), None, None)) < 3
-    assert own_seconds(lambda: judged_parts({"a": value})) < 3
-    assert json.loads(json_text.as_text(value)) == value
+    with draw_in_full():
+        assert (
+            own_seconds(lambda: build_call_display("unknown", StoredValue({"a": value}, 0), None, None)) < 3
+        )
+    assert own_seconds(lambda: build_judged_parts({"a": value})) < 3
+    assert json.loads(json_text.format_json(value)) == value
 
 
 def test_a_value_nested_too_deep_to_indent_is_written_all_the_same() -> None:
     value: Any = "innermost"
     for _ in range(300):
         value = [value]
-    assert "innermost" in json_text.as_text(value)
-    assert json_text.TOO_DEEP in json_text.for_reading(value)[0]
+    assert "innermost" in json_text.format_json(value)
+    assert json_text.TOO_DEEP in json_text.format_json_beginning(value)[0]
 
 
 def test_a_card_of_very_many_fields_or_edits_shows_them_as_one_text() -> None:
     edits = [{"old_string": OLD, "new_string": NEW}] * 101
     for given in ({"edits": edits}, {str(number): number for number in range(5_000)}):
-        parts = judged_parts(given)
+        parts = build_judged_parts(given)
         assert len(parts) == 1
         assert json.loads(parts[0].value) in (edits, given)

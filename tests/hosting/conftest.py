@@ -17,10 +17,10 @@ import pytest
 import uvicorn
 
 from coordinator.hosting import backend
-from coordinator.hosting.app import Host
+from coordinator.hosting.app import StdioHost
 from coordinator.hosting.backend import ProcessState
-from coordinator.hosting.configured import Configuration
-from coordinator.hosting.pool import Pool
+from coordinator.hosting.configured import StdioConfiguration
+from coordinator.hosting.pool import BackendPool
 from coordinator.mcp.isolation import Isolation
 from tests.patience import PATIENCE
 
@@ -32,9 +32,9 @@ class Hosted:
     """The running host: its servers' configurations, which tests change, and what it told of their processes."""
 
     folder: Path
-    configurations: dict[str, Configuration] = field(default_factory=dict)
+    configurations: dict[str, StdioConfiguration] = field(default_factory=dict)
     told: list[tuple[str, str, ProcessState]] = field(default_factory=list)
-    pool: Pool | None = None
+    pool: BackendPool | None = None
     loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -51,9 +51,9 @@ class Hosted:
         words = command or (sys.executable, SERVER)
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
-        self.configurations[name] = Configuration(name, words, environment, shared, folder, Isolation())
+        self.configurations[name] = StdioConfiguration(name, words, environment, shared, folder, Isolation())
 
-    async def configure(self, server_id: str) -> Configuration:
+    async def configure(self, server_id: str) -> StdioConfiguration:
         return replace(self.configurations[server_id])
 
     async def tell(self, server_id: str, caller: str, state: ProcessState) -> None:
@@ -139,9 +139,9 @@ def hosted(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 def _serve(hosted: Hosted, listener: socket.socket, ready: threading.Event, done: threading.Event) -> None:
     async def serve() -> None:
         hosted.loop = asyncio.get_running_loop()
-        pool = hosted.pool = Pool(hosted.configure, hosted.tell, idle=600)
+        pool = hosted.pool = BackendPool(hosted.configure, hosted.tell, idle=600)
         config = uvicorn.Config(
-            Host(pool), lifespan="off", log_config=None, log_level="critical", access_log=False
+            StdioHost(pool), lifespan="off", log_config=None, log_level="critical", access_log=False
         )
         server = uvicorn.Server(config)
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]

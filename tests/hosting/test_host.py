@@ -183,7 +183,7 @@ def test_one_that_nobody_uses_is_stopped_and_its_sessions_start_it_again(
     before, pid = one.say("echo"), hosted.pid()
     assert hosted.pool is not None
     hosted.pool._idle = -1
-    hosted.run(hosted.pool.stop_idle())
+    hosted.run(hosted.pool.stop_idle_backends())
     until(lambda: not os.path.exists(f"/proc/{pid}"))
     assert one.say("echo").rsplit(" ", 1)[1] != before.rsplit(" ", 1)[1]
 
@@ -193,7 +193,7 @@ def test_the_host_is_needed_as_long_as_a_client_has_a_session(client: Begun, hos
     pid = hosted.pid()
     assert hosted.pool is not None
     hosted.pool._idle = -1
-    hosted.run(hosted.pool.stop_idle())
+    hosted.run(hosted.pool.stop_idle_backends())
     until(lambda: not os.path.exists(f"/proc/{pid}"))
     assert hosted.pool.is_needed
     one.http.delete(one.path, headers={"mcp-session-id": one.session})
@@ -291,8 +291,8 @@ def test_a_caller_s_own_server_is_forgotten_once_it_was_stopped_and_nobody_has_a
             one.http.delete(one.path, headers={"mcp-session-id": one.session})
     monkeypatch.setattr(hosted.pool, "_idle", -1.0)
     for _ in range(2):  # stopped, then forgotten
-        hosted.run(hosted.pool.stop_idle())
-    until(lambda: hosted.run(hosted.pool.stop_idle()) is None and len(hosted.pool._backends) == 1)
+        hosted.run(hosted.pool.stop_idle_backends())
+    until(lambda: hosted.run(hosted.pool.stop_idle_backends()) is None and len(hosted.pool._backends) == 1)
     assert one.say("echo", 2), "the session of the other stands"
 
 
@@ -308,11 +308,11 @@ def test_a_server_that_is_switched_off_stops_for_all_its_callers_and_the_rest_is
         one.http.delete(one.path, headers={"mcp-session-id": one.session})
     own, bobs = pool._backends.values()
     until(lambda: own.is_idle and bobs.is_idle)
-    hosted.run(bobs.stop())
+    hosted.run(bobs.stop_stdio_process())
     bobs.used_at = -1.0  # for long, so that it is about to be forgotten
     hosted.configurations.clear()
     pool._read.clear()
-    hosted.run(pool.stop_idle())
+    hosted.run(pool.stop_idle_backends())
     assert (own.is_running, pool._backends) == (False, {})
 
 
@@ -328,7 +328,7 @@ def test_a_server_goes_on_while_the_database_is_away(client: Begun, hosted: Host
     with monkeypatch.context() as patch:
         patch.setattr(pool, "_configure", away)
         pool._read.clear()
-        hosted.run(pool.stop_idle())
+        hosted.run(pool.stop_idle_backends())
         refused = one.post(message("tools/call", 2, name="echo"))
         assert (refused.status_code, refused.headers.get("retry-after")) == (503, "2")
     assert one.say("echo", 3).rsplit(" ", 1)[1] == before.rsplit(" ", 1)[1], "it is the same process"
@@ -379,9 +379,9 @@ def test_what_looks_like_a_secret_is_masked_in_what_a_server_says_when_it_refuse
 
 def test_no_half_of_a_secret_is_kept() -> None:
     said = b"password hunter22\n" * 1_000
-    assert process._end_of(said).startswith(b"password")
-    assert len(process._end_of(said)) <= process.KEPT_WORDS
-    assert process._end_of(said.replace(b"\n", b" ")).startswith((b"password", b"hunter22"))
+    assert process.keep_output_tail(said).startswith(b"password")
+    assert len(process.keep_output_tail(said)) <= process.KEPT_WORDS
+    assert process.keep_output_tail(said.replace(b"\n", b" ")).startswith((b"password", b"hunter22"))
 
 
 def test_a_server_that_was_stopped_is_started_again_only_where_there_is_room(
@@ -391,7 +391,7 @@ def test_a_server_that_was_stopped_is_started_again_only_where_there_is_room(
     hosted.add("other")
     assert hosted.pool is not None
     (served,) = hosted.pool._backends.values()
-    hosted.run(served.stop())
+    hosted.run(served.stop_stdio_process())
     monkeypatch.setattr("coordinator.hosting.pool.MOST_PROCESSES", 1)
     client("other")
     refused = one.post(number)

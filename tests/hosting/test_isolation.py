@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from coordinator.lib import private_files
 from coordinator.mcp import discovery, isolation
-from coordinator.mcp.isolation import Isolation, NotIsolated
+from coordinator.mcp.isolation import Isolation, IsolationUnavailable
 from coordinator.models.gateway import Network
 from coordinator.sandbox.limits import NOBODY
 from tests.patience import until
@@ -56,11 +56,11 @@ class Machine:
 
     def attack(self, command: list[str], wanted: Isolation | None = None, **started: Any) -> dict[str, str]:
         """Start the evil program with `command` (an interpreter) and return its report."""
-        line = isolation.command_line(
+        line = isolation.build_isolated_command_line(
             [*command, str(EVIL), json.dumps(self.targets)], self.own, wanted or Isolation()
         )
         done = subprocess.run(
-            line, input=b"\n", env=isolation.variables(self.own), cwd="/", capture_output=True, timeout=60,
+            line, input=b"\n", env=isolation.build_process_environment(self.own), cwd="/", capture_output=True, timeout=60,
             check=False, **started,
         )  # fmt: skip
         assert done.stdout, done.stderr.decode()
@@ -182,9 +182,13 @@ def test_folders_are_given_to_read_or_to_write(machine: Machine, place: Path) ->
         f"Path('{place}/read/new').write_text('z')"
     )
     wanted = Isolation(folders=(str(place / "read"),), writable_folders=(str(place / "write"),))
-    line = isolation.command_line([sys.executable, "-c", source], machine.own, wanted)
+    line = isolation.build_isolated_command_line([sys.executable, "-c", source], machine.own, wanted)
     done = subprocess.run(
-        line, env=isolation.variables(machine.own), capture_output=True, text=True, check=False
+        line,
+        env=isolation.build_process_environment(machine.own),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stdout == "x 1\n", done.stderr
     assert "Read-only file system" in done.stderr
@@ -204,25 +208,29 @@ def test_what_belongs_to_signalbox_is_given_to_no_server(machine: Machine, place
         str(machine.data / "x"),
     ]
     for path in (*refused, str(place), str(place / "link"), str(home)):
-        with pytest.raises(Invalid):
-            isolation.require_sound(Isolation(folders=(path,)))
+        with pytest.raises(UnprocessableRequest):
+            isolation.require_valid_isolation(Isolation(folders=(path,)))
     for path in (str(private_files.CODE), sys.prefix, str(home / ".config"), str(private_files.CODE.parent)):
-        with pytest.raises(Invalid):
-            isolation.require_sound(Isolation(writable_folders=(path,)))
-    isolation.require_sound(Isolation(folders=("/srv", str(private_files.CODE))))
+        with pytest.raises(UnprocessableRequest):
+            isolation.require_valid_isolation(Isolation(writable_folders=(path,)))
+    isolation.require_valid_isolation(Isolation(folders=("/srv", str(private_files.CODE))))
 
 
 def test_an_argument_that_names_what_belongs_to_signalbox_shows_nothing_of_it(machine: Machine) -> None:
     paths = [str(machine.data), str(machine.data / "secret_key")]
-    line = isolation.command_line(["cat", *paths], machine.own, Isolation())
+    line = isolation.build_isolated_command_line(["cat", *paths], machine.own, Isolation())
     assert (
         str(machine.data / "audit_key")
-        not in isolation.command_line(
+        not in isolation.build_isolated_command_line(
             ["cat", f"--file={machine.data / 'audit_key'}"], machine.own, Isolation()
         )[:-1]
     )
     done = subprocess.run(
-        line, env=isolation.variables(machine.own), capture_output=True, text=True, check=False
+        line,
+        env=isolation.build_process_environment(machine.own),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.stdout, done.returncode) == ("", 1)
     assert "No such file" in done.stderr
@@ -247,9 +255,13 @@ def test_a_script_of_node_finds_what_it_imports_and_nothing_beside_its_package(
         index.write_text('import { word } from "../lib.mjs"; console.log(word);')
     imported.write_text('export const word = "found";')
     (place / "work" / "beside").write_text("secret")
-    line = isolation.command_line(["node", str(index)], machine.own, Isolation())
+    line = isolation.build_isolated_command_line(["node", str(index)], machine.own, Isolation())
     done = subprocess.run(
-        line, env=isolation.variables(machine.own), capture_output=True, text=True, check=False
+        line,
+        env=isolation.build_process_environment(machine.own),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.stdout, done.returncode) == ("found\n", 0), done.stderr
     assert not any(
@@ -264,8 +276,8 @@ def test_what_makes_root_nobody_is_not_looked_up_in_the_program_s_path(machine: 
     (folder / "setpriv").write_text("#!/bin/sh\nid -u\n")
     (folder / "setpriv").chmod(0o755)
     wanted = Isolation(writable_folders=(str(place / "work"),))
-    line = isolation.command_line(["sh", "-c", "id -u"], machine.own, wanted)
-    variables = isolation.variables(machine.own) | {"PATH": f"{folder}:{os.environ['PATH']}"}
+    line = isolation.build_isolated_command_line(["sh", "-c", "id -u"], machine.own, wanted)
+    variables = isolation.build_process_environment(machine.own) | {"PATH": f"{folder}:{os.environ['PATH']}"}
     done = subprocess.run(line, env=variables, capture_output=True, text=True, check=False)
     assert done.stdout == f"{NOBODY}\n", done.stderr
 
@@ -297,7 +309,9 @@ def test_a_link_where_a_server_may_write_shows_nothing_more(machine: Machine, pl
         command += [named] if way == "argument" else []
         readable = (named,) if way == "folder" else ()
         writable += [named] if way == "writable folder" else []
-    line = isolation.command_line(command, machine.own, Isolation("none", readable, tuple(writable)))
+    line = isolation.build_isolated_command_line(
+        command, machine.own, Isolation("none", readable, tuple(writable))
+    )
     given = line[: line.index("--")]
     assert str(work) in given
     assert not [word for word in given if Path(word).is_relative_to(place / "elsewhere")]
@@ -305,11 +319,13 @@ def test_a_link_where_a_server_may_write_shows_nothing_more(machine: Machine, pl
 
 def test_folders_that_every_program_writes_to_are_not_given(machine: Machine) -> None:
     for path in ("/tmp", "/var/tmp", "/var", tempfile.gettempdir()):
-        with pytest.raises(Invalid, match="cannot be given"):
-            isolation.require_sound(Isolation(folders=(path,)))
-    line = isolation.command_line(["ls", "-A", "/tmp"], machine.own, Isolation())
+        with pytest.raises(UnprocessableRequest, match="cannot be given"):
+            isolation.require_valid_isolation(Isolation(folders=(path,)))
+    line = isolation.build_isolated_command_line(["ls", "-A", "/tmp"], machine.own, Isolation())
     with tempfile.NamedTemporaryFile(dir="/tmp"):
-        done = subprocess.run(line, env=isolation.variables(machine.own), capture_output=True, check=False)
+        done = subprocess.run(
+            line, env=isolation.build_process_environment(machine.own), capture_output=True, check=False
+        )
     assert done.stdout == b"", done.stderr
 
 
@@ -318,18 +334,18 @@ def test_folders_of_programs_that_signalbox_starts_are_not_given_to_write(
 ) -> None:
     (place / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{place}/bin")
-    isolation.require_sound(Isolation(folders=(str(place),)))
+    isolation.require_valid_isolation(Isolation(folders=(str(place),)))
     for path in (place, place / "bin"):
-        with pytest.raises(Invalid, match="holds what Signalbox runs"):
-            isolation.require_sound(Isolation(writable_folders=(str(path),)))
+        with pytest.raises(UnprocessableRequest, match="holds what Signalbox runs"):
+            isolation.require_valid_isolation(Isolation(writable_folders=(str(path),)))
 
 
 def test_sockets_of_postgresql_are_given_to_no_server(place: Path, settings: Any) -> None:
     engine = "django.db.backends.postgresql"
     settings.DATABASES = {"default": {"ENGINE": engine, "NAME": "signalbox", "HOST": str(place / "sockets")}}
     for path in (place, place / "sockets"):
-        with pytest.raises(Invalid, match="holds data of Signalbox"):
-            isolation.require_sound(Isolation(folders=(str(path),)))
+        with pytest.raises(UnprocessableRequest, match="holds data of Signalbox"):
+            isolation.require_valid_isolation(Isolation(folders=(str(path),)))
 
 
 @pytest.mark.parametrize("kind", ["venv", "nvm", "shims", "local"])
@@ -362,9 +378,13 @@ def test_programs_installed_in_a_home_folder_run(machine: Machine, place: Path, 
         (tool / "share" / "secret").write_text("secret")
     script.chmod(0o755)
     program = tool / ("shims" if kind == "shims" else "bin") / "tool"
-    line = isolation.command_line([str(program)], machine.own, Isolation())
+    line = isolation.build_isolated_command_line([str(program)], machine.own, Isolation())
     done = subprocess.run(
-        line, env=isolation.variables(machine.own), capture_output=True, text=True, check=False
+        line,
+        env=isolation.build_process_environment(machine.own),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stdout == "ran\n", done.stderr
     assert str(tool / "share") not in line
@@ -381,9 +401,13 @@ def test_a_service_s_home_below_opt_is_not_shown(
     program.write_text(f"#!/bin/sh\nls -A {home} {machine.data}\n")
     program.chmod(0o755)
     monkeypatch.setenv("HOME", str(home))
-    line = isolation.command_line([str(program)], machine.own, Isolation())
+    line = isolation.build_isolated_command_line([str(program)], machine.own, Isolation())
     done = subprocess.run(
-        line, env=isolation.variables(machine.own), capture_output=True, text=True, check=False
+        line,
+        env=isolation.build_process_environment(machine.own),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stdout.split() == [f"{machine.data}:", "mcp", f"{home}:", "app"], done.stderr
 
@@ -403,13 +427,15 @@ def test_where_nothing_isolates_programs_none_is_started(machine: Machine, setti
     started = machine.own / "started"
     source = f"open({str(started)!r}, 'w')"
     for start in (
-        lambda: isolation.command_line([sys.executable, "-c", source], machine.own, Isolation()),
-        lambda: discovery.ask(sys.executable, ["-c", source], Isolation()),
+        lambda: isolation.build_isolated_command_line(
+            [sys.executable, "-c", source], machine.own, Isolation()
+        ),
+        lambda: discovery.discover_server_tools(sys.executable, ["-c", source], Isolation()),
     ):
-        with pytest.raises(NotIsolated, match=r"bubblewrap is not installed.*`signalbox mcp`"):
+        with pytest.raises(IsolationUnavailable, match=r"bubblewrap is not installed.*`signalbox mcp`"):
             start()
     assert not started.exists()
-    assert isolation.command_line(["x"], machine.own, Isolation(is_off=True)) == ["x"]
+    assert isolation.build_isolated_command_line(["x"], machine.own, Isolation(is_off=True)) == ["x"]
 
 
 @pytest.mark.usefixtures("without_bubblewrap")
@@ -421,8 +447,10 @@ def test_bubblewrap_that_does_not_work_is_not_believed(place: Path, monkeypatch:
     monkeypatch.setattr(
         shutil, "which", lambda name, **more: str(broken) if name == "bwrap" else usual(name, **more)
     )
-    with pytest.raises(NotIsolated, match="does not work here: No permissions to create new namespace"):
-        isolation.mechanism()
+    with pytest.raises(
+        IsolationUnavailable, match="does not work here: No permissions to create new namespace"
+    ):
+        isolation.find_isolation_mechanism()
     broken.unlink()  # it is asked once, not for each call
-    with pytest.raises(NotIsolated, match="No permissions"):
-        isolation.mechanism()
+    with pytest.raises(IsolationUnavailable, match="No permissions"):
+        isolation.find_isolation_mechanism()

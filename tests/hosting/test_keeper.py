@@ -44,19 +44,21 @@ def switch_on(served: Served, sharing: str = "shared") -> None:
 
 def host(served: Served, settings: object) -> httpx.Client:
     settings.DATA_DIR = served.folder  # type: ignore[attr-defined]
-    until(stdio_host.socket_path().exists)  # `serve` answers before its keeper does
-    transport = httpx.HTTPTransport(uds=str(stdio_host.socket_path()), verify=False)
+    until(stdio_host.find_host_socket_path().exists)  # `serve` answers before its keeper does
+    transport = httpx.HTTPTransport(uds=str(stdio_host.find_host_socket_path()), verify=False)
     return httpx.Client(transport=transport, base_url="http://host", timeout=60)
 
 
 def begun(client: httpx.Client) -> httpx.Response:
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t"}}
-    return client.post(stdio_host.path_of("double"), content=message("initialize", 0, **params))
+    return client.post(stdio_host.build_server_path("double"), content=message("initialize", 0, **params))
 
 
 def echoed(client: httpx.Client, session: str) -> httpx.Response:
     raw = message("tools/call", 1, name="echo")
-    return client.post(stdio_host.path_of("double"), content=raw, headers={"mcp-session-id": session})
+    return client.post(
+        stdio_host.build_server_path("double"), content=raw, headers={"mcp-session-id": session}
+    )
 
 
 def test_a_server_runs_once_an_admin_switched_it_on_and_outlives_its_host(
@@ -100,7 +102,7 @@ def test_a_keeper_that_was_killed_is_started_again(served: Served, settings: obj
     os.kill(keeper, signal.SIGKILL)
     until_gone(keeper, *hosts)
     (second,) = until(lambda: [pid for pid in keepers_of(served) if pid != keeper and not is_gone(pid)])
-    until(lambda: is_listening(stdio_host.socket_path()))
+    until(lambda: is_listening(stdio_host.find_host_socket_path()))
     assert begun(host(served, settings)).status_code == 200
     assert [pid for pid in keepers_of(served) if not is_gone(pid)] == [second]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from django.utils import timezone
 
-from coordinator.actions.importing import Imported, import_database
-from coordinator.importing.foreign import Foreign
+from coordinator.actions.importing import ImportOutcome, import_database
+from coordinator.importing.foreign import SourceDatabase
 from coordinator.migrations._sql import EngineSql, in_words_of
 
 FOLDER = Path(__file__).parents[2] / "coordinator" / "migrations"
@@ -117,16 +117,16 @@ def newest(path: Path) -> sqlite3.Connection:
     return file
 
 
-def brought(path: Path, *, write: bool = True, with_policy: bool = False) -> Imported:
+def brought(path: Path, *, write: bool = True, with_policy: bool = False) -> ImportOutcome:
     """Import a database and return what became of it."""
-    source = Foreign(path)
+    source = SourceDatabase(path)
     try:
         return import_database(source, now=timezone.now(), write=write, with_policy=with_policy)
     finally:
-        source.close()
+        source.remove_copy()
 
 
-def kept(done: Imported, **wanted: Any) -> list[dict[str, Any]]:
+def kept(done: ImportOutcome, **wanted: Any) -> list[dict[str, Any]]:
     """Return what an import kept aside, of those lines that say so."""
     assert done.aside is not None
     lines = [json.loads(line) for line in done.aside.read_text().splitlines()]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from coordinator.importing.seeds import SEEDS, is_seed
-from coordinator.importing.values import columns_of, to_compare
+from coordinator.importing.seeds import SEEDS, is_seed_row
+from coordinator.importing.values import load_model_columns, to_comparable_value
 from coordinator.models import Agent, Event, PluginConfig, PluginSetting, Session
 from tests.importing.sources import AGENT, EVENT, RUN, SESSION, add, brought, database, kept, newest
 from tests.secrets.corpus import SECRETS
@@ -65,7 +65,7 @@ def test_equal_instants_written_differently_are_equal(path: Path) -> None:
 
 def test_the_seeds_are_those_of_a_new_database() -> None:
     for table, rows in SEEDS.items():
-        kinds = columns_of(table)
+        kinds = load_model_columns(table)
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT * FROM {table}")
             names = [column[0] for column in cursor.description]
@@ -76,11 +76,11 @@ def test_the_seeds_are_those_of_a_new_database() -> None:
             "plugin_configs": ["plugin_id", "config_key"],
         }[table]
         standing = {
-            tuple(row[name] for name in keys): {n: to_compare(v, kinds[n]) for n, v in row.items()}
+            tuple(row[name] for name in keys): {n: to_comparable_value(v, kinds[n]) for n, v in row.items()}
             for row in found
         }
         assert set(standing) == set(rows)
-        assert all(is_seed(table, key, row) for key, row in standing.items())
+        assert all(is_seed_row(table, key, row) for key, row in standing.items())
 
 
 def of_an_owner(path: Path) -> None:

@@ -62,8 +62,8 @@ def test_a_damaged_source_can_be_imported_again(path: Path) -> None:
     file.close()
     spoil(path, "events", every=7)
     first, second = brought(path), brought(path)
-    assert [one.as_report()["could_not_be_read"] for one in first.outcomes] == [
-        one.as_report()["could_not_be_read"] for one in second.outcomes
+    assert [one.as_report_dict()["could_not_be_read"] for one in first.outcomes] == [
+        one.as_report_dict()["could_not_be_read"] for one in second.outcomes
     ]
     assert not any(one.added for one in second.outcomes if one.table != "audit_logs")
 
@@ -171,7 +171,7 @@ def test_an_import_that_must_stop_says_where_and_what_stays(
     def full(place: Path) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(keeping, "_private", full)
+    monkeypatch.setattr(keeping, "create_private_file", full)
     with pytest.raises(
         CommandError, match=r"stopped at the table .*: .*No space left on device.*repeat the import"
     ):

@@ -13,8 +13,8 @@ from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
-from coordinator.actions.importing import Imported, import_database
-from coordinator.importing.foreign import Foreign
+from coordinator.actions.importing import ImportOutcome, import_database
+from coordinator.importing.foreign import SourceDatabase
 from coordinator.models import AuditLog, HeldRun, Run, RunParameters, Session
 from tests.importing.sources import AGENT, EVENT, MESSAGE, RUN, SESSION, add, brought, newest
 
@@ -40,8 +40,8 @@ def odd(path: Path) -> None:
     file.close()
 
 
-def as_told(done: Imported) -> list[dict[str, Any]]:
-    return [one.as_report() for one in done.outcomes]
+def as_told(done: ImportOutcome) -> list[dict[str, Any]]:
+    return [one.as_report_dict() for one in done.outcomes]
 
 
 @pytest.mark.django_db
@@ -89,9 +89,9 @@ def test_others_write_while_a_dry_run_is_at_work_and_nothing_of_it_stays(path: P
         if table == "runs":
             wrote.append(write_from_elsewhere(f"by_another_{len(wrote)}"))
 
-    source = Foreign(path)
+    source = SourceDatabase(path)
     done = import_database(source, now=timezone.now(), write=False, progress=somebody_writes)
-    source.close()
+    source.remove_copy()
     assert wrote
     assert {one.table: one.added for one in done.outcomes}["sessions"] == 2
     assert not Session.objects.filter(pk="ses_1").exists()

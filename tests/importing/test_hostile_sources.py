@@ -13,7 +13,7 @@ from django.utils import timezone
 from coordinator.actions import approvals, plugin_permissions
 from coordinator.actions.importing import import_database
 from coordinator.actions.importing.outcomes import TableOutcome
-from coordinator.importing.foreign import Foreign
+from coordinator.importing.foreign import SourceDatabase
 from coordinator.models import Agent, ChatAttachment, Grant, McpServer, PermissionRequest, PluginSetting
 from coordinator.policy import access
 from tests.importing.sources import AGENT, EVENT, MESSAGE, SESSION, add, database
@@ -39,11 +39,11 @@ def path(settings, tmp_path) -> Path:
 
 
 def brought(path: Path, *, write: bool = True, with_policy: bool = False) -> dict[str, TableOutcome]:
-    source = Foreign(path)
+    source = SourceDatabase(path)
     try:
         done = import_database(source, now=timezone.now(), write=write, with_policy=with_policy)
     finally:
-        source.close()
+        source.remove_copy()
     return {one.table: one for one in done.outcomes}
 
 
@@ -70,11 +70,11 @@ def with_policy_in_it(path: Path, status: str = "approved") -> None:
 
 
 def allowed(server: str) -> bool:
-    return access.resolve("agent.watch", server, "any", timezone.now()).allowed
+    return access.resolve_tool_access("agent.watch", server, "any", timezone.now()).is_allowed
 
 
 def is_approved() -> bool:
-    return approvals.is_approved("p", "FileRead", "/")
+    return approvals.is_call_approved("p", "FileRead", "/")
 
 
 each_approval = pytest.mark.parametrize("status", ["approved", "auto-approved"])
@@ -112,7 +112,7 @@ def test_a_plugin_that_is_new_here_may_do_nothing_without_a_persons_word(path, p
     dry = brought(path, write=False, with_policy=with_policy)["plugin_settings"]
     done = brought(path, with_policy=with_policy)["plugin_settings"]
     assert PluginSetting.objects.get(pk=plugin).allowed_permissions == (wanted if with_policy else [])
-    assert plugin_permissions.has(plugin, "AdminAccess") is with_policy
+    assert plugin_permissions.has_plugin_permission(plugin, "AdminAccess") is with_policy
     assert (
         any(note.startswith("1 plugins") and "--with-policy" in note for note in done.notes)
         is not with_policy

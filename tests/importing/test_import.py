@@ -19,8 +19,8 @@ from coordinator.actions.importing.outcomes import TableOutcome
 from coordinator.chat import attachments
 from coordinator.chat import search as chat_search
 from coordinator.errors import Conflict
-from coordinator.identity.actors import system
-from coordinator.importing.foreign import TABLES, Foreign
+from coordinator.identity.actors import system_actor
+from coordinator.importing.foreign import TABLES, SourceDatabase
 from coordinator.models import (
     Agent,
     AuditLog,
@@ -46,11 +46,11 @@ def path(settings, tmp_path) -> Path:
 
 
 def brought(path: Path, *, write: bool = True, with_policy: bool = True) -> dict[str, TableOutcome]:
-    source = Foreign(path)
+    source = SourceDatabase(path)
     try:
         done = import_database(source, now=timezone.now(), write=write, with_policy=with_policy)
     finally:
-        source.close()
+        source.remove_copy()
     return {one.table: one for one in done.outcomes}
 
 
@@ -244,7 +244,7 @@ def test_an_older_column_name_is_understood_and_an_unknown_one_told(path):
 def test_messages_that_came_in_are_found_by_their_words(path):
     full(path)
     brought(path)
-    assert [hit.message.pk for hit in chat_search.find("pool")] == ["m1"]
+    assert [hit.message.pk for hit in chat_search.find_chat_messages("pool")] == ["m1"]
 
 
 def with_file(path: Path, disk_path: str) -> Any:
@@ -269,7 +269,7 @@ def test_attachments_come_in_with_their_files(path, disk_path):
     stored.write_bytes(b"x" * 70_000)
     brought(path)
     row = ChatAttachment.objects.get(pk="large")
-    assert attachments.opened(row).read() == b"x" * 70_000
+    assert attachments.open_attachment(row).read() == b"x" * 70_000
     assert bytes(ChatAttachment.objects.get(pk="small").inline_data) == b"\x00\xff1"
     files = list((path.parents[2] / "ours" / "attachments").rglob("*.png"))
     assert brought(path)["chat_attachments"].present == 2
@@ -281,13 +281,13 @@ def test_no_transaction_waits_while_files_are_stored(path, monkeypatch):
     with_file(path, "attachments/x.png")
     (path.parent / "attachments").mkdir()
     (path.parent / "attachments" / "x.png").write_bytes(b"x")
-    keep, waits = storing.keep, []
+    keep, waits = storing.store_attachment_file, []
 
-    def slow(*given: Any, **options: Any) -> storing.KeptFile:
+    def slow(*given: Any, **options: Any) -> storing.WrittenFile:
         waits.append(connection.in_atomic_block)
         return keep(*given, **options)
 
-    monkeypatch.setattr(storing, "keep", slow)
+    monkeypatch.setattr(storing, "store_attachment_file", slow)
     assert brought(path)["chat_attachments"].added == 2
     assert waits == [False]
 
@@ -323,7 +323,7 @@ def test_text_that_is_no_utf8_is_marked_and_counted(path):
     file = database(path)
     file.execute("INSERT INTO plugin_settings (plugin_id) VALUES (CAST(x'6162ff' AS TEXT))")
     file.commit()
-    source = Foreign(path)
+    source = SourceDatabase(path)
     import_database(source, now=timezone.now())
     assert source.replaced > 0
     assert PluginSetting.objects.filter(plugin_id="ab\ufffd").exists()
@@ -375,17 +375,17 @@ def test_an_open_run_is_held_until_a_person_releases_it(path, status):
     )  # fmt: skip
     assert "1 had not ended" in brought(path, write=False)["runs"].notes[0]
     assert "1 had not ended" in brought(path)["runs"].notes[0]
-    runner = runners.register(runners.RunnerRegistration("h", "/", "p"), now)
-    housekeeping.run(now)
-    assert runners.poll(runner.pk, now) is None
+    runner = runners.enroll_runner(runners.RunnerRegistration("h", "/", "p"), now)
+    housekeeping.run_housekeeping(now)
+    assert runners.take_runner_work(runner.pk, now) is None
     assert Run.objects.get().status == status
     assert brought(path)["runs"].present == 1
-    runs.release("run_1", by=system("tests"), now=now)
-    housekeeping.run(now)
-    polled = runners.poll(runner.pk, now)
+    runs.release_held_run("run_1", by=system_actor("tests"), now=now)
+    housekeeping.run_housekeeping(now)
+    polled = runners.take_runner_work(runner.pk, now)
     assert (polled is not None) == (status in {"pending", "claimed"})
     with pytest.raises(Conflict):
-        runs.release("run_1", by=system("tests"), now=now)
+        runs.release_held_run("run_1", by=system_actor("tests"), now=now)
 
 
 def test_a_held_run_says_so_and_is_released_on_its_page(path):

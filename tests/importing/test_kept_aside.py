@@ -98,9 +98,9 @@ def test_the_same_rows_are_not_kept_twice(path: Path) -> None:
 def test_what_goes_beyond_the_bound_is_counted(tmp_path: Path) -> None:
     kept_rows = RejectedRows(tmp_path, Path("x.db"), datetime(2026, 1, 1, tzinfo=UTC), most_bytes=200)
     for number in range(10):
-        kept_rows.add("t", "why", row={"n": number})
-    kept_rows.close({})
-    assert kept_rows.path.stat().st_size <= 200
+        kept_rows.add_rejected_row("t", "why", row={"n": number})
+    kept_rows.close_with_report({})
+    assert kept_rows.rejected_rows_path.stat().st_size <= 200
     assert kept_rows.rows + kept_rows.left_out == 10
     assert kept_rows.left_out > 0
 
@@ -126,7 +126,7 @@ def test_a_servers_variables_are_sealed_and_stand_on_its_page_by_name(path: Path
         file, "mcp_servers", {"name": "files", "command": "x", "created_at": 1, "env": env, "auth_token": "t"}
     )
     done = brought(path)
-    rows = {row.name: credentials.value_of(row) for row in McpCredential.objects.all()}
+    rows = {row.name: credentials.read_credential_value(row) for row in McpCredential.objects.all()}
     assert rows == json.loads(env)
     assert kept(done, table="mcp_servers")[0]["values"] == {"auth_token": "t"}
     page = signed_in("viewer").get(reverse("mcp:server", args=["files"])).content.decode()

@@ -13,7 +13,7 @@ import pytest
 
 from coordinator.errors import BadRequest
 from coordinator.importing import copying
-from coordinator.importing.foreign import Foreign
+from coordinator.importing.foreign import SourceDatabase
 from coordinator.models import Agent, Event
 from tests.importing.sources import AGENT, EVENT, SESSION, add, brought, database
 
@@ -60,9 +60,9 @@ def test_a_writer_goes_on_while_its_database_is_copied(path: Path, mode: str) ->
     writer.start()
     try:
         assert begun.wait(60)
-        source = Foreign(path)
-        copied = source.count("events")
-        source.close()
+        source = SourceDatabase(path)
+        copied = source.source_row_count("events")
+        source.remove_copy()
     finally:
         stop.set()
     longest, number = stalls.get(timeout=60)
@@ -77,19 +77,21 @@ def test_a_writer_goes_on_while_its_database_is_copied(path: Path, mode: str) ->
 def test_one_read_of_a_source_is_short(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So many rows are read at once as take a fiftieth of a second, whatever a row is long."""
     assert copying.SHORT <= 0.02
-    assert [copying._next_size(size, seconds) for size, seconds in ((100, 1.0), (100, 0.001), (1, 1.0))] == [
+    assert [
+        copying.next_chunk_size(size, seconds) for size, seconds in ((100, 1.0), (100, 0.001), (1, 1.0))
+    ] == [
         50,
         200,
         1,
     ]
-    assert copying._next_size(20_000, 0.0) == copying.MOST_ROWS
+    assert copying.next_chunk_size(20_000, 0.0) == copying.MOST_ROWS
 
 
 def test_events_that_come_after_the_copy_began_wait_for_the_next_time(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many_events(path, 1_000)
-    plain = copying._Copy._table
+    plain = copying.SqliteTableCopier.copy_source_table
 
     def written_meanwhile(copy: Any, table: copying.CopiedTable, end: int) -> None:
         if table.name == "agents":
@@ -103,7 +105,7 @@ def test_events_that_come_after_the_copy_began_wait_for_the_next_time(
             file.close()
         plain(copy, table, end)
 
-    monkeypatch.setattr(copying._Copy, "_table", written_meanwhile)
+    monkeypatch.setattr(copying.SqliteTableCopier, "copy_source_table", written_meanwhile)
     done = {one.table: one for one in brought(path).outcomes}
     assert (done["sessions"].added, done["events"].added) == (1, 1_000)
     assert not done["events"].left_out
@@ -175,16 +177,16 @@ def test_a_source_that_somebody_keeps_locked_is_told(path: Path, monkeypatch: py
     file = database(path)
     file.execute("BEGIN EXCLUSIVE")
     with pytest.raises(BadRequest, match="database is locked"):
-        Foreign(path)
+        SourceDatabase(path)
     file.rollback()
 
 
 def test_the_copy_is_private_and_goes_with_the_import(path: Path, tmp_path: Path) -> None:
     many_events(path, 10)
-    source = Foreign(path, tmp_path / "work")
+    source = SourceDatabase(path, tmp_path / "work")
     assert source.folder.parent == tmp_path / "work"
     assert source.folder.stat().st_mode & 0o077 == 0
-    source.close()
+    source.remove_copy()
     assert not list((tmp_path / "work").iterdir())
 
 

@@ -13,10 +13,10 @@ from django.db import connection
 from django.test import Client
 
 from coordinator.actions import agents, connecting, key_binding, keys, writers
-from coordinator.errors import Conflict, Forbidden, Invalid, Unauthorized
+from coordinator.errors import Conflict, Forbidden, Unauthorized, UnprocessableRequest
 from coordinator.identity import ownership
-from coordinator.identity.actors import key as key_actor
-from coordinator.identity.actors import system
+from coordinator.identity.actors import key_actor_by_name as key_actor
+from coordinator.identity.actors import system_actor
 from coordinator.identity.keys import accepts_unbound_keys
 from coordinator.models import (
     Agent,
@@ -33,13 +33,13 @@ from tests.unbound import accept_unbound_keys
 pytestmark = pytest.mark.django_db
 
 NOW = datetime.now(UTC).replace(microsecond=0)
-BY = system("tests")
+BY = system_actor("tests")
 URL = "/ui/keys/"
 
 
 def unbound_key(name: str = "old", *scopes: str) -> tuple[ApiKey, str]:
     accept_unbound_keys()
-    return keys.create(name=name, scopes=scopes or ["agent"], by=BY, now=NOW)
+    return keys.issue_api_key(name=name, scopes=scopes or ["agent"], by=BY, now=NOW)
 
 
 def with_key(raw: str) -> Client:
@@ -48,7 +48,7 @@ def with_key(raw: str) -> Client:
 
 def made_session(session_id: str, agent_name: str, by: str) -> None:
     Session.objects.create(session_id=session_id, status="running", created_at=NOW, agent_name=agent_name)
-    writers.note_maker(session_id, key_actor(by))
+    writers.record_session_maker(session_id, key_actor(by))
 
 
 def spoke(row: ApiKey) -> None:
@@ -72,18 +72,18 @@ def spoke(row: ApiKey) -> None:
 def test_a_new_installation_makes_no_unbound_key_of_scope_agent() -> None:
     assert not accepts_unbound_keys()
     for scopes in (["agent"], ["agent", "operator"]):
-        with pytest.raises(Invalid, match="bound to an agent"):
-            keys.create(name="k", scopes=scopes, by=BY, now=NOW)
+        with pytest.raises(UnprocessableRequest, match="bound to an agent"):
+            keys.issue_api_key(name="k", scopes=scopes, by=BY, now=NOW)
     assert not ApiKey.objects.exists()
-    keys.create(name="k", scopes=["runner", "operator", "read"], by=BY, now=NOW)
+    keys.issue_api_key(name="k", scopes=["runner", "operator", "read"], by=BY, now=NOW)
 
 
 def test_an_unbound_key_that_is_there_all_the_same_is_refused() -> None:
     row, raw = unbound_key()
-    assert keys.authenticate(raw, NOW).agent_id is None
+    assert keys.authenticate_api_key(raw, NOW).agent_id is None
     InstallationSetting.objects.all().delete()
     with pytest.raises(Unauthorized, match="bound to no agent"):
-        keys.authenticate(raw, NOW)
+        keys.authenticate_api_key(raw, NOW)
     assert with_key(raw).get("/sessions").status_code == 401
     refusals = AuditLog.objects.filter(event_type="API_KEY_REFUSED")
     assert {refusal.target_id for refusal in refusals} == {row.name}
@@ -91,20 +91,20 @@ def test_an_unbound_key_that_is_there_all_the_same_is_refused() -> None:
 
 def test_a_connect_code_makes_the_agent_that_its_key_is_bound_to() -> None:
     ann = person("admin", "ann")
-    code = connecting.make_code(key_name="ann laptop", by=ann, now=NOW)[1]
+    code = connecting.issue_connect_code(key_name="ann laptop", by=ann, now=NOW)[1]
     assert Agent.objects.get(pk="agent.ann_laptop").name == "ann laptop"
-    row, raw = connecting.exchange(code, source="192.0.2.1", host="laptop", now=NOW)
+    row, raw = connecting.redeem_connect_code(code, source="192.0.2.1", host="laptop", now=NOW)
     assert row.agent_id == "agent.ann_laptop"
-    assert keys.authenticate(raw, NOW).agent_id == "agent.ann_laptop"
+    assert keys.authenticate_api_key(raw, NOW).agent_id == "agent.ann_laptop"
     with pytest.raises(Conflict, match=r"There is an agent .* already"):
-        connecting.make_code(key_name="Ann Laptop", by=ann, now=NOW)
+        connecting.issue_connect_code(key_name="Ann Laptop", by=ann, now=NOW)
 
 
 def test_a_code_whose_agent_was_deleted_brings_no_key() -> None:
-    code = connecting.make_code(key_name="laptop", by=person("admin", "ann"), now=NOW)[1]
-    agents.delete("agent.laptop", by=BY, now=NOW)
+    code = connecting.issue_connect_code(key_name="laptop", by=person("admin", "ann"), now=NOW)[1]
+    agents.delete_agent_with_data("agent.laptop", by=BY, now=NOW)
     with pytest.raises(Forbidden):
-        connecting.exchange(code, source="192.0.2.1", host="laptop", now=NOW)
+        connecting.redeem_connect_code(code, source="192.0.2.1", host="laptop", now=NOW)
     assert not ApiKey.objects.exists()
 
 
@@ -176,9 +176,9 @@ def test_a_button_binds_each_key_to_the_agents_it_has_spoken_for() -> None:
     old.refresh_from_db()
     one.refresh_from_db()
     assert (old.agent_ids, one.agent_id) == (["agent.b", "claude-code"], "agent.one")
-    assert keys.authenticate(raw, NOW).agents == {"agent.b", "claude-code"}
+    assert keys.authenticate_api_key(raw, NOW).agents == {"agent.b", "claude-code"}
     with pytest.raises(Unauthorized):
-        keys.authenticate(silent, NOW)
+        keys.authenticate_api_key(silent, NOW)
     kinds = AuditLog.objects.filter(actor_id="user:admin").values_list("event_type", flat=True)
     assert sorted(kinds) == ["API_KEY_BOUND", "API_KEY_BOUND", "UNBOUND_KEYS_REFUSED"]
     with pytest.raises(Conflict):
@@ -193,7 +193,7 @@ def test_nothing_is_bound_where_its_audit_row_cannot_be_written(monkeypatch: pyt
         if event_type == "UNBOUND_KEYS_REFUSED":
             raise RuntimeError
 
-    monkeypatch.setattr(key_binding.audit, "record", fail)
+    monkeypatch.setattr(key_binding.audit, "record_audit_entry", fail)
     with pytest.raises(RuntimeError):
         key_binding.bind_unbound_keys(by=BY, now=NOW)
     row.refresh_from_db()
@@ -212,7 +212,7 @@ def test_only_administrators_bind_keys(name: str) -> None:
 
 def key_of_two(*scopes: str) -> tuple[ApiKey, str]:
     _, raw = unbound_key("two", *scopes)
-    row = key_binding.bind("two", ["agent.a", "agent.b"], by=BY, now=NOW)
+    row = key_binding.bind_key_to_agents("two", ["agent.a", "agent.b"], by=BY, now=NOW)
     return row, raw
 
 
@@ -220,10 +220,10 @@ def test_a_key_of_several_reaches_their_sessions_and_no_others() -> None:
     _, raw = key_of_two()
     for name in "abc":
         made_session(f"ses_{name}", f"agent.{name}", "other")
-    caller = keys.authenticate(raw, NOW)
-    assert set(ownership.readable(caller).values_list("pk", flat=True)) == {"ses_a", "ses_b"}
-    assert set(ownership.refusals(caller, ["ses_a", "ses_b", "ses_c"])) == {"ses_c"}
-    assert not ownership.reads_everything(caller)
+    caller = keys.authenticate_api_key(raw, NOW)
+    assert set(ownership.readable_sessions(caller).values_list("pk", flat=True)) == {"ses_a", "ses_b"}
+    assert set(ownership.find_session_write_refusals(caller, ["ses_a", "ses_b", "ses_c"])) == {"ses_c"}
+    assert not ownership.can_read_everything(caller)
 
 
 def test_a_key_of_several_says_for_which_it_asks() -> None:
@@ -246,30 +246,30 @@ def test_a_key_of_several_says_for_which_it_asks() -> None:
 
 def test_a_key_of_several_is_shown_only_what_concerns_them() -> None:
     _, raw = key_of_two()
-    caller = keys.authenticate(raw, NOW)
-    assert caller.speaking_as("agent.b").agent_id == "agent.b"
-    assert caller.name_of_agent("agent.c") == "agent.a"
+    caller = keys.authenticate_api_key(raw, NOW)
+    assert caller.restrict_to_agent("agent.b").agent_id == "agent.b"
+    assert caller.agent_name_for_report("agent.c") == "agent.a"
     with pytest.raises(Forbidden):
-        caller.speaking_as("agent.c")
+        caller.restrict_to_agent("agent.c")
 
 
 def test_a_list_of_agents_that_cannot_be_read_binds_to_nobody() -> None:
     row, raw = key_of_two()
     ApiKey.objects.filter(pk=row.pk).update(agent_ids={"not": "a list"})
-    caller = keys.authenticate(raw, NOW)
+    caller = keys.authenticate_api_key(raw, NOW)
     assert caller.is_bound
     assert not caller.can_speak_for("agent.a")
     made_session("ses_a", "agent.a", "other")
-    assert not ownership.readable(caller).exists()
+    assert not ownership.readable_sessions(caller).exists()
 
 
 def test_a_deleted_agent_leaves_the_keys_of_several_and_takes_its_last_key_along() -> None:
     row, _ = key_of_two()
     for name in ("agent.a", "agent.b"):
-        agents.create(name, name=name, default_engine_id="x", by=BY, now=NOW)
-    agents.delete("agent.a", by=BY, now=NOW)
+        agents.create_agent(name, name=name, default_engine_id="x", by=BY, now=NOW)
+    agents.delete_agent_with_data("agent.a", by=BY, now=NOW)
     row.refresh_from_db()
     assert (row.agent_ids, row.revoked_at) == (["agent.b"], None)
-    agents.delete("agent.b", by=BY, now=NOW)
+    agents.delete_agent_with_data("agent.b", by=BY, now=NOW)
     row.refresh_from_db()
     assert row.revoked_at is not None

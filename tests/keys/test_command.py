@@ -21,7 +21,7 @@ def run(*words: str) -> str:
 
 def test_create_prints_the_key_alone() -> None:
     raw = run("create", "my-runner", "--scope", "runner", "--scope", "read", "--days", "30")
-    identity = keys.authenticate(raw, timezone.now())
+    identity = keys.authenticate_api_key(raw, timezone.now())
     assert (identity.name, identity.scopes) == ("my-runner", {"runner", "read"})
     assert ApiKey.objects.get().expires_at is not None
 
@@ -38,7 +38,7 @@ def test_revoke_ends_a_key() -> None:
     raw = run("create", "my-runner", "--scope", "runner")
     assert "is revoked" in run("revoke", "my-runner")
     with pytest.raises(Unauthorized):
-        keys.authenticate(raw, timezone.now())
+        keys.authenticate_api_key(raw, timezone.now())
     assert "revoked" in run("list")
 
 

@@ -34,7 +34,7 @@ def test_keys_are_for_admins(name: str) -> None:
 def test_a_new_key_is_shown_once() -> None:
     client = signed_in("admin")
     raw = make(client, expires="30")
-    assert keys.authenticate(raw, timezone.now()).scopes == {"runner"}
+    assert keys.authenticate_api_key(raw, timezone.now()).scopes == {"runner"}
     again = client.get(URL)
     assert raw not in again.content.decode()
     assert "ci" in again.content.decode()
@@ -57,7 +57,7 @@ def test_a_revoked_key_is_refused_and_stays_on_the_list() -> None:
     answer = client.post(f"{URL}{ApiKey.objects.get().id}/revoke/", follow=True)
     assert "is revoked" in answer.content.decode()
     with pytest.raises(Unauthorized):
-        keys.authenticate(raw, timezone.now())
+        keys.authenticate_api_key(raw, timezone.now())
     assert (
         "already revoked"
         in client.post(f"{URL}{ApiKey.objects.get().id}/revoke/", follow=True).content.decode()

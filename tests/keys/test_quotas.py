@@ -14,11 +14,11 @@ from django.utils import timezone
 from coordinator.actions import key_quotas, tool_calls
 from coordinator.edge.writer import GroupWriter
 from coordinator.errors import QuotaReached, SignalboxError
-from coordinator.identity.actors import key
+from coordinator.identity.actors import key_actor_by_name
 from coordinator.lib import turns
 from coordinator.models import ApiKey, AuditLog, Event, KeyStorageDay, Session
-from coordinator.operations.doctor import Level, upkeep
-from coordinator.policy.tool_calls import AskedCall
+from coordinator.operations.doctor import CheckLevel, upkeep
+from coordinator.policy.tool_calls import ToolCallRequest
 from coordinator.policy.tool_rules import ALLOW, DENY, Ruling
 from coordinator.sessions.events import NewEvent
 from tests.claude_code.double import Claude
@@ -47,7 +47,9 @@ class Writing:
         turns.CALLER.set(caller)
         event = NewEvent(event_type="note", session_id=session, timestamp="t", reason="x")
         try:
-            return await self.writers[process].submit([event], deadline=time.monotonic() + 60, size=size)
+            return await self.writers[process].submit_events(
+                [event], deadline=time.monotonic() + 60, size=size
+            )
         except SignalboxError as refusal:
             return refusal
 
@@ -109,7 +111,9 @@ class TestCounting:
         async def work(writing: Writing) -> Any:
             await writing.write("key:1", LIMIT)
             assert isinstance(await writing.write("key:1", 1), QuotaReached)
-            return await writing.writers[0].perform(lambda: "done", deadline=time.monotonic() + 60)
+            return await writing.writers[0].perform_in_transaction(
+                lambda: "done", deadline=time.monotonic() + 60
+            )
 
         assert run(work) == "done"
 
@@ -121,7 +125,7 @@ class TestCounting:
     def test_sums_of_days_long_past_are_deleted(self) -> None:
         for days in (0, 30, 40):
             KeyStorageDay.objects.create(key_id=1, day=f"{NOON - timedelta(days=days):%Y-%m-%d}", bytes=1)
-        key_quotas.forget_old_days(NOON)
+        key_quotas.delete_old_quota_days(NOON)
         assert KeyStorageDay.objects.count() == 2
 
 
@@ -135,8 +139,12 @@ def test_people_see_which_key_has_reached_its_limit(settings: Any) -> None:
     text = signed_in("admin").get("/ui/keys/").content.decode()
     assert text.count("limit reached") == 1
     assert "3.0\xa0MB" in text
-    check = upkeep._key_quotas(now)
-    assert (check.level, "flooding" in check.message, "quiet" in check.message) == (Level.WARN, True, False)
+    check = upkeep.check_key_quotas(now)
+    assert (check.level, "flooding" in check.message, "quiet" in check.message) == (
+        CheckLevel.WARN,
+        True,
+        False,
+    )
 
 
 @pytest.mark.served
@@ -187,7 +195,7 @@ def test_a_budget_that_cannot_be_counted_any_more_asks_about_each_call(serve: Ca
 def test_a_key_over_its_limit_fills_no_audit_log_with_denials() -> None:
     """What was allowed is written each time: nothing else tells of it any more."""
     made = ApiKey.objects.create(name="loop", prefix="sbx_", key_hash="x", scopes=["agent"], created_at=NOON)
-    call = AskedCall("PreToolUse", "s1", "agent.one", 0, "Bash", {}, "", "claude-code")
+    call = ToolCallRequest("PreToolUse", "s1", "agent.one", 0, "Bash", {}, "", "claude-code")
     denied, allowed = Ruling(DENY, "No.", "rule 1"), Ruling(ALLOW, "Yes.", "rule 2")
 
     def written(event: str) -> int:
@@ -195,7 +203,7 @@ def test_a_key_over_its_limit_fills_no_audit_log_with_denials() -> None:
 
     def note(at: datetime) -> None:
         for ruling in (denied, allowed):
-            tool_calls.note_ruling(call, ruling, by=key("loop"), now=at)
+            tool_calls.record_policy_ruling(call, ruling, by=key_actor_by_name("loop"), now=at)
 
     for second in range(3):
         note(NOON + timedelta(seconds=second))
@@ -205,5 +213,7 @@ def test_a_key_over_its_limit_fills_no_audit_log_with_denials() -> None:
         note(NOON + timedelta(seconds=second))
     assert written("TOOL_CALL_DENIED") == 3 + 3
     assert written("TOOL_CALL_ALLOWED") == 3 + 190
-    tool_calls.note_ruling(call, denied, by=key("another"), now=NOON + timedelta(seconds=200))
+    tool_calls.record_policy_ruling(
+        call, denied, by=key_actor_by_name("another"), now=NOON + timedelta(seconds=200)
+    )
     assert AuditLog.objects.filter(actor_id="key:another").count() == 1

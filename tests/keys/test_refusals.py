@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from coordinator.actions import keys
-from coordinator.errors import TooMany, Unauthorized
+from coordinator.errors import TooManyRequests, Unauthorized
 from coordinator.models import AuditLog
 from tests.keys.test_authenticate import BY, NOW, make
 
@@ -17,14 +17,14 @@ pytestmark = pytest.mark.django_db
 
 def refused(source: str, seconds: float = 0) -> None:
     with pytest.raises(Unauthorized):
-        keys.authenticate("sbx_wrong", NOW + timedelta(seconds=seconds), source=source)
+        keys.authenticate_api_key("sbx_wrong", NOW + timedelta(seconds=seconds), source=source)
 
 
 def test_a_refused_key_is_audited_by_name_and_address() -> None:
     row, raw = make()
-    keys.revoke(row.id, by=BY, now=NOW)
+    keys.invalidate_api_key(row.id, by=BY, now=NOW)
     with pytest.raises(Unauthorized):
-        keys.authenticate(raw, NOW, source="10.0.0.1")
+        keys.authenticate_api_key(raw, NOW, source="10.0.0.1")
     entry = AuditLog.objects.get(event_type="API_KEY_REFUSED")
     assert (entry.target_id, entry.result, entry.reason) == ("ci", "denied", "from 10.0.0.1")
     assert raw not in str(AuditLog.objects.values())
@@ -33,8 +33,8 @@ def test_a_refused_key_is_audited_by_name_and_address() -> None:
 def test_too_many_refusals_are_answered_with_when_to_come_back() -> None:
     for n in range(keys.REFUSED.tries):
         refused("10.0.0.1", n * 0.1)
-    with pytest.raises(TooMany) as limited:
-        keys.authenticate("sbx_wrong", NOW + timedelta(seconds=10), source="10.0.0.1")
+    with pytest.raises(TooManyRequests) as limited:
+        keys.authenticate_api_key("sbx_wrong", NOW + timedelta(seconds=10), source="10.0.0.1")
     assert limited.value.retry_after == 50
     assert AuditLog.objects.filter(event_type="API_KEY_REFUSED").count() == keys.REFUSED.tries
     refused("10.0.0.2", 10)
@@ -45,7 +45,7 @@ def test_a_right_key_works_beside_any_number_of_wrong_ones() -> None:
     _row, raw = make()
     for _ in range(keys.REFUSED.tries):
         refused("10.0.0.1")
-    assert keys.authenticate(raw, NOW, source="10.0.0.1").name == "ci"
+    assert keys.authenticate_api_key(raw, NOW, source="10.0.0.1").name == "ci"
 
 
 def test_the_limit_is_a_429_with_retry_after() -> None:

@@ -37,7 +37,7 @@ def handed() -> None:
 
 
 def test_a_driven_agent_is_known_by_its_key() -> None:
-    found = session_keys.find("abc", NOW)
+    found = session_keys.find_session_key_identity("abc", NOW)
     assert found is not None
     assert (found.agent_id, found.session_id, found.scopes) == ("agent.one", "ses_1", {"gateway"})
 
@@ -67,4 +67,4 @@ def delete_the_runner() -> None:
 )
 def test_its_key_ends_with_its_time_and_with_its_runners_key(change: Callable[[], None]) -> None:
     change()
-    assert session_keys.find("abc", NOW) is None
+    assert session_keys.find_session_key_identity("abc", NOW) is None

@@ -8,11 +8,11 @@ from itertools import combinations, product
 import pytest
 
 from coordinator.actions import grants, mcp_servers
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import Actor
-from coordinator.mcp.names import beginning, places, read_as
+from coordinator.mcp.names import find_call_prefix, find_called_tools, find_shadowing_server
 from coordinator.models import Grant, McpServer
-from coordinator.operations.doctor import Level, upkeep
+from coordinator.operations.doctor import CheckLevel, upkeep
 from coordinator.policy import tool_rules
 from tests.access.cases import add_server
 
@@ -43,7 +43,7 @@ SERVERS = ["my", "my__server", "tool.terminal", "claude.ai Gmail", "claude.ai Ma
 def test_a_call_means_the_server_of_the_longest_name_that_fits(
     call: str, meant: list[tuple[str, str]]
 ) -> None:
-    assert places(call, SERVERS) == meant
+    assert find_called_tools(call, SERVERS) == meant
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,16 @@ def test_a_call_means_the_server_of_the_longest_name_that_fits(
     ],
 )
 def test_a_calls_server_is_known_by_what_the_call_begins_with(call: str, begins: str) -> None:
-    assert beginning(call, SERVERS) == begins
+    assert find_call_prefix(call, SERVERS) == begins
 
 
 def test_a_server_with_our_name_takes_no_call_through_the_gateway_for_its_own() -> None:
     call = "mcp__signalbox__shopdb__read"
-    assert places(call, [*SERVERS, "signalbox"]) == [("shopdb", "read"), ("signalbox", "shopdb__read")]
-    assert places(call, [*SERVERS, "signalbox__shopdb"]) == [
+    assert find_called_tools(call, [*SERVERS, "signalbox"]) == [
+        ("shopdb", "read"),
+        ("signalbox", "shopdb__read"),
+    ]
+    assert find_called_tools(call, [*SERVERS, "signalbox__shopdb"]) == [
         ("shopdb", "read"),
         ("signalbox__shopdb", "read"),
     ]
@@ -74,13 +77,13 @@ def test_a_server_with_our_name_takes_no_call_through_the_gateway_for_its_own() 
 @pytest.mark.django_db
 @pytest.mark.parametrize("name", ["signalbox", "signalbox__shopdb"])
 def test_no_server_can_be_given_our_name_and_one_that_has_it_is_told(name: str) -> None:
-    with pytest.raises(Invalid, match="Signalbox's own tools"):
-        mcp_servers.create(name, command="x", by=Actor("user", "ann"))
-    with pytest.raises(Invalid, match="Signalbox's own tools"):
-        grants.set_servers("agent.a", [name], by=Actor("user", "ann"), now=NOW)
+    with pytest.raises(UnprocessableRequest, match="Signalbox's own tools"):
+        mcp_servers.create_mcp_server(name, command="x", by=Actor("user", "ann"))
+    with pytest.raises(UnprocessableRequest, match="Signalbox's own tools"):
+        grants.set_agent_servers("agent.a", [name], by=Actor("user", "ann"), now=NOW)
     server(name)
-    [found] = [one for one in upkeep.examine(NOW, served=False) if one.name == "names"]
-    assert (found.level, found.message.endswith(f"own gateway: {name}.")) == (Level.WARN, True)
+    [found] = [one for one in upkeep.check_upkeep(NOW, served=False) if one.name == "names"]
+    assert (found.level, found.message.endswith(f"own gateway: {name}.")) == (CheckLevel.WARN, True)
 
 
 def server(name: str, default: str = "opt-in") -> None:
@@ -95,8 +98,10 @@ def grant(server_id: str, tool: str, permission: str = "allow") -> None:
 
 
 def decision(call: str) -> str:
-    verdict = tool_rules.grants_for([(call, "agent.a")], NOW).verdict(call, "agent.a", NOW)
-    return tool_rules.together(tool_rules.NO_OPINION, verdict).decision
+    verdict = tool_rules.load_applicable_grants([(call, "agent.a")], NOW).decide_by_applicable_grants(
+        call, "agent.a", NOW
+    )
+    return tool_rules.combine_rules_and_grants(tool_rules.NO_OPINION, verdict).decision
 
 
 @pytest.mark.django_db
@@ -140,27 +145,27 @@ def test_each_name_in_calls_is_served_by_one_tool_of_one_server_at_most() -> Non
     for servers in combinations(names, 2):
         served: dict[str, set[tuple[str, str]]] = {}
         for server, tool in product(servers, parts):
-            if read_as(server, tool, servers) is None:
+            if find_shadowing_server(server, tool, servers) is None:
                 served.setdefault(f"mcp__{server}__{tool}", set()).add((server, tool))
         for call, meant in served.items():
             assert len(meant) == 1, (call, meant)
-            assert places(call, servers) == list(meant)
+            assert find_called_tools(call, servers) == list(meant)
 
 
 @pytest.mark.django_db
 def test_the_doctor_names_servers_and_tools_that_calls_mistake_for_others() -> None:
-    def said() -> tuple[Level, str]:
-        [found] = [one for one in upkeep.examine(NOW, served=False) if one.name == "names"]
+    def said() -> tuple[CheckLevel, str]:
+        [found] = [one for one in upkeep.check_upkeep(NOW, served=False) if one.name == "names"]
         return found.level, found.message
 
     add_server("a", tools=["b__run", "run"])
-    assert said()[0] is Level.OK
+    assert said()[0] is CheckLevel.OK
     add_server("a__b", tools=["run"])
     level, message = said()
     assert (level, message.endswith("another MCP server's are not served: b__run of a.")) == (
-        Level.WARN,
+        CheckLevel.WARN,
         True,
     )
     add_server("a  b")
     level, message = said()
-    assert (level, message.endswith("none of their tools: a  b, a__b.")) == (Level.WARN, True)
+    assert (level, message.endswith("none of their tools: a  b, a__b.")) == (CheckLevel.WARN, True)

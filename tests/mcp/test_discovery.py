@@ -12,7 +12,7 @@ from typing import Any
 import mcp
 import pytest
 
-from coordinator.errors import Busy, Invalid
+from coordinator.errors import ServiceBusy, UnprocessableRequest
 from coordinator.mcp import discovery
 from coordinator.mcp.isolation import Isolation
 from coordinator.models import AuditLog, McpServer, McpTool
@@ -66,7 +66,7 @@ def _this_python(settings: Any) -> None:
 
 
 def ask(source: str, **given: Any) -> discovery.ToolListing:
-    return discovery.ask(sys.executable, ["-c", source], Isolation(**given))
+    return discovery.discover_server_tools(sys.executable, ["-c", source], Isolation(**given))
 
 
 def test_all_pages_of_tools_are_listed() -> None:
@@ -137,27 +137,29 @@ def test_the_server_gets_none_of_our_environment(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_what_goes_wrong_is_said(source: str, says: str) -> None:
-    with pytest.raises(Invalid, match=says):
+    with pytest.raises(UnprocessableRequest, match=says):
         ask(source)
 
 
 def test_a_server_that_ended_before_it_was_asked_is_told_from_one_that_refuses(tmp_path: Path) -> None:
     from coordinator.mcp import stdio as mcp_stdio  # it brings the kit along, half a second
 
-    process = discovery._start(
+    process = discovery.start_discovered_server(
         tmp_path, sys.executable, ["-c", "import sys; sys.exit('no licence')"], Isolation()
     )
     try:
         process.wait()
-        with pytest.raises(Invalid, match=r"ended before it answered\. It said: no licence"):
-            mcp_stdio.list_tools(process, within=5, most_bytes=1000, most_pages=1)
+        with pytest.raises(UnprocessableRequest, match=r"ended before it answered\. It said: no licence"):
+            mcp_stdio.list_stdio_tools(process, within=5, most_bytes=1000, most_pages=1)
     finally:
-        discovery._end(process)
+        discovery.kill_discovered_server(process)
 
 
 def test_a_server_that_floods_stderr_is_heard_out_and_little_of_it_shown() -> None:
     source = "import sys; sys.stderr.write('x' * 20_000_000 + 'the end'); sys.exit(1)"
-    with pytest.raises(Invalid, match=r"ended before it answered\. It said: x+the end$") as refused:
+    with pytest.raises(
+        UnprocessableRequest, match=r"ended before it answered\. It said: x+the end$"
+    ) as refused:
         ask(source)
     assert len(str(refused.value.detail)) < 700
 
@@ -165,7 +167,7 @@ def test_a_server_that_floods_stderr_is_heard_out_and_little_of_it_shown() -> No
 def test_a_server_that_ends_by_itself_leaves_no_children(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)  # root starts servers as nobody
     note = tmp_path / "child"
-    with pytest.raises(Invalid, match="ended before it answered"):
+    with pytest.raises(UnprocessableRequest, match="ended before it answered"):
         ask(with_a_child(note) + "import os; os._exit(3)", writable_folders=(str(tmp_path),))
     assert note.exists()
     until(lambda: not processes_naming(str(note)), within=2)
@@ -184,7 +186,7 @@ def test_a_silent_server_is_ended_with_its_children(tmp_path: Path, monkeypatch:
     tmp_path.chmod(0o777)  # root starts servers as nobody
     note = tmp_path / "child"
     source = with_a_child(note) + "import time; time.sleep(60)"
-    with pytest.raises(Invalid, match="did not answer within"):
+    with pytest.raises(UnprocessableRequest, match="did not answer within"):
         ask(source, writable_folders=(str(tmp_path),))
     assert note.exists()
     until(lambda: not processes_naming(str(note)), within=2)
@@ -192,18 +194,18 @@ def test_a_silent_server_is_ended_with_its_children(tmp_path: Path, monkeypatch:
 
 def test_only_allowed_commands_are_started(settings: Any) -> None:
     settings.DISCOVERY_COMMANDS = ["npx"]
-    with pytest.raises(Invalid, match="may not be started here"):
+    with pytest.raises(UnprocessableRequest, match="may not be started here"):
         ask(SERVER)
 
 
 def test_a_program_that_is_not_there_is_said(settings: Any) -> None:
     settings.DISCOVERY_COMMANDS = ["no-such-program"]
-    with pytest.raises(Invalid, match="cannot be started"):
-        discovery.ask("no-such-program", [], Isolation())
+    with pytest.raises(UnprocessableRequest, match="cannot be started"):
+        discovery.discover_server_tools("no-such-program", [], Isolation())
 
 
 def test_one_server_is_asked_at_a_time() -> None:
-    with discovery._one_at_a_time, pytest.raises(Busy):
+    with discovery._one_at_a_time, pytest.raises(ServiceBusy):
         ask(SERVER)
 
 

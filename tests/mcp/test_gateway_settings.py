@@ -9,13 +9,13 @@ import pytest
 from django.utils import timezone
 
 from coordinator.actions import mcp_credentials, mcp_processes, mcp_servers, mcp_upstreams
-from coordinator.actions.mcp_processes import Report
-from coordinator.actions.mcp_upstreams import Upstream
+from coordinator.actions.mcp_processes import ProcessReport
+from coordinator.actions.mcp_upstreams import UpstreamConfig
 from coordinator.engine import without_password
-from coordinator.errors import Forbidden, Invalid, NotFound
+from coordinator.errors import Forbidden, NotFound, UnprocessableRequest
 from coordinator.gateway import figures
 from coordinator.hosting import configured
-from coordinator.identity.actors import Actor, key
+from coordinator.identity.actors import Actor, key_actor_by_name
 from coordinator.mcp import commands, isolation
 from coordinator.models import AuditLog, GatewayFigures, McpCredential, McpProcess, McpServer, McpUpstream
 from coordinator.operations.doctor import upkeep
@@ -26,7 +26,7 @@ from tests.people import signed_in
 pytestmark = pytest.mark.django_db
 NOW = timezone.now()
 ALICE = Actor("user", "alice")
-STDIO = Upstream("stdio")
+STDIO = UpstreamConfig("stdio")
 
 
 @pytest.fixture(autouse=True)
@@ -35,17 +35,17 @@ def _world(settings: Any, tmp_path: Any) -> None:
     add_server("s")
 
 
-def switch_on(wanted: Upstream = STDIO) -> None:
+def switch_on(wanted: UpstreamConfig = STDIO) -> None:
     """Say how the server is reached, as somebody does who sees its command."""
-    seen = commands.digest_of(McpServer.objects.get(pk="s"))
-    mcp_upstreams.set_upstream("s", wanted, by=ALICE, now=NOW, seen=seen)
+    seen = commands.hash_server_command(McpServer.objects.get(pk="s"))
+    mcp_upstreams.save_upstream_config("s", wanted, by=ALICE, now=NOW, seen=seen)
 
 
 def test_a_server_is_started_once_an_admin_said_so() -> None:
-    with pytest.raises(configured.NotOffered, match="no admin has switched that on"):
-        configured.read("s")
+    with pytest.raises(configured.ServerNotOffered, match="no admin has switched that on"):
+        configured.load_stdio_configuration("s")
     switch_on()
-    found = configured.read("s")
+    found = configured.load_stdio_configuration("s")
     assert (found.command, found.shared, found.environment) == (("python3",), True, {})
     assert AuditLog.objects.get(event_type="MCP_UPSTREAM_SET").metadata["before"] is None
 
@@ -63,27 +63,27 @@ def test_a_server_is_started_once_an_admin_said_so() -> None:
 def test_a_command_that_another_program_wrote_is_not_started_before_an_admin_accepts_it(change: Any) -> None:
     switch_on()
     change()
-    with pytest.raises(configured.NotOffered, match="accept it"):
-        configured.read("s")
-    mcp_servers.update("s", {"description": "An edit of something else."}, by=ALICE, now=NOW)
-    with pytest.raises(configured.NotOffered, match="accept it"):
-        configured.read("s")
-    assert [one.level for one in upkeep.examine(NOW, served=False) if one.name == "commands"] == ["warn"]
+    with pytest.raises(configured.ServerNotOffered, match="accept it"):
+        configured.load_stdio_configuration("s")
+    mcp_servers.update_mcp_server("s", {"description": "An edit of something else."}, by=ALICE, now=NOW)
+    with pytest.raises(configured.ServerNotOffered, match="accept it"):
+        configured.load_stdio_configuration("s")
+    assert [one.level for one in upkeep.check_upkeep(NOW, served=False) if one.name == "commands"] == ["warn"]
     admin = signed_in("admin")
     page = admin.get("/ui/mcp/servers/s/").text
     assert "This server is not started" in page
     seen = page.partition('name="command" value="')[2].partition('"')[0]
     assert signed_in("approver").post("/ui/mcp/command/s/", {"command": seen}).status_code == 403
     admin.post("/ui/mcp/command/s/", {"command": "another"})
-    with pytest.raises(configured.NotOffered, match="accept it"):
-        configured.read("s")
+    with pytest.raises(configured.ServerNotOffered, match="accept it"):
+        configured.load_stdio_configuration("s")
     assert (
         "This server is not started"
         not in admin.post("/ui/mcp/command/s/", {"command": seen}, follow=True).text
     )
-    configured.read("s")
+    configured.load_stdio_configuration("s")
     assert AuditLog.objects.filter(event_type="MCP_COMMAND_ACCEPTED").count() == 1
-    assert [one.level for one in upkeep.examine(NOW, served=False) if one.name == "commands"] == ["ok"]
+    assert [one.level for one in upkeep.check_upkeep(NOW, served=False) if one.name == "commands"] == ["ok"]
 
 
 def test_a_command_that_changed_while_its_page_was_open_is_not_switched_on() -> None:
@@ -97,83 +97,83 @@ def test_a_command_that_changed_while_its_page_was_open_is_not_switched_on() -> 
     assert not McpUpstream.objects.exists()
     McpServer.objects.update(args=[])
     assert "Saved." in admin.post("/ui/mcp/upstream/s/", form, follow=True).text
-    assert configured.read("s").command == ("python3",)
+    assert configured.load_stdio_configuration("s").command == ("python3",)
 
 
 def test_what_nobody_has_seen_is_not_accepted_by_switching_it_on() -> None:
-    mcp_upstreams.set_upstream("s", STDIO, by=ALICE, now=NOW)
-    with pytest.raises(configured.NotOffered, match="accept it"):
-        configured.read("s")
+    mcp_upstreams.save_upstream_config("s", STDIO, by=ALICE, now=NOW)
+    with pytest.raises(configured.ServerNotOffered, match="accept it"):
+        configured.load_stdio_configuration("s")
 
 
 def test_what_a_person_edits_here_stays_accepted() -> None:
     switch_on()
-    mcp_servers.update("s", {"args": ["-m", "server"]}, by=ALICE, now=NOW)
-    mcp_credentials.set_value("s", "env", "TOKEN", "t", by=ALICE, now=NOW)
-    assert configured.read("s").environment == {"TOKEN": "t"}
-    mcp_credentials.remove("s", "env", "TOKEN", by=ALICE, now=NOW)
-    assert configured.read("s").command == ("python3", "-m", "server")
-    mcp_servers.update("s", {"args": []}, by=key("ci"), now=NOW)
-    with pytest.raises(configured.NotOffered, match="accept it"):
-        configured.read("s")
+    mcp_servers.update_mcp_server("s", {"args": ["-m", "server"]}, by=ALICE, now=NOW)
+    mcp_credentials.set_credential("s", "env", "TOKEN", "t", by=ALICE, now=NOW)
+    assert configured.load_stdio_configuration("s").environment == {"TOKEN": "t"}
+    mcp_credentials.remove_credential("s", "env", "TOKEN", by=ALICE, now=NOW)
+    assert configured.load_stdio_configuration("s").command == ("python3", "-m", "server")
+    mcp_servers.update_mcp_server("s", {"args": []}, by=key_actor_by_name("ci"), now=NOW)
+    with pytest.raises(configured.ServerNotOffered, match="accept it"):
+        configured.load_stdio_configuration("s")
 
 
 @pytest.mark.parametrize(
     ("wanted", "why"),
     [
-        (Upstream("stdio", enabled=False), "switched off"),
-        (Upstream("http", "https://mcp.example/"), "no admin has switched that on"),
+        (UpstreamConfig("stdio", enabled=False), "switched off"),
+        (UpstreamConfig("http", "https://mcp.example/"), "no admin has switched that on"),
     ],
 )
-def test_one_that_is_off_or_elsewhere_is_not_started(wanted: Upstream, why: str) -> None:
-    mcp_upstreams.set_upstream("s", wanted, by=ALICE, now=NOW)
-    with pytest.raises(configured.NotOffered, match=why):
-        configured.read("s")
+def test_one_that_is_off_or_elsewhere_is_not_started(wanted: UpstreamConfig, why: str) -> None:
+    mcp_upstreams.save_upstream_config("s", wanted, by=ALICE, now=NOW)
+    with pytest.raises(configured.ServerNotOffered, match=why):
+        configured.load_stdio_configuration("s")
 
 
 def test_a_program_that_the_machines_operator_does_not_allow_is_not_started(settings: Any) -> None:
     switch_on()
     settings.DISCOVERY_COMMANDS = []
-    with pytest.raises(configured.NotOffered, match="may not be started"):
-        configured.read("s")
-    with pytest.raises(Invalid, match="may not be started"):
-        mcp_upstreams.set_upstream("s", Upstream("stdio", sharing="caller"), by=ALICE, now=NOW)
+    with pytest.raises(configured.ServerNotOffered, match="may not be started"):
+        configured.load_stdio_configuration("s")
+    with pytest.raises(UnprocessableRequest, match="may not be started"):
+        mcp_upstreams.save_upstream_config("s", UpstreamConfig("stdio", sharing="caller"), by=ALICE, now=NOW)
 
 
 @pytest.mark.parametrize(
     "wanted",
     [
-        Upstream("ftp"),
-        Upstream("stdio", sharing="some"),
-        Upstream("stdio", call_seconds=0),
-        Upstream("http"),
-        Upstream("http", "https://user:pass@mcp.example/"),
-        Upstream("http", "https://mcp.example/\r\nX: y"),
-        Upstream("http", "file:///etc/passwd"),
+        UpstreamConfig("ftp"),
+        UpstreamConfig("stdio", sharing="some"),
+        UpstreamConfig("stdio", call_seconds=0),
+        UpstreamConfig("http"),
+        UpstreamConfig("http", "https://user:pass@mcp.example/"),
+        UpstreamConfig("http", "https://mcp.example/\r\nX: y"),
+        UpstreamConfig("http", "file:///etc/passwd"),
     ],
 )
-def test_what_cannot_be_reached_is_refused(wanted: Upstream) -> None:
-    with pytest.raises(Invalid):
-        mcp_upstreams.set_upstream("s", wanted, by=ALICE, now=NOW)
+def test_what_cannot_be_reached_is_refused(wanted: UpstreamConfig) -> None:
+    with pytest.raises(UnprocessableRequest):
+        mcp_upstreams.save_upstream_config("s", wanted, by=ALICE, now=NOW)
 
 
 def test_no_key_says_it_and_an_unknown_server_is_not_found() -> None:
     with pytest.raises(Forbidden):
-        mcp_upstreams.set_upstream("s", STDIO, by=key("ci"), now=NOW)
+        mcp_upstreams.save_upstream_config("s", STDIO, by=key_actor_by_name("ci"), now=NOW)
     with pytest.raises(NotFound):
-        mcp_upstreams.set_upstream("none", STDIO, by=ALICE, now=NOW)
+        mcp_upstreams.save_upstream_config("none", STDIO, by=ALICE, now=NOW)
 
 
 def test_a_later_server_of_the_name_is_offered_to_nobody() -> None:
     switch_on()
-    mcp_servers.delete("s", by=ALICE, now=NOW)
+    mcp_servers.delete_server_with_grants("s", by=ALICE, now=NOW)
     assert not McpUpstream.objects.exists()
 
 
 def test_the_page_offers_a_server_and_takes_it_back() -> None:
     admin = signed_in("admin")
     told = {"transport": "stdio", "sharing": "caller", "call_seconds": "60", "url": ""}
-    told["command"] = commands.digest_of(McpServer.objects.get(pk="s"))
+    told["command"] = commands.hash_server_command(McpServer.objects.get(pk="s"))
     page = admin.post("/ui/mcp/upstream/s/", told, follow=True).text
     assert "/mcp/s</code>" in page
     assert "one process for each caller" in page
@@ -185,14 +185,16 @@ def test_the_page_offers_a_server_and_takes_it_back() -> None:
 
 def test_the_page_shows_how_the_process_is_and_its_last_words_without_secrets() -> None:
     token = "ghp_" + "a1B2" * 9
-    mcp_processes.note(Report("s", "", "failed", None, f"It ended. It said: {token} <b>", 3, 2), NOW)
+    mcp_processes.save_process_report(
+        ProcessReport("s", "", "failed", None, f"It ended. It said: {token} <b>", 3, 2), NOW
+    )
     page = signed_in("viewer").get("/ui/mcp/servers/s/").text
     assert "It said:" in page
     assert token not in page
     assert "<b>" not in page
-    mcp_processes.note(Report("s", "", "running", 7, "", 4, 2), NOW)
+    mcp_processes.save_process_report(ProcessReport("s", "", "running", 7, "", 4, 2), NOW)
     assert McpProcess.objects.get().state == "running"
-    mcp_processes.forget_all()
+    mcp_processes.reset_process_reports()
     assert not McpProcess.objects.exists()
 
 
@@ -227,9 +229,9 @@ def without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave nothing on this machine that isolates programs."""
 
     def refuse() -> None:
-        raise isolation.NotIsolated("Nothing isolates it.")
+        raise isolation.IsolationUnavailable("Nothing isolates it.")
 
-    monkeypatch.setattr(isolation, "mechanism", refuse)
+    monkeypatch.setattr(isolation, "find_isolation_mechanism", refuse)
 
 
 def test_where_nothing_isolates_a_server_an_admin_can_start_it_by_name(
@@ -237,9 +239,11 @@ def test_where_nothing_isolates_a_server_an_admin_can_start_it_by_name(
 ) -> None:
     without_bubblewrap(monkeypatch)
     switch_on()
-    with pytest.raises(isolation.NotIsolated):
-        configured.read("s")
-    assert [one.level for one in upkeep.examine(NOW, served=False) if one.name == "isolation"] == ["warn"]
+    with pytest.raises(isolation.IsolationUnavailable):
+        configured.load_stdio_configuration("s")
+    assert [one.level for one in upkeep.check_upkeep(NOW, served=False) if one.name == "isolation"] == [
+        "warn"
+    ]
     admin = signed_in("admin")
     page = admin.get("/ui/mcp/servers/s/").text
     assert "Nothing isolates it." in page
@@ -249,18 +253,18 @@ def test_where_nothing_isolates_a_server_an_admin_can_start_it_by_name(
         signed_in("approver").post("/ui/mcp/isolation/s/", {"isolation": "off", "confirm": "s"}).status_code
         == 403
     )
-    for actor in (key("ci"), Actor("command", "manage.py")):
+    for actor in (key_actor_by_name("ci"), Actor("command", "manage.py")):
         with pytest.raises(Forbidden):
-            mcp_upstreams.set_isolation_off("s", True, confirmed="s", by=actor, now=NOW)
-    with pytest.raises(isolation.NotIsolated):
-        configured.read("s")
+            mcp_upstreams.change_server_isolation("s", True, confirmed="s", by=actor, now=NOW)
+    with pytest.raises(isolation.IsolationUnavailable):
+        configured.load_stdio_configuration("s")
     assert "it has all rights of Signalbox" in turn_isolation(admin, "off", "s")
-    assert configured.read("s").isolation.is_off
-    (check,) = [one for one in upkeep.examine(NOW, served=False) if one.name == "isolation"]
+    assert configured.load_stdio_configuration("s").isolation.is_off
+    (check,) = [one for one in upkeep.check_upkeep(NOW, served=False) if one.name == "isolation"]
     assert (check.level, "s can read the keys" in check.message) == ("warn", True)
     turn_isolation(admin, "on")
-    with pytest.raises(isolation.NotIsolated):
-        configured.read("s")
+    with pytest.raises(isolation.IsolationUnavailable):
+        configured.load_stdio_configuration("s")
     events = AuditLog.objects.filter(event_type__startswith="MCP_ISOLATION").order_by("pk")
     assert [(row.event_type, row.target_id) for row in events] == [
         ("MCP_ISOLATION_OFF", "s"),
@@ -280,9 +284,9 @@ def test_where_nothing_isolates_a_server_an_admin_can_start_it_by_name(
 def test_an_isolation_that_another_program_changed_counts_only_once_an_admin_accepts_it(change: Any) -> None:
     switch_on()
     McpUpstream.objects.update(**change)
-    with pytest.raises(configured.NotOffered, match="accept it"):
-        configured.read("s")
-    assert mcp_servers_view._isolation_of(McpServer.objects.get()) == isolation.Isolation(), (
+    with pytest.raises(configured.ServerNotOffered, match="accept it"):
+        configured.load_stdio_configuration("s")
+    assert mcp_servers_view.find_accepted_isolation(McpServer.objects.get()) == isolation.Isolation(), (
         "nor does Discover"
     )
     page = " ".join(signed_in("admin").get("/ui/mcp/servers/s/").text.split())
@@ -292,21 +296,25 @@ def test_an_isolation_that_another_program_changed_counts_only_once_an_admin_acc
 def test_an_admin_gives_a_server_a_network_and_folders(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(without_password, "open_address", lambda **_: None)  # a test's PostgreSQL may be one
+    monkeypatch.setattr(
+        without_password, "find_passwordless_address", lambda **_: None
+    )  # a test's PostgreSQL may be one
     admin = signed_in("admin")
     page = admin.get("/ui/mcp/servers/s/").text
     seen = re.search(r'name="command"\s+value="([^"]+)"', page)
     assert seen is not None
     form = {"transport": "stdio", "sharing": "shared", "call_seconds": "300", "command": seen[1]}
     admin.post("/ui/mcp/upstream/s/", form)
-    assert configured.read("s").isolation == isolation.Isolation()
+    assert configured.load_stdio_configuration("s").isolation == isolation.Isolation()
     more = {"network": "machine", "folders": "/srv\r\n\r\n/opt/data\r\n", "writable_folders": "/srv/out"}
     page = admin.post("/ui/mcp/upstream/s/", form | more, follow=True).text
     assert "/srv\n/opt/data</textarea>" in page
     wanted = isolation.Isolation("machine", ("/srv", "/opt/data"), ("/srv/out",))
-    assert configured.read("s").isolation == wanted, "what an admin changes here stays accepted"
+    assert configured.load_stdio_configuration("s").isolation == wanted, (
+        "what an admin changes here stays accepted"
+    )
     assert "in its data folder" in admin.post(
         "/ui/mcp/upstream/s/", form | {"folders": str(tmp_path)}, follow=True
     ).text  # fmt: skip
     assert "which network" in admin.post("/ui/mcp/upstream/s/", form | {"network": "all"}, follow=True).text
-    assert configured.read("s").isolation == wanted
+    assert configured.load_stdio_configuration("s").isolation == wanted

@@ -10,11 +10,11 @@ import pytest
 from django.utils import timezone
 
 from coordinator.actions import mcp_tools as actions
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from coordinator.gateway import listing
-from coordinator.identity.actors import system
+from coordinator.identity.actors import system_actor
 from coordinator.mcp import tools as mcp_tools
-from coordinator.mcp.tools import listing_of
+from coordinator.mcp.tools import build_tool_listing
 from coordinator.models import AuditLog, McpTool
 from tests.access.cases import add_server, grant
 from tests.people import signed_in
@@ -22,7 +22,7 @@ from tests.people import signed_in
 pytestmark = pytest.mark.django_db
 
 NOW = timezone.now()
-BY = system("mcp-gateway")
+BY = system_actor("mcp-gateway")
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def tools(count: int, prefix: str = "t", **more: Any) -> list[dict[str, Any]]:
 
 def store(*listed: Any, complete: bool = True, now: Any = NOW) -> actions.ToolChanges:
     value = {"tools": [*listed]} | ({} if complete else {"nextCursor": "more"})
-    return actions.store_listing("s", listing_of(value), by=BY, now=now)
+    return actions.store_tool_listing("s", build_tool_listing(value), by=BY, now=now)
 
 
 def names() -> set[str]:
@@ -59,21 +59,21 @@ ODD: dict[str, Any] = {
 @pytest.mark.parametrize("odd", ODD.values(), ids=list(ODD))
 def test_an_odd_tool_is_left_out_and_the_others_are_not(odd: bytes) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"first"},' + odd + b',{"name":"last"}]}}'
-    page = listing.read(body)
+    page = listing.parse_listing_page(body)
     assert page is not None
     assert [tool.name for tool in page.listing.tools] == ["first", "last"]
     assert page.raw == [b'{"name":"first"}', b'{"name":"last"}']
     assert page.listing.left_out
-    taken = actions.store_listing("s", page.listing, by=BY, now=NOW)
+    taken = actions.store_tool_listing("s", page.listing, by=BY, now=NOW)
     assert names() == {"first", "last"}
     entry = AuditLog.objects.get(event_type="MCP_TOOLS_LEFT_OUT", target_id="s")
     assert entry.metadata["count"] == len(taken.left_out)
 
 
 def test_what_a_person_pastes_is_refused_with_the_reason_instead() -> None:
-    with pytest.raises(Invalid, match="larger than 128 KiB"):
+    with pytest.raises(UnprocessableRequest, match="larger than 128 KiB"):
         mcp_tools.parse_listing("[" + ODD["too large"].decode() + "]")
-    with pytest.raises(Invalid, match="a number that JSON has no form for"):
+    with pytest.raises(UnprocessableRequest, match="a number that JSON has no form for"):
         mcp_tools.parse_listing('[{"name": "a", "inputSchema": {"maximum": 1e400}}]')
 
 
@@ -121,7 +121,7 @@ def test_definitions_of_one_server_take_a_bounded_number_of_bytes(monkeypatch: p
     changed = store(*tools(4, description="y" * 4_000))
     assert len(changed.left_out) == 4
     assert not any(tool.is_changed for tool in McpTool.objects.all())
-    assert store(*tools(4, description="x" * 1_000)).is_nothing
+    assert store(*tools(4, description="x" * 1_000)).has_no_changes
 
 
 def test_an_audit_row_names_some_and_counts_the_others() -> None:
@@ -132,7 +132,7 @@ def test_an_audit_row_names_some_and_counts_the_others() -> None:
 
 
 def test_more_tools_than_a_page_may_have_are_left_out() -> None:
-    read = listing_of(tools(mcp_tools.MOST_TOOLS + 3))
+    read = build_tool_listing(tools(mcp_tools.MOST_TOOLS + 3))
     assert (len(read.tools), len(read.left_out)) == (mcp_tools.MOST_TOOLS, 3)
 
 

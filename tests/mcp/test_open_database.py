@@ -14,19 +14,19 @@ from django.db import connection
 from django.utils import timezone
 
 from coordinator.actions import mcp_upstreams
-from coordinator.actions.mcp_upstreams import Upstream
+from coordinator.actions.mcp_upstreams import UpstreamConfig
 from coordinator.engine import without_password
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.mcp import commands, isolation
-from coordinator.mcp.isolation import Mechanism
+from coordinator.mcp.isolation import IsolationMechanism
 from coordinator.models import McpServer, McpUpstream
 from coordinator.operations.doctor import upkeep
 from tests.people import signed_in
 
 NOW = timezone.now()
 ADMIN = Actor("user", "admin")
-MACHINE = Upstream(transport="stdio", network="machine")
+MACHINE = UpstreamConfig(transport="stdio", network="machine")
 AUTH_OK, READY = b"R\x00\x00\x00\x08\x00\x00\x00\x00", b"Z\x00\x00\x00\x05I"
 WANTS_PASSWORD = b"R\x00\x00\x00\x08\x00\x00\x00\x03"
 
@@ -87,8 +87,8 @@ def test_a_postgresql_that_asks_for_no_password_is_found_where_a_server_reaches_
 ) -> None:
     with listening(AUTH_OK + READY) as there:
         configure(monkeypatch, host=host, port=there.port)
-        assert without_password.open_address(loopback=True) == f"127.0.0.1:{there.port}"
-        assert without_password.open_address(loopback=False) is None
+        assert without_password.find_passwordless_address(loopback=True) == f"127.0.0.1:{there.port}"
+        assert without_password.find_passwordless_address(loopback=False) is None
 
 
 def test_one_that_asks_for_a_password_is_not_and_never_gets_ours(
@@ -101,7 +101,7 @@ def test_one_that_asks_for_a_password_is_not_and_never_gets_ours(
     monkeypatch.setenv("PGPASSWORD", "secret")
     with listening(WANTS_PASSWORD) as there:
         configure(monkeypatch, host="127.0.0.1", port=there.port)
-        assert without_password.open_address(loopback=True) is None
+        assert without_password.find_passwordless_address(loopback=True) is None
     assert there.said
     assert not any(b"secret" in data for data in there.said)
 
@@ -109,7 +109,7 @@ def test_one_that_asks_for_a_password_is_not_and_never_gets_ours(
 def test_no_admin_gives_a_server_a_network_in_which_it_could_decide(
     server: McpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(isolation, "mechanism", lambda: Mechanism.BUBBLEWRAP)
+    monkeypatch.setattr(isolation, "find_isolation_mechanism", lambda: IsolationMechanism.BUBBLEWRAP)
     with listening(AUTH_OK + READY) as there:
         configure(monkeypatch, host="127.0.0.1", port=there.port)
         admin = signed_in("admin")
@@ -120,28 +120,32 @@ def test_no_admin_gives_a_server_a_network_in_which_it_could_decide(
         answer = admin.post("/ui/mcp/upstream/s/", form | {"network": "machine"}, follow=True)
         assert f"PostgreSQL asks for no password at 127.0.0.1:{there.port}" in answer.text
         assert not McpUpstream.objects.exists()
-        mcp_upstreams.set_upstream("s", Upstream(transport="stdio"), by=ADMIN, now=NOW)
-        with pytest.raises(Invalid, match="scram-sha-256"):
-            mcp_upstreams.set_upstream("s", MACHINE, by=ADMIN, now=NOW)
+        mcp_upstreams.save_upstream_config("s", UpstreamConfig(transport="stdio"), by=ADMIN, now=NOW)
+        with pytest.raises(UnprocessableRequest, match="scram-sha-256"):
+            mcp_upstreams.save_upstream_config("s", MACHINE, by=ADMIN, now=NOW)
         McpUpstream.objects.update(network="machine")  # as another program does it
-        with pytest.raises(Invalid, match="no password"):
-            mcp_upstreams.accept_command("s", seen=commands.digest_of(server), by=ADMIN, now=NOW)
-        (check,) = upkeep._open_database()
+        with pytest.raises(UnprocessableRequest, match="no password"):
+            mcp_upstreams.accept_changed_command(
+                "s", seen=commands.hash_server_command(server), by=ADMIN, now=NOW
+            )
+        (check,) = upkeep.check_open_database()
         assert (check.level, check.message.endswith("could decide: s.")) == ("warn", True)
-        monkeypatch.setattr(isolation, "mechanism", lambda: Mechanism.SECOND_USER)
-        mcp_upstreams.accept_command("s", seen=commands.digest_of(server), by=ADMIN, now=NOW)
-    (check,) = upkeep._open_database()
+        monkeypatch.setattr(isolation, "find_isolation_mechanism", lambda: IsolationMechanism.SECOND_USER)
+        mcp_upstreams.accept_changed_command(
+            "s", seen=commands.hash_server_command(server), by=ADMIN, now=NOW
+        )
+    (check,) = upkeep.check_open_database()
     assert check.level == "ok"
 
 
 def test_the_database_itself_is_tried(server: McpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A SQLite file is nothing that a network leads to; a PostgreSQL says by itself whether it asks."""
-    monkeypatch.setattr(isolation, "mechanism", lambda: Mechanism.BUBBLEWRAP)
-    address = without_password.open_address(loopback=True)
+    monkeypatch.setattr(isolation, "find_isolation_mechanism", lambda: IsolationMechanism.BUBBLEWRAP)
+    address = without_password.find_passwordless_address(loopback=True)
     if connection.vendor == "sqlite":
         assert address is None
     if address is None:
-        assert mcp_upstreams.set_upstream("s", MACHINE, by=ADMIN, now=NOW).network == "machine"
+        assert mcp_upstreams.save_upstream_config("s", MACHINE, by=ADMIN, now=NOW).network == "machine"
     else:
-        with pytest.raises(Invalid):
-            mcp_upstreams.set_upstream("s", MACHINE, by=ADMIN, now=NOW)
+        with pytest.raises(UnprocessableRequest):
+            mcp_upstreams.save_upstream_config("s", MACHINE, by=ADMIN, now=NOW)

@@ -16,7 +16,7 @@ from coordinator.actions import grants
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Event, Grant, McpServer, McpTool, PermissionRequest, Session
 from coordinator.policy import access, grant_lengths
-from coordinator.policy.edits import Edit
+from coordinator.policy.edits import GrantEdit
 from tests.access.cases import add_agents, add_server, add_tool, call, grant
 from tests.pages.markup import inline_parts
 from tests.people import signed_in
@@ -124,7 +124,7 @@ def test_an_approver_edits_no_servers() -> None:
 def test_a_preview_tells_what_turns_and_writes_nothing() -> None:
     client = signed_in("approver")
     shown = preview(client, {1: "deny"}, why="Too risky.")
-    (group,) = shown.context["preview"].by_agent()
+    (group,) = shown.context["preview"].changes_by_agent()
     assert [(turn.server_id, turn.tool_name) for turn in group.closed] == [("s", "t")]
     assert "1 tool stops being callable" in " ".join(shown.text.split())
     assert Grant.objects.count() == 1
@@ -137,9 +137,9 @@ def test_what_was_previewed_is_what_is_saved_and_what_holds() -> None:
     assert (answer.status_code, answer.url) == (302, TREE)
     now = timezone.now()
     for turn in shown.context["preview"].turns:
-        after = access.resolve(turn.agent_id, turn.server_id, turn.tool_name, now)
-        assert after.allowed == turn.after.allowed
-    row = Grant.objects.standing(now).get()
+        after = access.resolve_tool_access(turn.agent_id, turn.server_id, turn.tool_name, now)
+        assert after.is_allowed == turn.after.allowed
+    row = Grant.objects.not_ended(now).get()
     assert (row.tool_name, row.granted_by, row.justification) == ("u", "user:approver", "For the release.")
     assert timedelta(hours=7, minutes=58) < row.expires_at - now < timedelta(hours=8)
 
@@ -152,18 +152,20 @@ def test_renewing_gives_the_same_anew() -> None:
     client = signed_in("approver")
     shown = preview(client, {0: "allow"}, **{"renew-0": "on", "until": "7d"})
     save(client, shown.context["packed"])
-    assert Grant.objects.standing(timezone.now()).get().expires_at is not None
+    assert Grant.objects.not_ended(timezone.now()).get().expires_at is not None
 
 
 def test_a_save_after_somebody_elses_is_shown_both_versions() -> None:
     client = signed_in("approver")
     packed = preview(client, {0: "deny"}).context["packed"]
-    grants.apply([Edit("agent.a", "s", None, "inherit")], by=Actor("user", "bob"), now=timezone.now())
+    grants.apply_grant_edits(
+        [GrantEdit("agent.a", "s", None, "inherit")], by=Actor("user", "bob"), now=timezone.now()
+    )
     answer = save(client, packed)
     assert answer.status_code == 409
     assert "Yours" in answer.text
     assert AuditLog.objects.get(event_type="GRANTS_REFUSED").actor_id == "user:approver"
-    assert not Grant.objects.standing(timezone.now()).exists()
+    assert not Grant.objects.not_ended(timezone.now()).exists()
 
 
 @pytest.mark.parametrize("packed", ["", "{", "[1]", '[["a","s",null,"allow","never",null,null]]', "[" * 9999])
@@ -205,9 +207,9 @@ def test_why_names_the_row_its_giver_and_its_reason() -> None:
 def test_a_grant_is_revoked_and_given_anew() -> None:
     client, row = signed_in("approver"), Grant.objects.get()
     client.post(f"/ui/mcp/grants/{row.pk}/revoke/", {"why": "Unused."})
-    assert not Grant.objects.standing(timezone.now()).exists()
+    assert not Grant.objects.not_ended(timezone.now()).exists()
     client.post(f"/ui/mcp/grants/{row.pk}/extend/", {"until": "1h"})
-    assert Grant.objects.standing(timezone.now()).get().granted_by == "user:approver"
+    assert Grant.objects.not_ended(timezone.now()).get().granted_by == "user:approver"
 
 
 def test_new_grants_and_renewed_ones_have_their_own_length_selected(monkeypatch) -> None:
@@ -222,7 +224,7 @@ def test_new_grants_and_renewed_ones_have_their_own_length_selected(monkeypatch)
         [form] = re.findall(r'<select[^>]*name="until".*?</select>', client.get(page).text, re.S)
         assert re.findall(r'value="(\w*)"\s+selected', form) == [selected], page
     client.post(f"/ui/mcp/grants/{row.pk}/extend/", {})
-    renewed = Grant.objects.standing(timezone.now()).get()
+    renewed = Grant.objects.not_ended(timezone.now()).get()
     assert renewed.expires_at == renewed.granted_at + timedelta(days=90)
 
 

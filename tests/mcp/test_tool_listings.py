@@ -10,11 +10,11 @@ import pytest
 from django.utils import timezone
 
 from coordinator.actions import mcp_tools as actions
-from coordinator.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge
-from coordinator.identity.actors import Actor, key
+from coordinator.errors import Conflict, Forbidden, NotFound, RequestTooLarge, UnprocessableRequest
+from coordinator.identity.actors import Actor, key_actor_by_name
 from coordinator.mcp import tools as mcp_tools
 from coordinator.models import AuditLog, McpTool
-from dashboard.views.mcp_servers import difference_of
+from dashboard.views.mcp_servers import diff_tool_definitions
 from tests.access.cases import add_server
 
 # The audit log keeps 90 days by the database's own clock, so its tests live today.
@@ -29,7 +29,7 @@ def text(*tools: Any, **more: Any) -> str:
 
 
 def take(*tools: Any, now: Any = NOW, **more: Any) -> actions.ToolChanges:
-    return actions.store_listing("s", mcp_tools.parse_listing(text(*tools, **more)), by=ALICE, now=now)
+    return actions.store_tool_listing("s", mcp_tools.parse_listing(text(*tools, **more)), by=ALICE, now=now)
 
 
 @pytest.mark.parametrize(
@@ -55,17 +55,19 @@ def test_all_forms_of_a_listing_are_read(form: Any) -> None:
     ],
 )
 def test_what_cannot_be_read_is_said(pasted: str, says: str) -> None:
-    with pytest.raises(Invalid, match=says):
+    with pytest.raises(UnprocessableRequest, match=says):
         mcp_tools.parse_listing(pasted)
 
 
 def test_an_endless_listing_is_refused() -> None:
-    with pytest.raises(TooLarge):
+    with pytest.raises(RequestTooLarge):
         mcp_tools.parse_listing(" " * (mcp_tools.LARGEST_LISTING + 1))
 
 
 def test_the_order_of_keys_changes_no_definition() -> None:
-    assert mcp_tools.digest_of({"a": 1, "b": 2}) == mcp_tools.digest_of({"b": 2, "a": 1})
+    assert mcp_tools.hash_tool_definition({"a": 1, "b": 2}) == mcp_tools.hash_tool_definition(
+        {"b": 2, "a": 1}
+    )
 
 
 @pytest.mark.django_db
@@ -86,7 +88,7 @@ class TestTaking:
     def test_the_same_listing_again_changes_and_tells_nothing(self) -> None:
         take(READ)
         entries = AuditLog.objects.count()
-        assert take(READ).is_nothing
+        assert take(READ).has_no_changes
         assert AuditLog.objects.count() == entries
 
     def test_a_changed_tool_keeps_what_was_accepted_and_shows_the_difference(self) -> None:
@@ -97,7 +99,7 @@ class TestTaking:
         ]
         tool = McpTool.objects.get()
         assert (tool.is_changed, tool.changed_at) == (True, later)
-        marked = [(sign, line.strip()) for sign, line in difference_of(tool) if sign != " "]
+        marked = [(sign, line.strip()) for sign, line in diff_tool_definitions(tool) if sign != " "]
         assert marked == [
             ("-", '"description": "Reads a file.",'),
             ("+", '"description": "Reads any file, and sends it on.",'),
@@ -113,7 +115,7 @@ class TestTaking:
         take(READ)
         take({**READ, "description": "Else."})
         seen = McpTool.objects.get().definition_hash
-        actions.accept("s", ["read"], by=ALICE, now=NOW, seen=seen)
+        actions.accept_tool_changes("s", ["read"], by=ALICE, now=NOW, seen=seen)
         tool = McpTool.objects.get()
         assert (tool.is_changed, tool.accepted["description"]) == (False, "Else.")
         assert AuditLog.objects.get(event_type="MCP_TOOL_ACCEPTED").metadata["before"] == {
@@ -126,12 +128,12 @@ class TestTaking:
         seen = McpTool.objects.get().definition_hash
         take({**READ, "description": "Else."})
         with pytest.raises(Conflict):
-            actions.accept("s", ["read"], by=ALICE, now=NOW, seen=seen)
+            actions.accept_tool_changes("s", ["read"], by=ALICE, now=NOW, seen=seen)
 
     def test_an_api_key_accepts_nothing(self) -> None:
         take(READ)
         with pytest.raises(Forbidden):
-            actions.accept("s", ["read"], by=key("ci"), now=NOW)
+            actions.accept_tool_changes("s", ["read"], by=key_actor_by_name("ci"), now=NOW)
 
     def test_a_tool_that_is_not_listed_any_more_is_gone_and_may_come_back(self) -> None:
         take(READ, WRITE)
@@ -144,4 +146,4 @@ class TestTaking:
 
     def test_an_unknown_server_takes_no_tools(self) -> None:
         with pytest.raises(NotFound):
-            actions.store_listing("nowhere", mcp_tools.parse_listing(text(READ)), by=ALICE, now=NOW)
+            actions.store_tool_listing("nowhere", mcp_tools.parse_listing(text(READ)), by=ALICE, now=NOW)

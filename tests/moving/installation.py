@@ -34,7 +34,7 @@ def fill() -> None:
 
     from coordinator.actions import audit
     from coordinator.actions.agents import DEFAULT_AGENT
-    from coordinator.identity.actors import system
+    from coordinator.identity.actors import system_actor
     from coordinator.models import Budget, ChatMessage, Event, EventContext, PluginData, Run, Session
 
     now = timezone.now()
@@ -58,7 +58,9 @@ def fill() -> None:
         ChatMessage.objects.create(
             id=f"m{number}", agent_id=DEFAULT_AGENT, user_id="u", source="user", content="[]", created_at=now
         )
-        audit.record("TEST", actor=system("test"), target=name, result="success", metadata={"n": number})
+        audit.record_audit_entry(
+            "TEST", actor=system_actor("test"), target=name, result="success", metadata={"n": number}
+        )
 
 
 @dataclass

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.importing.values import Column
+from coordinator.importing.values import ModelColumn
 from coordinator.operations.moving import rows
-from coordinator.operations.moving.rows import OddValues
-from coordinator.operations.moving.source import _noting
-from coordinator.operations.moving.tables import Table, TargetColumn
+from coordinator.operations.moving.rows import OddValueReport
+from coordinator.operations.moving.source import build_noting_triggers
+from coordinator.operations.moving.tables import MovedTable, TargetColumn
 
 KINDS = {
     "id": ("text", "text"),
@@ -24,22 +24,22 @@ KINDS = {
 }
 
 
-def table(name: str = "things") -> Table:
+def table(name: str = "things") -> MovedTable:
     places = [
         TargetColumn(
-            Column(column, kind, null=column != "flag", default=None, instant=False, units=0),
+            ModelColumn(column, kind, null=column != "flag", default=None, instant=False, units=0),
             type_,
             largest=2**31 - 1 if type_ == "integer" else None,
         )
         for column, (kind, type_) in KINDS.items()
     ]
-    return Table(name, tuple(places), ("id",), frozenset())
+    return MovedTable(name, tuple(places), ("id",), frozenset())
 
 
 def stored(*values: str) -> tuple[Any, ...]:
     """Return a row as it is read from SQLite, of values as SQL says them."""
     db = sqlite3.connect(":memory:")
-    db.text_factory = rows.read_text
+    db.text_factory = rows.decode_sqlite_text
     return tuple(db.execute(f"SELECT {', '.join(values)}").fetchone())
 
 
@@ -48,11 +48,11 @@ GOOD = ("'a'", "1", "1", "0.5", "'2026-02-23 12:00:00.5'", "x'00ff'")
 
 def test_a_plain_row_arrives_as_it_is() -> None:
     at = datetime(2026, 2, 23, 12, 0, 0, 500_000, tzinfo=UTC)
-    odds = OddValues(mend=False)
-    row = rows.fitted(table(), stored(*GOOD), odds)
+    odds = OddValueReport(mend=False)
+    row = rows.convert_row(table(), stored(*GOOD), odds)
     assert row == ("a", 1, True, 0.5, at, b"\0\xff")
-    assert rows.digest(row) == rows.digest(("a", 1, True, 0.5, at, b"\0\xff"))
-    assert rows.digest(row) != rows.digest(("a", 1, True, 0.5, at, b"\0\xfe"))
+    assert rows.row_digest(row) == rows.row_digest(("a", 1, True, 0.5, at, b"\0\xff"))
+    assert rows.row_digest(row) != rows.row_digest(("a", 1, True, 0.5, at, b"\0\xfe"))
 
 
 @pytest.mark.parametrize(
@@ -72,18 +72,18 @@ def test_a_plain_row_arrives_as_it_is() -> None:
 )
 def test_an_odd_value_is_named_and_mended_on_demand(place: int, value: str, said: str, mended: Any) -> None:
     raw = stored(*GOOD[:place], value, *GOOD[place + 1 :])
-    odds = OddValues(mend=False)
-    assert rows.fitted(table(), raw, odds) is None
+    odds = OddValueReport(mend=False)
+    assert rows.convert_row(table(), raw, odds) is None
     assert odds.refused == [f"things {raw[0]!r}: {said}"]
-    odds = OddValues(mend=True)
-    row = rows.fitted(table(), raw, odds)
+    odds = OddValueReport(mend=True)
+    row = rows.convert_row(table(), raw, odds)
     if mended is ...:
-        assert (row, odds.number) == (None, 1)
+        assert (row, odds.refused_count) == (None, 1)
     else:
         assert row is not None
         assert row[place] == mended
         assert odds.mended == [f"things {raw[0]!r}: {said}"]
-        assert rows.fitted(table("audit_logs"), raw, odds) is None, (
+        assert rows.convert_row(table("audit_logs"), raw, odds) is None, (
             "the audit log arrives as it is, or not at all"
         )
 
@@ -92,7 +92,7 @@ def test_every_write_is_noted_with_its_key() -> None:
     db = sqlite3.connect(":memory:")
     db.execute("CREATE TABLE things (id TEXT PRIMARY KEY, number)")
     db.execute("CREATE TABLE sbx_move_log (id INTEGER PRIMARY KEY, name TEXT NOT NULL, k0, k1, k2, k3)")
-    for name, sql in _noting([table()]).items():
+    for name, sql in build_noting_triggers([table()]).items():
         db.execute(f"CREATE TRIGGER {name} {sql}")
     db.execute("INSERT INTO things VALUES ('a', 1), ('b', 2)")
     db.execute("UPDATE things SET number = 3 WHERE id = 'b'")

@@ -10,7 +10,7 @@ from coordinator.engine import is_sqlite, moved
 from coordinator.lib.chosen_database import MOVED
 from coordinator.models import RevokedKey
 from coordinator.operations import startup
-from coordinator.operations.doctor import Level, database
+from coordinator.operations.doctor import CheckLevel, database
 from coordinator.operations.moving import target
 
 pytestmark = pytest.mark.django_db
@@ -44,23 +44,23 @@ def test_a_refused_write_is_the_databases_fault_not_the_rows() -> None:
 def test_nothing_is_moved_over_something() -> None:
     if is_sqlite():
         pytest.skip("a target is PostgreSQL")
-    assert "needs an empty database" in str(target.why_not("move_1"))
+    assert "needs an empty database" in str(target.explain_unusable_target("move_1"))
     with connection.cursor() as cursor:
         cursor.execute(
             f"CREATE TABLE {moved.STATE} AS SELECT 'move_2' AS move_id, 'a.sqlite3' AS source, NULL AS noting,"
             " 1 AS noted, true AS copied, NULL AS moved_at, NULL::bigint AS audit_id"
         )
-    assert target.why_not("move_2") is None
-    assert "Another database (a.sqlite3) began to move to it" in str(target.why_not("move_1"))
+    assert target.explain_unusable_target("move_2") is None
+    assert "Another database (a.sqlite3) began to move to it" in str(target.explain_unusable_target("move_1"))
 
 
 def test_the_doctor_tells_of_a_move_that_is_not_over() -> None:
-    assert list(database._moving()) == []
+    assert list(database.check_unfinished_move()) == []
     with connection.cursor() as cursor:
         if is_sqlite():
             cursor.execute(f"CREATE TABLE {moved.NOTE} (move_id)")
         else:
             cursor.execute(f"CREATE TABLE {moved.STATE} AS SELECT NULL AS moved_at")
-    (check,) = database._moving()
-    assert check.level == (Level.WARN if is_sqlite() else Level.FAIL)
+    (check,) = database.check_unfinished_move()
+    assert check.level == (CheckLevel.WARN if is_sqlite() else CheckLevel.FAIL)
     assert "again to continue" in str(check.remedy)

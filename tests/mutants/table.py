@@ -30,15 +30,15 @@ MUTANTS = (
     Mutant(
         "begin: changed policy",
         "coordinator/actions/gateway_calls.py",
-        "if policy_version(ruling) != binding.policy_version:",
+        "if hash_policy_version(ruling) != binding.policy_version:",
         "if False:",
         ("tests/gateway/test_begin.py::test_a_call_does_not_begin_where_what_it_was_judged_by_has_changed",),
     ),
     Mutant(
         "begin: approval not asked for",
         "coordinator/actions/gateway_calls.py",
-        "if ruling.decision == ASK and (stale := _stale(",
-        "if ruling.decision == DENY and (stale := _stale(",
+        "if ruling.decision == ASK and (stale := take_approval_or_explain(",
+        "if ruling.decision == DENY and (stale := take_approval_or_explain(",
         ("tests/gateway/test_begin.py::test_an_approved_call_begins_once",),
     ),
     Mutant(
@@ -51,28 +51,28 @@ MUTANTS = (
     Mutant(
         "begin: id begun before",
         "coordinator/actions/gateway_calls.py",
-        "if not _note_running(attempt, request_id, server, now):",
-        "if _note_running(attempt, request_id, server, now) is None:",
+        "if not mark_call_running(attempt, request_id, server, now):",
+        "if mark_call_running(attempt, request_id, server, now) is None:",
         ("tests/gateway/test_begin.py::test_an_id_that_is_taken_begins_nothing",),
     ),
     Mutant(
         "begin: not approved",
         "coordinator/actions/gateway_calls.py",
-        "if not rules.standing(rules.find(request_id), now).allowed or not _take(attempt, request_id, now):",
-        "if not _take(attempt, request_id, now):",
+        "if not rules.current_request_state(rules.find_permission_request(request_id), now).allowed or not take_call_approval(attempt, request_id, now):",
+        "if not take_call_approval(attempt, request_id, now):",
         ("tests/gateway/test_begin.py::test_a_call_does_not_begin_without_an_approval_in_force",),
     ),
     Mutant(
         "begin: approval not taken",
         "coordinator/actions/gateway_calls.py",
-        "if not rules.standing(rules.find(request_id), now).allowed or not _take(attempt, request_id, now):",
-        "if not rules.standing(rules.find(request_id), now).allowed:",
+        "if not rules.current_request_state(rules.find_permission_request(request_id), now).allowed or not take_call_approval(attempt, request_id, now):",
+        "if not rules.current_request_state(rules.find_permission_request(request_id), now).allowed:",
         ("tests/gateway/test_begin.py::test_an_approved_call_begins_once",),
     ),
     Mutant(
         "begin: approval left for another call",
         "coordinator/actions/gateway_calls.py",
-        "            _take(attempt, request_id, now)\n        if not _note",
+        "            take_call_approval(attempt, request_id, now)\n        if not mark_call_running",
         "            pass\n        if not _note",
         ("tests/gateway/test_begin.py::test_a_call_that_is_allowed_by_now_uses_its_approval_up",),
     ),
@@ -121,21 +121,21 @@ MUTANTS = (
     Mutant(
         "go on: changed",
         "coordinator/actions/gateway_calls.py",
-        "if ruling.decision == ASK and (changed := _changed(binding, ruling, server)):",
-        "if ruling.decision == DENY and (changed := _changed(binding, ruling, server)):",
+        "if ruling.decision == ASK and (changed := describe_call_change(binding, ruling, server)):",
+        "if ruling.decision == DENY and (changed := describe_call_change(binding, ruling, server)):",
         ("tests/gateway/test_begin.py::test_a_call_does_not_go_on_where_what_it_was_judged_by_has_changed",),
     ),
     Mutant(
         "go on: twice",
         "coordinator/actions/gateway_calls.py",
-        "asking = _same(GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_), binding)",
-        "asking = _same(GatewayCall.objects.filter(pk=attempt.call_id), binding)",
+        "asking = filter_same_calls(GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_), binding)",
+        "asking = filter_same_calls(GatewayCall.objects.filter(pk=attempt.call_id), binding)",
         ("tests/gateway/test_begin.py::test_a_call_goes_on_once_for_each_question",),
     ),
     Mutant(
         "go on: another call",
         "coordinator/actions/gateway_calls.py",
-        "asking = _same(GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_), binding)",
+        "asking = filter_same_calls(GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_), binding)",
         "asking = GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_)",
         ("tests/gateway/test_begin.py::test_another_call_does_not_go_on_in_its_place",),
     ),
@@ -177,14 +177,14 @@ MUTANTS = (
     Mutant(
         "beside: cancelling another's call",
         "coordinator/actions/gateway_calls.py",
-        "own = _beside(GatewayCall.objects.filter(pk=call_id, key_id=key_id, agent_id=agent_id))",
-        "own = _beside(GatewayCall.objects.filter(pk=call_id))",
+        "own = filter_local_calls(GatewayCall.objects.filter(pk=call_id, key_id=key_id, agent_id=agent_id))",
+        "own = filter_local_calls(GatewayCall.objects.filter(pk=call_id))",
         ("tests/gateway/test_begin.py::test_a_call_beside_its_agent_is_its_caller_s",),
     ),
     Mutant(
         "beside: another call under the id",
         "coordinator/actions/gateway_calls.py",
-        "pk=attempt.call_id, state=CallState.RUNNING, worker=None, call_key=attempt.binding.key",
+        "pk=attempt.call_id, state=CallState.RUNNING, worker=None, call_key=attempt.binding.question_digest",
         "pk=attempt.call_id, state=CallState.RUNNING, worker=None",
         ("tests/gateway/test_begin.py::test_an_id_beside_an_agent_is_one_call_s",),
     ),
@@ -198,7 +198,7 @@ MUTANTS = (
     Mutant(
         "settle: another question",
         "coordinator/actions/gateway_calls.py",
-        "if asked.binding.key != key:",
+        "if asked.binding.question_digest != key:",
         "if False:",
         ("tests/gateway/test_begin.py::test_a_question_is_settled_by_its_own_call_alone",),
     ),
@@ -212,7 +212,7 @@ MUTANTS = (
     Mutant(
         "state of another call",
         "coordinator/actions/gateway_calls.py",
-        "return request is not None and _as_asked(binding, request).key == state.key",
+        "return request is not None and restore_original_binding(binding, request).question_digest == state.key",
         "return request is not None",
         ("tests/gateway/test_begin.py::test_a_state_is_of_its_own_call_alone",),
     ),
@@ -233,22 +233,22 @@ MUTANTS = (
     Mutant(
         "asked about while it runs",
         "coordinator/actions/gateway_calls.py",
-        "if found.status == PermissionRequest.Status.PENDING and _begun(binding, now).exists():",
+        "if found.status == PermissionRequest.Status.PENDING and find_begun_calls(binding, now).exists():",
         "if False:",
         ("tests/gateway/test_begin.py::test_the_same_call_is_not_asked_about_while_it_runs",),
     ),
     Mutant(
         "binding: asker",
         "coordinator/gateway/binding.py",
-        'f"{self.by}\\n{self.agent_id}\\n{self.subject.key}"',
-        'f"{self.agent_id}\\n{self.subject.key}"',
+        'f"{self.by}\\n{self.agent_id}\\n{self.approval_subject.subject_digest}"',
+        'f"{self.agent_id}\\n{self.approval_subject.subject_digest}"',
         ("tests/gateway/test_begin.py::test_a_question_is_its_asker_s",),
     ),
     Mutant(
         "binding: agent",
         "coordinator/gateway/binding.py",
-        'f"{self.by}\\n{self.agent_id}\\n{self.subject.key}"',
-        'f"{self.by}\\n{self.subject.key}"',
+        'f"{self.by}\\n{self.agent_id}\\n{self.approval_subject.subject_digest}"',
+        'f"{self.by}\\n{self.approval_subject.subject_digest}"',
         ("tests/gateway/test_begin.py::test_a_question_is_its_asker_s",),
     ),
     Mutant(
@@ -296,14 +296,14 @@ MUTANTS = (
     Mutant(
         "tool with another server's name",
         "coordinator/gateway/deciding.py",
-        "if (other := server.read_as(tool)) is not None:",
-        "if (other := server.read_as(tool)) is not None and not tool:",
+        "if (other := server.find_tool_shadow(tool)) is not None:",
+        "if (other := server.find_tool_shadow(tool)) is not None and not tool:",
         ("tests/gateway/test_begin.py::test_a_tool_whose_name_in_calls_is_another_server_s_is_denied",),
     ),
     Mutant(
         "changed tool is not held back",
         "coordinator/gateway/deciding.py",
-        "if is_held_back(server, verdict, known):",
+        "if is_definition_unaccepted(server, verdict, known):",
         "if False:",
         (
             "tests/gateway/test_begin.py::test_a_changed_tool_is_held_back_though_the_grants_in_memory_do_not_know_of_it",
@@ -333,7 +333,7 @@ MUTANTS = (
     Mutant(
         "read without its grants",
         "coordinator/gateway/deciding.py",
-        "return tool_rules.stricter(by_rules, tool_rules.by_access(verdict))",
+        "return tool_rules.stricter_ruling(by_rules, tool_rules.ruling_for_access_verdict(verdict))",
         "return by_rules",
         ("tests/gateway/test_begin.py::test_a_read_is_judged_by_the_server_as_a_whole",),
     ),
@@ -361,8 +361,8 @@ MUTANTS = (
     Mutant(
         "message: keys that differ by case",
         "coordinator/gateway/messages.py",
-        "_refuse_lookalikes(value, ENVELOPE)",
-        "_refuse_lookalikes(None, ENVELOPE)",
+        "refuse_misspelled_keys(value, ENVELOPE)",
+        "refuse_misspelled_keys(None, ENVELOPE)",
         ("tests/gateway/test_methods.py::test_messages_that_can_be_read_in_two_ways_are_refused",),
     ),
     Mutant(
@@ -389,7 +389,7 @@ MUTANTS = (
     Mutant(
         "message: unknown members",
         "coordinator/gateway/messages.py",
-        "known = mcp_methods.known_members(value)",
+        "known = mcp_methods.restrict_message_members(value)",
         "known = value",
         ("tests/gateway/test_bound_calls.py::test_arguments_keep_their_bytes",),
     ),
@@ -424,7 +424,7 @@ MUTANTS = (
     Mutant(
         "subscription to resources",
         "coordinator/client/mcp_methods.py",
-        "        return Use.READ\n    return known[0]",
+        "        return RequestUse.READ\n    return known[0]",
         "        return known[0]\n    return known[0]",
         ("tests/gateway/test_methods.py::test_a_read_is_refused_where_policy_denies_or_asks",),
     ),
@@ -438,14 +438,14 @@ MUTANTS = (
     Mutant(
         "header that contradicts an argument",
         "coordinator/edge/gateway/exchange.py",
-        "if found is not None and not _repeats(found, x, path):",
+        "if found is not None and not is_repeated_argument(found, x, path):",
         "if False:",
         ("tests/gateway/test_bound_calls.py::test_a_header_that_contradicts_its_argument_is_refused",),
     ),
     Mutant(
         "header that contradicts the body",
         "coordinator/edge/gateway/exchange.py",
-        "if found is not None and wanted is not None and _decoded(found) != wanted:",
+        "if found is not None and wanted is not None and decode_header_value(found) != wanted:",
         "if False:",
         ("tests/gateway/test_methods.py::test_a_header_that_contradicts_a_stateless_body_is_refused",),
     ),
@@ -494,8 +494,8 @@ MUTANTS = (
     Mutant(
         "read that policy asks about",
         "coordinator/edge/gateway/reads.py",
-        "(ruling.decision == ASK and use is Use.READ)",
-        "(ruling.decision == ASK and use is Use.TASK)",
+        "(ruling.decision == ASK and use is RequestUse.READ)",
+        "(ruling.decision == ASK and use is RequestUse.TASK)",
         ("tests/gateway/test_methods.py::test_a_read_is_refused_where_policy_denies_or_asks",),
     ),
     Mutant(
@@ -508,28 +508,28 @@ MUTANTS = (
     Mutant(
         "gateway: server that is closed",
         "coordinator/edge/gateway/door.py",
-        "            await self._require_reach(x)\n            await self._answer(x)",
-        "            await self._answer(x)",
+        "            await self.require_server_access(x)\n            await self.dispatch_message(x)",
+        "            await self.dispatch_message(x)",
         ("tests/gateway/test_methods.py::test_an_agent_without_a_grant_reaches_nothing_of_a_server",),
     ),
     Mutant(
         "read under a brake",
         "coordinator/edge/gateway/relaying.py",
-        "        if brake is not None:\n            raise HeldByBrake(brake)",
-        "        if brake is not None and not x.agent_id:\n            raise HeldByBrake(brake)",
+        "        if brake is not None:\n            raise RequestStoppedByBrake(brake)",
+        "        if brake is not None and not x.agent_id:\n            raise RequestStoppedByBrake(brake)",
         ("tests/gateway/test_braked_reads.py",),
     ),
     Mutant(
         "approved call under a brake",
         "coordinator/edge/gateway/running.py",
-        "if (brake := await x.braked(self._gate)) is not None:",
-        "if (brake := await x.braked(self._gate)) is not None and not x.agent_id:",
+        "if (brake := await x.find_exchange_brake(self._gate)) is not None:",
+        "if (brake := await x.find_exchange_brake(self._gate)) is not None and not x.agent_id:",
         ("tests/gateway/test_held_calls.py::test_a_brake_stops_an_approved_call_and_the_audit_log_says_so",),
     ),
     Mutant(
         "state with other arguments",
         "coordinator/edge/gateway/calls.py",
-        "if state is not None and state.key != binding.key and ruling.decision == ASK:",
+        "if state is not None and state.key != binding.question_digest and ruling.decision == ASK:",
         "if False:",
         (
             "tests/gateway/test_held_calls.py::test_a_state_with_other_arguments_does_not_end_its_call_in_the_timeline",
@@ -538,21 +538,21 @@ MUTANTS = (
     Mutant(
         "beside: read under a brake",
         "coordinator/edge/gateway/beside.py",
-        "if use is Use.READ and (brake := await x.braked(self._gate)) is not None:",
-        "if use is Use.LIST and (brake := await x.braked(self._gate)) is not None:",
+        "if use is RequestUse.READ and (brake := await x.find_exchange_brake(self._gate)) is not None:",
+        "if use is RequestUse.LIST and (brake := await x.find_exchange_brake(self._gate)) is not None:",
         ("tests/gateway/test_beside.py::test_a_read_waits_for_no_brake",),
     ),
     Mutant(
         "beside: other methods",
         "coordinator/edge/gateway/beside.py",
-        "if use not in {Use.READ, Use.LIST}:",
+        "if use not in {RequestUse.READ, RequestUse.LIST}:",
         "if False:",
         ("tests/gateway/test_beside.py::test_only_reads_are_asked_about_by_their_method",),
     ),
     Mutant(
         "beside: server that is closed",
         "coordinator/edge/gateway/beside.py",
-        "if not await self._listings.may_reach(x):",
+        "if not await self._listings.can_reach_server(x):",
         "if False:",
         (
             "tests/gateway/test_beside.py::test_no_agent_tells_the_tools_of_a_server_that_is_asked_from_here_or_closed_to_it",
@@ -561,14 +561,14 @@ MUTANTS = (
     Mutant(
         "beside: unheard call under a brake",
         "coordinator/edge/gateway/beside.py",
-        "is_begun_beside, attempt):\n            if (brake :=",
-        "is_begun_beside, attempt):\n            if not x.agent_id and (brake :=",
+        "is_local_call_begun, attempt):\n            if (brake :=",
+        "is_local_call_begun, attempt):\n            if not x.agent_id and (brake :=",
         ("tests/gateway/test_beside.py::test_a_call_that_was_allowed_unheard_does_not_pass_a_brake",),
     ),
     Mutant(
         "edge: scopes",
         "coordinator/edge/auth.py",
-        "        identity.require(scopes)\n        return identity",
+        "        identity.require_any_scope(scopes)\n        return identity",
         "        return identity",
         ("tests/guards/test_edge_doors.py::test_a_door_lets_in_whom_the_table_says",),
     ),
@@ -596,7 +596,7 @@ MUTANTS = (
     Mutant(
         "hooks: unread call",
         "coordinator/edge/call_guard.py",
-        "return name, call.ruling or self._strictest(call)",
+        "return name, call.ruling or self.find_strictest_ruling(call)",
         "return name, call.ruling or NO_OPINION",
         (
             "tests/claude_code/test_failing_closed.py::test_a_failure_at_any_step_leaves_no_call_without_an_answer",
@@ -642,7 +642,7 @@ MUTANTS = (
     Mutant(
         "key: unbound",
         "coordinator/identity/keys.py",
-        'return UNBOUND if speaks_for_any(key) and not accepts_unbound_keys() else ""',
+        'return UNBOUND if is_unbound_agent_key(key) and not accepts_unbound_keys() else ""',
         'return ""',
         ("tests/keys/test_bound_keys.py::test_an_unbound_key_that_is_there_all_the_same_is_refused",),
     ),
@@ -700,7 +700,7 @@ MUTANTS = (
     Mutant(
         "proof: wrong",
         "coordinator/identity/proofs.py",
-        'if not hmac.compare_digest(str(held.get("hash", "")), hash_of(secret)):',
+        'if not hmac.compare_digest(str(held.get("hash", "")), hash_browser_secret(secret)):',
         "if False:",
         ("tests/accounts/test_proof.py::test_another_proof_is_none",),
     ),
@@ -731,14 +731,14 @@ MUTANTS = (
     Mutant(
         "driven agent's key after its runner's",
         "coordinator/identity/session_keys.py",
-        "        or not has_good_key(row.runner_id, now)\n",
+        "        or not has_valid_runner_key(row.runner_id, now)\n",
         "",
         ("tests/keys/test_session_keys.py::test_its_key_ends_with_its_time_and_with_its_runners_key",),
     ),
     Mutant(
         "decide: by whom",
         "coordinator/actions/approvals/deciding.py",
-        "_may_not_decide(row, by, book)\n        or ",
+        "find_decider_refusal(row, by, book)\n        or ",
         "",
         (
             "tests/approvals/test_deciding.py::test_without_the_role_nobody_decides_and_the_attempt_is_audited",
@@ -747,21 +747,21 @@ MUTANTS = (
     Mutant(
         "decide: for good",
         "coordinator/actions/approvals/deciding.py",
-        "        or _may_not_allow_for_good(row, by, vote)\n",
+        "        or find_policy_refusal(row, by, vote)\n",
         "",
         ("tests/deciders/test_who_may_decide.py::test_rows_leave_access_without_an_end_to_administrators",),
     ),
     Mutant(
         "decide: too late",
         "coordinator/actions/approvals/deciding.py",
-        "        or rows.cannot_be_decided(row, now)\n",
+        "        or rows.find_decision_conflict(row, now)\n",
         "",
         ("tests/approvals/test_deciding.py::test_a_request_past_its_deadline_cannot_be_approved",),
     ),
     Mutant(
         "decide: not what was seen",
         "coordinator/actions/approvals/deciding.py",
-        "if vote.judged is not None and vote.judged != judged_digest(row):",
+        "if vote.judged is not None and vote.judged != judged_card_digest(row):",
         "if False:",
         (
             "tests/approvals/test_what_was_judged.py::test_a_request_that_is_not_what_was_shown_is_not_decided",
@@ -770,7 +770,7 @@ MUTANTS = (
     Mutant(
         "decide: under a brake",
         "coordinator/actions/approvals/deciding.py",
-        '        or (_held_by_brake(row) if vote.verdict == "approved" else None)\n',
+        '        or (find_brake_refusal(row) if vote.verdict == "approved" else None)\n',
         "",
         (
             "tests/brakes/test_brake.py::TestInTheDatabase::test_nothing_is_approved_while_it_is_on_but_denied_it_can_be",
@@ -786,7 +786,7 @@ MUTANTS = (
     Mutant(
         "decide: one of two people",
         "coordinator/actions/approvals/deciding.py",
-        'if vote.verdict == "approved" and rules.needed(row) > 1:',
+        'if vote.verdict == "approved" and rules.required_approver_count(row) > 1:',
         "if False:",
         ("tests/approvals/test_two_people.py::test_the_first_approval_leaves_the_request_waiting",),
     ),
@@ -807,22 +807,22 @@ MUTANTS = (
     Mutant(
         "decide: stricter rows since",
         "coordinator/actions/approvals/deciding.py",
-        "    if needed > rules.needed(row):",
+        "    if needed > rules.required_approver_count(row):",
         "    if False:",
         ("tests/deciders/test_who_may_decide.py::test_a_stricter_row_counts_for_what_waits_already",),
     ),
     Mutant(
         "decide: scope that there is not",
         "coordinator/actions/approvals/deciding.py",
-        "if vote.scope not in coverage.requester_of(row).scopes:",
+        "if vote.scope not in coverage.request_requester(row).possible_scopes:",
         "if False:",
         ("tests/approvals/test_scope.py::test_a_scope_that_the_request_cannot_have_is_refused",),
     ),
     Mutant(
         "decide: edit with masks",
         "coordinator/actions/approvals/deciding.py",
-        "if scope is not Scope.CALL and masks_in(",
-        "if False and masks_in(",
+        "if scope is not Scope.CALL and find_masks(",
+        "if False and find_masks(",
         (
             "tests/approvals/test_what_was_judged.py::test_an_edited_input_with_masked_secrets_cannot_be_approved_for_longer",
         ),
@@ -853,14 +853,14 @@ MUTANTS = (
     Mutant(
         "take: another call",
         "coordinator/actions/approvals/holding.py",
-        "if context.subject_key != call or _is_over(context, now):",
-        "if _is_over(context, now):",
+        "if context.subject_key != call or is_verdict_expired(context, now):",
+        "if is_verdict_expired(context, now):",
         ("tests/gateway/test_begin.py::test_an_approval_is_for_no_other_call",),
     ),
     Mutant(
         "take: too late",
         "coordinator/actions/approvals/holding.py",
-        "if context.subject_key != call or _is_over(context, now):",
+        "if context.subject_key != call or is_verdict_expired(context, now):",
         "if context.subject_key != call:",
         ("tests/gateway/test_begin.py::test_an_approval_ends_some_time_after_it_was_given",),
     ),
@@ -895,14 +895,14 @@ MUTANTS = (
     Mutant(
         "revoke: by whom",
         "coordinator/actions/approvals/ending.py",
-        "    row = rows.locked(request_id)\n    if not has_role(by, APPROVER):",
-        "    row = rows.locked(request_id)\n    if False:",
+        "    row = rows.lock_permission_request(request_id)\n    if not has_role(by, APPROVER):",
+        "    row = rows.lock_permission_request(request_id)\n    if False:",
         ("tests/approvals/test_ending.py::test_only_an_approver_revokes",),
     ),
     Mutant(
         "ask: key of another question",
         "coordinator/actions/approvals/asking.py",
-        "if not _asks_the_same(earlier, question):",
+        "if not is_same_question(earlier, question):",
         "if False:",
         ("tests/approvals/test_asking.py::test_an_idempotency_key_of_another_question_is_refused",),
     ),
@@ -930,7 +930,7 @@ MUTANTS = (
     Mutant(
         "request: seen by others",
         "coordinator/policy/approvals.py",
-        "if caller.scopes & OVERSEERS or _asked_by(row, caller) or _is_covered(row, caller, now):",
+        "if caller.scopes & OVERSEERS or is_request_of_caller(row, caller) or is_covered_by_approval(row, caller, now):",
         "if True:",
         ("tests/guards/test_whose.py::test_a_request_is_there_for_who_asked_for_its_agent_and_for_readers",),
     ),
@@ -944,22 +944,22 @@ MUTANTS = (
     Mutant(
         "cover: who asked",
         "coordinator/policy/coverage.py",
-        'return digest("cover", call, requester.who, scope.value,',
-        'return digest("cover", call, scope.value,',
+        'return hash_json_parts("cover", call, requester.covered_identity, scope.value,',
+        'return hash_json_parts("cover", call, scope.value,',
         ("tests/approvals/test_asking.py::test_an_approval_for_one_agent_does_not_cover_another",),
     ),
     Mutant(
         "cover: the call",
         "coordinator/policy/coverage.py",
-        'return digest("cover", call, requester.who,',
-        'return digest("cover", requester.who,',
+        'return hash_json_parts("cover", call, requester.covered_identity,',
+        'return hash_json_parts("cover", requester.covered_identity,',
         ("tests/approvals/test_asking.py::test_an_approval_for_one_input_does_not_cover_another",),
     ),
     Mutant(
         "judged: the call",
         "coordinator/policy/judged.py",
-        'return digest("judged", asker, _shown(request), request.justification,',
-        'return digest("judged", asker, request.justification,',
+        'return hash_json_parts("judged", asker, judged_request_fields(request), request.justification,',
+        'return hash_json_parts("judged", asker, request.justification,',
         (
             "tests/approvals/test_what_was_judged.py::test_a_request_that_is_not_what_was_shown_is_not_decided",
         ),
@@ -967,21 +967,21 @@ MUTANTS = (
     Mutant(
         "deciders: one's own request",
         "coordinator/policy/deciders.py",
-        "        if user.get_username() == _barred_owner(request):\n            return OWN",
+        "        if user.get_username() == find_barred_owner(request):\n            return OWN",
         "        if False:\n            return OWN",
         ("tests/approvals/test_deciding.py::test_people_may_be_kept_from_deciding_what_their_own_key_asked",),
     ),
     Mutant(
         "deciders: no right",
         "coordinator/policy/deciders.py",
-        "if rule is None or self.rights(user, request):",
+        "if rule is None or self.find_decision_rights(user, request):",
         "if True:",
         ("tests/deciders/test_who_may_decide.py::test_the_first_row_that_fits_says_who_decides",),
     ),
     Mutant(
         "deciders: a right that was lost",
         "coordinator/policy/deciders.py",
-        "if voter is not None and right not in used and right in self.rights(voter, request):",
+        "if voter is not None and right not in used and right in self.find_decision_rights(voter, request):",
         "if voter is not None and right not in used:",
         (
             "tests/deciders/test_who_may_decide.py::test_an_approval_by_somebody_who_lost_the_right_since_does_not_count",
@@ -990,7 +990,7 @@ MUTANTS = (
     Mutant(
         "deciders: delegation that is over",
         "coordinator/policy/deciders.py",
-        "Delegation.objects.standing(self.now).filter(starts_at__lte=self.now)",
+        "Delegation.objects.current_or_upcoming(self.now).filter(starts_at__lte=self.now)",
         "Delegation.objects.filter(starts_at__lte=self.now)",
         (
             "tests/deciders/test_who_may_decide.py::test_a_delegate_decides_as_themself_for_the_giver_until_the_instant_it_ends",
@@ -1031,7 +1031,7 @@ MUTANTS = (
     Mutant(
         "grant: unreadable end",
         "coordinator/policy/access.py",
-        "            return self.says != ALLOW\n",
+        "            return self.effective_permission != ALLOW\n",
         "            return True\n",
         (
             "tests/access/test_resolution.py::test_an_allowing_row_whose_end_cannot_be_read_does_not_hide_a_denying_one",
@@ -1066,22 +1066,22 @@ MUTANTS = (
     Mutant(
         "rule: second line",
         "coordinator/policy/tool_rules.py",
-        'if ("\\n" in shown or "\\r" in shown) and not speaks_of_lines(self.pattern):',
+        'if ("\\n" in shown or "\\r" in shown) and not allows_multiline_text(self.pattern):',
         "if False:",
         ("tests/claude_code/test_rules.py",),
     ),
     Mutant(
         "rule: stricter of two",
         "coordinator/policy/tool_rules.py",
-        "return min(one, other, key=_leniency)",
-        "return max(one, other, key=_leniency)",
+        "return min(one, other, key=ruling_leniency)",
+        "return max(one, other, key=ruling_leniency)",
         ("tests/gateway/test_begin.py::test_a_call_does_not_begin_that_policy_denies_by_now",),
     ),
     Mutant(
         "brake: program",
         "coordinator/policy/brakes.py",
-        "on, names = in_force(), [agent_id, *programs]",
-        "on, names = in_force(), [agent_id]",
+        "on, names = load_active_brakes(), [agent_id, *programs]",
+        "on, names = load_active_brakes(), [agent_id]",
         ("tests/gateway/test_begin.py::test_a_brake_holds_an_agent_by_every_name",),
     ),
     Mutant(
@@ -1101,14 +1101,14 @@ MUTANTS = (
     Mutant(
         "grants: stale page",
         "coordinator/actions/grants.py",
-        "if edit.seen is not None and edit.seen != version_of(standing.get(edit.slot, []))",
+        "if edit.seen is not None and edit.seen != compute_grants_version(standing.get(edit.grant_slot, []))",
         "if False",
         ("tests/access/test_grant_writes.py::test_a_stale_save_is_refused_with_both_versions",),
     ),
     Mutant(
         "grants: revoking unseen",
         "coordinator/actions/grants.py",
-        "if seen is not None and seen != version_of(rows):",
+        "if seen is not None and seen != compute_grants_version(rows):",
         "if False:",
         ("tests/access/test_temporary_grants.py::test_revoking_compares_the_slot",),
     ),
@@ -1178,22 +1178,22 @@ MUTANTS = (
     Mutant(
         "client: read not asked about",
         "coordinator/client/mcp_guard.py",
-        "elif use in {Use.READ, Use.LIST}:",
-        "elif use in {Use.LIST}:",
+        "elif use in {RequestUse.READ, RequestUse.LIST}:",
+        "elif use in {RequestUse.LIST}:",
         ("tests/client/test_mcp_guard_attacks.py::test_a_read_is_asked_about_before_it_is_sent",),
     ),
     Mutant(
         "client: unknown members",
         "coordinator/client/mcp_guard.py",
-        "        line = mcp_lines.restricted(line, message)\n",
+        "        line = mcp_lines.drop_unknown_members(line, message)\n",
         "",
         ("tests/client/test_mcp_guard_attacks.py::test_members_that_nobody_judged_reach_no_server",),
     ),
     Mutant(
         "client: ends of lines",
         "coordinator/client/mcp_guard.py",
-        "self._take(mcp_lines.on_one_line(line))",
-        "self._take(line)",
+        "self.handle_client_message(mcp_lines.escape_line_separators(line))",
+        "self.handle_client_message(line)",
         ("tests/client/test_mcp_guard_attacks.py::test_no_text_ends_a_line",),
     ),
     Mutant(
@@ -1234,15 +1234,15 @@ MUTANTS = (
     Mutant(
         "claims: session that the key does not own",
         "coordinator/actions/gateway_timelines.py",
-        "if len(ids) != 1 or ownership.refusals(caller, ids):",
+        "if len(ids) != 1 or ownership.find_session_write_refusals(caller, ids):",
         "if len(ids) != 1:",
         (f"{CLAIMS}::test_it_joins_none_that_the_key_may_not_write_into",),
     ),
     Mutant(
         "claims: which of several sessions",
         "coordinator/actions/gateway_timelines.py",
-        "if len(ids) != 1 or ownership.refusals(caller, ids):",
-        "if not ids or ownership.refusals(caller, ids):",
+        "if len(ids) != 1 or ownership.find_session_write_refusals(caller, ids):",
+        "if not ids or ownership.find_session_write_refusals(caller, ids):",
         (f"{CLAIMS}::test_it_joins_none_where_it_may_mean_several",),
     ),
     Mutant(
@@ -1255,8 +1255,8 @@ MUTANTS = (
     Mutant(
         "claims: call with other arguments",
         "coordinator/actions/gateway_timelines.py",
-        "for row in found if canonical(row[3] or {}) == given",
-        "for row in found if claimed or canonical(row[3] or {}) == given",
+        "for row in found if canonical_json_bytes(row[3] or {}) == given",
+        "for row in found if claimed or canonical_json_bytes(row[3] or {}) == given",
         ("tests/gateway/test_claimed_calls.py::test_a_claim_of_another_call_joins_nothing",),
     ),
     Mutant(
@@ -1279,8 +1279,8 @@ MUTANTS = (
     Mutant(
         "tasks: a server's task of somebody else",
         "coordinator/edge/gateway/reads.py",
-        "if not await self._tasks.is_own(x):",
-        "if await self._tasks.is_own(x) is None:",
+        "if not await self._tasks.is_own_task(x):",
+        "if await self._tasks.is_own_task(x) is None:",
         (f"{SERVER_TASKS}::test_a_task_of_a_server_is_used_by_whoever_began_it_alone",),
     ),
     Mutant(
@@ -1293,22 +1293,22 @@ MUTANTS = (
     Mutant(
         "tasks: list of everybody's",
         "coordinator/gateway/server_tasks.py",
-        "kept = [raw for task_id, raw in _list_tasks(response) if task_id in own]",
-        "kept = [raw for task_id, raw in _list_tasks(response)]",
+        "kept = [raw for task_id, raw in parse_task_list(response) if task_id in own]",
+        "kept = [raw for task_id, raw in parse_task_list(response)]",
         (f"{SERVER_TASKS}::test_a_task_of_a_server_is_used_by_whoever_began_it_alone",),
     ),
     Mutant(
         "messages: odd ids of calls",
         "coordinator/gateway/messages.py",
-        "if (odd := mcp_methods.call_with_odd_ids(value)) is not None:",
-        "if (odd := mcp_methods.call_with_odd_ids({})) is not None:",
+        "if (odd := mcp_methods.find_call_id_problem(value)) is not None:",
+        "if (odd := mcp_methods.find_call_id_problem({})) is not None:",
         ("tests/gateway/test_bound_calls.py::test_a_call_with_an_odd_id_is_refused",),
     ),
     Mutant(
         "network: database without a password",
         "coordinator/actions/mcp_upstreams.py",
-        "if (address := open_database.open_address(network)) is not None:",
-        "if (address := open_database.open_address(network)) is False:",
+        "if (address := open_database.find_open_database_address(network)) is not None:",
+        "if (address := open_database.find_open_database_address(network)) is False:",
         ("tests/mcp/test_open_database.py::test_no_admin_gives_a_server_a_network_in_which_it_could_decide",),
     ),
     Mutant(
@@ -1335,7 +1335,7 @@ MUTANTS = (
     Mutant(
         "mcp-ask: not reached",
         "coordinator/client/mcp_ask.py",
-        "            answer = denial(str(problem))\n        except BaseException",
+        "            answer = build_prompt_denial(str(problem))\n        except BaseException",
         '            answer = {"behavior": "allow"}\n        except BaseException',
         ("tests/client/test_mcp_ask.py::test_what_cannot_be_asked_is_denied",),
     ),

@@ -16,13 +16,19 @@ from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from coordinator.actions import notes
-from coordinator.edge.notes import Notes
-from coordinator.errors import BadRequest, Conflict, Invalid, NotFound
-from coordinator.identity.actors import Actor, key, system
+from coordinator.edge.notes import PendingNotes
+from coordinator.errors import BadRequest, Conflict, NotFound, UnprocessableRequest
+from coordinator.identity.actors import Actor, key_actor_by_name, system_actor
 from coordinator.lib.threads import EdgeThreads
 from coordinator.models import AuditLog, Event, Note, Session
-from coordinator.sessions.notes import LONGEST, MOST_AT_ONCE, MOST_WAITING, for_agent, waiting_in
-from dashboard.looks.milestones import milestone_of
+from coordinator.sessions.notes import (
+    LONGEST,
+    MOST_AT_ONCE,
+    MOST_WAITING,
+    format_notes_for_agent,
+    sessions_with_waiting_notes,
+)
+from dashboard.looks.milestones import describe_milestone
 from tests.patience import PATIENCE
 from tests.people import signed_in
 
@@ -38,20 +44,20 @@ def session() -> Session:
 
 
 def write(session: Session, text: str = "Stop after this.") -> Note:
-    return notes.write(session.pk, text, by=Actor("user", "anna"), now=NOW)
+    return notes.write_note(session.pk, text, by=Actor("user", "anna"), now=NOW)
 
 
 def test_programs_write_none(session: Session) -> None:
-    for by in (key("k"), system("s")):
+    for by in (key_actor_by_name("k"), system_actor("s")):
         with pytest.raises(BadRequest):
-            notes.write(session.pk, "x", by=by, now=NOW)
+            notes.write_note(session.pk, "x", by=by, now=NOW)
     assert not Note.objects.exists()
     assert signed_in("viewer").post(f"/ui/sessions/{session.pk}/-/note/", {"text": "x"}).status_code == 403
 
 
 @pytest.mark.parametrize("text", ["", "  ", "x" * (LONGEST + 1), "a\x00b"])
 def test_a_text_out_of_bounds_is_refused(session: Session, text: str) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(UnprocessableRequest):
         write(session, text)
 
 
@@ -64,18 +70,20 @@ def test_nothing_is_written_to_what_nobody_reads(session: Session) -> None:
     with pytest.raises(Conflict, match="has ended"):
         write(session)
     with pytest.raises(NotFound):
-        notes.write("ses_nobody", "x", by=Actor("user", "anna"), now=NOW)
+        notes.write_note("ses_nobody", "x", by=Actor("user", "anna"), now=NOW)
 
 
 def test_it_is_taken_once_and_only_so_much_at_a_time(session: Session) -> None:
     written = [write(session, f"Note {number}") for number in range(MOST_AT_ONCE + 1)]
-    first = notes.take(session.pk, "its hook", NOW, given_to="h1")
+    first = notes.deliver_notes(session.pk, "its hook", NOW, given_to="h1")
     assert [note.pk for note in first] == [note.pk for note in written[:MOST_AT_ONCE]]
-    assert [note.pk for note in notes.take(session.pk, "its hook", NOW)] == [written[-1].pk]
-    assert notes.take(session.pk, "its hook", NOW) == []
-    assert waiting_in(NOW) == {session.pk}
-    assert waiting_in(NOW + timedelta(hours=1)) == frozenset()
-    assert for_agent(notes.take(session.pk, "its hook", NOW, given_to="h1")) == for_agent(first)
+    assert [note.pk for note in notes.deliver_notes(session.pk, "its hook", NOW)] == [written[-1].pk]
+    assert notes.deliver_notes(session.pk, "its hook", NOW) == []
+    assert sessions_with_waiting_notes(NOW) == {session.pk}
+    assert sessions_with_waiting_notes(NOW + timedelta(hours=1)) == frozenset()
+    assert format_notes_for_agent(
+        notes.deliver_notes(session.pk, "its hook", NOW, given_to="h1")
+    ) == format_notes_for_agent(first)
 
 
 def test_one_whose_session_has_ended_is_said_to_be_lost_and_closed(session: Session) -> None:
@@ -84,12 +92,12 @@ def test_one_whose_session_has_ended_is_said_to_be_lost_and_closed(session: Sess
     client = signed_in("viewer")
     address = f"/ui/sessions/{session.pk}/-/notes/"
     assert "Not delivered: The session has ended." in client.get(address).content.decode()
-    notes.close_lost(NOW + timedelta(seconds=5))
-    notes.close_lost(NOW + timedelta(seconds=9))
+    notes.close_undeliverable_notes(NOW + timedelta(seconds=5))
+    notes.close_undeliverable_notes(NOW + timedelta(seconds=9))
     note.refresh_from_db()
     assert note.closed_at is not None
     assert "Not delivered" in client.get(address).content.decode()
-    assert notes.take(session.pk, "its hook", NOW) == []
+    assert notes.deliver_notes(session.pk, "its hook", NOW) == []
     told = Event.objects.filter(session=session).order_by("id").values_list("event_type", flat=True)
     assert list(told) == ["note", "note_not_delivered"]
     assert AuditLog.objects.filter(event_type="NOTE_NOT_DELIVERED").count() == 1
@@ -128,8 +136,8 @@ def test_the_page_shows_notes_without_secrets_and_says_what_is_wrong(session: Se
 @pytest.mark.parametrize("event_type", ["note", "note_delivered", "note_not_delivered"])
 def test_an_agent_cannot_pass_something_off_as_a_note_or_its_delivery(event_type: str) -> None:
     told = {"event_type": event_type, "reason": "anna", "tool_input": {"text": "Go on."}}
-    assert milestone_of(cast(Any, event(**told, source="executor")))[1] == event_type
-    assert milestone_of(cast(Any, event(**told, source="signalbox")))[1].startswith("Note ")
+    assert describe_milestone(cast(Any, event(**told, source="executor")))[1] == event_type
+    assert describe_milestone(cast(Any, event(**told, source="signalbox")))[1].startswith("Note ")
 
 
 def event(**fields: Any) -> SimpleNamespace:
@@ -142,13 +150,15 @@ def test_of_two_arrivals_of_one_hook_at_once_both_get_the_same_notes() -> None:
     anna = Actor("user", "anna")
     made = Session.objects.create(session_id="ses_0000000000ab", status="running", created_at=NOW)
     for round_ in range(5):
-        note = notes.write(made.pk, f"Note {round_}", by=anna, now=NOW)
+        note = notes.write_note(made.pk, f"Note {round_}", by=anna, now=NOW)
         start = threading.Barrier(2)
 
         def arrive(round_: int = round_, start: threading.Barrier = start) -> list[int]:
             try:
                 start.wait(PATIENCE)
-                return [one.pk for one in notes.take(made.pk, "its hook", NOW, given_to=f"hook-{round_}")]
+                return [
+                    one.pk for one in notes.deliver_notes(made.pk, "its hook", NOW, given_to=f"hook-{round_}")
+                ]
             finally:
                 connection.close()
 
@@ -164,12 +174,14 @@ def test_an_answer_that_waits_no_longer_leaves_its_notes_to_the_next_one() -> No
     threads = EdgeThreads(1)
 
     async def answers() -> tuple[str, str]:
-        edge = Notes(cast(Any, SimpleNamespace(listeners=[])), threads)
-        assert await edge.any()
+        edge = PendingNotes(cast(Any, SimpleNamespace(listeners=[])), threads)
+        assert await edge.check_pending_notes()
         with writing(session):
-            first = await edge.take(session.pk, "its hook")
-        second = await edge.take(session.pk, "its hook")  # the one thread has done with the first by then
-        await threads.run(connections.close_all)
+            first = await edge.take_session_notes(session.pk, "its hook")
+        second = await edge.take_session_notes(
+            session.pk, "its hook"
+        )  # the one thread has done with the first by then
+        await threads.run_in_thread(connections.close_all)
         return first, second
 
     first, second = asyncio.run(answers())
@@ -177,7 +189,7 @@ def test_an_answer_that_waits_no_longer_leaves_its_notes_to_the_next_one() -> No
     assert "Stop after this." in second
     told = Event.objects.filter(session=session, event_type="note_delivered")
     assert told.count() == AuditLog.objects.filter(event_type="NOTE_DELIVERED").count() == 1
-    threads.close()
+    threads.shut_down_threads()
 
 
 @contextmanager

@@ -17,7 +17,7 @@ class Told(list[tuple[str, str]]):
     """The person and the title of each message that was sent, in order."""
 
     def send(self, message: Notification, request: PermissionRequest | None, now: datetime) -> str:
-        self.append((message.target.person, messages.words(message, request, now).title))
+        self.append((message.target.person, messages.build_message_text(message, request, now).title))
         return "answered 200"
 
     def people(self) -> list[str]:
@@ -30,7 +30,7 @@ class Told(list[tuple[str, str]]):
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     found = Told()
-    monkeypatch.setattr(notifications.channels, "send", found.send)
+    monkeypatch.setattr(notifications.channels, "send_notification", found.send)
     return found
 
 
@@ -38,12 +38,12 @@ def listening(user: User, **columns: Any) -> NotificationTarget:
     """Give a person an address that hears of everything, or as `columns` say."""
     name = user.get_username()
     url = f"https://{name}.example/{NotificationTarget.objects.count()}"
-    target = notifications.add(by=user, kind="webhook", address=url)
+    target = notifications.create_notification_target(by=user, kind="webhook", address=url)
     NotificationTarget.objects.filter(pk=target.pk).update(**columns)
     return target
 
 
 def deliver(now: datetime) -> None:
     """Send all that is due, as housekeeping does."""
-    for pk in Notification.objects.due(now).order_by("id").values_list("pk", flat=True):
-        notifications.deliver(pk, now)
+    for pk in Notification.objects.due_for_delivery(now).order_by("id").values_list("pk", flat=True):
+        notifications.deliver_notification(pk, now)

@@ -14,7 +14,7 @@ from coordinator.actions import notifications
 from coordinator.actions.notifications import delivering, lanes
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
 from coordinator.models.notifications import QUIET
-from coordinator.notifications.messages import NotSent
+from coordinator.notifications.messages import NotificationNotSent
 from tests.approvals.factories import NOW, asked
 from tests.notifications.telling import listening
 from tests.patience import PATIENCE
@@ -28,11 +28,11 @@ class Ending(BaseException):
 
 def tried_until_given_up(send: Any, monkeypatch: pytest.MonkeyPatch) -> Notification:
     """Try the one message, each time when it is due, and return it as it was left."""
-    monkeypatch.setattr(notifications.channels, "send", send)
+    monkeypatch.setattr(notifications.channels, "send_notification", send)
     message, now = Notification.objects.get(), NOW
     for _ in range(20):
         with contextlib.suppress(Ending):
-            notifications.deliver(message.pk, now)
+            notifications.deliver_notification(message.pk, now)
         message.refresh_from_db()
         if message.next_at is None:
             break
@@ -45,7 +45,7 @@ def tried_until_given_up(send: Any, monkeypatch: pytest.MonkeyPatch) -> Notifica
     [
         (Ending, delivering.BROKEN_OFF),
         (ZeroDivisionError, delivering.UNKNOWN_PROBLEM),
-        (NotSent("answered 500"), "answered 500"),
+        (NotificationNotSent("answered 500"), "answered 500"),
     ],
 )
 def test_a_message_is_tried_seven_times_and_then_given_up_whatever_goes_wrong(
@@ -67,10 +67,10 @@ def test_a_message_is_tried_seven_times_and_then_given_up_whatever_goes_wrong(
 def test_a_test_is_tried_once_and_says_at_once_what_went_wrong(
     alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    notifications.send_test(listening(alice).pk, by=alice, now=NOW)
+    notifications.queue_test_notification(listening(alice).pk, by=alice, now=NOW)
 
     def send(*_: object) -> str:
-        raise NotSent("refused the connection")
+        raise NotificationNotSent("refused the connection")
 
     message = tried_until_given_up(send, monkeypatch)
     assert (message.state, message.attempts, message.outcome) == ("failed", 1, "refused the connection")
@@ -80,7 +80,7 @@ def test_what_was_never_tried_counts_no_attempt(alice: User) -> None:
     listening(alice)
     row = asked()
     PermissionRequest.objects.filter(pk=row.pk).update(status="withdrawn")
-    notifications.deliver(Notification.objects.get().pk, NOW)
+    notifications.deliver_notification(Notification.objects.get().pk, NOW)
     message = Notification.objects.get()
     assert (message.state, message.attempts) == ("dropped", 0)
 
@@ -104,35 +104,35 @@ def test_services_that_hang_hold_up_no_phone_and_no_mail(
             sent.release()
         return "answered 200"
 
-    monkeypatch.setattr(notifications.channels, "send", send)
+    monkeypatch.setattr(notifications.channels, "send_notification", send)
     kinds = [*["apprise"] * 10, "email", "webhook"]
     targets = [
         NotificationTarget.objects.create(person="alice", kind=kind, address=str(number), created_at=NOW)
         for number, kind in enumerate(kinds)
     ]
     for target in targets:
-        notifications.send_test(target.pk, by=alice)
-    notifications.deliver_due()
+        notifications.queue_test_notification(target.pk, by=alice)
+    notifications.start_due_deliveries()
     assert [sent.acquire(timeout=PATIENCE) for _ in range(2)] == [True, True]
     assert Notification.objects.filter(target__kind="apprise", state="sent").count() == 0
     release.set()
     while lanes.busy or Notification.objects.filter(state="waiting").exists():
         for thread in [one for one in threading.enumerate() if one.name.startswith("notifications-")]:
             thread.join(60)
-        notifications.deliver_due()
+        notifications.start_due_deliveries()
     assert set(Notification.objects.values_list("state", flat=True)) == {"sent"}
 
 
 def test_targets_that_were_slow_leave_lanes_to_the_others(empty_lanes: None) -> None:
     slow, quick = [(number, "webhook") for number in range(10)], (99, "webhook")
     for target_id, _ in slow:
-        lanes.note(target_id, lanes.SLOW + 1)
-    assert lanes.enter([*slow, quick]) == [0, 1, 99]  # of four lanes
-    assert lanes.enter([quick, *slow]) == []
+        lanes.record_delivery_time(target_id, lanes.SLOW + 1)
+    assert lanes.reserve_delivery_slots([*slow, quick]) == [0, 1, 99]  # of four lanes
+    assert lanes.reserve_delivery_slots([quick, *slow]) == []
     for target_id, _ in [*slow, quick]:
-        lanes.leave(target_id)
-    lanes.note(0, 0.1)
-    assert lanes.enter(slow) == [0, 1, 2]
+        lanes.release_delivery_slot(target_id)
+    lanes.record_delivery_time(0, 0.1)
+    assert lanes.reserve_delivery_slots(slow) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("back", [timedelta(minutes=5), timedelta(hours=1), timedelta(days=2)])
@@ -145,7 +145,7 @@ def test_a_message_is_due_at_once_after_the_clock_was_set_back(alice: User, back
     quiet = Notification.objects.create(
         request_id="quiet", next_at=NOW + timedelta(hours=8), outcome=QUIET, **common
     )
-    due = Notification.objects.due(NOW - back)
+    due = Notification.objects.due_for_delivery(NOW - back)
     assert new in due
     assert quiet not in due
 
@@ -159,4 +159,4 @@ def test_no_attempt_is_made_early_by_a_server_whose_clock_is_a_little_behind(ali
     Notification.objects.create(
         request_id="failed", next_at=NOW + notifications.BACKOFF[-1], attempts=6, **common
     )
-    assert not Notification.objects.due(NOW - timedelta(seconds=30))
+    assert not Notification.objects.due_for_delivery(NOW - timedelta(seconds=30))

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from coordinator.actions import notifications
-from coordinator.errors import Invalid, NotFound
+from coordinator.errors import NotFound, UnprocessableRequest
 from coordinator.models import NotificationTarget
 from tests.approvals.factories import NOW, asked, person, stored
 from tests.notifications.telling import Told, deliver, listening, told  # noqa: F401 - a fixture
@@ -49,17 +49,17 @@ def test_an_address_for_marked_calls_hears_of_a_deletion(alice: User, told: Told
 def test_a_request_without_a_tool_is_for_no_list_of_tools(alice: User) -> None:
     target = listening(alice, about="tools", patterns="*")
     row = stored()
-    notifications.announce(row, now=NOW)
+    notifications.announce_request(row, now=NOW)
     assert not target.notifications.exists()
 
 
 def test_only_its_owner_chooses_and_lists_are_not_empty(alice: User) -> None:
     target = listening(alice)
     with pytest.raises(NotFound):
-        notifications.set_about(target.pk, by=person("bob"), about="marked")
+        notifications.set_address_filter(target.pk, by=person("bob"), about="marked")
     for wrong in ({"about": "types"}, {"about": "x"}, {"about": "tools", "patterns": " , "}):
-        with pytest.raises(Invalid):
-            notifications.set_about(target.pk, by=alice, **wrong)
+        with pytest.raises(UnprocessableRequest):
+            notifications.set_address_filter(target.pk, by=alice, **wrong)
 
 
 def test_the_choice_is_made_on_the_page(signed_in) -> None:

@@ -9,7 +9,7 @@ import time_machine
 from django.contrib.auth.models import User
 
 from coordinator.actions import approvals, notifications
-from coordinator.errors import Invalid
+from coordinator.errors import UnprocessableRequest
 from coordinator.models import Notification, QuietHours
 from coordinator.notifications import quiet
 from tests.approvals.factories import NOW, asked, person
@@ -38,21 +38,21 @@ def at(text: str) -> datetime:
 )
 def test_a_night_in_berlin_ends_at_seven_whatever_the_clocks_do(now: str, end: str | None) -> None:
     hours = QuietHours(person="a", zone="Europe/Berlin", begins="22:00", ends="07:00")
-    assert quiet.ends(hours, at(now)) == (at(end) if end else None)
+    assert quiet.quiet_hours_end(hours, at(now)) == (at(end) if end else None)
 
 
 def test_an_hour_that_clocks_show_twice_or_never_makes_no_gap() -> None:
     hours = QuietHours(person="a", zone="Europe/Berlin", begins="01:00", ends="02:30")
-    assert quiet.ends(hours, at("2026-10-25T00:45")) == at("2026-10-25T01:30")  # the second 02:30
-    assert quiet.ends(hours, at("2026-10-25T01:15")) == at("2026-10-25T01:30")
-    assert quiet.ends(hours, at("2026-10-25T01:30")) is None
-    assert quiet.ends(hours, at("2026-03-29T00:30")) == at("2026-03-29T01:30")  # there is no 02:30
+    assert quiet.quiet_hours_end(hours, at("2026-10-25T00:45")) == at("2026-10-25T01:30")  # the second 02:30
+    assert quiet.quiet_hours_end(hours, at("2026-10-25T01:15")) == at("2026-10-25T01:30")
+    assert quiet.quiet_hours_end(hours, at("2026-10-25T01:30")) is None
+    assert quiet.quiet_hours_end(hours, at("2026-03-29T00:30")) == at("2026-03-29T01:30")  # there is no 02:30
 
 
 def test_at_noon_for_one_is_at_night_for_another() -> None:
     hours = {"person": "a", "begins": "12:00", "ends": "13:00"}
-    assert quiet.ends(QuietHours(zone="UTC", **hours), at("2026-02-23T12:30"))
-    assert quiet.ends(QuietHours(zone="Asia/Tokyo", **hours), at("2026-02-23T12:30")) is None
+    assert quiet.quiet_hours_end(QuietHours(zone="UTC", **hours), at("2026-02-23T12:30"))
+    assert quiet.quiet_hours_end(QuietHours(zone="Asia/Tokyo", **hours), at("2026-02-23T12:30")) is None
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_at_noon_for_one_is_at_night_for_another() -> None:
 )
 def test_hours_that_cannot_be_read_keep_nothing_quiet(columns: dict[str, str]) -> None:
     hours = {"person": "a", "zone": "UTC", "begins": "00:00", "ends": "23:59"} | columns
-    assert quiet.ends(QuietHours(**hours), NOW) is None
+    assert quiet.quiet_hours_end(QuietHours(**hours), NOW) is None
 
 
 @pytest.fixture
 def asleep(alice: User) -> datetime:
     """Alice's quiet hours, which are now; and when they end."""
     listening(alice)
-    notifications.set_quiet(by=alice, begins="11:00", ends="13:00", zone="UTC", now=NOW)
+    notifications.set_quiet_hours(by=alice, begins="11:00", ends="13:00", zone="UTC", now=NOW)
     return NOW + timedelta(hours=1)
 
 
@@ -80,9 +80,11 @@ def test_during_quiet_hours_nothing_is_sent_and_at_their_end_what_still_waits(
     deliver(NOW)
     assert told.people() == ["bob", "bob"]
     assert Notification.objects.filter(state="waiting", next_at=asleep, attempts=0).count() == 2
-    approvals.decide(early.request_id, by=User.objects.get(username="bob"), verdict="denied", now=NOW)
+    approvals.decide_request(early.request_id, by=User.objects.get(username="bob"), verdict="denied", now=NOW)
     deliver(NOW)
-    assert not Notification.objects.due(asleep - timedelta(seconds=1)).exists()  # nothing turns meanwhile
+    assert not Notification.objects.due_for_delivery(
+        asleep - timedelta(seconds=1)
+    ).exists()  # nothing turns meanwhile
     deliver(asleep)
     assert [one for one in told if one[0] == "alice"] == [
         ("alice", "Signalbox: mind.x asks for ProcessExecution")
@@ -98,7 +100,7 @@ def test_the_end_of_a_request_is_kept_back_too(asleep: datetime, told: Told) -> 
     row = asked(now=NOW - timedelta(hours=2))
     deliver(NOW - timedelta(hours=2))
     assert told.people() == ["alice"]
-    approvals.decide(row.request_id, by=person("bob"), verdict="denied", now=NOW)
+    approvals.decide_request(row.request_id, by=person("bob"), verdict="denied", now=NOW)
     deliver(NOW)
     assert told == []
     deliver(asleep)
@@ -106,7 +108,7 @@ def test_the_end_of_a_request_is_kept_back_too(asleep: datetime, told: Told) -> 
 
 
 def test_a_test_is_sent_at_any_hour(asleep: datetime, alice: User, told: Told) -> None:  # noqa: F811
-    notifications.send_test(alice_target(), by=alice, now=NOW)
+    notifications.queue_test_notification(alice_target(), by=alice, now=NOW)
     deliver(NOW)
     assert told.people() == ["alice"]
 
@@ -119,7 +121,7 @@ def alice_target() -> int:
 def test_who_ends_quiet_hours_is_told_at_once(alice: User, told: Told) -> None:  # noqa: F811
     asked()
     deliver(NOW)
-    notifications.clear_quiet(by=alice, now=NOW)
+    notifications.clear_quiet_hours(by=alice, now=NOW)
     deliver(NOW)
     assert told.people() == ["alice"]
     deliver(NOW)
@@ -132,8 +134,8 @@ def test_who_ends_quiet_hours_is_told_at_once(alice: User, told: Told) -> None: 
 )
 def test_what_is_no_time_or_no_zone_is_refused(alice: User, wrong: dict[str, str]) -> None:
     hours = {"begins": "22:00", "ends": "07:00", "zone": "Europe/Berlin"} | wrong
-    with pytest.raises(Invalid):
-        notifications.set_quiet(by=alice, now=NOW, **hours)
+    with pytest.raises(UnprocessableRequest):
+        notifications.set_quiet_hours(by=alice, now=NOW, **hours)
     assert not QuietHours.objects.exists()
 
 

@@ -15,11 +15,11 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from coordinator.actions import mcp_credentials, notifications
-from coordinator.errors import Conflict, Invalid
+from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Notification, NotificationTarget
 from coordinator.notifications import apprise_channel, apprise_services
-from coordinator.notifications.apprise_child import Fence, FenceRefused
+from coordinator.notifications.apprise_child import AuditHookFence, FenceRefused
 from coordinator.secrets import keyring
 from tests.approvals.factories import NOW, asked
 from tests.notifications.receivers import Receiver
@@ -31,7 +31,7 @@ DISCORD = f"https://discord.com/api/webhooks/4174216298/{SECRET}"
 
 
 def at_service(user: User, url: str, name: str = "") -> NotificationTarget:
-    return notifications.add(by=user, kind="apprise", address=url, name=name, now=NOW)
+    return notifications.create_notification_target(by=user, kind="apprise", address=url, name=name, now=NOW)
 
 
 def of(receiver: Receiver, schema: str = "json", path: str = "hook") -> str:
@@ -40,7 +40,7 @@ def of(receiver: Receiver, schema: str = "json", path: str = "hook") -> str:
 
 def delivered() -> Notification:
     message = Notification.objects.get()
-    notifications.deliver(message.pk, NOW)
+    notifications.deliver_notification(message.pk, NOW)
     message.refresh_from_db()
     return message
 
@@ -96,7 +96,7 @@ def test_nothing_internal_is_reached_by_itself(
 )
 def test_an_internal_address_is_refused_when_it_is_typed(alice: User, settings: Any, url: str) -> None:
     settings.WEBHOOK_NETWORKS = []
-    with pytest.raises(Invalid, match=r"internal address.*SIGNALBOX_WEBHOOK_NETWORKS"):
+    with pytest.raises(UnprocessableRequest, match=r"internal address.*SIGNALBOX_WEBHOOK_NETWORKS"):
         at_service(alice, url)
     settings.WEBHOOK_NETWORKS = ["0.0.0.0/0", "::/0"]
     at_service(alice, url)
@@ -122,10 +122,10 @@ def test_a_service_that_never_answers_is_left(
 
 
 def test_what_a_message_does_not_need_is_fenced_off(tmp_path: Path) -> None:
-    fence = Fence([], [sys.prefix])
+    fence = AuditHookFence([], [sys.prefix])
     fence("open", (f"{sys.prefix}/lib/python/x.py", "rb", 0))
     (tmp_path / "venv").symlink_to(sys.prefix)
-    Fence([], [str(tmp_path / "venv")])("open", (f"{tmp_path}/venv/lib/python/x.py", "rb", 0))
+    AuditHookFence([], [str(tmp_path / "venv")])("open", (f"{tmp_path}/venv/lib/python/x.py", "rb", 0))
     fence("socket.connect", (None, ("93.184.215.14", 443)))
     for event, args in (
         ("open", ("/etc/passwd", "r", 0)),
@@ -166,7 +166,7 @@ def test_what_a_message_does_not_need_is_fenced_off(tmp_path: Path) -> None:
 def test_what_is_no_address_of_a_listed_service_is_refused_without_repeating_it(
     alice: User, url: str
 ) -> None:
-    with pytest.raises(Invalid) as refusal:
+    with pytest.raises(UnprocessableRequest) as refusal:
         at_service(alice, url)
     assert SECRET not in str(refusal.value.detail)
     assert not NotificationTarget.objects.exists()
@@ -202,8 +202,8 @@ def test_the_address_is_nowhere_but_sealed(
 def test_the_address_of_a_service_that_owns_its_host_shows_the_service_alone(alice: User) -> None:
     target = at_service(alice, DISCORD, "Team channel")
     assert (target.shown, target.name) == ("Discord", "Team channel")
-    assert keyring.is_sealed(str(target.secret))
-    assert apprise_channel.unsealed(target) == DISCORD
+    assert keyring.is_sealed_text(str(target.secret))
+    assert apprise_channel.unseal_target_address(target) == DISCORD
     with pytest.raises(Conflict):
         at_service(alice, DISCORD)
     at_service(alice, f"{DISCORD}2")  # another channel of the same service
@@ -211,14 +211,14 @@ def test_the_address_of_a_service_that_owns_its_host_shows_the_service_alone(ali
 
 def test_a_sealed_address_opens_in_its_own_row_alone_and_survives_a_new_key(alice: User) -> None:
     target, other = at_service(alice, DISCORD), at_service(alice, f"{DISCORD}2")
-    mcp_credentials.rotate(by=Actor("system", "cli"), now=timezone.now())
+    mcp_credentials.rotate_credential_key(by=Actor("system", "cli"), now=timezone.now())
     target.refresh_from_db()
-    assert apprise_channel.unsealed(target) == DISCORD
-    assert notifications.unusable() == []
+    assert apprise_channel.unseal_target_address(target) == DISCORD
+    assert notifications.find_unusable_addresses() == []
     NotificationTarget.objects.filter(pk=target.pk).update(
         secret=NotificationTarget.objects.get(pk=other.pk).secret
     )
-    [problem] = notifications.unusable()
+    [problem] = notifications.find_unusable_addresses()
     assert "Discord of alice" in problem
 
 

@@ -358,7 +358,7 @@ def test_an_answer_that_is_sent_twice_at_once_counts_once(
             answers.append(other.come_back(brought).status_code)
         return "127.0.0.1"
 
-    monkeypatch.setattr(view, "address_of", meanwhile)
+    monkeypatch.setattr(view, "client_address", meanwhile)
     assert visitor.come_back(brought).status_code == 403
     assert answers == [0, 302]
     assert visitor.provider.asked.count(TOKEN) == 1
@@ -366,13 +366,13 @@ def test_an_answer_that_is_sent_twice_at_once_counts_once(
 
 def while_asked(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
     """Have something happen while the provider is asked about a code."""
-    finish = flow.finish
+    finish = flow.finish_sign_in_flow
 
     def slow(*given: Any, **options: Any) -> Any:
         happens()
         return finish(*given, **options)
 
-    monkeypatch.setattr(flow, "finish", slow)
+    monkeypatch.setattr(flow, "finish_sign_in_flow", slow)
 
 
 @pytest.mark.parametrize("is_made_up", [False, True])

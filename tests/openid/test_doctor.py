@@ -8,33 +8,35 @@ from typing import Any
 
 import pytest
 
-from coordinator.operations.doctor import Level, sign_in
+from coordinator.operations.doctor import CheckLevel, sign_in
 from coordinator.settings import env_issuer, env_roles
 from tests.openid.provider import Provider
 
 pytestmark = pytest.mark.one_engine
 
 
-def found() -> list[Level]:
-    return [check.level for check in sign_in.examine()]
+def found() -> list[CheckLevel]:
+    return [check.level for check in sign_in.check_single_sign_on()]
 
 
 def test_the_doctor_looks(provider: Provider, settings: Any) -> None:
     settings.HTTPS = True
-    assert found() == [Level.OK]
+    assert found() == [CheckLevel.OK]
     provider.about["code_challenge_methods_supported"] = ["plain"]
-    assert found() == [Level.OK]  # kept
+    assert found() == [CheckLevel.OK]  # kept
 
 
 @pytest.mark.parametrize(
     ("about", "level"),
     [
-        ({"issuer": "https://evil.example"}, Level.FAIL),
-        ({"id_token_signing_alg_values_supported": ["HS256", "none"]}, Level.FAIL),
-        ({"code_challenge_methods_supported": ["plain"]}, Level.WARN),
+        ({"issuer": "https://evil.example"}, CheckLevel.FAIL),
+        ({"id_token_signing_alg_values_supported": ["HS256", "none"]}, CheckLevel.FAIL),
+        ({"code_challenge_methods_supported": ["plain"]}, CheckLevel.WARN),
     ],
 )
-def test_the_doctor_finds(provider: Provider, settings: Any, about: dict[str, Any], level: Level) -> None:
+def test_the_doctor_finds(
+    provider: Provider, settings: Any, about: dict[str, Any], level: CheckLevel
+) -> None:
     settings.HTTPS = True
     provider.about = about
     assert level in found()

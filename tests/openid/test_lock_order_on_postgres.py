@@ -12,8 +12,8 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from coordinator.actions import provider_sign_ins
-from coordinator.identity.openid.identities import Identity
-from coordinator.identity.roles import role_of
+from coordinator.identity.openid.identities import OpenIdIdentity
+from coordinator.identity.roles import highest_role
 from coordinator.models import ProviderIdentity
 
 pytestmark = [
@@ -24,12 +24,14 @@ pytestmark = [
 
 def test_who_signs_in_and_who_deletes_them_take_turns() -> None:
     """Both lock the person first: the other way round, PostgreSQL ends one of them as a deadlock."""
-    anna = Identity("https://login.example", "u-1", "anna", "admin")
-    provider_sign_ins.sign_in(anna, "198.51.100.7", timezone.now())
+    anna = OpenIdIdentity("https://login.example", "u-1", "anna", "admin")
+    provider_sign_ins.sign_in_with_provider(anna, "198.51.100.7", timezone.now())
 
     def sign_in() -> User:
         try:
-            return provider_sign_ins.sign_in(replace(anna, role="viewer"), "198.51.100.7", timezone.now())
+            return provider_sign_ins.sign_in_with_provider(
+                replace(anna, role="viewer"), "198.51.100.7", timezone.now()
+            )
         finally:
             connection.close()
 
@@ -39,7 +41,7 @@ def test_who_signs_in_and_who_deletes_them_take_turns() -> None:
             signing_in = pool.submit(sign_in)
             wait_for_a_waiter()
             assert ProviderIdentity.objects.select_for_update().get().subject == "u-1"
-        assert role_of(signing_in.result(60)) == "viewer"
+        assert highest_role(signing_in.result(60)) == "viewer"
 
 
 def wait_for_a_waiter() -> None:

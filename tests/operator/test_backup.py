@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from coordinator.operations.backups import MANIFEST, File, Manifest, making, restoring
+from coordinator.operations.backups import MANIFEST, BackupFile, BackupManifest, making, restoring
 from tests.live.connections import connect, make_session, post
 from tests.served import (
     ROOT,
@@ -232,7 +232,7 @@ def test_a_backup_that_is_damaged_changes_nothing(
 @pytest.fixture
 def nothing_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail where a restore in this process goes on to the data."""
-    monkeypatch.setattr(restoring, "_put_back", lambda *_: pytest.fail("it is put back"))
+    monkeypatch.setattr(restoring, "replace_data_with_backup", lambda *_: pytest.fail("it is put back"))
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path: Path, monkeypatch:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(making, "digest_of", full)
+    monkeypatch.setattr(making, "hash_backup_file", full)
     with pytest.raises(CommandError, match="the disk is full"):
         call_command("backup", str(tmp_path / "backup"))
     assert list(tmp_path.iterdir()) == []
@@ -362,29 +362,31 @@ def test_a_restore_that_fails_half_way_is_undone(made: Path, idle: Served) -> No
 
 def test_what_a_second_restore_replaces_is_kept_beside_what_the_first_one_did(tmp_path: Path) -> None:
     folders = [tmp_path / "data", tmp_path / "disk"]
-    assert restoring._free_name("replaced-1", folders) == "replaced-1"
+    assert restoring.find_free_name("replaced-1", folders) == "replaced-1"
     for name in ("replaced-1", "replaced-1-2"):
         (folders[1] / name).mkdir(parents=True)
-    assert restoring._free_name("replaced-1", folders) == "replaced-1-3"
+    assert restoring.find_free_name("replaced-1", folders) == "replaced-1-3"
 
 
 def test_every_disk_is_asked_for_the_room_that_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {"database.sqlite3": 100, "attachments/a": 50, "secret_key": 10}
-    manifest = Manifest("1", "now", "sqlite", [], {}, {name: File(size, "") for name, size in files.items()})
+    manifest = BackupManifest(
+        "1", "now", "sqlite", [], {}, {name: BackupFile(size, "") for name, size in files.items()}
+    )
     places = {
         "database.sqlite3": tmp_path / "disk" / "signalbox.sqlite3",
         "attachments": tmp_path / "attachments",
         "secret_key": tmp_path / "secret_key",
     }
     asked: dict[Path, int] = {}
-    monkeypatch.setattr(restoring, "require_room", asked.__setitem__)
-    restoring._require_room(manifest, places)
+    monkeypatch.setattr(restoring, "require_disk_space", asked.__setitem__)
+    restoring.require_restore_space(manifest, places)
     assert asked == {tmp_path / "disk": 260}
     asked.clear()
-    monkeypatch.setattr(restoring, "_disk_of", str)
-    restoring._require_room(manifest, places)
+    monkeypatch.setattr(restoring, "disk_id", str)
+    restoring.require_restore_space(manifest, places)
     assert asked == {tmp_path / "disk": 200, tmp_path: 60}
 
 
@@ -414,7 +416,7 @@ def test_a_dump_that_cannot_be_loaded_leaves_the_old_tables(
     before = everything(idle)
     (backup / "database.dump").write_bytes(b"PGDMP no dump")
     manifest = json.loads((backup / MANIFEST).read_text())
-    file = making.digest_of(backup / "database.dump")
+    file = making.hash_backup_file(backup / "database.dump")
     manifest["files"]["database.dump"] = {"bytes": file.bytes, "sha256": file.sha256}
     (backup / MANIFEST).write_text(json.dumps(manifest))
     said = tried("restore", str(backup), "--replace", env=idle.env)

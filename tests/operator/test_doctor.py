@@ -18,9 +18,9 @@ from django.utils import timezone
 
 from coordinator.actions import keys
 from coordinator.feed import triggers
-from coordinator.identity.actors import system
+from coordinator.identity.actors import system_actor
 from coordinator.models import AuditLog, Lease
-from coordinator.operations.doctor import Check, Level, database, everything, machine, upkeep
+from coordinator.operations.doctor import CheckLevel, CheckResult, database, everything, machine, upkeep
 from coordinator.operations.doctor import settings as fitting
 from tests.served import ROOT, Served, free_port
 
@@ -32,11 +32,13 @@ def _nothing_is_served_here(settings) -> None:
     settings.BIND = f"127.0.0.1:{free_port()}"
 
 
-def named(name: str) -> Check:
+def named(name: str) -> CheckResult:
     """Return the check of that name, of all there are."""
     from django.conf import settings
 
-    return next(c for c in everything.examine(f"http://{settings.BIND}", timezone.now()) if c.name == name)
+    return next(
+        c for c in everything.check_everything(f"http://{settings.BIND}", timezone.now()) if c.name == name
+    )
 
 
 def test_a_sound_database_fails_nothing_and_each_thing_is_told_once() -> None:
@@ -60,7 +62,7 @@ def test_a_sound_database_fails_nothing_and_each_thing_is_told_once() -> None:
 
 
 def test_a_trigger_that_was_dropped_fails_the_command() -> None:
-    stood = sorted(triggers.standing(connection))
+    stood = sorted(triggers.read_current_triggers(connection))
     with connection.cursor() as cursor:
         on = " ON sessions" if connection.vendor == "postgresql" else ""
         cursor.execute(f"DROP TRIGGER sbx_feed_sessions_insert{on}")
@@ -72,33 +74,37 @@ def test_a_trigger_that_was_dropped_fails_the_command() -> None:
     assert "sbx_feed_sessions_insert" in line
     assert "manage.py migrate" in line
     call_command("migrate", verbosity=0)
-    assert sorted(triggers.standing(connection)) == stood
-    assert named("triggers").level is Level.OK
+    assert sorted(triggers.read_current_triggers(connection)) == stood
+    assert named("triggers").level is CheckLevel.OK
 
 
 def test_a_system_that_cannot_keep_decoders_from_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert named("sandbox").level is Level.OK
+    assert named("sandbox").level is CheckLevel.OK
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
-    assert named("sandbox").level is Level.WARN
+    assert named("sandbox").level is CheckLevel.WARN
 
 
 def test_a_migration_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     known = database.startup.migrations_on_disk() | {("coordinator", "9999_later")}
     monkeypatch.setattr(database.startup, "migrations_on_disk", lambda: known)
-    found = list(everything.examine("http://127.0.0.1:9", timezone.now()))
-    assert [c.name for c in found if c.level is Level.FAIL] == ["migrations"]
+    found = list(everything.check_everything("http://127.0.0.1:9", timezone.now()))
+    assert [c.name for c in found if c.level is CheckLevel.FAIL] == ["migrations"]
     assert not any(check.name == "keys" for check in found)  # it might ask for a column that is not there yet
 
 
 def test_keys_about_to_expire_are_named() -> None:
     now = timezone.now()
     for name, days in (("soon", 3), ("late", 300)):
-        keys.create(
-            name=name, scopes=["read"], by=system("test"), now=now, expires_at=now + timedelta(days=days)
+        keys.issue_api_key(
+            name=name,
+            scopes=["read"],
+            by=system_actor("test"),
+            now=now,
+            expires_at=now + timedelta(days=days),
         )
     found = named("keys")
     assert (found.level, "soon (in 2d)" in found.message, "late" in found.message) == (
-        Level.WARN,
+        CheckLevel.WARN,
         True,
         False,
     )
@@ -108,22 +114,22 @@ def test_housekeeping_that_is_not_done() -> None:
     now = timezone.now()
     Lease.objects.create(name="job:lifecycle", holder="x:1", until=now - timedelta(minutes=20))
     Lease.objects.create(name="job:feed:prune", holder="x:1", until=now - timedelta(minutes=1))
-    found = {c.name: c for c in upkeep.examine(now, served=True)}["housekeeping"]
-    assert (found.level, found.message) == (Level.FAIL, "Overdue: lifecycle.")
-    assert {c.name: c for c in upkeep.examine(now, served=False)}["housekeeping"].level is Level.OK
+    found = {c.name: c for c in upkeep.check_upkeep(now, served=True)}["housekeeping"]
+    assert (found.level, found.message) == (CheckLevel.FAIL, "Overdue: lifecycle.")
+    assert {c.name: c for c in upkeep.check_upkeep(now, served=False)}["housekeeping"].level is CheckLevel.OK
 
 
 def test_who_may_look_into_the_data_folder(tmp_path: Path, settings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.DATA_DIR = tmp_path
     (tmp_path / "secret_key").write_text("x")
 
-    def permissions() -> Check:
-        return list(machine.examine(0))[1]
+    def permissions() -> CheckResult:
+        return list(machine.check_machine(0))[1]
 
     for folder, key, level in (
-        (0o755, 0o600, Level.WARN),
-        (0o700, 0o644, Level.FAIL),
-        (0o700, 0o600, Level.OK),
+        (0o755, 0o600, CheckLevel.WARN),
+        (0o700, 0o644, CheckLevel.FAIL),
+        (0o700, 0o600, CheckLevel.OK),
     ):
         tmp_path.chmod(folder)
         (tmp_path / "secret_key").chmod(key)
@@ -131,24 +137,24 @@ def test_who_may_look_into_the_data_folder(tmp_path: Path, settings, monkeypatch
 
 
 def test_a_disk_that_is_nearly_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    def disk(free: int, database: int = 0) -> Level:
+    def disk(free: int, database: int = 0) -> CheckLevel:
         monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: shutil_usage(10**12, 10**12 - free, free))
-        return next(iter(machine.examine(database))).level
+        return next(iter(machine.check_machine(database))).level
 
     shutil_usage = machine.shutil._ntuple_diskusage  # type: ignore[attr-defined]
-    assert disk(10**8) is Level.FAIL
-    assert disk(10**9) is Level.WARN
-    assert disk(10**10) is Level.OK
-    assert disk(10**10, database=10**11) is Level.WARN
+    assert disk(10**8) is CheckLevel.FAIL
+    assert disk(10**9) is CheckLevel.WARN
+    assert disk(10**10) is CheckLevel.OK
+    assert disk(10**10, database=10**11) is CheckLevel.WARN
 
 
 def test_https_without_a_trusted_proxy_is_told_with_its_remedy(settings) -> None:
     settings.HTTPS, settings.TRUSTED_PROXIES = True, []
-    [found] = [check for check in fitting.conflicting_settings() if check.level is Level.FAIL]
+    [found] = [check for check in fitting.find_conflicting_settings() if check.level is CheckLevel.FAIL]
     assert "redirects to itself" in found.message
     assert "SIGNALBOX_TRUSTED_PROXIES" in found.remedy
     settings.TRUSTED_PROXIES = ["127.0.0.1"]
-    assert not [check for check in fitting.conflicting_settings() if check.level is Level.FAIL]
+    assert not [check for check in fitting.find_conflicting_settings() if check.level is CheckLevel.FAIL]
 
 
 def test_a_database_that_is_not_there(tmp_path: Path) -> None:

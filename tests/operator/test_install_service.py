@@ -20,7 +20,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from coordinator.operations import service
-from coordinator.operations.service import Service
+from coordinator.operations.service import SystemdService
 from tests.served import ROOT
 
 NOBODY = 65534
@@ -30,24 +30,24 @@ as_root = pytest.mark.skipif(
 
 
 @pytest.fixture
-def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SystemdService]:
     """A service of a name that nobody has, whose files lie below `tmp_path`; its user is removed afterwards."""
     monkeypatch.setattr(service, "HIDDEN", ())
-    monkeypatch.setattr(service, "_systemctl", lambda *_: iter(()))
+    monkeypatch.setattr(service, "generate_systemctl_steps", lambda *_: iter(()))
     for folder in (tmp_path, *tmp_path.parents):
         if folder.owner() == "root" and folder.stat().st_mode & 0o077 == 0:
             folder.chmod(0o755)  # the service's user has to get to its folder
     name = f"sbx-{uuid.uuid4().hex[:8]}"
-    yield Service(name, tmp_path / "data", tmp_path / "box.env", units=tmp_path)
+    yield SystemdService(name, tmp_path / "data", tmp_path / "box.env", units=tmp_path)
     for user in (name, f"{name}-mcp"):
-        if service._user(user) is not None:
+        if service.find_system_user(user) is not None:
             subprocess.run(["userdel", user], check=True)
 
 
-def install(wanted: Service) -> list[str]:
+def install(wanted: SystemdService) -> list[str]:
     """Do what is to be done and return what that was."""
-    service.require_fit(wanted)
-    steps = list(service.installing(wanted))
+    service.require_installable(wanted)
+    steps = list(service.generate_install_steps(wanted))
     for _says, act in steps:
         act()
     return [says for says, _act in steps]
@@ -75,30 +75,32 @@ def python_for(name: str) -> str:
 
 
 @as_root
-def test_it_makes_a_user_a_folder_and_files_and_does_nothing_more_the_second_time(wanted: Service) -> None:
+def test_it_makes_a_user_a_folder_and_files_and_does_nothing_more_the_second_time(
+    wanted: SystemdService,
+) -> None:
     assert len(install(wanted)) == 10
     user = pwd.getpwnam(wanted.name)
     assert (user.pw_shell, user.pw_uid < 1000) == ("/usr/sbin/nologin", True)
-    paths = (wanted.data, wanted.settings, wanted.unit, wanted.socket)
+    paths = (wanted.data, wanted.settings, wanted.unit_path, wanted.socket_unit_path)
     assert [stat.S_IMODE(path.stat().st_mode) for path in paths] == [0o700, 0o600, 0o644, 0o644]
     assert (wanted.data.stat().st_uid, wanted.settings.stat().st_uid) == (user.pw_uid, 0)
     assert install(wanted) == []
 
 
 @as_root
-def test_its_settings_are_kept_when_it_is_run_again(wanted: Service) -> None:
+def test_its_settings_are_kept_when_it_is_run_again(wanted: SystemdService) -> None:
     install(wanted)
     wanted.settings.write_text("SIGNALBOX_BIND=10.0.0.11:8765\n")
     wanted.settings.chmod(0o644)
     closed, moved = install(wanted)
     assert closed == f"chmod 600 {wanted.settings}"
-    assert f"write {wanted.socket}" in moved
-    assert "ListenStream=10.0.0.11:8765\n" in wanted.socket.read_text()
+    assert f"write {wanted.socket_unit_path}" in moved
+    assert "ListenStream=10.0.0.11:8765\n" in wanted.socket_unit_path.read_text()
     assert wanted.settings.read_text() == "SIGNALBOX_BIND=10.0.0.11:8765\n"
 
 
 @as_root
-def test_another_user_reads_neither_database_nor_key_of_the_service(wanted: Service) -> None:
+def test_another_user_reads_neither_database_nor_key_of_the_service(wanted: SystemdService) -> None:
     """The unit's own program and settings, started as its user by hand; then somebody else looks."""
     install(wanted)
     lines = wanted.settings.read_text().splitlines()
@@ -123,21 +125,21 @@ def test_another_user_reads_neither_database_nor_key_of_the_service(wanted: Serv
 
 
 @as_root
-def test_removing_keeps_the_data_unless_asked(wanted: Service) -> None:
+def test_removing_keeps_the_data_unless_asked(wanted: SystemdService) -> None:
     install(wanted)
-    for _says, act in list(service.removing(wanted, delete_data=False)):
+    for _says, act in list(service.generate_removal_steps(wanted, delete_data=False)):
         act()
     assert list(wanted.units.glob("*.service")) + list(wanted.units.glob("*.socket")) == []
     assert [wanted.data.exists(), wanted.settings.exists()] == [True, True]
-    for _says, act in list(service.removing(wanted, delete_data=True)):
+    for _says, act in list(service.generate_removal_steps(wanted, delete_data=True)):
         act()
     assert not wanted.data.exists()
-    assert [service._user(name) for name in (wanted.name, wanted.mcp_user)] == [None, None]
-    assert list(service.removing(wanted, delete_data=True)) == []
+    assert [service.find_system_user(name) for name in (wanted.name, wanted.mcp_user)] == [None, None]
+    assert list(service.generate_removal_steps(wanted, delete_data=True)) == []
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-def test_systemd_accepts_the_unit(wanted: Service) -> None:
+def test_systemd_accepts_the_unit(wanted: SystemdService) -> None:
     units = write_units(wanted)
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *map(str, units)],
@@ -149,7 +151,7 @@ def test_systemd_accepts_the_unit(wanted: Service) -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-def test_the_units_leave_what_they_start_little(wanted: Service) -> None:
+def test_the_units_leave_what_they_start_little(wanted: SystemdService) -> None:
     """By systemd's own measure, from 0 to 10; 2 and less is "OK"."""
     for unit in write_units(wanted):
         if unit.suffix == ".service":
@@ -158,9 +160,13 @@ def test_the_units_leave_what_they_start_little(wanted: Service) -> None:
             assert done.returncode == 0, done.stdout.splitlines()[-1:]
 
 
-def write_units(wanted: Service) -> list[Path]:
+def write_units(wanted: SystemdService) -> list[Path]:
     """Write all units, with a user that exists everywhere, and return their files."""
-    texts = {wanted.unit: wanted.unit_text(), wanted.socket: wanted.socket_text(), **wanted.mcp_units()}
+    texts = {
+        wanted.unit_path: wanted.render_service_unit(),
+        wanted.socket_unit_path: wanted.render_socket_unit(),
+        **wanted.render_mcp_units(),
+    }
     names = re.compile(rf"^(User|Group)={wanted.name}(-mcp)?$", re.MULTILINE)
     for unit, text in texts.items():
         unit.write_text(names.sub(r"\1=daemon", text))
@@ -168,9 +174,9 @@ def write_units(wanted: Service) -> list[Path]:
 
 
 def test_mcp_servers_of_a_service_see_neither_its_data_nor_what_listens_on_the_machine_alone(
-    wanted: Service,
+    wanted: SystemdService,
 ) -> None:
-    units = {path.name: text for path, text in wanted.mcp_units().items()}
+    units = {path.name: text for path, text in wanted.render_mcp_units().items()}
     for network, reach in (("none", "PrivateNetwork=yes"), ("machine", "IPAddressDeny=localhost link-local")):
         text = units[f"{wanted.name}-mcp-{network}@.service"].splitlines()
         for line in (
@@ -182,12 +188,14 @@ def test_mcp_servers_of_a_service_see_neither_its_data_nor_what_listens_on_the_m
         socket = units[f"{wanted.name}-mcp-{network}.socket"].splitlines()
         assert [line for line in socket if line.startswith("Socket")][:1] == [f"SocketUser={wanted.name}"]
         assert "SocketMode=0600" in socket
-    assert f"Environment=SIGNALBOX_MCP_LAUNCHER={wanted.mcp_folder}" in wanted.unit_text().splitlines()
+    assert (
+        f"Environment=SIGNALBOX_MCP_LAUNCHER={wanted.mcp_folder}" in wanted.render_service_unit().splitlines()
+    )
 
 
 def test_a_dry_run_says_everything_and_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "HIDDEN", ())
-    monkeypatch.setattr(service, "_changeable", lambda _place: None)
+    monkeypatch.setattr(service, "explain_changeable_by_others", lambda _place: None)
     out, place = io.StringIO(), {"data_dir": tmp_path / "data", "env_file": tmp_path / "box.env"}
     call_command("install_service", name="sbx-dry", dry_run=True, stdout=out, **place)
     assert "ListenStream=127.0.0.1:8765" in out.getvalue()
@@ -206,29 +214,29 @@ def test_a_dry_run_from_the_command_line_leaves_no_data_folder_behind(tmp_path: 
 
 def test_a_program_that_a_login_user_may_change_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"cannot see.*git clone"):
-        service.require_fit(Service(code=Path("/home/maria/signalbox")))
+        service.require_installable(SystemdService(code=Path("/home/maria/signalbox")))
     folder = tmp_path / "code"
     folder.mkdir()
     folder.chmod(0o777)
-    service_of = Service(code=folder)
+    service_of = SystemdService(code=folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(service, "HIDDEN", ())
         with pytest.raises(CommandError, match="Others could change the program"):
-            service.require_fit(service_of)
+            service.require_installable(service_of)
 
 
 @pytest.mark.parametrize("name", ["root", "a b", "x\nUser=root", "Ümlaut"])
 def test_a_name_that_is_no_users_own_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "HIDDEN", ())
-    monkeypatch.setattr(service, "_changeable", lambda _place: None)
+    monkeypatch.setattr(service, "explain_changeable_by_others", lambda _place: None)
     with pytest.raises(CommandError, match=r"users? of its own|cannot be a user's name|one of its own"):
-        service.require_fit(Service(name))
+        service.require_installable(SystemdService(name))
 
 
 def test_a_unit_of_somebody_elses_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "HIDDEN", ())
-    monkeypatch.setattr(service, "_changeable", lambda _place: None)
-    wanted = Service("sbx-none", tmp_path / "data", tmp_path / "box.env", units=tmp_path)
-    wanted.unit.write_text("[Service]\nExecStart=/bin/true\n")
+    monkeypatch.setattr(service, "explain_changeable_by_others", lambda _place: None)
+    wanted = SystemdService("sbx-none", tmp_path / "data", tmp_path / "box.env", units=tmp_path)
+    wanted.unit_path.write_text("[Service]\nExecStart=/bin/true\n")
     with pytest.raises(CommandError, match="was not made by this command"):
-        service.require_fit(wanted)
+        service.require_installable(wanted)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.edge.observing import Observed, route_of
+from coordinator.edge.observing import ObservedRequest, classify_request
 from coordinator.lib import logs, trace
-from coordinator.secrets.masking import for_logs
+from coordinator.secrets.masking import mask_log_line
 from tests.edge.test_bridge import scope_of
 from tests.live.connections import make_session
 from tests.patience import PATIENCE
@@ -73,10 +73,10 @@ def test_no_key_is_in_the_log(two_workers: Served) -> None:
 def test_only_a_trusted_proxy_brings_an_id(settings, peer: str, taken: bool) -> None:
     settings.TRUSTED_PROXIES = ["10.0.0.1"]
     scope = scope_of(headers=[(b"x-request-id", b"a-proxy-made-this")], client=peer)
-    assert (Observed(scope, None).trace_id == "a-proxy-made-this") is taken  # type: ignore[arg-type]
+    assert (ObservedRequest(scope, None).trace_id == "a-proxy-made-this") is taken  # type: ignore[arg-type]
     crooked = scope_of(headers=[(b"x-request-id", b"no\nline")], client="10.0.0.1")
-    assert len(Observed(crooked, None).trace_id) == 32  # type: ignore[arg-type]
-    trace.end()
+    assert len(ObservedRequest(crooked, None).trace_id) == 32  # type: ignore[arg-type]
+    trace.end_trace()
 
 
 @pytest.mark.parametrize(
@@ -93,23 +93,23 @@ def test_which_requests_get_a_line(
     settings, monkeypatch, caplog, *, kind: str, status: int, took: float, logged: bool
 ) -> None:
     settings.ACCESS_LOG = kind
-    observed = Observed(scope_of(path=b"/sessions"), None)  # type: ignore[arg-type]
+    observed = ObservedRequest(scope_of(path=b"/sessions"), None)  # type: ignore[arg-type]
     observed._status = status
     began = observed._began
     monkeypatch.setattr("coordinator.edge.observing.time.perf_counter", lambda: began + took)
     with caplog.at_level(logging.INFO, "signalbox.access"):
-        observed.done()
+        observed.finish_request()
     assert bool(caplog.records) is logged
 
 
 def test_what_is_held_open_is_not_slow(settings, monkeypatch, caplog) -> None:
     settings.ACCESS_LOG = "slow"
-    observed = Observed(scope_of(path=b"/sse/sessions"), None)  # type: ignore[arg-type]
+    observed = ObservedRequest(scope_of(path=b"/sse/sessions"), None)  # type: ignore[arg-type]
     observed._status = 200
     began = observed._began
     monkeypatch.setattr("coordinator.edge.observing.time.perf_counter", lambda: began + 3600)
     with caplog.at_level(logging.INFO, "signalbox.access"):
-        observed.done()
+        observed.finish_request()
     assert not caplog.records
 
 
@@ -129,7 +129,7 @@ def test_secrets_are_masked_in_messages_and_tracebacks(text: str) -> None:
         raise ValueError(text)
     except ValueError as problem:
         record.exc_info = (ValueError, problem, problem.__traceback__)
-    for form in (logs.Readable(for_logs), logs.Json(for_logs)):
+    for form in (logs.ReadableFormatter(mask_log_line), logs.JsonFormatter(mask_log_line)):
         said = form.format(record)
         assert "hush-hush" not in said
         assert "***" in said or "[masked: " in said
@@ -140,16 +140,16 @@ def test_paths_that_nobody_knows_are_masked_too() -> None:
     path = f"/repos/{SECRETS['github']}/x"
     record = logging.LogRecord("x", logging.WARNING, __file__, 1, "Not Found: %s", (path,), None)
     record.fields = {"path": path, "status": 404}
-    for form in (logs.Readable(for_logs), logs.Json(for_logs)):
+    for form in (logs.ReadableFormatter(mask_log_line), logs.JsonFormatter(mask_log_line)):
         said = form.format(record)
         assert SECRETS["github"] not in said
         assert "/repos/[masked: GitHub token " in said
 
 
 def test_routes_are_few_whatever_is_asked_for() -> None:
-    assert {route_of("GET", f"/made/up/{n}") for n in range(50)} == {"api"}
-    assert route_of("GET", "/sessions/ses_1/events") == "api"
-    assert route_of("GET", "/api/permission-requests/x/wait") == "poll"
+    assert {classify_request("GET", f"/made/up/{n}") for n in range(50)} == {"api"}
+    assert classify_request("GET", "/sessions/ses_1/events") == "api"
+    assert classify_request("GET", "/api/permission-requests/x/wait") == "poll"
 
 
 FORGED = "/x\n2026-11-22 12:00:00,000 INFO signalbox.access \x1b[2J\x9b31m\u202e\r\x00"
@@ -161,12 +161,12 @@ def test_foreign_text_in_a_line_is_one_line_and_says_nothing_to_a_terminal() -> 
         raise ValueError(FORGED)
     except ValueError as problem:
         record.exc_info = (ValueError, problem, problem.__traceback__)
-    first, *rest = logs.Readable(for_logs).format(record).split("\n")
+    first, *rest = logs.ReadableFormatter(mask_log_line).format(record).split("\n")
     assert r"/x\n2026" in first
     assert r"\x1b[2J\x9b31m\u202e\r\x00" in first
     assert all(line.startswith("    ") for line in rest)
     assert all(line.isprintable() for line in (first, *rest))
-    [line] = logs.Json(for_logs).format(record).splitlines()
+    [line] = logs.JsonFormatter(mask_log_line).format(record).splitlines()
     assert line.isprintable()
 
 

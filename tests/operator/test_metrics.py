@@ -133,18 +133,20 @@ def test_a_database_that_is_down_hides_no_other_figure(monkeypatch: pytest.Monke
     def down() -> int:
         raise OperationalError("no")
 
-    monkeypatch.setattr(metrics, "_of_database", down)
-    told = metrics.exposition([]).decode()
+    monkeypatch.setattr(metrics, "iterate_database_metrics", down)
+    told = metrics.render_prometheus_text([]).decode()
     assert "signalbox_database_up 0.0" in told
     assert "signalbox_events_ingested_total 0.0" in told
 
 
 def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, settings) -> None:
     settings.DATA_DIR = tmp_path
-    figures.write(figures.own_file(), {"signalbox_streams_open": 3})
+    figures.write_metrics_file(figures.new_worker_metrics_file(), {"signalbox_streams_open": 3})
     (tmp_path / "metrics" / "1-broken.json").write_text("{")
-    gone = json.loads(next(figures.folder().glob(f"{os.getpid()}-*")).read_text()) | {"pid": 2**22 - 1}
+    gone = json.loads(next(figures.metrics_folder().glob(f"{os.getpid()}-*")).read_text()) | {
+        "pid": 2**22 - 1
+    }
     (tmp_path / "metrics" / "2-gone.json").write_text(json.dumps(gone))
-    assert figures.held(figures.read(), "signalbox_streams_open") == 3
-    figures.forget_earlier_workers()
-    assert figures.read() == []
+    assert figures.sum_worker_gauge(figures.read_all_metrics_files(), "signalbox_streams_open") == 3
+    figures.remove_stale_worker_metrics()
+    assert figures.read_all_metrics_files() == []

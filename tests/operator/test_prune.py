@@ -15,9 +15,14 @@ from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from coordinator.actions import approvals, chat, gateway_upkeep, idempotency, pruning
-from coordinator.actions.chat import Upload
+from coordinator.actions.chat import ChatUpload
 from coordinator.actions.events import record_events
-from coordinator.actions.pruning import Prunable, RetentionRule, prune, rules
+from coordinator.actions.pruning import (
+    PrunableSize,
+    RetentionRule,
+    apply_retention_rule,
+    load_retention_rules,
+)
 from coordinator.models import (
     AuditLog,
     ChatAttachment,
@@ -32,7 +37,7 @@ from coordinator.models import (
     Run,
     Session,
 )
-from coordinator.operations.jobs import run_due
+from coordinator.operations.jobs import run_due_jobs
 from coordinator.sessions.events import DedupedEvent, NewEvent
 from tests.approvals.factories import asked, person, stored
 from tests.chat.rows import ANNA, add_agent, say
@@ -47,8 +52,8 @@ OLD = NOW - timedelta(days=40)
 @pytest.fixture(autouse=True)
 def _without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pruning, "REST_PER_WORK", 0)
-    monkeypatch.setattr(pruning._Progress, "upto", 0)
-    monkeypatch.setattr(pruning._Progress, "before", None)
+    monkeypatch.setattr(pruning.BodyPruningProgress, "upto", 0)
+    monkeypatch.setattr(pruning.BodyPruningProgress, "before", None)
 
 
 def message(session_id: str, at: datetime, **values) -> DedupedEvent:
@@ -66,11 +71,11 @@ def session(name: str, *, at: datetime = OLD, status: str = "finished", events: 
 
 
 def rule_of(name: str, days: float = 30) -> RetentionRule:
-    return next(one for one in rules(**{name.replace("-", "_"): days}) if one.name == name)
+    return next(one for one in load_retention_rules(**{name.replace("-", "_"): days}) if one.name == name)
 
 
-def pruned(name: str, days: float = 30, *, write: bool = True, now: datetime = NOW) -> Prunable:
-    return prune(rule_of(name, days), now, write=write)
+def pruned(name: str, days: float = 30, *, write: bool = True, now: datetime = NOW) -> PrunableSize:
+    return apply_retention_rule(rule_of(name, days), now, write=write)
 
 
 def test_people_s_data_is_kept_for_ever_unless_told_otherwise() -> None:
@@ -78,8 +83,8 @@ def test_people_s_data_is_kept_for_ever_unless_told_otherwise() -> None:
     stored("denied", created_at=OLD)
     add_agent()
     say("hello", now=OLD)
-    run_due(NOW)
-    pruning.prune_some(NOW)
+    run_due_jobs(NOW)
+    pruning.run_pruning_slice(NOW)
     assert (Session.objects.count(), PermissionRequest.objects.count(), ChatMessage.objects.count()) == (
         1,
         1,
@@ -114,16 +119,16 @@ def test_sessions_go_once_they_are_ended_old_and_nothing_happens_in_them() -> No
     assert not EventContext.objects.filter(session_id="ses_gone").exists()
     assert AuditLog.objects.get(event_type="SESSION_DELETED").actor_id == "system:prune"
     assert AuditLog.objects.get(event_type="DATA_PRUNED").metadata["rows"] == 3
-    assert pruned("sessions") == Prunable()
+    assert pruned("sessions") == PrunableSize()
 
 
 def test_a_large_session_goes_in_small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pruning, "STEP", 50)
-    monkeypatch.setattr(pruning._paged, "__defaults__", (50,))
+    monkeypatch.setattr(pruning.iterate_key_pages, "__defaults__", (50,))
     session("ses_large", events=230)
     deleted: list[int] = []
-    plain = pruning._resting
-    monkeypatch.setattr(pruning, "_resting", lambda work: deleted.append(plain(work)) or deleted[-1])
+    plain = pruning.run_step_and_rest
+    monkeypatch.setattr(pruning, "run_step_and_rest", lambda work: deleted.append(plain(work)) or deleted[-1])
     assert pruned("sessions").rows == 231
     assert deleted == [50, 50, 50, 50]
     assert "200 events were removed earlier" in AuditLog.objects.get(event_type="SESSION_DELETED").reason
@@ -149,18 +154,20 @@ def test_a_session_that_comes_alive_while_old_ones_go_stays(
     monkeypatch: pytest.MonkeyPatch, come_alive: Callable[[str], None]
 ) -> None:
     monkeypatch.setattr(pruning, "STEP", 50)
-    monkeypatch.setattr(pruning._paged, "__defaults__", (50,))
+    monkeypatch.setattr(pruning.iterate_key_pages, "__defaults__", (50,))
     sizes = {"ses_large": 120, "ses_small": 2}
     for name, events in sizes.items():
         session(name, events=events)
 
-    def measure(page: list[str]) -> Prunable:  # between reading a page and the first step
+    def measure(page: list[str]) -> PrunableSize:  # between reading a page and the first step
         for name in page:
             come_alive(name)
-        return Prunable(len(page))
+        return PrunableSize(len(page))
 
     said = Event.objects.count()
-    assert prune(replace(rule_of("sessions"), measure=measure), NOW, write=True) == Prunable(0)
+    assert apply_retention_rule(
+        replace(rule_of("sessions"), measure=measure), NOW, write=True
+    ) == PrunableSize(0)
     assert set(Session.objects.values_list("pk", flat=True)) >= set(sizes)
     assert Event.objects.count() >= said
     assert not AuditLog.objects.filter(event_type="SESSION_DELETED").exists()
@@ -171,16 +178,16 @@ def test_a_session_that_comes_alive_between_two_steps_keeps_what_it_has_left(
     monkeypatch: pytest.MonkeyPatch, come_alive: Callable[[str], None]
 ) -> None:
     monkeypatch.setattr(pruning, "STEP", 50)
-    monkeypatch.setattr(pruning._paged, "__defaults__", (50,))
+    monkeypatch.setattr(pruning.iterate_key_pages, "__defaults__", (50,))
     session("ses_large", events=120)
-    plain = pruning._resting
+    plain = pruning.run_step_and_rest
 
     def step(work: Callable[[], int]) -> int:
         done = plain(work)
         come_alive("ses_large")
         return done
 
-    monkeypatch.setattr(pruning, "_resting", step)
+    monkeypatch.setattr(pruning, "run_step_and_rest", step)
     assert pruned("sessions").rows == 50
     assert Event.objects.filter(session_id="ses_large", role="user").count() == 70
 
@@ -201,7 +208,7 @@ def test_while_a_step_takes_a_session_s_events_nobody_adds_one() -> None:
             connection.close()
 
     with transaction.atomic():
-        pruning._hold_old("ses_old", NOW)
+        pruning.lock_old_session("ses_old", NOW)
         other = threading.Thread(target=add)
         other.start()
         other.join()
@@ -219,7 +226,7 @@ def test_bodies_go_and_the_event_stays() -> None:
     }
     record_events([NewEvent(**call, tool_input={"command": "cat /secret"}, tool_output="hush")], OLD)
     assert pruned("event-bodies", write=False).rows == 4
-    pruning._Progress.upto = 0
+    pruning.BodyPruningProgress.upto = 0
     assert pruned("event-bodies").rows == 4
     kept = Event.objects.get(tool_name="Bash")
     assert (kept.tool_input, kept.tool_output, kept.content) == (pruning.PRUNED, pruning.PRUNED, None)
@@ -227,8 +234,8 @@ def test_bodies_go_and_the_event_stays() -> None:
         {"type": "text", "text": "(pruned)"}
     ]
     assert Event.objects.get(session_id="ses_b").content[0]["text"] == "a long story"
-    pruning._Progress.upto = 0
-    assert pruned("event-bodies") == Prunable()
+    pruning.BodyPruningProgress.upto = 0
+    assert pruned("event-bodies") == PrunableSize()
 
 
 @pytest.mark.parametrize("step", [500, 2])
@@ -248,7 +255,7 @@ def test_what_is_young_between_imported_events_goes_once_it_is_old(
     assert pruned("event-bodies", now=NOW + timedelta(days=31.5)).rows == 6
     assert left.count() == 1
     assert pruned("event-bodies", now=NOW + timedelta(days=40)).rows == 1
-    assert pruned("event-bodies", now=NOW + timedelta(days=40)) == Prunable()
+    assert pruned("event-bodies", now=NOW + timedelta(days=40)) == PrunableSize()
 
 
 def test_requests_that_are_in_force_or_wait_stay() -> None:
@@ -256,7 +263,7 @@ def test_requests_that_are_in_force_or_wait_stay() -> None:
     stored("denied", request_id="gone", created_at=OLD)
     waiting = asked(now=OLD)
     lasting = asked(now=OLD, target_resource="other")
-    approvals.decide(
+    approvals.decide_request(
         lasting.request_id,
         by=alice,
         verdict="approved",
@@ -284,7 +291,9 @@ def told_to_wait(
         target_resource=session_id,
     )
     if approved_at is not None:
-        approvals.decide(request.request_id, by=person(session_id), verdict="approved", now=approved_at)
+        approvals.decide_request(
+            request.request_id, by=person(session_id), verdict="approved", now=approved_at
+        )
     return request
 
 
@@ -302,14 +311,14 @@ def test_an_approval_stays_while_a_waiting_call_may_use_it(settings) -> None:
 
 def test_a_request_goes_so_many_days_after_it_was_closed() -> None:
     request = asked(now=OLD)
-    approvals.decide(request.request_id, by=person(), verdict="denied", now=NOW - timedelta(days=29))
+    approvals.decide_request(request.request_id, by=person(), verdict="denied", now=NOW - timedelta(days=29))
     assert pruned("requests").rows == 0
     assert pruned("requests", days=28).rows == 1
 
 
 def test_the_request_of_a_gateway_call_that_waits_stays() -> None:
     request = asked(now=OLD)
-    approvals.decide(request.request_id, by=person(), verdict="approved", now=OLD)
+    approvals.decide_request(request.request_id, by=person(), verdict="approved", now=OLD)
     names = ("agent_id", "server_id", "tool_name", "call_key", "arguments_digest", "definition_digest")
     call = GatewayCall.objects.create(
         call_id="call_1",
@@ -322,7 +331,7 @@ def test_the_request_of_a_gateway_call_that_waits_stays() -> None:
         **dict.fromkeys(names, "x"),
     )
     assert pruned("requests").rows == 0
-    gateway_upkeep.keep_in_order(NOW + timedelta(hours=1))
+    gateway_upkeep.clean_gateway_tables(NOW + timedelta(hours=1))
     assert GatewayCall.objects.filter(pk=call.pk).exists()
     GatewayCall.objects.update(state="done")
     assert pruned("requests").rows == 1
@@ -342,7 +351,7 @@ def test_however_many_calls_run_each_whose_time_is_over_is_lost(monkeypatch: pyt
             run_until=NOW + timedelta(minutes=5 if number in (0, 3) else 1),
             **dict.fromkeys(names, "x"),
         )
-    gateway_upkeep.keep_in_order(NOW + timedelta(minutes=2))
+    gateway_upkeep.clean_gateway_tables(NOW + timedelta(minutes=2))
     assert set(GatewayCall.objects.filter(state="lost").values_list("pk", flat=True)) == {
         f"call_{number}" for number in (1, 2, 4, 5, 6)
     }
@@ -370,8 +379,8 @@ def test_chat_goes_with_its_files(tmp_path: Path, settings) -> None:
     settings.DATA_DIR = tmp_path
     add_agent()
     say("new", now=NOW)
-    upload = Upload(io.BytesIO(b"x" * 200_000), "big.bin", "application/octet-stream")
-    chat.post("agent.robot", [], by=ANNA, files=[upload], now=OLD)
+    upload = ChatUpload(io.BytesIO(b"x" * 200_000), "big.bin", "application/octet-stream")
+    chat.submit_chat_message("agent.robot", [], by=ANNA, files=[upload], now=OLD)
     assert len(list(tmp_path.rglob("*.bin"))) == 1
     assert pruned("chat", write=False).bytes > 200_000
     assert pruned("chat").rows == 1
@@ -380,11 +389,11 @@ def test_chat_goes_with_its_files(tmp_path: Path, settings) -> None:
 
 
 def test_what_only_helps_the_machine_goes_by_itself() -> None:
-    claim = idempotency.claim(caller="k", door="/", key="1", content=b"")
-    idempotency.keep(claim, b"{}", NOW - timedelta(hours=25))
-    fresh = idempotency.claim(caller="k", door="/", key="2", content=b"")
-    idempotency.keep(fresh, b"{}", NOW - timedelta(hours=23))
-    pruning.prune_some(NOW)
+    claim = idempotency.derive_idempotency_claim(caller="k", door="/", key="1", content=b"")
+    idempotency.save_idempotent_answer(claim, b"{}", NOW - timedelta(hours=25))
+    fresh = idempotency.derive_idempotency_claim(caller="k", door="/", key="2", content=b"")
+    idempotency.save_idempotent_answer(fresh, b"{}", NOW - timedelta(hours=23))
+    pruning.run_pruning_slice(NOW)
     assert IdempotencyKey.objects.count() == 1
 
 
@@ -404,5 +413,5 @@ def test_nothing_to_prune_takes_few_looks() -> None:
     with CaptureQueriesContext(
         connection,
     ) as seen:
-        pruning.prune_some(NOW)
+        pruning.run_pruning_slice(NOW)
     assert len(seen) <= 4

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.edge.readiness import Readiness
+from coordinator.edge.readiness import ReadinessEndpoint
 from coordinator.lib.threads import EdgeThreads
 from coordinator.models import Session
 from coordinator.operations import startup
@@ -48,10 +48,10 @@ def ask(feed: Any, writer: Any, *, stopping: bool = False) -> tuple[int, Any]:
 
     async def answer() -> None:
         threads = EdgeThreads(1)
-        ready = Readiness(feed, writer, threads)
+        ready = ReadinessEndpoint(feed, writer, threads)
         ready.stopping = stopping
-        await ready.answer({}, send, send)  # type: ignore[arg-type]
-        threads.close()
+        await ready.answer_readiness({}, send, send)  # type: ignore[arg-type]
+        threads.shut_down_threads()
 
     asyncio.run(answer())
     return sent[0]["status"], json.loads(sent[1]["body"])

@@ -9,51 +9,51 @@ from pathlib import Path
 import pytest
 from django.test import Client
 
-from coordinator.operations.doctor import Level, shared_user
-from coordinator.operations.doctor.machine import agents_apart
+from coordinator.operations.doctor import CheckLevel, shared_user
+from coordinator.operations.doctor.machine import check_agents_apart
 from tests.people import signed_in
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(shared_user, "_home", lambda _uid: tmp_path)
-    monkeypatch.setattr(shared_user, "_processes", lambda _uid: iter(()))
-    monkeypatch.setattr(shared_user, "_is_login", lambda _uid: False)
-    shared_user._kept.cache_clear()
+    monkeypatch.setattr(shared_user, "find_user_home", lambda _uid: tmp_path)
+    monkeypatch.setattr(shared_user, "find_agent_processes", lambda _uid: iter(()))
+    monkeypatch.setattr(shared_user, "is_login_user", lambda _uid: False)
+    shared_user.find_problem_for_period.cache_clear()
     return tmp_path
 
 
 @pytest.mark.parametrize("trace", [".claude", ".codex", ".gemini", ".config/opencode"])
 def test_traces_of_agents_in_the_users_home_are_told(home: Path, trace: str) -> None:
-    assert agents_apart().level is Level.OK
+    assert check_agents_apart().level is CheckLevel.OK
     (home / trace).mkdir(parents=True)
-    check = agents_apart()
-    assert check.level is Level.WARN
+    check = check_agents_apart()
+    assert check.level is CheckLevel.WARN
     assert trace in check.message
     assert "install_service" in check.remedy
 
 
 def test_an_agent_at_work_as_the_user_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_user, "_processes", lambda _uid: iter(["codex", "claude", "codex"]))
-    assert (shared_user.problem(0) or "").startswith("claude and codex run as root")
+    monkeypatch.setattr(shared_user, "find_agent_processes", lambda _uid: iter(["codex", "claude", "codex"]))
+    assert (shared_user.find_shared_user_problem(0) or "").startswith("claude and codex run as root")
 
 
 def test_a_login_user_without_agents_yet_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_user, "_is_login", lambda _uid: True)
-    assert "people sign in as" in (shared_user.problem(os.geteuid()) or "")
+    monkeypatch.setattr(shared_user, "is_login_user", lambda _uid: True)
+    assert "people sign in as" in (shared_user.find_shared_user_problem(os.geteuid()) or "")
 
 
 def test_a_process_is_known_by_its_name() -> None:
     Path("/proc/self/comm").write_text("claude")
     try:
-        assert "claude" in set(shared_user._processes(os.geteuid()))
+        assert "claude" in set(shared_user.find_agent_processes(os.geteuid()))
     finally:
         Path("/proc/self/comm").write_text("pytest")
 
 
 def test_users_without_a_home_or_a_name_are_no_error() -> None:
-    assert shared_user.problem(4_000_000_000) is None
-    assert not shared_user._is_login(pwd.getpwnam("nobody").pw_uid)
+    assert shared_user.find_shared_user_problem(4_000_000_000) is None
+    assert not shared_user.is_login_user(pwd.getpwnam("nobody").pw_uid)
 
 
 @pytest.mark.django_db

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.engine.distinct import indexed_values
+from coordinator.engine.distinct import list_distinct_values
 from coordinator.models import AuditLog
 from dashboard.lists import choices
 from tests.approvals.factories import NOW
@@ -18,9 +18,13 @@ def write(*results: str) -> None:
 
 
 def test_the_values_of_an_indexed_column_are_all_offered_once_in_order() -> None:
-    assert indexed_values("audit_logs", "event_type") == []
+    assert list_distinct_values("audit_logs", "event_type") == []
     write("success", "denied", "success", "allowed")
-    assert indexed_values("audit_logs", "event_type") == ["TRIED_allowed", "TRIED_denied", "TRIED_success"]
+    assert list_distinct_values("audit_logs", "event_type") == [
+        "TRIED_allowed",
+        "TRIED_denied",
+        "TRIED_success",
+    ]
 
 
 def test_of_another_column_those_of_the_newest_rows_are_and_what_is_chosen(
@@ -29,5 +33,5 @@ def test_of_another_column_those_of_the_newest_rows_are_and_what_is_chosen(
     monkeypatch.setattr(choices, "RECENT_ROWS", 2)
     write("ancient", "success", "denied")
     rows = AuditLog.objects.all()
-    assert choices.recent_values(rows, "result") == ["denied", "success"]
-    assert choices.recent_values(rows, "result", chosen="ancient") == ["ancient", "denied", "success"]
+    assert choices.list_recent_values(rows, "result") == ["denied", "success"]
+    assert choices.list_recent_values(rows, "result", chosen="ancient") == ["ancient", "denied", "success"]

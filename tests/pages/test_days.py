@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from coordinator.models import AuditLog, PermissionRequest, Run
-from dashboard.filters.days import Days
+from dashboard.filters.days import DayRange
 from tests.people import signed_in
 from tests.search.indexing import index_new
 from tests.timelines import add_events, make_session, said
@@ -31,16 +31,16 @@ DAY = timedelta(days=1)
     ],
 )
 def test_a_day_is_as_long_as_it_is_in_its_zone(day, zone, start, hours):
-    days = Days.of({"since": day, "until": day, "zone": zone})
-    assert days.start == datetime.fromisoformat(start)
-    assert days.end - days.start == timedelta(hours=hours)
+    days = DayRange.from_query({"since": day, "until": day, "zone": zone})
+    assert days.start_instant == datetime.fromisoformat(start)
+    assert days.end_instant - days.start_instant == timedelta(hours=hours)
 
 
 def test_days_that_cannot_be_reckoned_with_leave_nothing_out_or_everything():
-    far = Days.of({"since": "0001-01-01", "until": "9999-12-31", "zone": "Asia/Tokyo"})
-    assert (far.start, far.end) == (None, None)
-    assert Days.of({"until": "0001-01-01", "zone": "Asia/Tokyo"}).end.year == 1970
-    assert Days.of({"since": "when", "until": ""}) == Days()
+    far = DayRange.from_query({"since": "0001-01-01", "until": "9999-12-31", "zone": "Asia/Tokyo"})
+    assert (far.start_instant, far.end_instant) == (None, None)
+    assert DayRange.from_query({"until": "0001-01-01", "zone": "Asia/Tokyo"}).end_instant.year == 1970
+    assert DayRange.from_query({"since": "when", "until": ""}) == DayRange()
 
 
 @pytest.fixture

@@ -103,7 +103,7 @@ def test_what_is_not_there_is_said_without_djangos_words() -> None:
 
 
 def test_a_500_that_cannot_be_drawn_is_still_answered(monkeypatch: pytest.MonkeyPatch, caplog) -> None:
-    monkeypatch.setattr(errors, "render_alone", broken)
+    monkeypatch.setattr(errors, "render_error_without_request", broken)
     with caplog.at_level(logging.ERROR):
         answer = errors.server_error(RequestFactory().get("/ui/"))
     assert answer.status_code == 500

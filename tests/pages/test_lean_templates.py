@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.frame.lean_templates import lean
+from dashboard.frame.lean_templates import strip_template_indentation
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from dashboard.frame.lean_templates import lean
     ],
 )
 def test_a_template_is_sent_without_its_indentation(source: str, sent: str) -> None:
-    assert lean(source) == sent
+    assert strip_template_indentation(source) == sent

@@ -9,7 +9,7 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from coordinator.lib.invisible import show_invisible
+from coordinator.lib.invisible import reveal_invisible_characters
 from coordinator.models import Session, SessionTitle
 from coordinator.sessions import titles
 from tests.approvals.factories import asked
@@ -32,7 +32,7 @@ NAME = rf"\{{\{{ (?:[a-z_]+\.)*(?:{NAMES}) \}}\}}"
     ],
 )
 def test_what_cannot_be_seen_stands_as_its_code(text: str, shown: str) -> None:
-    assert show_invisible(text) == shown
+    assert reveal_invisible_characters(text) == shown
 
 
 @pytest.mark.django_db
@@ -58,7 +58,7 @@ def test_headings_and_titles_hide_nothing() -> None:
         assert head
         assert not any("\u202e" in part or "\u200b" in part for part in head), path
     assert SHOWN in browser.get(pages[0]).content.decode()
-    assert titles.of_one("ses_evil") == SHOWN
+    assert titles.load_session_title("ses_evil") == SHOWN
 
 
 def test_templates_show_names_through_one_filter() -> None:

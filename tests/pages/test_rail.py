@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from django.test import RequestFactory
 
-from coordinator.feed.reader import Change
-from coordinator.live.fragments import Fragments
+from coordinator.feed.reader import FeedChange
+from coordinator.live.fragments import FragmentCache
 from coordinator.models import PermissionRequest
 from dashboard.frame.context import rail
-from dashboard.frame.rail import ENTRIES, Badge, Entry, Number
+from dashboard.frame.rail import ENTRIES, BadgeNumber, RailBadge, RailEntry
 from tests.people import person, signed_in
 
 pytestmark = pytest.mark.django_db
@@ -29,7 +29,9 @@ def test_somebody_without_a_role_sees_an_empty_rail() -> None:
 
 
 def test_an_entry_without_a_page_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dashboard.frame.context.ENTRIES", (*ENTRIES, Entry("x", "X", "x:nowhere", "runs")))
+    monkeypatch.setattr(
+        "dashboard.frame.context.ENTRIES", (*ENTRIES, RailEntry("x", "X", "x:nowhere", "runs"))
+    )
     assert "x" not in keys_for("admin")
 
 
@@ -45,15 +47,19 @@ def test_a_page_below_an_entry_lights_it_but_not_the_overview() -> None:
 
 
 def test_a_badge_answers_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    badge = Badge(lambda _person: Number(7, own=False), lambda: 7, "permission_requests", "waiting")
-    monkeypatch.setattr("dashboard.frame.rail.ENTRIES", (Entry("x", "X", "overview", "runs", badge=badge),))
+    badge = RailBadge(lambda _person: BadgeNumber(7, own=False), lambda: 7, "permission_requests", "waiting")
+    monkeypatch.setattr(
+        "dashboard.frame.rail.ENTRIES", (RailEntry("x", "X", "overview", "runs", badge=badge),)
+    )
     answer = signed_in("viewer").get("/ui/rail/x/badge/")
     assert '<span class="badge">7' in answer.content.decode()
 
 
 def test_a_badge_that_counts_nothing_stays_to_be_filled(monkeypatch: pytest.MonkeyPatch) -> None:
-    badge = Badge(lambda _person: Number(0, own=False), lambda: 0, "permission_requests", "waiting")
-    monkeypatch.setattr("dashboard.frame.rail.ENTRIES", (Entry("x", "X", "overview", "runs", badge=badge),))
+    badge = RailBadge(lambda _person: BadgeNumber(0, own=False), lambda: 0, "permission_requests", "waiting")
+    monkeypatch.setattr(
+        "dashboard.frame.rail.ENTRIES", (RailEntry("x", "X", "overview", "runs", badge=badge),)
+    )
     html = signed_in("viewer").get("/ui/rail/x/badge/").content.decode()
     assert 'id="rail-badge-x"' in html
     assert 'class="badge"' not in html
@@ -76,20 +82,20 @@ def test_the_approvals_badge_counts_what_waits() -> None:
             justification="x",
             status=status,
         )
-    assert entry.badge.number(person("approver")) == Number(before + 1, own=False)
+    assert entry.badge.number(person("approver")) == BadgeNumber(before + 1, own=False)
     assert entry.badge.shared() == before + 1
 
 
 def test_the_stream_brings_the_badge_once_however_many_changes_and_pages(
     django_assert_num_queries,
 ) -> None:
-    changes = [Change(n, 0, "permission_requests", str(n), "p", "insert") for n in (3, 4, 5)]
-    fragments = Fragments()
+    changes = [FeedChange(n, 0, "permission_requests", str(n), "p", "insert") for n in (3, 4, 5)]
+    fragments = FragmentCache()
     # Whether somebody waits for a second approval; whether rows say who decides; how many wait; and of each change,
     # which session's it is.
     with django_assert_num_queries(3 + 3):
-        made = fragments.of(changes)
-        again = fragments.of(changes[:2])  # another page's channel, a moment later
+        made = fragments.fragments_by_change(changes)
+        again = fragments.fragments_by_change(changes[:2])  # another page's channel, a moment later
     assert [*made] == [5]
     [fragment] = made[5]
     assert (fragment.target, fragment.swap) == ("#rail-badge-approvals", "outerHTML")
@@ -98,10 +104,10 @@ def test_the_stream_brings_the_badge_once_however_many_changes_and_pages(
 
 
 def test_the_badge_of_a_later_change_is_counted_anew(django_assert_num_queries) -> None:
-    fragments = Fragments()
+    fragments = FragmentCache()
     with django_assert_num_queries(2 * 4):
         for number in (1, 2):
-            fragments.of([Change(number, 0, "permission_requests", "1", "p", "update")])
+            fragments.fragments_by_change([FeedChange(number, 0, "permission_requests", "1", "p", "update")])
 
 
 def test_pages_do_not_ask_for_the_badge_on_every_change() -> None:

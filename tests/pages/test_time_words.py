@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.lib.times import ago, clock, length, relative, rough
+from coordinator.lib.times import (
+    format_clock_duration,
+    format_duration,
+    format_relative_time,
+    format_rough_duration,
+    format_time_ago,
+)
 from tests.served import ROOT
 
 NOW = datetime(2026, 9, 23, 12, tzinfo=UTC)
@@ -78,19 +84,21 @@ def test_python_and_javascript_use_the_same_words() -> None:
         check=True,
     )
     assert json.loads(ran.stdout) == {
-        "length": [length(one) for one in SECONDS],
-        "negative": [length(-one) for one in SECONDS],
-        "clock": [clock(one) for one in SECONDS],
-        "rough": [rough(one) for one in SECONDS],
-        "before": [relative(NOW - timedelta(seconds=one), NOW) for one in SECONDS],
-        "after": [relative(NOW + timedelta(seconds=one), NOW) for one in SECONDS],
+        "length": [format_duration(one) for one in SECONDS],
+        "negative": [format_duration(-one) for one in SECONDS],
+        "clock": [format_clock_duration(one) for one in SECONDS],
+        "rough": [format_rough_duration(one) for one in SECONDS],
+        "before": [format_relative_time(NOW - timedelta(seconds=one), NOW) for one in SECONDS],
+        "after": [format_relative_time(NOW + timedelta(seconds=one), NOW) for one in SECONDS],
     }
 
 
 def test_what_ticks_says_whole_seconds_and_never_less_than_none() -> None:
-    assert [clock(one) for one in (-3, 0, 3.9, 61.5)] == ["0 s", "0 s", "3 s", "1m 01s"]
+    assert [format_clock_duration(one) for one in (-3, 0, 3.9, 61.5)] == ["0 s", "0 s", "3 s", "1m 01s"]
 
 
 def test_in_a_sentence_a_distant_time_stays_a_length() -> None:
-    said = [ago(NOW - timedelta(seconds=one), NOW) for one in (-5, 5, 42, 3 * 86_400, 40 * 86_400)]
+    said = [
+        format_time_ago(NOW - timedelta(seconds=one), NOW) for one in (-5, 5, 42, 3 * 86_400, 40 * 86_400)
+    ]
     assert said == ["just now", "just now", "42s ago", "3d ago", "40d ago"]

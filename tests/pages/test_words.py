@@ -8,9 +8,9 @@ from django.core.paginator import Paginator
 from django.template import Context, Template
 from django.test import RequestFactory
 
-from coordinator.lib.times import length, relative
+from coordinator.lib.times import format_duration, format_relative_time
 from coordinator.models.fields import UnreadableText
-from dashboard.text.states import state_of
+from dashboard.text.states import find_status_style
 
 NOW = datetime(2026, 2, 23, 12, tzinfo=UTC)
 
@@ -33,7 +33,7 @@ def draw(source: str, **context: object) -> str:
     ],
 )
 def test_a_time_is_told_from_here(before: timedelta, text: str) -> None:
-    assert relative(NOW - before, NOW) == text
+    assert format_relative_time(NOW - before, NOW) == text
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_time_is_told_from_here(before: timedelta, text: str) -> None:
     ],
 )
 def test_a_length_is_told_in_two_units(seconds: float, text: str) -> None:
-    assert length(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_a_time_carries_its_machine_form_and_the_exact_one() -> None:
@@ -74,14 +74,14 @@ def test_a_state_has_a_shape_and_a_word_beside_its_colour() -> None:
 
 
 def test_a_word_of_another_program_is_shown_as_it_stands() -> None:
-    assert state_of("Zzz").label == "Zzz"
+    assert find_status_style("Zzz").label == "Zzz"
     assert "&lt;i&gt;" in draw("{% status word %}", word="<i>")
 
 
 def test_states_of_one_tone_differ_in_shape_from_other_tones() -> None:
     tones: dict[str, set[str]] = {}
     for word in ("pending", "running", "finished", "error", "stopped", "denied", "expired", "withdrawn"):
-        tones.setdefault(state_of(word).icon, set()).add(state_of(word).tone)
+        tones.setdefault(find_status_style(word).icon, set()).add(find_status_style(word).tone)
     assert all(len(tone) == 1 for tone in tones.values())
 
 

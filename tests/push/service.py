@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from py_vapid import Vapid02
 
-from coordinator.notifications.webpush import decode, encode
+from coordinator.notifications.webpush import decode_base64url, encode_base64url
 from tests.patience import PATIENCE
 
 
@@ -31,7 +31,7 @@ class Device:
     def __init__(self) -> None:
         self.private = ec.generate_private_key(ec.SECP256R1())
         point = self.private.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
-        self.p256dh, self.auth = encode(point), encode(b"sixteen bytes ..")
+        self.p256dh, self.auth = encode_base64url(point), encode_base64url(b"sixteen bytes ..")
 
     @property
     def keys(self) -> dict[str, str]:
@@ -40,7 +40,7 @@ class Device:
     def opened(self, body: bytes) -> bytes:
         """Return what a message says, as the device reads it."""
         return http_ece.decrypt(
-            body, private_key=self.private, auth_secret=decode(self.auth), version="aes128gcm"
+            body, private_key=self.private, auth_secret=decode_base64url(self.auth), version="aes128gcm"
         )
 
 
@@ -76,8 +76,8 @@ class PushService:
         token = dict(part.strip().split("=", 1) for part in words.split(","))
         assert scheme == "vapid"
         assert not self.public_key or token["k"] == self.public_key, "another installation's key"
-        assert Vapid02.verify(headers["authorization"]), "the signature is not that key's"
-        claims = json.loads(decode(token["t"].split(".")[1]))
+        assert Vapid02.verify_signature(headers["authorization"]), "the signature is not that key's"
+        claims = json.loads(decode_base64url(token["t"].split(".")[1]))
         assert claims["aud"] == self.url
         assert time.time() < claims["exp"] <= time.time() + 24 * 3600
         assert claims["sub"].startswith(("https:", "mailto:"))

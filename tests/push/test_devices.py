@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 
 from coordinator.actions import approvals, mcp_credentials, notifications, push, users
-from coordinator.errors import Conflict, Invalid
+from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import (
     AuditLog,
@@ -22,7 +22,7 @@ from coordinator.models import (
     PushSubscription,
 )
 from coordinator.notifications import push as channel
-from coordinator.policy.judged import judged_digest
+from coordinator.policy.judged import judged_card_digest
 from tests.approvals.factories import NOW, asked, fresh, person, stored
 from tests.people import PASSWORD, signed_in
 from tests.push.service import PushService, push_service
@@ -35,7 +35,7 @@ SECRET = "ghp_" + "a1B2" * 9
 def service(settings, tmp_path) -> Iterator[PushService]:
     settings.WEBHOOK_NETWORKS, settings.DATA_DIR = ["127.0.0.1"], tmp_path
     with push_service() as found:
-        found.public_key = push.public_key(now=NOW)
+        found.public_key = push.get_or_create_push_key(now=NOW)
         yield found
 
 
@@ -46,14 +46,14 @@ def alice() -> User:
 
 def subscribed(service: PushService, by: User, **changes: str) -> NotificationTarget:
     given = {"address": service.address, **service.device.keys, "device": "Alice's phone"}
-    return push.subscribe(by=by, now=NOW, **given | changes)
+    return push.subscribe_device(by=by, now=NOW, **given | changes)
 
 
 def deliver(target: NotificationTarget) -> Notification:
     """Try the target's last message as if it were due now."""
     message = Notification.objects.filter(target=target).latest("id")
     Notification.objects.filter(pk=message.pk).update(next_at=NOW)
-    notifications.deliver(message.pk, NOW)
+    notifications.deliver_notification(message.pk, NOW)
     message.refresh_from_db()
     return message
 
@@ -72,7 +72,7 @@ def test_a_waiting_request_reaches_the_device_in_few_words_and_with_its_digest(
     assert told["body"].startswith("curl -H 'Authorization: Bearer [masked: ")
     assert (told["beside"], told["url"]) == ("The release is due", f"/ui/approvals/{row.request_id}/")
     assert (told["kind"], told["waiting"]) == ("waiting", 1)
-    assert told["judged"] == judged_digest(fresh(row))
+    assert told["judged"] == judged_card_digest(fresh(row))
     assert SECRET not in json.dumps(told)
     assert "kept here" not in json.dumps(told)
 
@@ -87,7 +87,7 @@ def test_what_a_notification_shows_hides_nothing_and_fits_whatever_a_row_holds(
         target_resource="rm\u200b -rf /" + "\N{GREEK SMALL LETTER ALPHA}" * 900,
         justification=" ",
     )
-    notifications.announce(fresh(row), now=NOW)
+    notifications.announce_request(fresh(row), now=NOW)
     assert deliver(target).state == "sent"
     _, _, told = service.next()
     assert told["title"].startswith("mind.x\N{REPLACEMENT CHARACTER}cod.exe 😀")
@@ -98,8 +98,8 @@ def test_what_a_notification_shows_hides_nothing_and_fits_whatever_a_row_holds(
 def test_what_was_decided_is_told_by_whom(service: PushService, alice: User) -> None:
     subscribed(service, alice)
     row = asked()
-    approvals.decide(row.request_id, by=alice, verdict="denied", now=NOW)
-    told = channel.payload(fresh(row), 0, NOW)
+    approvals.decide_request(row.request_id, by=alice, verdict="denied", now=NOW)
+    told = channel.build_push_payload(fresh(row), 0, NOW)
     assert (told["kind"], told["id"], told["waiting"]) == ("closed", row.request_id, 0)
     assert told["beside"] == "Alice denied it just now."
     assert "judged" not in told
@@ -110,7 +110,7 @@ def test_a_subscription_that_its_browser_ended_is_forgotten_and_told_in_words(
     service: PushService, alice: User, status: int
 ) -> None:
     target = subscribed(service, alice)
-    notifications.send_test(target.pk, by=alice, now=NOW)
+    notifications.queue_test_notification(target.pk, by=alice, now=NOW)
     service.status = status
     message = deliver(target)
     device = PushSubscription.objects.get()
@@ -142,7 +142,9 @@ def test_a_device_is_silent_after_its_person_changed_the_password(service: PushS
     message = deliver(target)
     assert (message.state, message.outcome) == ("dropped", push.SIGNED_OUT)
     assert service.came.empty()
-    assert push.renew(by=alice, address=service.address, now=NOW) == target  # signed in there again
+    assert (
+        push.renew_device_sign_in(by=alice, address=service.address, now=NOW) == target
+    )  # signed in there again
     asked(target_resource="other")
     assert deliver(target).state == "sent"
 
@@ -152,11 +154,11 @@ def test_a_device_goes_with_its_person_and_to_the_next_who_signs_in_there(
 ) -> None:
     person("root", role="admin")
     target, bob = subscribed(service, alice), person("bob")
-    assert push.renew(by=bob, address=service.address, now=NOW) is None
+    assert push.renew_device_sign_in(by=bob, address=service.address, now=NOW) is None
     assert PushSubscription.objects.get(pk=target.pk).why_ended == push.MOVED_ON
     own = subscribed(service, bob)
     assert own.pk != target.pk
-    users.delete(bob.pk, by=Actor("user", "ada"), now=NOW)
+    users.delete_user(bob.pk, by=Actor("user", "ada"), now=NOW)
     assert list(PushSubscription.objects.values_list("pk", flat=True)) == [target.pk]
 
 
@@ -166,7 +168,10 @@ def test_a_device_ends_where_somebody_signs_in_who_decides_nothing(service: Push
     assert browser.post("/ui/push/renew/", {"endpoint": service.address}).json() == {"kept": False}
     assert PushSubscription.objects.get(pk=target.pk).why_ended == push.MOVED_ON
     own = subscribed(service, person("bob", role="viewer"))
-    assert push.renew(by=User.objects.get(username="bob"), address=service.address, now=NOW) is None
+    assert (
+        push.renew_device_sign_in(by=User.objects.get(username="bob"), address=service.address, now=NOW)
+        is None
+    )
     assert PushSubscription.objects.get(pk=own.pk).why_ended == push.NO_LONGER_DECIDES
 
 
@@ -175,7 +180,7 @@ def test_a_changed_address_takes_the_old_ones_place(service: PushService, alice:
     moved = subscribed(service, alice, address=f"{service.address}-2", device="", replaces=service.address)
     assert moved.pk == target.pk
     assert PushSubscription.objects.get().device == "Alice's phone"
-    notifications.send_test(target.pk, by=alice, now=NOW)
+    notifications.queue_test_notification(target.pk, by=alice, now=NOW)
     assert deliver(target).state == "sent"
 
 
@@ -184,14 +189,16 @@ def test_a_person_has_so_many_devices_and_no_more(service: PushService, alice: U
         subscribed(service, alice, address=f"{service.address}-{number}")
     with pytest.raises(Conflict, match="limit"):
         subscribed(service, alice)
-    notifications.add(by=alice, kind="email", address="a@example.org", now=NOW)  # these count by themselves
+    notifications.create_notification_target(
+        by=alice, kind="email", address="a@example.org", now=NOW
+    )  # these count by themselves
 
 
 def test_ended_devices_do_not_grow_without_end(service: PushService, alice: User) -> None:
     """A push service that ends each subscription at once makes room for the next, but keeps no more rows."""
     for number in range(push.MOST_DEVICES * 3):
         target = subscribed(service, alice, address=f"{service.address}-{number}")
-        push.end(target, "gone", NOW + timedelta(seconds=number))
+        push.end_push_device(target, "gone", NOW + timedelta(seconds=number))
     devices = PushSubscription.objects.filter(target__person=alice.username)
     assert devices.count() == push.MOST_DEVICES + 1
     last = devices.order_by("-ended_at").values_list("target__address", flat=True)[0]
@@ -203,7 +210,7 @@ def test_ended_devices_do_not_grow_without_end(service: PushService, alice: User
     [{"address": "https://10.0.0.1/x"}, {"address": "javascript:1"}, {"p256dh": "x"}, {"auth": ""}],
 )
 def test_what_is_no_subscription_is_refused(service: PushService, alice: User, changes: dict) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(UnprocessableRequest):
         subscribed(service, alice, **changes)
     assert not NotificationTarget.objects.exists()
 
@@ -212,37 +219,37 @@ def test_the_keys_lie_sealed_for_their_address_and_are_sealed_anew(service: Push
     target = subscribed(service, alice)
     before = PushKey.objects.get().private_key, PushSubscription.objects.get().keys
     assert service.device.p256dh not in before[1]
-    assert mcp_credentials.rotate(by=Actor("system", "tests"), now=NOW) == 2
+    assert mcp_credentials.rotate_credential_key(by=Actor("system", "tests"), now=NOW) == 2
     after = PushKey.objects.get().private_key, PushSubscription.objects.get().keys
     assert not set(before) & set(after)
-    notifications.send_test(target.pk, by=alice, now=NOW)
+    notifications.queue_test_notification(target.pk, by=alice, now=NOW)
     assert deliver(target).state == "sent"
     NotificationTarget.objects.update(address=f"{service.address}-elsewhere")
-    notifications.send_test(target.pk, by=alice, now=NOW)
+    notifications.queue_test_notification(target.pk, by=alice, now=NOW)
     assert "changed" in deliver(target).outcome
 
 
 def test_the_key_is_made_once(service: PushService) -> None:
-    assert push.public_key(now=NOW) == service.public_key == PushKey.objects.get().public_key
+    assert push.get_or_create_push_key(now=NOW) == service.public_key == PushKey.objects.get().public_key
 
 
 def test_a_lost_keyring_is_told_and_not_replaced(
     service: PushService, alice: User, settings, tmp_path
 ) -> None:
     subscribed(service, alice)
-    assert push.unusable() == []
+    assert push.find_unusable_push_keys() == []
     settings.DATA_DIR = tmp_path / "other"
-    key, device = push.unusable()
+    key, device = push.find_unusable_push_keys()
     assert key.startswith("The key for push messages: ")
     assert device.startswith("The device Alice's phone of alice: ")
     with pytest.raises(Conflict, match="credential_keys"):
-        push.public_key(now=NOW)
+        push.get_or_create_push_key(now=NOW)
 
 
 def test_the_audit_log_knows_of_a_device_but_not_its_address(service: PushService, alice: User) -> None:
     target = subscribed(service, alice)
-    push.sign_off(target.pk, by=person("bob"), now=NOW)  # not theirs
-    push.sign_off(target.pk, by=alice, now=NOW)
+    push.remove_signed_out_device(target.pk, by=person("bob"), now=NOW)  # not theirs
+    push.remove_signed_out_device(target.pk, by=alice, now=NOW)
     assert not PushSubscription.objects.exists()
     rows = AuditLog.objects.filter(event_type__startswith="PUSH").order_by("id")
     assert list(rows.values_list("event_type", flat=True)) == ["PUSH_DEVICE_ADDED", "PUSH_DEVICE_REMOVED"]
@@ -251,7 +258,7 @@ def test_the_audit_log_knows_of_a_device_but_not_its_address(service: PushServic
 
 def test_a_request_of_another_program_is_told_too(service: PushService) -> None:
     row = stored(target_resource=None, justification="")
-    told = channel.payload(PermissionRequest.objects.get(pk=row.pk), 1, NOW)
+    told = channel.build_push_payload(PermissionRequest.objects.get(pk=row.pk), 1, NOW)
     assert (told["title"], told["body"]) == ("mind.x asks for NetworkAccess", "")
 
 
@@ -263,7 +270,7 @@ def test_the_doors_of_a_device_take_it_in_tie_it_to_the_sign_in_and_refuse_in_wo
     assert browser.post("/ui/push/key/").json() == {"key": service.public_key}
     assert browser.post("/ui/push/subscribe/", given).json() == {"kept": True}
     page = browser.get("/ui/approvals/notifications/").content.decode()
-    mark = push.mark_of(service.address)
+    mark = push.hash_device_address(service.address)
     assert f'data-push="{mark}"' in page
     assert f'data-push-device="{mark}"' in page
     assert service.address not in page
@@ -284,7 +291,7 @@ def test_a_denial_by_the_door_needs_the_digest_and_nothing_else_can_be_said(serv
         form |= {"verdict": "approved"}
         assert browser.post("/ui/push/deny/", form).status_code in {409, 422}
     assert fresh(row).status == "pending"
-    judged = judged_digest(fresh(row))
+    judged = judged_card_digest(fresh(row))
     assert browser.post("/ui/push/deny/", {"id": row.request_id, "judged": judged}).status_code == 204
     assert (fresh(row).status, fresh(row).approved_by) == ("denied", "approver")
     told = browser.get("/ui/push/waiting/").json()

@@ -578,7 +578,7 @@ def test_the_phone_is_tied_to_the_sign_in_again_after_a_new_password(served: Ser
     page.wait_for_function("() => sessionStorage.getItem('signalbox-renewed').includes(' ')")
     assert served.sql("SELECT sign_in FROM push_subscriptions") == [before]
     page.reload()
-    assert page.get_attribute("body", "data-push") == push.mark_of(phone.service.address)
+    assert page.get_attribute("body", "data-push") == push.hash_device_address(phone.service.address)
 
 
 WHY_NOT = {

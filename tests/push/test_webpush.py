@@ -23,17 +23,21 @@ MESSAGE = (
 
 
 def test_the_example_of_the_standard_comes_out_byte_for_byte() -> None:
-    sender = ec.derive_private_key(int.from_bytes(webpush.decode(SENDER)), webpush.CURVE)
-    made = webpush.sealed(
-        TEXT + b"\x02", webpush.decode(DEVICE), webpush.decode(SECRET), sender, webpush.decode(SALT)
+    sender = ec.derive_private_key(int.from_bytes(webpush.decode_base64url(SENDER)), webpush.CURVE)
+    made = webpush.encrypt_push_record(
+        TEXT + b"\x02",
+        webpush.decode_base64url(DEVICE),
+        webpush.decode_base64url(SECRET),
+        sender,
+        webpush.decode_base64url(SALT),
     )
-    assert webpush.encode(made) == MESSAGE
+    assert webpush.encode_base64url(made) == MESSAGE
 
 
 @pytest.mark.parametrize("length", [0, 1, webpush.STEP - 1, webpush.STEP, webpush.LONGEST])
 def test_another_library_reads_what_we_encrypt_and_its_length_tells_little(length: int) -> None:
     device, text = Device(), b"x" * length
-    made = webpush.encrypted(text, device.p256dh, device.auth)
+    made = webpush.encrypt_push_message(text, device.p256dh, device.auth)
     assert device.opened(made) == text
     assert len(made) <= webpush.RECORD
     assert (len(made) - 86 - 16) % webpush.STEP == 0
@@ -42,19 +46,21 @@ def test_another_library_reads_what_we_encrypt_and_its_length_tells_little(lengt
 def test_what_is_too_long_for_a_push_service_is_refused() -> None:
     device = Device()
     with pytest.raises(ValueError, match="at most"):
-        webpush.encrypted(b"x" * (webpush.LONGEST + 1), device.p256dh, device.auth)
+        webpush.encrypt_push_message(b"x" * (webpush.LONGEST + 1), device.p256dh, device.auth)
 
 
 def test_another_library_accepts_who_sends() -> None:
-    key, now = webpush.new_private_key(), datetime.now(UTC)
-    header = webpush.authorization("https://push.example/to/x?y", key, "mailto:a@b.example", now)
-    assert header.endswith(f"k={webpush.public_key_of(key)}")
-    assert Vapid02.verify(header)
-    forged = header.replace(webpush.public_key_of(key), webpush.public_key_of(webpush.new_private_key()))
-    assert not Vapid02.verify(forged)
+    key, now = webpush.generate_vapid_key(), datetime.now(UTC)
+    header = webpush.vapid_authorization_header("https://push.example/to/x?y", key, "mailto:a@b.example", now)
+    assert header.endswith(f"k={webpush.vapid_public_key(key)}")
+    assert Vapid02.verify_signature(header)
+    forged = header.replace(
+        webpush.vapid_public_key(key), webpush.vapid_public_key(webpush.generate_vapid_key())
+    )
+    assert not Vapid02.verify_signature(forged)
 
 
-POINT = webpush.decode(DEVICE)
+POINT = webpush.decode_base64url(DEVICE)
 WRONG_POINTS = {
     "nothing": b"",
     "too short": POINT[:64],
@@ -72,7 +78,7 @@ WRONG_POINTS = {
 @pytest.mark.parametrize("which", WRONG_POINTS)
 def test_only_an_uncompressed_point_of_the_curve_is_a_devices_key(which: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        webpush.check_keys(webpush.encode(WRONG_POINTS[which]), SECRET)
+        webpush.validate_device_keys(webpush.encode_base64url(WRONG_POINTS[which]), SECRET)
 
 
 @pytest.mark.parametrize(
@@ -82,10 +88,10 @@ def test_only_an_uncompressed_point_of_the_curve_is_a_devices_key(which: str) ->
         ("ä", SECRET),
         (DEVICE, "*"),
         (DEVICE, ""),
-        *((DEVICE, webpush.encode(bytes(length))) for length in (15, 17, 32)),
+        *((DEVICE, webpush.encode_base64url(bytes(length))) for length in (15, 17, 32)),
     ],
 )
 def test_what_are_no_keys_of_a_device_is_refused(p256dh: str, auth: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        webpush.check_keys(p256dh, auth)
-    webpush.check_keys(DEVICE, SECRET)
+        webpush.validate_device_keys(p256dh, auth)
+    webpush.validate_device_keys(DEVICE, SECRET)

@@ -16,12 +16,12 @@ from typing import Any
 from coordinator.runner import guarding
 from coordinator.runner.context import RunnerContext
 from coordinator.runner.directories import AllowedDirectories
-from coordinator.runner.memory import Memory
-from coordinator.runner.options import Options
-from coordinator.runner.outbox import Room
+from coordinator.runner.memory import SessionRecordStore
+from coordinator.runner.options import RunnerOptions
+from coordinator.runner.outbox import OutboxCapacity
 from coordinator.runner.program import Runner
-from coordinator.runner.server import Server
-from coordinator.runner.startable import Agent
+from coordinator.runner.server import SignalboxServer
+from coordinator.runner.startable import StartableAgent
 from tests.patience import PATIENCE
 from tests.served import ROOT
 
@@ -33,22 +33,22 @@ KEY = "sbx_the-runners-own-key"
 def runner_here(url: str, work: Path, how: str = "", **more: Any) -> Iterator[Runner]:
     """Run a runner in a thread of this process. `how`: see scripted_agent; `more`: options, and habits of the agent."""
     habits = {name: more.pop(name, False) for name in ("opens_once_a_minute", "keeps_commands")}
-    options = Options(
+    options = RunnerOptions(
         url=url, key=KEY, directories=(str(work),), state=str(work.parent / "state"), hostname="here", **more
     )
-    agent = Agent("scripted", "Scripted", (sys.executable, AGENT), "7", {"SCRIPTED": how}, **habits)
+    agent = StartableAgent("scripted", "Scripted", (sys.executable, AGENT), "7", {"SCRIPTED": how}, **habits)
     ready = threading.Event()
     found: list[Any] = []
-    guard = guarding.Guard()
+    guard = guarding.ProcessGuard()
 
     async def live() -> None:
         around = RunnerContext(
             options=options,
-            server=Server(url, KEY),
+            server=SignalboxServer(url, KEY),
             guard=guard,
             places=AllowedDirectories(options.directories, options.private),
-            memory=Memory(options.state),
-            room=Room(),
+            memory=SessionRecordStore(options.state),
+            room=OutboxCapacity(),
             environ={"PATH": os.environ["PATH"], "SIGNALBOX_KEY": KEY, "OTHER": "x", "HOME": str(work)},
             agents=[agent],
             missing=[{"name": "codex", "title": "Codex", "how": "npm install codex"}],
@@ -56,7 +56,7 @@ def runner_here(url: str, work: Path, how: str = "", **more: Any) -> Iterator[Ru
         runner = Runner(around)
         found.extend([runner, asyncio.get_running_loop()])
         ready.set()
-        await runner.work()
+        await runner.work_until_stop()
 
     thread = threading.Thread(target=asyncio.run, args=(live(),))
     thread.start()
@@ -67,7 +67,7 @@ def runner_here(url: str, work: Path, how: str = "", **more: Any) -> Iterator[Ru
     finally:
         loop.call_soon_threadsafe(runner.stop)
         thread.join(PATIENCE)
-        guard.close()
+        guard.close_guard()
         assert not thread.is_alive()
 
 

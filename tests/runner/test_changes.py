@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from coordinator.runner import changes, comparing, snapshots
-from coordinator.runner.changes import Changes
+from coordinator.runner.changes import TurnChanges
 
 pytestmark = [pytest.mark.skipif(not Path("/usr/bin/git").exists(), reason="git is not installed")]
 
@@ -38,13 +38,13 @@ def project(tmp_path: Path) -> Path:
 
 class Session:
     def __init__(self, directory: Path, state: Path) -> None:
-        self.changes = Changes("ses_1", str(directory), str(state))
+        self.changes = TurnChanges("ses_1", str(directory), str(state))
 
     def starts(self) -> None:
-        asyncio.run(self.changes.turn_starts())
+        asyncio.run(self.changes.record_turn_start())
 
     def ended(self) -> dict[str, dict[str, Any]]:
-        return {one["scope"]: one for one in asyncio.run(self.changes.turn_ended())}
+        return {one["scope"]: one for one in asyncio.run(self.changes.collect_turn_changes())}
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_what_a_session_began_with_is_forgotten_after_long(
     session.starts()
     (note,) = (tmp_path / "state").rglob("began.json")
     os.utime(note, (0, 0))
-    other = Changes("ses_2", str(project), str(tmp_path / "state"))
-    asyncio.run(other.turn_starts())
+    other = TurnChanges("ses_2", str(project), str(tmp_path / "state"))
+    asyncio.run(other.record_turn_start())
     assert not note.exists()
     assert changes.KEPT > 7 * 24 * 3600

@@ -91,9 +91,9 @@ def _without_the_door(coordinator: SmallCoordinator):  # type: ignore[no-untyped
 
 def test_a_plain_yes_is_never_one_that_lasts() -> None:
     always, once = {"optionId": "a", "kind": "allow_always"}, {"optionId": "o", "kind": "allow_once"}
-    assert agent_options.allowing([always, once]) == {"optionId": "o"}
-    assert agent_options.allowing([always], [always]) == {"optionId": "a"}, "a person chose it"
-    outcome = agent_options.allowing([always])
+    assert agent_options.choose_allow_option([always, once]) == {"optionId": "o"}
+    assert agent_options.choose_allow_option([always], [always]) == {"optionId": "a"}, "a person chose it"
+    outcome = agent_options.choose_allow_option([always])
     assert outcome["cancelled"]
     assert "only one that lets more calls run" in outcome["why"]
 
@@ -112,6 +112,6 @@ def test_an_option_that_shares_its_id_with_another_is_never_chosen() -> None:
         {"optionId": "c", "name": "Only this call", "kind": "allow_always"},
         {"optionId": "a", "name": "Twice", "kind": "allow_always"},
     ]
-    options = agent_options.readable(offered)
+    options = agent_options.parse_request_options(offered)
     assert [option["optionId"] for option in options] == ["c"]
-    assert agent_options.allowing(options)["cancelled"]
+    assert agent_options.choose_allow_option(options)["cancelled"]

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from coordinator.runner import conversation, held_updates, session, worktrees
-from coordinator.runner.outbox import Room
+from coordinator.runner.outbox import OutboxCapacity
 from tests.patience import PATIENCE
 from tests.processes import is_gone
 from tests.runner.driving import KEY, runner_here
@@ -327,7 +327,7 @@ def test_a_command_that_is_told_again_is_done_once(
         began.set()
         await asyncio.to_thread(may_end.wait, 20)
 
-    monkeypatch.setattr(worktrees, "remove", removed)
+    monkeypatch.setattr(worktrees, "remove_worktree", removed)
     command = {"id": "c", "session_id": "s", "remove_worktree": "discard"}
     with runner_here(coordinator.url, work):
         coordinator.tell({"commands": [command]})
@@ -352,9 +352,9 @@ def test_what_an_agent_says_before_it_begins_is_bounded(coordinator: SmallCoordi
     assert kinds[0] == "signalbox/agent"
     assert 0 < kinds.count("tool_call") < 20_000
     assert [one["message"] for one in coordinator.kinds("s", "signalbox/unknown")] == [held_updates.TOO_MUCH]
-    room = Room()
-    held = held_updates.HeldUpdates(room)
-    held.put({"sessionUpdate": "plan"})
-    assert room._left < Room()._left
-    assert held.release() == [{"sessionUpdate": "plan"}]
-    assert room._left == Room()._left
+    room = OutboxCapacity()
+    held = held_updates.PendingUpdates(room)
+    held.add_pending_update({"sessionUpdate": "plan"})
+    assert room._left < OutboxCapacity()._left
+    assert held.release_pending_updates() == [{"sessionUpdate": "plan"}]
+    assert room._left == OutboxCapacity()._left

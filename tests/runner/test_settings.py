@@ -13,13 +13,13 @@ from coordinator.runner import environment, modes, options, startable
 from coordinator.runner.directories import AllowedDirectories
 from coordinator.runner.errors import RunnerRefused
 from coordinator.runner.options import AgentOptions
-from coordinator.runner.startable import KNOWN, Agent
+from coordinator.runner.startable import KNOWN, StartableAgent
 
 pytestmark = pytest.mark.one_engine
 
 
-def told(*flags: str, **environ: str) -> options.Options:
-    return options.from_arguments(flags, environ)[0]
+def told(*flags: str, **environ: str) -> options.RunnerOptions:
+    return options.parse_runner_arguments(flags, environ)[0]
 
 
 def test_a_flag_counts_before_the_environment_before_the_file(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_agents_are_found_and_those_that_are_missing_say_how_to_get_them(tmp_pat
         "other": AgentOptions(command=("no-such-program",)),
         "goose": AgentOptions(enabled=False),
     }
-    found, missing = startable.find(wanted, str(tmp_path))
+    found, missing = startable.find_startable_agents(wanted, str(tmp_path))
     assert [(one.name, one.version) for one in found] == [("gemini", "0.61.0"), ("mine", "")]
     assert found[0].command == (str(tmp_path / "gemini"), "--acp")
     lacking = {one["name"]: one["how"] for one in missing}
@@ -81,9 +81,9 @@ def test_agents_are_found_and_those_that_are_missing_say_how_to_get_them(tmp_pat
 def test_no_variable_of_its_person_has_copilot_ask_nobody(tmp_path: Path) -> None:
     (tmp_path / "copilot").write_text("#!/bin/sh\n")
     (tmp_path / "copilot").chmod(0o755)
-    (agent,), _ = startable.find({}, str(tmp_path))
+    (agent,), _ = startable.find_startable_agents({}, str(tmp_path))
     environ = {"COPILOT_ALLOW_ALL": "true", "COPILOT_MODEL": "m"}
-    env = environment.for_agent(agent, environ, passes=(), key="", session_id="s", mark="m")
+    env = environment.build_agent_environment(agent, environ, passes=(), key="", session_id="s", mark="m")
     assert (env["COPILOT_ALLOW_ALL"], env["COPILOT_MODEL"]) == ("false", "m")
 
 
@@ -110,7 +110,7 @@ def test_an_adapter_s_version_is_not_its_agent_s(
     (tmp_path / "codex").chmod(0o755)
 
     def versions() -> dict[str, str]:
-        return {one.name: one.version for one in startable.find({}, str(tmp_path))[0]}
+        return {one.name: one.version for one in startable.find_startable_agents({}, str(tmp_path))[0]}
 
     assert versions() == {"claude": "2.1.332", "codex": ""}
     monkeypatch.setenv("CLAUDE_CODE_EXECUTABLE", str(other / "dist/index.js"))
@@ -127,13 +127,13 @@ def test_a_directory_is_allowed_by_where_it_really_is(tmp_path: Path) -> None:
     (inside / "way-out").symlink_to(outside)
     (outside / "way-in").symlink_to(inside)
     places = AllowedDirectories([str(inside)])
-    assert places.directory(None) == str(inside)
-    assert places.directory(str(outside / "way-in")) == str(inside)
+    assert places.resolve_allowed_directory(None) == str(inside)
+    assert places.resolve_allowed_directory(str(outside / "way-in")) == str(inside)
     for path in (outside, inside / "way-out", inside / "..", tmp_path):
         with pytest.raises(RunnerRefused):
-            places.directory(str(path))
+            places.resolve_allowed_directory(str(path))
     with pytest.raises(RunnerRefused):
-        places.file(str(inside / "way-out" / "new.txt"))
+        places.resolve_allowed_file(str(inside / "way-out" / "new.txt"))
 
 
 def opened(current: str, *others: str, as_option: bool = False) -> dict[str, Any]:
@@ -161,16 +161,16 @@ def opened(current: str, *others: str, as_option: bool = False) -> dict[str, Any
 )
 def test_a_session_begins_in_a_mode_that_asks(name: str, told: dict[str, Any], chosen: str | None) -> None:
     asks = next((one.asks for one in KNOWN if one.name == name), ())
-    assert modes.to_begin_in(Agent(name, name, ("x",), asks=asks), told, None) == chosen
+    assert modes.choose_initial_mode(StartableAgent(name, name, ("x",), asks=asks), told, None) == chosen
 
 
 def test_an_agent_whose_modes_all_review_themselves_is_not_started_by_default() -> None:
-    agent = Agent("mine", "Mine", ("x",))
+    agent = StartableAgent("mine", "Mine", ("x",))
     with pytest.raises(RunnerRefused, match=r"\[agents.mine\] mode"):
-        modes.to_begin_in(agent, opened("yolo", "bypass"), None)
-    assert modes.to_begin_in(agent, opened("yolo", "bypass"), "bypass") == "bypass"
+        modes.choose_initial_mode(agent, opened("yolo", "bypass"), None)
+    assert modes.choose_initial_mode(agent, opened("yolo", "bypass"), "bypass") == "bypass"
     with pytest.raises(RunnerRefused, match="has no mode 'x'"):
-        modes.to_begin_in(agent, opened("yolo"), "x")
+        modes.choose_initial_mode(agent, opened("yolo"), "x")
 
 
 def test_an_agent_is_given_neither_the_key_nor_what_is_signalboxs_own(tmp_path: Path) -> None:
@@ -186,6 +186,6 @@ def test_an_agent_is_given_neither_the_key_nor_what_is_signalboxs_own(tmp_path: 
     settings = tmp_path / "config" / "signalbox" / "runner.toml"
     for path in (key, data / "coordinator.db", tmp_path / "link" / "runner_key", f"{tree}/a", settings):
         with pytest.raises(RunnerRefused, match="not in a directory that this runner is allowed"):
-            places.file(str(path))
-    assert places.also(tree).file(f"{tree}/a") == f"{tree}/a"
-    assert places.file(str(tmp_path / "a.txt"))
+            places.resolve_allowed_file(str(path))
+    assert places.with_directory(tree).resolve_allowed_file(f"{tree}/a") == f"{tree}/a"
+    assert places.resolve_allowed_file(str(tmp_path / "a.txt"))

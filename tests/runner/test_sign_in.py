@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from acp.exceptions import RequestError
 
-from coordinator.runner.process import LOGIN_NEEDED, sign_in_first
-from coordinator.runner.startable import KNOWN, Agent
+from coordinator.runner.process import LOGIN_NEEDED, describe_required_login
+from coordinator.runner.startable import KNOWN, StartableAgent
 
 RECORDED = Path(__file__).parents[1] / "data" / "acp_until_login"
 BY_NAME = {known.name: known for known in KNOWN}
@@ -26,8 +26,8 @@ def test_the_command_by_which_to_sign_in_is_named(name: str) -> None:
     *_, refused = frames
     error = refused["message"]["error"]
     assert error["code"] == LOGIN_NEEDED
-    agent = Agent(known.name, known.title, ("x",), login=known.login)
-    words = sign_in_first(agent, RequestError(error["code"], error["message"]))
+    agent = StartableAgent(known.name, known.title, ("x",), login=known.login)
+    words = describe_required_login(agent, RequestError(error["code"], error["message"]))
     assert words.startswith(f"Sign in to {known.title} on the runner's machine first: run `{known.login}`")
     assert error["message"].rstrip(".") in words
 

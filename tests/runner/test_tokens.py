@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.dialects.acp import usage
-from coordinator.runner.message_store import store_path, with_all_steps
-from coordinator.runner.startable import Agent
+from coordinator.dialects.acp import parse_turn_usage
+from coordinator.runner.message_store import add_model_usage, message_store_path
+from coordinator.runner.startable import StartableAgent
 from tests.served import ROOT
 
 ANSWERS = [
@@ -34,7 +34,7 @@ SECOND_STEP_MS = 1795346904406
 def test_no_token_of_a_turn_counts_twice(answer: dict[str, object]) -> None:
     result = answer["result"]
     assert isinstance(result, dict)
-    ((_, counts),) = usage(result).by_model
+    ((_, counts),) = parse_turn_usage(result).by_model
     assert tuple(counts.get(kind, 0) for kind in KINDS) == TOOK[str(answer["agent"])]
     total = result["usage"]["totalTokens"]
     assert sum(counts.values()) == total
@@ -69,7 +69,7 @@ def test_no_token_of_a_turn_counts_twice(answer: dict[str, object]) -> None:
     ],
 )
 def test_the_total_says_what_is_counted_within_what(figures: dict[str, int], took: tuple[int, ...]) -> None:
-    ((_, counts),) = usage({"usage": figures}).by_model
+    ((_, counts),) = parse_turn_usage({"usage": figures}).by_model
     assert tuple(counts.get(kind, 0) for kind in KINDS) == took
 
 
@@ -86,7 +86,7 @@ def store(tmp_path: Path) -> Path:
 
 def took(store: Path, since_ms: int) -> dict[str, int]:
     """Return the tokens of a turn that began then."""
-    (used,) = usage(with_all_steps(LAST_STEP, str(store), CONVERSATION, since_ms)).by_model
+    (used,) = parse_turn_usage(add_model_usage(LAST_STEP, str(store), CONVERSATION, since_ms)).by_model
     model, counts = used
     assert model == MODEL
     return dict(counts)
@@ -126,7 +126,7 @@ def test_where_the_database_cannot_be_read_the_agents_own_figure_stands(
     path = tmp_path / "opencode.db"
     if content is not None:
         path.write_bytes(content)
-    assert with_all_steps(LAST_STEP, str(path), CONVERSATION, 0) == LAST_STEP
+    assert add_model_usage(LAST_STEP, str(path), CONVERSATION, 0) == LAST_STEP
     assert path.exists() == (content is not None)
 
 
@@ -145,12 +145,12 @@ def test_hostile_figures_count_as_none(store: Path) -> None:
                 (f"msg_{number}", CONVERSATION, 2**52, data),
             )
     db.close()
-    assert with_all_steps(LAST_STEP, str(store), CONVERSATION, 2**52) == LAST_STEP
+    assert add_model_usage(LAST_STEP, str(store), CONVERSATION, 2**52) == LAST_STEP
 
 
 def test_the_database_lies_where_the_agent_is_told_that_it_does() -> None:
-    agent = Agent("opencode", "OpenCode", ("opencode", "acp"), store="opencode/opencode.db")
-    assert store_path(agent, {"HOME": "/h"}) == "/h/.local/share/opencode/opencode.db"
-    assert store_path(agent, {"HOME": "/h", "XDG_DATA_HOME": "/d"}) == "/d/opencode/opencode.db"
-    assert store_path(agent, {"HOME": "/h", "OPENCODE_DB": "/x.db"}) == "/x.db"
-    assert store_path(Agent("gemini", "Gemini CLI", ("gemini",)), {"HOME": "/h"}) == ""
+    agent = StartableAgent("opencode", "OpenCode", ("opencode", "acp"), store="opencode/opencode.db")
+    assert message_store_path(agent, {"HOME": "/h"}) == "/h/.local/share/opencode/opencode.db"
+    assert message_store_path(agent, {"HOME": "/h", "XDG_DATA_HOME": "/d"}) == "/d/opencode/opencode.db"
+    assert message_store_path(agent, {"HOME": "/h", "OPENCODE_DB": "/x.db"}) == "/x.db"
+    assert message_store_path(StartableAgent("gemini", "Gemini CLI", ("gemini",)), {"HOME": "/h"}) == ""

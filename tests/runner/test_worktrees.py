@@ -21,11 +21,11 @@ def state(tmp_path: Path) -> str:
 
 
 def make(session_id: str, directory: Path, state: str) -> Path:
-    return Path(asyncio.run(worktrees.make(session_id, str(directory), state)))
+    return Path(asyncio.run(worktrees.create_worktree(session_id, str(directory), state)))
 
 
 def remove(session_id: str, directory: Path, state: str, *, discard: bool = False) -> None:
-    asyncio.run(worktrees.remove(session_id, str(directory), state, discard=discard))
+    asyncio.run(worktrees.remove_worktree(session_id, str(directory), state, discard=discard))
 
 
 def branches(project: Path) -> list[str]:
@@ -35,7 +35,7 @@ def branches(project: Path) -> list[str]:
 def test_ten_sessions_begin_at_once_and_do_not_meet(project: Path, state: str) -> None:
     async def all_of_them() -> list[str]:
         names = (f"ses_{number}" for number in range(10))
-        return await asyncio.gather(*(worktrees.make(name, str(project), state) for name in names))
+        return await asyncio.gather(*(worktrees.create_worktree(name, str(project), state) for name in names))
 
     trees = [Path(one) for one in asyncio.run(all_of_them())]
     assert len(set(trees)) == 10
@@ -154,8 +154,8 @@ def test_a_symlink_does_not_lead_out_of_the_work_tree(project: Path, state: str,
     with pytest.raises(RunnerRefused, match="leads out of the repository"):
         make("ses_1", project / "part", state)
     tree = make("ses_2", project / "part" / "..", state)
-    assert asyncio.run(worktrees.known("ses_2", state)) == str(tree)
+    assert asyncio.run(worktrees.find_worktree("ses_2", state)) == str(tree)
     tree.rename(tmp_path / "moved")
     tree.symlink_to(outside)
     with pytest.raises(RunnerRefused, match="leads out of the session's work tree"):
-        asyncio.run(worktrees.known("ses_2", state))
+        asyncio.run(worktrees.find_worktree("ses_2", state))

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from coordinator.actions import housekeeping, runners, runs
-from coordinator.identity.actors import key
+from coordinator.identity.actors import key_actor_by_name
 from coordinator.models import Event, Run, Runner, Session
 from coordinator.runs.statuses import RESUME, START
 
 # Of today: the audit log drops, by the database's own clock, what is older than 90 days.
 NOON = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
-OPERATOR = key("operator")
+OPERATOR = key_actor_by_name("operator")
 
 
 class Fleet:
@@ -24,7 +24,7 @@ class Fleet:
     def pass_time(self, seconds: float) -> None:
         """Let time go by, and housekeeping run."""
         self.now += timedelta(seconds=seconds)
-        housekeeping.run(self.now)
+        housekeeping.run_housekeeping(self.now)
 
     def tick(self) -> datetime:
         """Return the next moment, so that no two things happen at one."""
@@ -34,48 +34,48 @@ class Fleet:
     def runner(self, hostname: str = "vm", **offers: Any) -> Runner:
         """Register a runner."""
         registration = runners.RunnerRegistration(hostname, "/home/dev/project", "test-executor", **offers)
-        return runners.register(registration, self.tick())
+        return runners.enroll_runner(registration, self.tick())
 
     def start(self, prompt: str = "hello", **order: Any) -> Run:
         """Order a run that starts a session."""
-        return runs.create(kind=START, prompt=prompt, by=OPERATOR, now=self.tick(), **order)
+        return runs.queue_ordered_run(kind=START, prompt=prompt, by=OPERATOR, now=self.tick(), **order)
 
     def resume(self, session_id: str, prompt: str = "go on", **order: Any) -> Run:
         """Order a run that resumes a session."""
         order = {"session_id": session_id, **order}
-        return runs.create(kind=RESUME, prompt=prompt, by=OPERATOR, now=self.tick(), **order)
+        return runs.queue_ordered_run(kind=RESUME, prompt=prompt, by=OPERATOR, now=self.tick(), **order)
 
     def poll(self, runner: Runner) -> dict[str, Any] | None:
         """Ask once for work."""
-        return runners.poll(runner.runner_id, self.tick())
+        return runners.take_runner_work(runner.runner_id, self.tick())
 
     def running(self, runner: Runner, run: Run) -> Run:
         """Have the runner take the run and start it."""
         answer = self.poll(runner)
         assert answer is not None
         assert answer["run"]["run_id"] == run.run_id
-        runs.started(run.run_id, runner, self.tick())
+        runs.record_run_started(run.run_id, runner, self.tick())
         return self.fresh(run)
 
     def complete(self, runner: Runner, run: Run) -> None:
         """Report the run as completed."""
-        runs.completed(run.run_id, runner, self.tick())
+        runs.record_run_completed(run.run_id, runner, self.tick())
 
     def fail(self, runner: Runner, run: Run, error: str = "Process exited with code 1") -> None:
         """Report the run as failed."""
-        runs.failed(run.run_id, runner, error, self.tick())
+        runs.record_run_failed(run.run_id, runner, error, self.tick())
 
     def stopped(self, runner: Runner, run: Run) -> None:
         """Report the run as stopped."""
-        runs.stopped(run.run_id, runner, self.tick())
+        runs.record_run_stopped(run.run_id, runner, self.tick())
 
     def stop(self, run: Run) -> runs.StopResult:
         """Ask for the run to be stopped."""
-        return runs.stop(run.run_id, by=OPERATOR, now=self.tick())
+        return runs.request_run_stop(run.run_id, by=OPERATOR, now=self.tick())
 
     def stop_session(self, session_id: str) -> runs.StopResult:
         """Ask for the session to be stopped."""
-        return runs.stop_session(session_id, by=OPERATOR, now=self.tick())
+        return runs.request_session_stop(session_id, by=OPERATOR, now=self.tick())
 
     @staticmethod
     def fresh(run: Run) -> Run:

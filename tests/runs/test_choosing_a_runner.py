@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from coordinator.actions import runners
 from coordinator.models import Run, Runner
-from coordinator.runs.demands import meets
+from coordinator.runs.demands import runner_meets_demands
 from tests.driving.recorded import OFFERS, PERSISTENT
 from tests.people import signed_in
 
@@ -19,7 +19,7 @@ URL = "/ui/runs/new/"
 
 def runner(folder: str, profile: str = "signalbox", host: str = "laptop") -> Runner:
     registration: Any = runners.RunnerRegistration(host, folder, profile, executor=PERSISTENT, offers=OFFERS)
-    return runners.register(registration, timezone.now())
+    return runners.enroll_runner(registration, timezone.now())
 
 
 def test_each_runner_is_a_choice_named_by_what_tells_it_from_the_others() -> None:
@@ -40,7 +40,7 @@ def test_the_run_is_for_the_chosen_runner_alone() -> None:
     form = {"agent": "claude", "runner": tools.pk, "prompt": "Go.", "project_dir": "/home/dev/shop"}
     assert signed_in("approver").post(URL, form).status_code == 302
     demands = Run.objects.get().demands
-    assert [meets(one, demands) for one in (shop, tools)] == [False, True]
+    assert [runner_meets_demands(one, demands) for one in (shop, tools)] == [False, True]
 
 
 def test_any_runner_takes_the_run_where_none_is_chosen_and_a_gone_one_is_refused() -> None:
@@ -48,7 +48,7 @@ def test_any_runner_takes_the_run_where_none_is_chosen_and_a_gone_one_is_refused
     form = {"agent": "claude", "runner": "", "prompt": "Go.", "project_dir": "/home/dev/shop"}
     browser = signed_in("approver")
     assert browser.post(URL, form).status_code == 302
-    assert all(meets(one, Run.objects.get().demands) for one in (shop, tools))
+    assert all(runner_meets_demands(one, Run.objects.get().demands) for one in (shop, tools))
     assert browser.post(URL, form | {"runner": "lnch_gone"}).status_code == 422
 
 

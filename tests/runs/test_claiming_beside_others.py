@@ -36,14 +36,14 @@ def test_a_run_is_claimed_though_many_wait_and_another_program_writes(
 ) -> None:
     """SQLite refuses to write on a connection whose open cursor has read an older state."""
     ordered = [fleet.start(str(n)).run_id for n in range(250)]
-    runner, meets = fleet.runner(), claiming.demands.meets
+    runner, meets = fleet.runner(), claiming.demands.runner_meets_demands
 
     def meets_beside_a_writer(*asked: Any) -> bool:
         somebody_else_writes()
         return meets(*asked)
 
-    monkeypatch.setattr(claiming.demands, "meets", meets_beside_a_writer)
-    claimed = [runs.claim_next(runner, fleet.tick()) for _ in range(3)]
+    monkeypatch.setattr(claiming.demands, "runner_meets_demands", meets_beside_a_writer)
+    claimed = [runs.claim_next_run(runner, fleet.tick()) for _ in range(3)]
     assert [run.run_id for run in claimed if run] == ordered[:3]
 
 
@@ -52,21 +52,21 @@ def test_a_run_far_behind_is_found(fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     elsewhere = [fleet.start(additional_demands={"hostname": "other"}) for _ in range(10)]
     Run.objects.filter(pk__in=[run.pk for run in elsewhere]).update(created_at=fleet.now)  # all at one moment
     mine = fleet.start()
-    found = runs.claim_next(fleet.runner(), fleet.tick())
+    found = runs.claim_next_run(fleet.runner(), fleet.tick())
     assert found is not None
     assert found.run_id == mine.run_id
 
 
 def deleted_just_before(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     """Have the run's session deleted in the moment between finding it and locking it."""
-    locked = claiming.locked
+    locked = claiming.lock_run
 
     def deleting(run_id: str) -> Any:
         if run_id == run.run_id:
             Session.objects.filter(pk=run.session_id).delete()
         return locked(run_id)
 
-    monkeypatch.setattr(claiming, "locked", deleting)
+    monkeypatch.setattr(claiming, "lock_run", deleting)
 
 
 def test_a_run_deleted_while_it_is_claimed_does_not_hide_the_next(
@@ -85,7 +85,7 @@ def test_a_run_deleted_while_its_runner_is_recovered_does_not_keep_the_others(
     runner = fleet.runner()
     gone, other = fleet.running(runner, fleet.start("a")), fleet.running(runner, fleet.start("b"))
     deleted_just_before(monkeypatch, gone)
-    runners.remove(runner.runner_id, "Runner vanished", fleet.tick())
+    runners.remove_runner(runner.runner_id, "Runner vanished", fleet.tick())
     assert fleet.fresh(other).status == "failed"
 
 
@@ -93,5 +93,5 @@ def test_a_broken_poll_whose_run_was_deleted_is_only_a_broken_poll(fleet: Fleet)
     run, runner = fleet.start(), fleet.runner()
     answer = fleet.poll(runner)
     Session.objects.filter(pk=run.session_id).delete()
-    runners.poll_broke_off(runner.runner_id, answer, fleet.tick())
+    runners.abandon_poll(runner.runner_id, answer, fleet.tick())
     assert fleet.poll(runner) is None

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.actions import housekeeping, leases, runners
 from coordinator.models import Lease, Runner
-from coordinator.operations.jobs import Job, run_due
+from coordinator.operations.jobs import PeriodicJob, run_due_jobs
 from tests.runs.fleet import NOON, Fleet
 
 pytestmark = pytest.mark.django_db
@@ -20,23 +20,23 @@ def set_back(fleet: Fleet) -> None:
 
 
 def test_a_lease_of_the_future_is_taken_and_a_good_one_is_not() -> None:
-    assert leases.take("job:x", length=LENGTH, now=NOON)
-    assert leases.free({"job:x": LENGTH}, now=NOON) == set()
-    assert not leases.take(
+    assert leases.take_lease("job:x", length=LENGTH, now=NOON)
+    assert leases.find_free_leases({"job:x": LENGTH}, now=NOON) == set()
+    assert not leases.take_lease(
         "job:x", length=LENGTH, now=NOON - timedelta(seconds=30)
     )  # another machine's clock
     earlier = NOON - DAY
-    assert leases.free({"job:x": LENGTH}, now=earlier) == {"job:x"}
-    assert leases.take("job:x", length=LENGTH, now=earlier)
-    assert not leases.take("job:x", length=LENGTH, now=earlier)
+    assert leases.find_free_leases({"job:x": LENGTH}, now=earlier) == {"job:x"}
+    assert leases.take_lease("job:x", length=LENGTH, now=earlier)
+    assert not leases.take_lease("job:x", length=LENGTH, now=earlier)
     assert Lease.objects.get().until == earlier + LENGTH
 
 
 def test_housekeeping_goes_on() -> None:
     done: list[object] = []
-    job = Job("x", LENGTH, done.append)
+    job = PeriodicJob("x", LENGTH, done.append)
     for now in (NOON, NOON - DAY, NOON - DAY + timedelta(seconds=3)):
-        run_due(now, [job])
+        run_due_jobs(now, [job])
     assert len(done) == 3
 
 
@@ -52,7 +52,7 @@ def test_a_runner_at_work_stays(fleet: Fleet) -> None:
     runner = fleet.runner()
     set_back(fleet)
     for _ in range(30):
-        runners.heartbeat(runner.runner_id, fleet.tick())
+        runners.record_runner_heartbeat(runner.runner_id, fleet.tick())
         fleet.pass_time(60)
     assert Runner.objects.get(pk=runner.pk).last_heartbeat <= fleet.now
 
@@ -74,6 +74,6 @@ def test_a_stop_that_nobody_confirms_ends_in_its_time(fleet: Fleet) -> None:
     run = fleet.running(runner, fleet.start())
     fleet.stop(run)
     set_back(fleet)
-    housekeeping.run(fleet.now)
+    housekeeping.run_housekeeping(fleet.now)
     fleet.pass_time(61)
     assert fleet.fresh(run).status == "stopped"

@@ -35,7 +35,7 @@ RUNNER: dict[str, Any] = {
     ],
 )
 def test_properties_match_exactly_and_tags_all(wanted: Any, met: bool) -> None:
-    assert demands.meets(SimpleNamespace(**RUNNER), wanted) is met
+    assert demands.runner_meets_demands(SimpleNamespace(**RUNNER), wanted) is met
 
 
 @pytest.mark.parametrize(
@@ -48,14 +48,17 @@ def test_properties_match_exactly_and_tags_all(wanted: Any, met: bool) -> None:
     ],
 )
 def test_a_choosy_runner_takes_only_runs_that_name_one_of_its_tags(wanted: Any, met: bool) -> None:
-    assert demands.meets(SimpleNamespace(**{**RUNNER, "require_matching_tags": True}), wanted) is met
+    assert (
+        demands.runner_meets_demands(SimpleNamespace(**{**RUNNER, "require_matching_tags": True}), wanted)
+        is met
+    )
 
 
 def test_the_first_to_name_a_property_decides_and_tags_add_up() -> None:
     affinity = {"hostname": "a", "executor_profile": None}
     blueprint = {"hostname": "b", "executor_profile": "coding", "tags": ["x"]}
     extra = {"project_dir": "/p", "executor_profile": "other", "tags": ["y", "x"]}
-    assert demands.merge(affinity, blueprint, extra) == {
+    assert demands.merge_run_demands(affinity, blueprint, extra) == {
         "hostname": "a",
         "project_dir": "/p",
         "executor_profile": "coding",
@@ -64,7 +67,7 @@ def test_the_first_to_name_a_property_decides_and_tags_add_up() -> None:
 
 
 def test_nothing_demanded_is_no_demands() -> None:
-    assert demands.merge(None, {}, {"hostname": None, "tags": []}) is None
+    assert demands.merge_run_demands(None, {}, {"hostname": None, "tags": []}) is None
 
 
 def test_a_blueprints_demands_bind_its_runs(fleet: Fleet) -> None:

@@ -17,7 +17,7 @@ class Said:
 
 
 def note(fleet: Fleet, session_id: str, event_type: str) -> bool:
-    return sessions.note_lifecycle_event(session_id, Said(event_type), fleet.tick())
+    return sessions.update_session_by_event(session_id, Said(event_type), fleet.tick())
 
 
 @pytest.mark.parametrize("event_type", ["session_start", "run_start"])
@@ -31,8 +31,8 @@ def test_an_executor_that_is_faster_than_its_runner_is_believed(fleet: Fleet) ->
     runner, run = fleet.runner(), fleet.start()
     fleet.poll(runner)
     assert note(fleet, run.session_id, "session_start") is True
-    runs.write_event(run, "session_start", fleet.now)
-    runs.started(run.run_id, runner, fleet.tick())
+    runs.add_run_event(run, "session_start", fleet.now)
+    runs.record_run_started(run.run_id, runner, fleet.tick())
     assert fleet.said(run.session_id) == ["session_start"]
 
 
@@ -41,7 +41,7 @@ def test_an_end_finishes_the_session_and_the_report_adds_no_second(fleet: Fleet,
     runner = fleet.runner()
     run = fleet.running(runner, fleet.start())
     assert note(fleet, run.session_id, event_type) is True
-    runs.write_event(run, event_type, fleet.now)
+    runs.add_run_event(run, event_type, fleet.now)
     assert fleet.status(run.session_id) == "finished"
     fleet.complete(runner, run)
     assert fleet.said(run.session_id) == ["session_start", event_type]
@@ -70,7 +70,7 @@ def test_binding_makes_a_session_run_unless_it_is_being_stopped(fleet: Fleet) ->
     runner = fleet.runner()
     run = fleet.running(runner, fleet.start())
     fleet.stop(run)
-    session = sessions.bind(
+    session = sessions.bind_session_executor(
         run.session_id, executor_session_id="e", hostname="vm", executor_profile="p", project_dir="/w"
     )
     assert (session.status, session.project_dir) == ("stopping", "/w")
@@ -82,7 +82,9 @@ def test_late_words_of_an_ended_process_do_not_make_its_session_run_again(fleet:
     run = fleet.running(runner, fleet.start())
     getattr(fleet, end)(runner, run)
     before = fleet.status(run.session_id)
-    sessions.bind(run.session_id, executor_session_id="e", hostname="vm", executor_profile="p")
+    sessions.bind_session_executor(
+        run.session_id, executor_session_id="e", hostname="vm", executor_profile="p"
+    )
     assert fleet.status(run.session_id) == before
     assert note(fleet, run.session_id, "session_start") is True
     assert fleet.status(run.session_id) == before

@@ -8,9 +8,9 @@ from unittest import mock
 
 import pytest
 
-from coordinator.errors import BadRequest, Busy
+from coordinator.errors import BadRequest, ServiceBusy
 from coordinator.runs import parameters, schema_jobs, schemas
-from coordinator.runs.parameters import require_fit
+from coordinator.runs.parameters import require_valid_parameters
 
 pytestmark = pytest.mark.one_engine
 
@@ -41,20 +41,20 @@ def test_a_schema_without_end_is_refused_and_takes_no_time_of_this_process(
     schema: dict[str, Any], order: dict[str, Any]
 ) -> None:
     with (
-        mock.patch.object(schemas, "validation_errors", side_effect=AssertionError("validated here")),
+        mock.patch.object(schemas, "find_schema_errors", side_effect=AssertionError("validated here")),
         pytest.raises(BadRequest, match="The parameters_schema of bomb takes too long"),
     ):
-        require_fit(order, schema, "bomb")
-    require_fit({"a": "x"}, REFERRING, "next")
+        require_valid_parameters(order, schema, "bomb")
+    require_valid_parameters({"a": "x"}, REFERRING, "next")
 
 
 @pytest.mark.parametrize("order", [{"a": "x"}, {"a": 1}, {}])
 def test_the_child_finds_what_this_process_finds(order: dict[str, Any]) -> None:
-    flat, errors = ITEM, schemas.validation_errors(order, REFERRING)
+    flat, errors = ITEM, schemas.find_schema_errors(order, REFERRING)
     assert [error["message"] for error in errors] == [
-        error["message"] for error in schemas.validation_errors(order, flat)
+        error["message"] for error in schemas.find_schema_errors(order, flat)
     ]
-    assert parameters._validate_in_child(order, REFERRING) == errors
+    assert parameters.validate_parameters_in_child(order, REFERRING) == errors
 
 
 @pytest.mark.parametrize(
@@ -74,26 +74,29 @@ def test_only_a_schema_whose_work_is_bounded_is_applied_in_this_process(
     schema: Any, order: dict[str, Any], is_quick: bool
 ) -> None:
     size = len(str(order))
-    assert schemas.is_quick(order, schema, size) is is_quick
+    assert schemas.is_schema_quick(order, schema, size) is is_quick
 
 
 def test_an_order_does_not_wait_in_line_for_the_child() -> None:
     with (
         parameters._sandbox_place,
         mock.patch.object(parameters, "VALIDATION_WAIT_SECONDS", 0.01),
-        pytest.raises(Busy, match="Nothing was ordered"),
+        pytest.raises(ServiceBusy, match="Nothing was ordered"),
     ):
-        require_fit({"a": "x"}, REFERRING, "other")
-    require_fit({"a": "x"}, ITEM, "flat")
+        require_valid_parameters({"a": "x"}, REFERRING, "other")
+    require_valid_parameters({"a": "x"}, ITEM, "flat")
 
 
 def test_messages_do_not_repeat_a_whole_value() -> None:
     order = {"a": ["x" * 50_000]}
-    for errors in (schemas.validation_errors(order, ITEM), parameters._validate_in_child(order, REFERRING)):
+    for errors in (
+        schemas.find_schema_errors(order, ITEM),
+        parameters.validate_parameters_in_child(order, REFERRING),
+    ):
         assert [len(error["message"]) for error in errors] == [schemas.MAX_MESSAGE_LENGTH + 1]
 
 
 def test_the_child_answers_for_a_schema_that_cannot_be_applied() -> None:
     body = b'{"parameters": {}, "schema": {"$ref": "#/missing"}}'
-    facts, _ = schema_jobs.validate({}, body)
+    facts, _ = schema_jobs.validate_parameters_job({}, body)
     assert re.match("PointerToNowhere", str(facts["inapplicable"]))

@@ -32,7 +32,7 @@ def idle(fleet: Fleet) -> tuple[Runner, Run]:
         "build-7", executor={"type": "autonomous", "command": "c", "lifecycle": "persistent"}
     )
     run = fleet.running(runner, fleet.start())
-    runs.completed(run.run_id, runner, fleet.tick(), session_status="idle")
+    runs.record_run_completed(run.run_id, runner, fleet.tick(), session_status="idle")
     return runner, run
 
 
@@ -69,7 +69,7 @@ def test_a_procedural_agents_arguments_and_result_are_shown(fleet: Fleet) -> Non
         event_type="result", session_id=run.session_id, timestamp=fleet.tick().isoformat(), result_data=data
     )
     events.record_events([said], fleet.tick())
-    runs.completed(run.run_id, runner, fleet.tick(), session_status="finished")
+    runs.record_run_completed(run.run_id, runner, fleet.tick(), session_status="finished")
     viewer = signed_in("viewer")
     assert "Hello there" in viewer.get(reverse("runs:list")).content.decode()
     page = viewer.get(reverse("sessions:detail", args=[run.session_id])).content.decode()

@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from coordinator.models import Run, Runner
-from coordinator.runs.waits import Queue
+from coordinator.runs.waits import RunQueueState
 from tests.people import signed_in
 from tests.timelines import make_session
 
@@ -35,7 +35,7 @@ def runner(name="build-7", *, heard=timedelta(0), **fields):
 
 
 def why(run):
-    return Queue.at(timezone.now()).why(run)
+    return RunQueueState.load_queue_state(timezone.now()).explain_waiting_run(run)
 
 
 def test_why_a_run_waits():

@@ -145,7 +145,7 @@ def test_its_result_is_data(fleet: Fleet, api: Api) -> None:
         result_data={"n": [1]},
     )
     events.record_events([result], fleet.tick())
-    runs.completed(run.run_id, runner, fleet.tick(), session_status="finished")
+    runs.record_run_completed(run.run_id, runner, fleet.tick(), session_status="finished")
     path = f"/sessions/{run.session_id}"
     assert api("GET", f"{path}/result") == {
         "result": '{"n": [1]}',
@@ -167,7 +167,7 @@ def test_secrets_in_arguments_reach_the_runner_alone(fleet: Fleet, api: Api) -> 
     answer = fleet.poll(runner)
     assert answer is not None
     assert answer["run"]["parameters"] == {"stdout": TOKEN}
-    runs.completed(made["run_id"], runner, fleet.tick())
+    runs.record_run_completed(made["run_id"], runner, fleet.tick())
     assert TOKEN not in str(RunParameters.objects.get(pk=made["run_id"]).parameters)
 
 

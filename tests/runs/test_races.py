@@ -60,7 +60,7 @@ def test_every_run_is_claimed_exactly_once(fleet: Fleet) -> None:
 
     def take_all(runner: Runner) -> list[str]:
         taken = []
-        while (answer := persistently(lambda: runners.poll(runner.runner_id, now))) is not None:
+        while (answer := persistently(lambda: runners.take_runner_work(runner.runner_id, now))) is not None:
             taken.append(answer["run"]["run_id"])
         return taken
 
@@ -78,7 +78,7 @@ def test_runs_of_one_session_are_never_claimed_together(fleet: Fleet) -> None:
     for n in range(5):
         fleet.resume(first.session_id, str(n))
     now = fleet.tick()
-    answers = at_once([lambda r=r: runners.poll(r.runner_id, now) for r in fleet_of])  # type: ignore[misc]
+    answers = at_once([lambda r=r: runners.take_runner_work(r.runner_id, now) for r in fleet_of])  # type: ignore[misc]
     assert [a["run"]["run_id"] for a in answers if a is not None] == [first.run_id]
     assert Run.objects.filter(status="claimed").count() == 1
 
@@ -93,9 +93,9 @@ def test_of_many_reports_one_ends_the_run(fleet: Fleet, round_: int) -> None:
     now = fleet.tick()
     at_once(
         [
-            lambda: runs.completed(run.run_id, runner, now),
-            lambda: runs.failed(run.run_id, runner, "boom", now),
-            lambda: runs.stopped(run.run_id, runner, now),
+            lambda: runs.record_run_completed(run.run_id, runner, now),
+            lambda: runs.record_run_failed(run.run_id, runner, "boom", now),
+            lambda: runs.record_run_stopped(run.run_id, runner, now),
         ]
         * 2
     )
@@ -114,7 +114,9 @@ def test_a_stop_and_a_claim_agree_on_what_happened(fleet: Fleet) -> None:
     for _ in range(5):
         run = fleet.start()
         now = fleet.tick()
-        answer, stop = at_once([lambda: runners.poll(runner.runner_id, now), lambda: fleet.stop(run)])  # noqa: B023
+        answer, stop = at_once(
+            [lambda: runners.take_runner_work(runner.runner_id, now), lambda: fleet.stop(run)]
+        )  # noqa: B023
         if fleet.fresh(run).runner_id is None:
             assert (answer, stop.status, fleet.fresh(run).status) == (None, "stopped", "stopped")
         else:
@@ -129,10 +131,12 @@ def test_children_that_end_together_tell_their_parent_once_each(fleet: Fleet) ->
     order = {"parent_session_id": parent.session_id, "execution_mode": "async_callback"}
     children = [fleet.running(runner, fleet.start(str(n), **order)) for n in range(6)]
     now = fleet.tick()
-    at_once([lambda run=run: runs.completed(run.run_id, runner, now) for run in [parent, *children]])  # type: ignore[misc]
+    at_once(
+        [lambda run=run: runs.record_run_completed(run.run_id, runner, now) for run in [parent, *children]]
+    )  # type: ignore[misc]
     while (answer := fleet.poll(runner)) is not None:
-        runs.started(answer["run"]["run_id"], runner, fleet.tick())
-        runs.completed(answer["run"]["run_id"], runner, fleet.tick())
+        runs.record_run_started(answer["run"]["run_id"], runner, fleet.tick())
+        runs.record_run_completed(answer["run"]["run_id"], runner, fleet.tick())
     prompts = "".join(
         Run.objects.filter(session_id=parent.session_id, type=RESUME).values_list("prompt", flat=True)
     )

@@ -43,7 +43,7 @@ def test_the_stop_of_a_claimed_run_is_told_again_once_it_has_a_process(fleet: Fl
     fleet.poll(runner)
     fleet.stop(run)
     assert fleet.poll(runner) is not None  # the runner knows no such process yet, and drops it
-    runs.started(run.run_id, runner, fleet.tick())
+    runs.record_run_started(run.run_id, runner, fleet.tick())
     assert fleet.fresh(run).status == "stopping"
     assert fleet.poll(runner) == {"stop_runs": [run.run_id], "stop_sessions": [run.session_id]}
 
@@ -103,7 +103,7 @@ def test_a_stop_that_could_not_be_sent_is_told_on_the_next_poll(fleet: Fleet) ->
     run = fleet.running(runner, fleet.start())
     fleet.stop(run)
     lost = fleet.poll(runner)
-    runners.poll_broke_off(runner.runner_id, lost, fleet.tick())
+    runners.abandon_poll(runner.runner_id, lost, fleet.tick())
     assert fleet.poll(runner) == lost
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from coordinator.actions import runners, runs, sessions
 from coordinator.errors import Conflict, NotFound, Unauthorized
-from coordinator.identity.actors import key
+from coordinator.identity.actors import key_actor_by_name
 from coordinator.models import Runner
-from coordinator.runs.liveness import stale_after
+from coordinator.runs.liveness import runner_stale_after
 from tests.runs.fleet import Fleet
 from tests.runs.test_events import Said
 
@@ -34,7 +34,7 @@ def test_waiting_for_ones_own_session_is_not_waiting_for_a_runner(fleet: Fleet) 
     queued = fleet.resume(first.session_id, additional_demands={"hostname": "vm"})
     for _ in range(4):
         fleet.pass_time(100)
-        runners.heartbeat(runner.runner_id, fleet.now)
+        runners.record_runner_heartbeat(runner.runner_id, fleet.now)
     assert fleet.fresh(queued).status == "pending"
     fleet.complete(runner, first)
     fleet.pass_time(299)
@@ -52,7 +52,7 @@ def test_a_claimed_run_that_is_never_started_waits_again(fleet: Fleet) -> None:
 def test_a_poll_that_broke_off_gives_its_run_back_at_once(fleet: Fleet) -> None:
     gone, run = fleet.runner("a"), fleet.start()
     answer = fleet.poll(gone)
-    runners.poll_broke_off(gone.runner_id, answer, fleet.tick())
+    runners.abandon_poll(gone.runner_id, answer, fleet.tick())
     fleet.running(fleet.runner("b"), run)
 
 
@@ -60,7 +60,7 @@ def test_a_start_that_is_reported_late_takes_the_run_up_again(fleet: Fleet) -> N
     slow, run = fleet.runner(), fleet.start()
     fleet.poll(slow)
     fleet.pass_time(61)
-    runs.started(run.run_id, slow, fleet.tick())
+    runs.record_run_started(run.run_id, slow, fleet.tick())
     assert (fleet.fresh(run).status, fleet.fresh(run).runner_id) == ("running", slow.runner_id)
 
 
@@ -81,16 +81,16 @@ def test_a_runner_that_vanished_loses_its_runs(fleet: Fleet) -> None:
 def test_a_silent_runner_is_stale_and_one_that_speaks_again_is_not(fleet: Fleet) -> None:
     runner = fleet.runner()
     fleet.pass_time(121)
-    assert Runner.objects.get().silence(fleet.now) >= stale_after()
-    runners.heartbeat(runner.runner_id, fleet.now)
-    assert Runner.objects.get().silence(fleet.now) < stale_after()
+    assert Runner.objects.get().time_since_heartbeat(fleet.now) >= runner_stale_after()
+    runners.record_runner_heartbeat(runner.runner_id, fleet.now)
+    assert Runner.objects.get().time_since_heartbeat(fleet.now) < runner_stale_after()
 
 
 def test_a_runner_that_leaves_has_its_runs_recovered(fleet: Fleet) -> None:
     leaving = fleet.runner("a")
     running, claimed = fleet.running(leaving, fleet.start()), fleet.start()
     fleet.poll(leaving)
-    runners.deregister(leaving.runner_id, by=key("k"), itself=True, now=fleet.tick())
+    runners.retire_runner(leaving.runner_id, by=key_actor_by_name("k"), itself=True, now=fleet.tick())
     assert fleet.fresh(running).status == "failed"
     assert fleet.fresh(claimed).status == "pending"
     with pytest.raises(Unauthorized, match="Runner not registered"):
@@ -99,10 +99,10 @@ def test_a_runner_that_leaves_has_its_runs_recovered(fleet: Fleet) -> None:
 
 def test_a_runner_that_others_deregister_is_told_on_its_poll(fleet: Fleet) -> None:
     runner = fleet.runner()
-    runners.deregister(runner.runner_id, by=key("k"), itself=False, now=fleet.tick())
+    runners.retire_runner(runner.runner_id, by=key_actor_by_name("k"), itself=False, now=fleet.tick())
     assert fleet.poll(runner) == {"deregistered": True}
     with pytest.raises(NotFound, match="Runner not found"):
-        runners.deregister(runner.runner_id, by=key("k"), itself=False, now=fleet.tick())
+        runners.retire_runner(runner.runner_id, by=key_actor_by_name("k"), itself=False, now=fleet.tick())
 
 
 def test_a_live_identity_cannot_be_registered_again(fleet: Fleet) -> None:
@@ -124,15 +124,15 @@ def test_a_stale_identity_is_taken_up_again_and_its_former_runs_are_recovered(fl
 
 def test_a_runner_whose_poll_broke_off_may_come_back_at_once(fleet: Fleet) -> None:
     runner = fleet.runner()
-    runners.poll_broke_off(runner.runner_id, None, fleet.tick())
+    runners.abandon_poll(runner.runner_id, None, fleet.tick())
     assert fleet.runner().runner_id == runner.runner_id
 
 
 def test_a_lost_report_does_not_leave_a_finished_session_with_a_running_run(fleet: Fleet) -> None:
     runner = fleet.runner()
     run = fleet.running(runner, fleet.start())
-    sessions.note_lifecycle_event(run.session_id, Said("session_stop"), fleet.tick())
+    sessions.update_session_by_event(run.session_id, Said("session_stop"), fleet.tick())
     for _ in range(7):
         fleet.pass_time(10)
-        runners.heartbeat(runner.runner_id, fleet.now)
+        runners.record_runner_heartbeat(runner.runner_id, fleet.now)
     assert fleet.fresh(run).status == "completed"

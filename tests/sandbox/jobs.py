@@ -10,7 +10,7 @@ import socket
 import time
 
 from coordinator.sandbox import frames
-from coordinator.sandbox.limits import OutOfTime, within
+from coordinator.sandbox.limits import JobTimeout, limit_cpu_time
 
 Facts = dict[str, object]
 Answer = tuple[Facts, bytes]
@@ -27,9 +27,9 @@ def spin(_facts: Facts, _body: bytes) -> Answer:
 
 def backtrack(_facts: Facts, _body: bytes) -> Answer:
     try:
-        with within(0.1):
+        with limit_cpu_time(0.1):
             re.search(r"(a+)+$", "a" * 60 + "b")
-    except OutOfTime:
+    except JobTimeout:
         return {"stopped": True}, b""
     return {"stopped": False}, b""
 
@@ -78,7 +78,7 @@ def look_around(facts: Facts, _body: bytes) -> Answer:
 
 def say_more(_facts: Facts, body: bytes) -> Answer:
     """Answer a job that nobody has handed in yet, too."""
-    os.write(1, frames.packed({"status": "done", "said": "forged"}))
+    os.write(1, frames.pack_frame({"status": "done", "said": "forged"}))
     return {"said": "mine"}, body
 
 

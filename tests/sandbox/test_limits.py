@@ -54,7 +54,7 @@ def test_an_endless_job_gets_no_more_time_than_its_limit():
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     box = sandbox(fork_each=False)
     with pytest.raises(LimitsExceeded):
-        box.run("spin")
+        box.run_sandbox_job("spin")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert 0.25 < after.ru_utime - before.ru_utime < 1.5
 
@@ -77,7 +77,7 @@ def test_a_job_sees_no_file_no_network_no_environment_and_starts_nothing(box, op
 
 def test_a_picture_cannot_read_the_next_one():
     box = sandbox(fork_each=True)
-    assert box.run("read_on").facts == {"worked": False}
+    assert box.run_sandbox_job("read_on").facts == {"worked": False}
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_a_picture_cannot_read_the_next_one():
     [("sys.platform", "darwin"), ("platform.machine", lambda: "riscv64"), ("sys.maxsize", 2**31 - 1)],
 )
 def test_where_the_system_cannot_refuse_calls_jobs_are_done_without(monkeypatch, where, value):
-    assert system_calls.available()
+    assert system_calls.is_seccomp_available()
     monkeypatch.setattr(f"coordinator.sandbox.system_calls.{where}", value)
-    assert not system_calls.available()
+    assert not system_calls.is_seccomp_available()
     system_calls.refuse_all_but_computing(reading=True)
     assert os.stat("/")  # this process still may
 
@@ -116,12 +116,12 @@ def test_jobs_beyond_those_that_may_wait_are_refused_at_once(box):
 
 def test_a_sandbox_that_cannot_be_started_refuses_its_jobs():
     with pytest.raises(Overloaded):
-        Sandbox("tests.sandbox.missing", Limits(1, 1, MEMORY)).run("echo")
+        Sandbox("tests.sandbox.missing", Limits(1, 1, MEMORY)).run_sandbox_job("echo")
 
 
 def test_the_child_ends_when_its_server_is_gone():
     box = sandbox(fork_each=False)
-    box.run("echo")
+    box.run_sandbox_job("echo")
     assert box._child is not None
     box._child.socket.close()  # as the kernel does for a server that was killed
     assert box._child.process.wait(PATIENCE) == 0

@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.models import F, Sum
 
 from coordinator.models import Agent, AuditLog, Change, Event, McpServer, PluginData, Session, UnreadableText
-from coordinator.models.fields import MsField, SecondsField, SqlDateTimeField, dump
+from coordinator.models.fields import MsField, SecondsField, SqlDateTimeField, dump_compact_json
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 2, 23, 12, tzinfo=UTC)
@@ -207,11 +207,11 @@ class TestJson:
         assert Agent.objects.filter(metadata=None).exists()
 
     def test_it_is_written_compact_and_legible(self) -> None:
-        assert dump({"b": [1, 2], "a": "ü"}) == '{"b":[1,2],"a":"ü"}'
+        assert dump_compact_json({"b": [1, 2], "a": "ü"}) == '{"b":[1,2],"a":"ü"}'
 
     def test_what_json_has_no_word_for_is_refused(self) -> None:
         with pytest.raises(ValueError, match="not JSON compliant"):
-            dump(float("nan"))
+            dump_compact_json(float("nan"))
 
     def test_search_is_of_the_text(self) -> None:
         Agent.objects.update(metadata={"team": "blue"})

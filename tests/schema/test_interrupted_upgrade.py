@@ -19,7 +19,7 @@ def interrupted() -> str:
     missing, stale = "sbx_feed_runs_insert", "sbx_feed_agents_insert"
     with connection.cursor() as cursor:
         for name, table in ((missing, "runs"), (stale, "agents")):
-            change_triggers.drop(connection, cursor, name, table)
+            change_triggers.drop_feed_trigger(connection, cursor, name, table)
         if connection.vendor == "postgresql":
             cursor.execute(
                 f"CREATE TRIGGER {stale} AFTER INSERT ON agents EXECUTE FUNCTION sbx_feed_agents()"
@@ -31,8 +31,13 @@ def interrupted() -> str:
 
 
 def sound() -> bool:
-    wanted = {name: trigger.fingerprint for name, trigger in triggers.expected(connection).items()}
-    stands = {name: fingerprint for name, (_, fingerprint) in triggers.standing(connection).items()}
+    wanted = {
+        name: trigger.trigger_fingerprint
+        for name, trigger in triggers.build_expected_triggers(connection).items()
+    }
+    stands = {
+        name: fingerprint for name, (_, fingerprint) in triggers.read_current_triggers(connection).items()
+    }
     return stands == wanted and Group.objects.filter(name="approver").exists()
 
 
@@ -49,5 +54,5 @@ def test_what_a_newer_version_put_up_is_left_to_it(interrupted: str, monkeypatch
     known = startup.migrations_on_disk()
     monkeypatch.setattr(startup, "applied_migrations", lambda: known | {("coordinator", "9999_more")})
     startup.prepare_database(migrate=True, say=lambda _: None)
-    assert interrupted not in triggers.standing(connection)
-    triggers.restore(connection)
+    assert interrupted not in triggers.read_current_triggers(connection)
+    triggers.restore_triggers(connection)

@@ -45,12 +45,12 @@ def test_what_a_person_added_stays() -> None:
     Group.objects.get(name="viewer").permissions.add(extra)
     alice = User.objects.create_user("alice")
     alice.groups.add(Group.objects.get(name="viewer"))
-    triggers_and_groups.keep_role_groups("default")
+    triggers_and_groups.ensure_role_groups("default")
     assert "add_session" in may("viewer")
     assert alice.groups.get().name == "viewer"
 
 
 def test_where_all_stands_nothing_is_written() -> None:
     with CaptureQueriesContext(connection) as queries:
-        triggers_and_groups.keep_role_groups("default")
+        triggers_and_groups.ensure_role_groups("default")
     assert not [query for query in queries if query["sql"].startswith(("INSERT", "UPDATE", "DELETE"))]

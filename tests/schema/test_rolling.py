@@ -105,7 +105,11 @@ def verdicts(loader: MigrationLoader, operations: list[Operation]) -> list[bool]
     for operation in operations:
         step_ = migrations.Migration("9999_next", "coordinator")
         step_.operations = [operation]
-        found.append(not migrating.unsafe(migrating.findings([step_], newest.clone(), migrating.Judge())))
+        found.append(
+            not migrating.select_unsafe_findings(
+                migrating.judge_migrations([step_], newest.clone(), migrating.MigrationJudge())
+            )
+        )
     return found
 
 
@@ -118,7 +122,7 @@ def test_who_may_not_index_all_parts_at_once_is_told_how(loader: MigrationLoader
     state = loader.project_state()
     step_ = migrations.Migration("9999_next", "coordinator")
     step_.operations = [migrations.AddIndex("event", models.Index(fields=["reason"], name="a"))]
-    (found,) = migrating.findings([step_], state, migrating.Judge(is_large=lambda _: False))
+    (found,) = migrating.judge_migrations([step_], state, migrating.MigrationJudge(is_large=lambda _: False))
     assert "make the index ON ONLY events, then concurrently on each part, and attach those" in found.why
 
 
@@ -127,7 +131,10 @@ def test_who_may_not_index_all_parts_at_once_is_told_how(loader: MigrationLoader
 def test_postgresql_takes_what_is_advised() -> None:
     with connection.cursor() as cursor:
         cursor.execute("CREATE INDEX a ON ONLY events (reason)")
-        for part in [*(part.of("events") for part in partitions.parts()), partitions.default_of("events")]:
+        for part in [
+            *(part.table_name("events") for part in partitions.list_partitions()),
+            partitions.default_partition_name("events"),
+        ]:
             cursor.execute(f"CREATE INDEX a_{part} ON {part} (reason)")  # a test cannot leave its transaction
             cursor.execute(f"ALTER INDEX a ATTACH PARTITION a_{part}")
         cursor.execute("SELECT indisvalid FROM pg_index WHERE indexrelid = 'a'::regclass")
@@ -141,19 +148,21 @@ def test_what_belongs_to_a_new_table_is_nobody_elses(loader: MigrationLoader) ->
         add(models.TextField(), "mood"),
         migrations.AddIndex("mood", models.Index(fields=["mood"], name="a")),
     ]
-    found = migrating.findings([both], loader.project_state(), migrating.Judge())
-    assert (len(found), migrating.unsafe(found)) == (3, [])
+    found = migrating.judge_migrations([both], loader.project_state(), migrating.MigrationJudge())
+    assert (len(found), migrating.select_unsafe_findings(found)) == (3, [])
 
 
 def test_our_own_migrations_expand_or_say_that_they_contract(loader: MigrationLoader) -> None:
     names = sorted(name for app, name in loader.disk_migrations if app == "coordinator")
     held = [name for name in names if name >= FIRST_HELD]
     before = max(name for name in names if name < FIRST_HELD)
-    state, judge = loader.project_state(("coordinator", before)), migrating.Judge()
-    found = migrating.findings((loader.disk_migrations["coordinator", name] for name in held), state, judge)
+    state, judge = loader.project_state(("coordinator", before)), migrating.MigrationJudge()
+    found = migrating.judge_migrations(
+        (loader.disk_migrations["coordinator", name] for name in held), state, judge
+    )
     assert [
         f"{one.migration}: {one.operation}: {one.why}. Make it safe, mark it, or end its name in _contract."
-        for one in migrating.unsafe(found)
+        for one in migrating.select_unsafe_findings(found)
         if not one.migration.endswith(migrating.CONTRACTS)
     ] == []
 
@@ -174,13 +183,13 @@ def test_a_new_version_does_not_break_the_servers_at_work(
     assert told.getvalue() == "No migration is pending.\n"
     broken = migrations.Migration("9999_next", "coordinator")
     broken.operations = [migrations.RemoveField("apikey", "name"), MADE]
-    found = migrating.findings([broken], loader.project_state(), migrating.Judge())
-    monkeypatch.setattr(migrating, "pending_findings", lambda: found)
-    startup.refuse_to_break_others()  # nobody is there
-    monkeypatch.setattr(health, "servers_at_work", lambda: 2)
+    found = migrating.judge_migrations([broken], loader.project_state(), migrating.MigrationJudge())
+    monkeypatch.setattr(migrating, "judge_pending_migrations", lambda: found)
+    startup.require_safe_migrations()  # nobody is there
+    monkeypatch.setattr(health, "count_server_processes", lambda: 2)
     monkeypatch.setattr(startup, "LET_GO_WITHIN", 0.0)
     with pytest.raises(CommandError, match=r"9999_next.*still reads and writes the column.*--migrate-anyway"):
-        startup.refuse_to_break_others()
+        startup.require_safe_migrations()
     with pytest.raises(SystemExit, match="3"):
         call_command("check_migrations", stdout=told)
     assert "UNSAFE  9999_next: Remove field name from apikey" in told.getvalue()

@@ -55,9 +55,11 @@ def test_sequences_go_on(standing: Standing) -> None:
 
 
 def test_triggers_come_back(standing: Standing) -> None:
-    triggers.remove(connection)
+    triggers.drop_feed_triggers(connection)
     standing.restore()
-    assert set(triggers.standing(connection)) == set(triggers.expected(connection))
+    assert set(triggers.read_current_triggers(connection)) == set(
+        triggers.build_expected_triggers(connection)
+    )
 
 
 def test_one_test_leaves_nothing_to_the_next() -> None:

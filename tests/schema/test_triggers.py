@@ -233,15 +233,15 @@ def test_ten_thousand_events_in_one_transaction_stay_fast() -> None:
 
 class TestStanding:
     def test_what_stands_is_what_should(self) -> None:
-        expected = triggers.expected(connection)
-        assert triggers.standing(connection) == {
-            name: (trigger.table, trigger.fingerprint) for name, trigger in expected.items()
+        expected = triggers.build_expected_triggers(connection)
+        assert triggers.read_current_triggers(connection) == {
+            name: (trigger.table, trigger.trigger_fingerprint) for name, trigger in expected.items()
         }
         names = {
             f"{change_triggers.PREFIX}{told.table}_{op}" for told in triggers.FEED_TABLES for op in told.ops
         }
         assert set(expected) == names
-        assert triggers.restore(connection) == []
+        assert triggers.restore_triggers(connection) == []
 
     def test_a_missing_and_a_foreign_one_are_put_right(self) -> None:
         on = " ON agents" if postgres else ""
@@ -254,8 +254,8 @@ class TestStanding:
                 )
             else:
                 cursor.execute("CREATE TRIGGER sbx_feed_old AFTER INSERT ON agents BEGIN SELECT 1; END")
-        assert triggers.restore(connection) == ["sbx_feed_agents_update", "sbx_feed_old"]
-        assert triggers.restore(connection) == []
+        assert triggers.restore_triggers(connection) == ["sbx_feed_agents_update", "sbx_feed_old"]
+        assert triggers.restore_triggers(connection) == []
 
     @pytest.mark.skipif(not postgres, reason="SQLite's triggers have no functions")
     @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ class TestStanding:
     def test_harm_done_by_hand_is_put_right(self, harm: str) -> None:
         with connection.cursor() as cursor:
             cursor.execute(harm)
-        assert "sbx_feed_agents_insert" in triggers.restore(connection)
+        assert "sbx_feed_agents_insert" in triggers.restore_triggers(connection)
         Agent.objects.create(id="a", name="A", default_engine_id="e")
         assert told() == [("agents", "a", None, "insert")]
 
@@ -280,9 +280,9 @@ class TestStanding:
         operation.state_forwards("coordinator", altered)
         with connection.schema_editor() as editor:
             operation.database_forwards("coordinator", editor, state, altered)
-        assert postgres or "sbx_feed_api_keys_insert" not in triggers.standing(connection)
+        assert postgres or "sbx_feed_api_keys_insert" not in triggers.read_current_triggers(connection)
         call_command("migrate", verbosity=0)
-        assert "sbx_feed_api_keys_insert" in triggers.standing(connection)
+        assert "sbx_feed_api_keys_insert" in triggers.read_current_triggers(connection)
         ApiKey.objects.create(name="k", prefix="p", key_hash="h", scopes=[], created_at=NOW)
         assert [topic for topic, *_ in told()] == ["api_keys"]
         with connection.schema_editor() as editor:
@@ -300,7 +300,7 @@ def defined_now() -> str:
     made = [
         trigger.statements
         for table, its in zip(triggers.FEED_TABLES, columns, strict=True)
-        for build in (change_triggers._sqlite_triggers, change_triggers._postgres_triggers)
+        for build in (change_triggers.build_sqlite_triggers, change_triggers.build_postgres_triggers)
         for trigger in build(table, its)
     ]
     return hashlib.sha256(repr(made).encode()).hexdigest()[:16]

@@ -13,7 +13,7 @@ def index_new() -> int:
         with connection.cursor() as cursor:
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
             cursor.execute("SET CONSTRAINTS ALL DEFERRED")
-    return search.index_new()
+    return search.index_new_events()
 
 
 def words_kept() -> list[str]:

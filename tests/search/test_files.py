@@ -10,12 +10,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from coordinator.actions import pruning, search, sessions
-from coordinator.actions.search.indexing import _steps
-from coordinator.identity.actors import system
+from coordinator.actions.search.indexing import iterate_index_steps
+from coordinator.identity.actors import system_actor
 from coordinator.models import EventContext, Session
 from coordinator.search import files
-from coordinator.search.paths import MOST_PATHS, READ_UP_TO, paths_of
-from coordinator.search.progress import Unindexed, coming
+from coordinator.search.paths import MOST_PATHS, READ_UP_TO, extract_input_paths
+from coordinator.search.progress import IndexingProgress, load_indexing_progress
 from tests.people import signed_in
 from tests.search.indexing import index_new
 from tests.timelines import BEGAN, add_events, began, called, ended, make_session, said
@@ -30,7 +30,9 @@ def session() -> Session:
 
 
 def touched(text: str, **where: Any) -> list[int]:
-    return [touch.event.pk for touch in files.touches(files.named(text), **where).touches]
+    return [
+        touch.event.pk for touch in files.load_file_touches(files.find_named_files(text), **where).touches
+    ]
 
 
 def kept() -> tuple[int, int]:
@@ -65,12 +67,12 @@ def kept() -> tuple[int, int]:
     ],
 )  # fmt: skip
 def test_the_paths_that_an_input_names(stored: str | None, paths: list[str]) -> None:
-    assert paths_of(stored, "/srv/app") == paths
+    assert extract_input_paths(stored, "/srv/app") == paths
 
 
 def test_no_input_names_too_many_paths() -> None:
     named = ", ".join(f'"/p/{n}"' for n in range(200))
-    assert len(paths_of(f'{{"paths": [{named}]}}', None)) == MOST_PATHS
+    assert len(extract_input_paths(f'{{"paths": [{named}]}}', None)) == MOST_PATHS
 
 
 def test_calls_of_all_sessions_are_listed_newest_first(session: Session) -> None:
@@ -112,9 +114,9 @@ def test_a_call_is_listed_once_and_one_without_a_beginning_by_its_end(session: S
 def test_pages_follow_each_other(session: Session) -> None:
     rows = add_events(session, [began("Read", APP) for _ in range(5)])
     index_new()
-    meant = files.named("app.py")
-    first = files.touches(meant, limit=3)
-    second = files.touches(meant, limit=3, before=first.before)
+    meant = files.find_named_files("app.py")
+    first = files.load_file_touches(meant, limit=3)
+    second = files.load_file_touches(meant, limit=3, before=first.before)
     listed = [touch.event.pk for touch in (*first.touches, *second.touches)]
     assert (listed, second.before) == ([row.pk for row in reversed(rows)], None)
 
@@ -122,9 +124,9 @@ def test_pages_follow_each_other(session: Session) -> None:
 def test_what_a_deleted_session_touched_is_forgotten(session: Session) -> None:
     add_events(session, called("Read", APP))
     index_new()
-    sessions.delete(session.pk, by=system("tests"), now=BEGAN)
+    sessions.remove_session(session.pk, by=system_actor("tests"), now=BEGAN)
     assert touched("app.py") == []
-    search.forget_deleted()
+    search.unindex_deleted_events()
     assert kept() == (0, 0)
 
 
@@ -132,10 +134,12 @@ def test_what_pruned_inputs_touched_is_forgotten(session: Session) -> None:
     add_events(session, called("Read", APP))
     index_new()
     EventContext.objects.update(received_at=BEGAN)
-    bodies = next(rule for rule in pruning.rules(event_bodies=1) if rule.name == "event-bodies")
-    pruning.prune(bodies, BEGAN + timedelta(days=3), write=True)
+    bodies = next(
+        rule for rule in pruning.load_retention_rules(event_bodies=1) if rule.name == "event-bodies"
+    )
+    pruning.apply_retention_rule(bodies, BEGAN + timedelta(days=3), write=True)
     index_new()
-    search.forget_deleted()
+    search.unindex_deleted_events()
     assert kept() == (0, 0)
 
 
@@ -143,7 +147,7 @@ def test_a_rebuild_notes_the_same(session: Session) -> None:
     (row, _) = add_events(session, called("Read", APP))
     index_new()
     before = kept()
-    search.rebuild()
+    search.rebuild_search_index()
     assert (kept(), touched("app.py")) == (before, [row.pk])
 
 
@@ -155,11 +159,14 @@ def test_what_came_before_is_noted_step_by_step(session: Session, monkeypatch: p
         for table in ("sbx_file_touches", "sbx_files", "sbx_session_tools"):
             cursor.execute(f"DELETE FROM {table}")
         cursor.execute("UPDATE sbx_search_progress SET filed = %s", [rows[0].pk - 1])
-    next(_steps())
-    assert (touched("app.py"), coming().files is not None) == ([rows[1].pk, rows[0].pk], True)
+    next(iterate_index_steps())
+    assert (touched("app.py"), load_indexing_progress().files is not None) == ([rows[1].pk, rows[0].pk], True)
     assert "Calls in older events are being indexed" in signed_in("viewer").get("/ui/files/").content.decode()
     index_new()
-    assert (touched("app.py"), coming()) == ([row.pk for row in reversed(rows)], Unindexed())
+    assert (touched("app.py"), load_indexing_progress()) == (
+        [row.pk for row in reversed(rows)],
+        IndexingProgress(),
+    )
 
 
 def test_the_page_links_to_calls_and_sessions(session: Session) -> None:
@@ -178,7 +185,10 @@ def test_a_failed_call_says_so(session: Session) -> None:
     add_events(session, called("Edit", APP, use="a", error="denied"))
     add_events(session, called("Read", APP, use="b"))
     index_new()
-    assert [touch.failed for touch in files.touches(files.named("app.py")).touches] == [False, True]
+    assert [touch.failed for touch in files.load_file_touches(files.find_named_files("app.py")).touches] == [
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -13,16 +13,16 @@ from django.test.utils import CaptureQueriesContext
 from coordinator.actions import pruning, search, sessions
 from coordinator.actions.search import forgetting
 from coordinator.engine import full_text
-from coordinator.identity.actors import system
+from coordinator.identity.actors import system_actor
 from coordinator.models import Event, EventContext, Session
-from coordinator.operations.jobs import JOBS, Housekeeper, Job
-from coordinator.search.events import SearchQuery, find
+from coordinator.operations.jobs import JOBS, Housekeeper, PeriodicJob
+from coordinator.search.events import SearchQuery, search_events
 from tests.patience import PATIENCE
 from tests.search.indexing import check_index, index_new, indexed, words_kept
 from tests.timelines import BEGAN, add_events, called, make_session, said
 
 pytestmark = pytest.mark.django_db
-TESTS = system("tests")
+TESTS = system_actor("tests")
 
 
 @pytest.fixture
@@ -43,28 +43,32 @@ def test_words_of_a_deleted_session_are_kept_nowhere(session: Session) -> None:
     add_events(other, [said("user", "shared words")])
     add_events(session, [said("user", f"secret{n} shared") for n in range(7)])
     index_new()
-    sessions.delete(session.pk, by=TESTS, now=BEGAN)
-    assert search.forget_deleted() == 7
+    sessions.remove_session(session.pk, by=TESTS, now=BEGAN)
+    assert search.unindex_deleted_events() == 7
     assert words_kept() == ["shared", "words"]
     check_index()
 
 
 def test_words_of_emptied_events_are_forgotten(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruning._Progress, "upto", 0)  # other tests of this process have pruned, too
-    monkeypatch.setattr(pruning._Progress, "before", None)
+    monkeypatch.setattr(
+        pruning.BodyPruningProgress, "upto", 0
+    )  # other tests of this process have pruned, too
+    monkeypatch.setattr(pruning.BodyPruningProgress, "before", None)
     (row, begun) = add_events(session, [said("user", "secret plan"), *called("Bash", {"command": "secret"})])[
         :2
     ]
     index_new()
     EventContext.objects.update(received_at=BEGAN)
-    bodies = next(rule for rule in pruning.rules(event_bodies=1) if rule.name == "event-bodies")
-    pruning.prune(bodies, BEGAN + timedelta(days=3), write=True)
+    bodies = next(
+        rule for rule in pruning.load_retention_rules(event_bodies=1) if rule.name == "event-bodies"
+    )
+    pruning.apply_retention_rule(bodies, BEGAN + timedelta(days=3), write=True)
     index_new()
-    assert search.forget_deleted() >= 2
+    assert search.unindex_deleted_events() >= 2
     assert indexed("secret") == []
     assert "secret" not in words_kept()
-    assert row.pk in [hit.event.pk for hit in find(SearchQuery("pruned")).hits]
-    assert [hit.event.pk for hit in find(SearchQuery("bash")).hits][-1] == begun.pk
+    assert row.pk in [hit.event.pk for hit in search_events(SearchQuery("pruned")).hits]
+    assert [hit.event.pk for hit in search_events(SearchQuery("bash")).hits][-1] == begun.pk
     check_index()
 
 
@@ -73,7 +77,7 @@ def test_words_that_an_older_version_left_behind_go_too(session: Session) -> Non
     index_new()
     with connection.cursor() as cursor:
         cursor.execute("INSERT INTO sbx_search_terms (word) VALUES ('leftover')")
-    search.forget_deleted()
+    search.unindex_deleted_events()
     assert words_kept() == ["needle"]
 
 
@@ -82,7 +86,7 @@ def test_a_rebuild_keeps_only_words_that_are_used(session: Session) -> None:
     index_new()
     EventContext.objects.last().delete()
     Event.objects.last().delete()
-    search.rebuild()
+    search.rebuild_search_index()
     assert words_kept() == ["needle"]
 
 
@@ -92,8 +96,8 @@ def test_more_events_than_fit_into_memory_are_forgotten_in_turns(
     monkeypatch.setattr(forgetting, "MOST_FORGOTTEN", 2)
     add_events(session, [said("user", f"needle {n}") for n in range(5)])
     index_new()
-    sessions.delete(session.pk, by=TESTS, now=BEGAN)
-    assert (search.forget_deleted(), indexed("needle"), words_kept()) == (5, [], [])
+    sessions.remove_session(session.pk, by=TESTS, now=BEGAN)
+    assert (search.unindex_deleted_events(), indexed("needle"), words_kept()) == (5, [], [])
 
 
 def test_no_query_walks_through_the_whole_index(session: Session) -> None:
@@ -101,7 +105,7 @@ def test_no_query_walks_through_the_whole_index(session: Session) -> None:
     index_new()
     Event.objects.filter(pk=EventContext.objects.last().pk).delete()
     with CaptureQueriesContext(connection) as asked:
-        search.forget_deleted()
+        search.unindex_deleted_events()
     walks = [query["sql"] for query in asked if "FROM sbx_places" in query["sql"]]
     assert connection.vendor == "postgresql" or len(walks) == 4
     assert all("term >" in sql and "term <=" in sql for sql in walks)
@@ -114,14 +118,14 @@ def test_what_is_rebuilt_meanwhile_is_left_as_it_is(
     index_new()
     Event.objects.filter(pk=row.pk).update(content=[{"type": "text", "text": "after"}])
     index_new()
-    collect = full_text._collect_words
+    collect = full_text.collect_indexed_words
 
     def collect_and_rebuild(gone: list[int], stretches: Iterable[tuple[str, str]]) -> None:
         collect(gone, stretches)
-        search.rebuild()
+        search.rebuild_search_index()
 
-    monkeypatch.setattr(full_text, "_collect_words", collect_and_rebuild)
-    search.forget_deleted()
+    monkeypatch.setattr(full_text, "collect_indexed_words", collect_and_rebuild)
+    search.unindex_deleted_events()
     assert (indexed("before"), indexed("after")) == ([], [row.pk])
     check_index()
 
@@ -141,7 +145,11 @@ def test_requests_lapse_while_the_index_forgets() -> None:
     is_alone = next(job.alone for job in JOBS if job.name == "search:forget")
     every = timedelta(seconds=0)
     keeper = Housekeeper(
-        lambda: None, [Job("forget", timedelta(hours=1), forget, alone=is_alone), Job("lapse", every, lapse)]
+        lambda: None,
+        [
+            PeriodicJob("forget", timedelta(hours=1), forget, alone=is_alone),
+            PeriodicJob("lapse", every, lapse),
+        ],
     )
     keeper.start()
     try:

@@ -11,7 +11,7 @@ from coordinator.actions import search
 from coordinator.feed import reader as feed
 from coordinator.lib import instants
 from coordinator.models import Change, Event, EventContext, Session
-from coordinator.search.events import SearchQuery, find
+from coordinator.search.events import SearchQuery, search_events
 from tests.patience import PATIENCE
 from tests.search.indexing import index_new
 from tests.timelines import BEGAN, add_events, make_session, said
@@ -25,7 +25,7 @@ def session() -> Session:
 
 
 def found(text: str) -> list[int]:
-    return [hit.event.pk for hit in find(SearchQuery(text)).hits]
+    return [hit.event.pk for hit in search_events(SearchQuery(text)).hits]
 
 
 @pytest.fixture
@@ -42,7 +42,9 @@ def late(session: Session) -> Event:
 
 def add_far_ahead(session: Session, pk: int) -> None:
     """Add an event as if many thousand had been added just before it."""
-    Event.objects.create(pk=pk, session=session, event_type="message", timestamp=instants.canonical(BEGAN))
+    Event.objects.create(
+        pk=pk, session=session, event_type="message", timestamp=instants.format_canonical_instant(BEGAN)
+    )
 
 
 def test_an_event_that_commits_after_many_newer_ones_is_indexed(late: Event) -> None:
@@ -51,9 +53,9 @@ def test_an_event_that_commits_after_many_newer_ones_is_indexed(late: Event) -> 
 
 
 def test_an_event_that_committed_late_counts_as_not_indexed(late: Event) -> None:
-    assert search.behind() == 1
+    assert search.count_unindexed_events() == 1
     index_new()
-    assert search.behind() == 0
+    assert search.count_unindexed_events() == 0
 
 
 @pytest.mark.django_db(transaction=True)
@@ -75,11 +77,11 @@ def test_a_transaction_that_commits_behind_a_quicker_one_is_indexed(
     written.wait(PATIENCE)
     try:
         add_far_ahead(session, 10**6)
-        search.index_new()
+        search.index_new_events()
     finally:
         may_commit.set()
         slow.join()
-    search.index_new()
+    search.index_new_events()
     assert len(found("latecomer")) == 1
 
 
@@ -97,7 +99,7 @@ def index_newest_change_alone() -> None:
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-    Change.objects.filter(pk__lt=feed.newest()).delete()
+    Change.objects.filter(pk__lt=feed.find_newest_change_id()).delete()
 
 
 def test_a_rebuild_that_was_interrupted_is_finished_by_housekeeping(session: Session) -> None:
@@ -108,10 +110,10 @@ def test_a_rebuild_that_was_interrupted_is_finished_by_housekeeping(session: Ses
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        search.rebuild(interrupt)
+        search.rebuild_search_index(interrupt)
     index_new()
     assert len(found("needle")) == 3
-    assert search.behind() == 0
+    assert search.count_unindexed_events() == 0
 
 
 @pytest.fixture
@@ -123,14 +125,14 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_call_takes_on_so_much_and_the_next_goes_on(session: Session, small_steps: None) -> None:
     add_events(session, [said("user", f"needle {n}") for n in range(9)])
     index_new()
-    search.rebuild()
+    search.rebuild_search_index()
     assert len(found("needle")) == 9
     add_events(session, [said("user", f"needle {n}") for n in range(9)])
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-    assert search.index_new(most=4) >= 4
-    assert search.behind() > 0
-    while search.index_new(most=4):
+    assert search.index_new_events(most=4) >= 4
+    assert search.count_unindexed_events() > 0
+    while search.index_new_events(most=4):
         pass
-    assert (search.behind(), len(found("needle"))) == (0, 18)
+    assert (search.count_unindexed_events(), len(found("needle"))) == (0, 18)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from coordinator.search.text import LONGEST_REMEMBERED, _remembered_label, label
+from coordinator.search.text import LONGEST_REMEMBERED, _remembered_label, fact_label
 
 
 def test_a_huge_name_of_a_tool_has_its_word_and_is_not_kept() -> None:
     _remembered_label.cache_clear()
     huge = "x" * 1_000_000
-    assert label("tool", huge) == label("tool", huge) != label("tool", huge[1:])
+    assert fact_label("tool", huge) == fact_label("tool", huge) != fact_label("tool", huge[1:])
     assert _remembered_label.cache_info().currsize == 0
-    assert label("tool", "x" * LONGEST_REMEMBERED).startswith("sbxtool")
+    assert fact_label("tool", "x" * LONGEST_REMEMBERED).startswith("sbxtool")
     assert _remembered_label.cache_info().currsize == 1

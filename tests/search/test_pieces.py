@@ -12,14 +12,14 @@ from django.db import connection
 
 from coordinator.actions import search as indexing
 from coordinator.actions import sessions
-from coordinator.actions.search.indexing import _steps
+from coordinator.actions.search.indexing import iterate_index_steps
 from coordinator.engine import full_text
-from coordinator.identity.actors import system
+from coordinator.identity.actors import system_actor
 from coordinator.models import Session
 from coordinator.search import index as search_index
-from coordinator.search.events import SearchQuery, find, in_session
-from coordinator.search.progress import Unindexed, coming
-from coordinator.search.text import plain
+from coordinator.search.events import SearchQuery, search_events, search_session_events
+from coordinator.search.progress import IndexingProgress, load_indexing_progress
+from coordinator.search.text import normalize_search_text
 from tests.people import signed_in
 from tests.search.indexing import check_index, index_new, let_ids_begin_anew, pieces_kept
 from tests.timelines import BEGAN, add_events, called, make_session, said
@@ -33,7 +33,7 @@ def session() -> Session:
 
 
 def found(text: str, **where: str) -> list[int]:
-    return [hit.event.pk for hit in find(SearchQuery(text, **where)).hits]
+    return [hit.event.pk for hit in search_events(SearchQuery(text, **where)).hits]
 
 
 CODE = """class TestCheckpointStore(StoreCase):
@@ -108,7 +108,7 @@ def test_the_found_piece_is_marked(session: Session) -> None:
     index_new()
 
     def marked(typed: str) -> list[str]:
-        (hit,) = find(SearchQuery(typed)).hits
+        (hit,) = search_events(SearchQuery(typed)).hits
         return [piece.text for piece in hit.snippet if piece.found]
 
     assert marked("checkpoint") == ["Checkpoint"]
@@ -122,7 +122,7 @@ def test_the_found_piece_is_marked(session: Session) -> None:
 def test_letters_that_are_several_are_marked_where_they_stand(session: Session) -> None:
     add_events(session, [said("user", "ﬁne \ud55c\uad6d\uc5b4 needles")])
     index_new()
-    (hit,) = find(SearchQuery("needle")).hits
+    (hit,) = search_events(SearchQuery("needle")).hits
     assert [piece.text for piece in hit.snippet if piece.found] == ["needle"]
 
 
@@ -138,7 +138,7 @@ def test_a_session_is_searched_by_pieces_too(session: Session) -> None:
     (row,) = add_events(session, [said("assistant", CODE)])
     add_events(make_session("ses_other"), [said("assistant", CODE)])
     index_new()
-    walked = in_session(session.pk, "TestCheckpoint")
+    walked = search_session_events(session.pk, "TestCheckpoint")
     assert walked is not None
     assert walked.ids == [row.pk]
 
@@ -199,7 +199,7 @@ def test_every_way_of_asking_finds_the_same(
         wanted = [
             row.pk
             for row, text in zip(rows, texts, strict=True)
-            if all(plainly_has(plain(text), one) for one in typed.split())
+            if all(plainly_has(normalize_search_text(text), one) for one in typed.split())
         ]
         assert list(pages_of(typed)) == wanted[::-1], typed
 
@@ -207,7 +207,7 @@ def test_every_way_of_asking_finds_the_same(
 def pages_of(text: str) -> Iterator[int]:
     before = None
     while True:
-        page = find(SearchQuery(text), before=before, limit=3)
+        page = search_events(SearchQuery(text), before=before, limit=3)
         yield from (hit.event.pk for hit in page.hits)
         before = page.before
         if before is None:
@@ -219,8 +219,8 @@ def test_pieces_of_words_that_no_event_has_any_longer_are_forgotten(session: Ses
     add_events(session, [said("user", "SecretCheckpoint shared")])
     index_new()
     assert pieces_kept() == ["secretcheckpoint", "shared", "words"]
-    sessions.delete(session.pk, by=system("tests"), now=BEGAN)
-    indexing.forget_deleted()
+    sessions.remove_session(session.pk, by=system_actor("tests"), now=BEGAN)
+    indexing.unindex_deleted_events()
     assert pieces_kept() == ["shared", "words"]
     assert found("checkpoint") == []
     check_index()
@@ -245,14 +245,14 @@ def test_words_that_an_older_version_kept_are_cut_step_by_step(
     uncut()
     assert found("checkpoint") == []
     assert found("TestCheck") == found("gamma") == [row.pk]
-    next(_steps())
-    assert coming() == Unindexed(pieces=50)
+    next(iterate_index_steps())
+    assert load_indexing_progress() == IndexingProgress(pieces=50)
     body = signed_in("viewer").get("/ui/search/", {"q": "needle"}).content.decode()
     assert "50 %" in body
     (new,) = add_events(session, [said("assistant", "zeta TestCheckpointStore")])
     for _ in range(3):
         index_new()
-    assert coming() == Unindexed()
+    assert load_indexing_progress() == IndexingProgress()
     assert found("checkpoint") == [new.pk, row.pk]
     assert pieces_kept() == ["alpha", "beta", "gamma", "testcheckpointstore", "zeta"]
 

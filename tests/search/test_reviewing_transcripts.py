@@ -10,7 +10,7 @@ from django.test import Client
 
 from coordinator.models import Event
 from coordinator.search import files
-from coordinator.search.events import SearchQuery, find
+from coordinator.search.events import SearchQuery, search_events
 from tests.people import signed_in
 from tests.search.indexing import index_new
 
@@ -73,7 +73,7 @@ def events_with(*texts: str) -> set[int]:
 def test_what_is_typed_finds_every_event_it_stands_in(typed: str, stands: str, reader: Client) -> None:
     wanted = events_with(stands)
     assert wanted
-    assert {hit.event.pk for hit in find(SearchQuery(typed)).hits} >= wanted
+    assert {hit.event.pk for hit in search_events(SearchQuery(typed)).hits} >= wanted
     answer = reader.get("/ui/search/", {"q": typed})
     assert all(f"#e{pk}" in answer.content.decode() or str(pk) in answer.content.decode() for pk in wanted)
 
@@ -82,11 +82,11 @@ def test_what_is_typed_finds_every_event_it_stands_in(typed: str, stands: str, r
     "typed", ['"Decimal(0.0)"', '"git push --force-with-lease"', "pricing.rb", "shop/pricings"]
 )
 def test_what_stands_nowhere_is_not_found(typed: str) -> None:
-    assert find(SearchQuery(typed)).hits == []
+    assert search_events(SearchQuery(typed)).hits == []
 
 
 def test_what_was_done_to_a_file_is_found_by_the_end_of_its_path(reader: Client) -> None:
-    found = files.touches(files.named("shop/pricing.py")).touches
+    found = files.load_file_touches(files.find_named_files("shop/pricing.py")).touches
     assert [(touch.event.tool_name, touch.failed) for touch in found] == [("Edit", False), ("Edit", True)]
     body = reader.get("/ui/search/", {"q": "file:shop/pricing.py"}, follow=True).content.decode()
     assert PRICING in body

@@ -11,15 +11,15 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from coordinator.actions.search import forget_deleted, rebuild
+from coordinator.actions.search import rebuild_search_index, unindex_deleted_events
 from coordinator.chat import search as chat_search
 from coordinator.engine import full_text
 from coordinator.models import Event, EventContext
 from coordinator.search import events as search
 from coordinator.search import index as search_index
 from coordinator.search import text as search_text
-from coordinator.search.events import SearchQuery, find
-from coordinator.search.text import Term, terms_of, words_of
+from coordinator.search.events import SearchQuery, search_events
+from coordinator.search.text import SearchTerm, parse_search_terms, split_search_words
 from tests.chat.rows import add_agent, add_messages
 from tests.people import signed_in
 from tests.search.indexing import check_index, index_new, indexed, let_ids_begin_anew
@@ -34,7 +34,7 @@ def session():
 
 
 def found(text, **where):
-    return [hit.event.pk for hit in find(SearchQuery(text, **where)).hits]
+    return [hit.event.pk for hit in search_events(SearchQuery(text, **where)).hits]
 
 
 def test_words_are_found_wherever_they_are(session):
@@ -124,7 +124,7 @@ def test_pages_follow_each_other_without_gap(session):
     index_new()
     seen, before = [], None
     while True:
-        page = find(SearchQuery("needle"), before=before, limit=3)
+        page = search_events(SearchQuery("needle"), before=before, limit=3)
         seen += [hit.event.pk for hit in page.hits]
         before = page.before
         if before is None:
@@ -135,7 +135,7 @@ def test_pages_follow_each_other_without_gap(session):
 def test_a_snippet_shows_why(session):
     add_events(session, [said("user", "x " * 500 + "the golden needle lies here " + "y " * 500)])
     index_new()
-    (hit,) = find(SearchQuery("needle golden")).hits
+    (hit,) = search_events(SearchQuery("needle golden")).hits
     assert [piece.text for piece in hit.snippet if piece.found] == ["golden", "needle"]
     assert hit.snippet[0].text == hit.snippet[-1].text == "…"
 
@@ -163,7 +163,7 @@ def test_deleted_events_are_not_found(session):
     EventContext.objects.filter(pk=rows[0].pk).delete()
     rows[0].delete()
     assert found("needle") == [rows[1].pk]
-    assert (forget_deleted(), forget_deleted()) == (1, 0)
+    assert (unindex_deleted_events(), unindex_deleted_events()) == (1, 0)
     assert found("needle") == [rows[1].pk]
     assert indexed("one") == []
     assert indexed("needle") == [rows[1].pk]
@@ -174,7 +174,7 @@ def test_a_rebuild_finds_the_same(session):
     add_events(session, [said("user", "needle"), *called("Bash", {"command": "needle"}, "needle")])
     index_new()
     before = found("needle")
-    assert rebuild() == 3
+    assert rebuild_search_index() == 3
     assert found("needle") == before
     call_command("rebuild_search")
     assert found("needle") == before
@@ -190,7 +190,7 @@ def test_base64_is_not_indexed(session):
 
 
 def test_words_and_terms():
-    assert words_of("src/app.py table_42 Größe naïve") == [
+    assert split_search_words("src/app.py table_42 Größe naïve") == [
         "src",
         "app",
         "py",
@@ -199,15 +199,15 @@ def test_words_and_terms():
         "große",
         "naive",
     ]
-    assert terms_of('one "two three" fo* a/b "one" /var "(x" "!=" *') == [
-        Term(("one",), prefix=True, opens=True),
-        Term(("two", "three"), exact="two three"),
-        Term(("fo",), prefix=True),
-        Term(("a", "b")),
-        Term(("one",)),
-        Term(("var",), prefix=True),
-        Term(("x",), exact="(x"),
-        Term((), exact="!="),
+    assert parse_search_terms('one "two three" fo* a/b "one" /var "(x" "!=" *') == [
+        SearchTerm(("one",), prefix=True, opens=True),
+        SearchTerm(("two", "three"), exact="two three"),
+        SearchTerm(("fo",), prefix=True),
+        SearchTerm(("a", "b")),
+        SearchTerm(("one",)),
+        SearchTerm(("var",), prefix=True),
+        SearchTerm(("x",), exact="(x"),
+        SearchTerm((), exact="!="),
     ]
 
 
@@ -242,7 +242,7 @@ def test_a_session_is_searched_in_place(session):
         ],
     )
     index_new()
-    assert search.in_session(session.pk, "needle") == search_index.Walk([rows[2].pk])
+    assert search.search_session_events(session.pk, "needle") == search_index.IndexWalkResult([rows[2].pk])
     shown = (
         signed_in("viewer")
         .get(reverse("sessions:detail", args=[session.pk]), {"q": "needle"})
@@ -273,7 +273,7 @@ def pages_of(text, limit=3, **where):
     """Return the ids of all pages, however often the search has to be told to go on."""
     seen, before = [], None
     while True:
-        page = find(SearchQuery(text, **where), before=before, limit=limit)
+        page = search_events(SearchQuery(text, **where), before=before, limit=limit)
         seen += [hit.event.pk for hit in page.hits]
         before = page.before
         if before is None:
@@ -295,7 +295,7 @@ def test_a_search_that_ends_early_says_how_far_it_came_and_goes_on_from_there(se
     (old,) = add_events(session, [said("user", "needle")])
     add_events(session, [said("user", "hay", at=BEGAN + timedelta(days=1)) for _ in range(40)])
     index_new()
-    first = find(SearchQuery("needle"))
+    first = search_events(SearchQuery("needle"))
     assert first.hits == []
     assert first.looked_until == BEGAN + timedelta(days=1)
     assert pages_of("needle") == [old.pk]
@@ -317,7 +317,7 @@ def test_beginnings_of_many_words_find_what_they_find_word_by_word(
     index_new()
 
     def has(text, term):
-        words, length = words_of(text), len(term.words)
+        words, length = split_search_words(text), len(term.words)
         if term.exact:
             return f" {term.exact} " in f" {text.lower()} "
         return any(
@@ -335,7 +335,7 @@ def test_beginnings_of_many_words_find_what_they_find_word_by_word(
     expected = [
         row.pk
         for row, text in reversed(list(zip(rows, texts, strict=True)))
-        if all(has(text, term) for term in terms_of(question))
+        if all(has(text, term) for term in parse_search_terms(question))
     ]
     monkeypatch.setattr(search_index, "FEW_WORDS", min(most, 2))
     monkeypatch.setattr(full_text, "MOST_WORDS", {"sqlite": most, "postgresql": most})
@@ -371,12 +371,12 @@ def test_the_agent_of_many_sessions_is_found_like_that_of_few(session, monkeypat
 )
 def test_a_stretch_of_time_is_years_months_and_days(since, until, expected):
     moments = (datetime.fromisoformat(text).replace(tzinfo=UTC) for text in (since, until))
-    assert list(search_text.spans_of(*moments)) == expected
+    assert list(search_text.cover_period_with_spans(*moments)) == expected
 
 
 def test_no_stretch_of_time_is_too_long_to_ask_for():
-    assert len(search_text.spans_of(BEGAN, None)) < 120
-    assert len(search_text.spans_of(None, BEGAN)) < 120
+    assert len(search_text.cover_period_with_spans(BEGAN, None)) < 120
+    assert len(search_text.cover_period_with_spans(None, BEGAN)) < 120
 
 
 def test_the_command_rebuilds_the_chats_words_too():
@@ -384,9 +384,9 @@ def test_the_command_rebuilds_the_chats_words_too():
     add_messages(2)
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM sbx_chat_search")
-    assert chat_search.find("number") == []
+    assert chat_search.find_chat_messages("number") == []
     call_command("rebuild_search")
-    assert len(chat_search.find("number")) == 2
+    assert len(chat_search.find_chat_messages("number")) == 2
 
 
 @pytest.mark.parametrize(
@@ -405,4 +405,4 @@ def test_chats_are_searched_by_beginnings_and_exactly(typed, count):
     add_agent()
     add_messages(2)
     call_command("rebuild_search")
-    assert len(chat_search.find(typed)) == count
+    assert len(chat_search.find_chat_messages(typed)) == count

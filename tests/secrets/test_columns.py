@@ -9,20 +9,20 @@ from django.apps import apps
 from django.db import models
 
 from coordinator.actions import approvals, audit, chat, reported_sessions
-from coordinator.actions.approvals import NewRequest
+from coordinator.actions.approvals import NewPermissionRequest
 from coordinator.actions.runs import machine
 from coordinator.chat import reading
-from coordinator.chat.content import words_of
+from coordinator.chat.content import message_search_text
 from coordinator.identity.actors import Actor
 from coordinator.identity.keys import KeyIdentity
 from coordinator.models import Agent, AuditLog, Run, Session
 from coordinator.models.fields import TimeField
-from coordinator.policy.approvals import Subject
-from coordinator.runs.blueprints import visible_to_key
+from coordinator.policy.approvals import PermissionSubject
+from coordinator.runs.blueprints import mask_blueprint_for_key
 from coordinator.secrets import masked_columns
 from coordinator.sessions import titles
 from coordinator.sessions.reports import SessionLocation
-from coordinator.sessions.wire import polled_run, shown_run
+from coordinator.sessions.wire import masked_run_as_json, polled_run_as_json
 from tests.secrets.corpus import SECRETS
 from tests.timelines import BEGAN, make_session
 
@@ -51,8 +51,10 @@ def test_every_column_of_text_says_whether_it_is_masked() -> None:
 
 @pytest.fixture
 def request_id(db: None) -> str:
-    ask = NewRequest(Subject(f"p {TOKEN}", f"T {TOKEN}", None, f"t {TOKEN}"), "j", folder=f"/srv/{TOKEN}")
-    return approvals.request(ask, by=KEY, now=BEGAN).request.request_id
+    ask = NewPermissionRequest(
+        PermissionSubject(f"p {TOKEN}", f"T {TOKEN}", None, f"t {TOKEN}"), "j", folder=f"/srv/{TOKEN}"
+    )
+    return approvals.request_permission(ask, by=KEY, now=BEGAN).request.request_id
 
 
 def stored(model: type[models.Model]) -> str:
@@ -60,7 +62,7 @@ def stored(model: type[models.Model]) -> str:
 
 
 def test_who_asks_and_why_it_is_withdrawn_is_masked(request_id: str) -> None:
-    approvals.withdraw(request_id, by=KEY, reason=f"gave {TOKEN} elsewhere", now=BEGAN)
+    approvals.withdraw_request(request_id, by=KEY, reason=f"gave {TOKEN} elsewhere", now=BEGAN)
 
     kept = "".join(stored(model) for model in apps.get_app_config("coordinator").get_models())
     assert TOKEN not in kept
@@ -69,7 +71,7 @@ def test_who_asks_and_why_it_is_withdrawn_is_masked(request_id: str) -> None:
 
 def test_what_changed_is_masked_in_the_audit_log(db: None) -> None:
     env = {"shop": {"env": {"DB_PASSWORD": SECRETS["word"]}}}
-    audit.record(
+    audit.record_audit_entry(
         "X", actor=KEY, target="y", result="success", reason=TOKEN, metadata={"after": env}, now=BEGAN
     )
     assert TOKEN not in stored(AuditLog)
@@ -78,7 +80,9 @@ def test_what_changed_is_masked_in_the_audit_log(db: None) -> None:
 
 def test_a_hooks_folder_is_masked_and_the_same_folder_reads_alike(db: None) -> None:
     for claude_id in ("one", "two"):
-        reported_sessions.session_for(claude_id, SessionLocation(f"/srv/{TOKEN}/app", "host"), BEGAN)
+        reported_sessions.find_or_create_session(
+            claude_id, SessionLocation(f"/srv/{TOKEN}/app", "host"), BEGAN
+        )
     [folder] = set(Session.objects.values_list("project_dir", flat=True))
     assert folder.startswith("/srv/[masked: GitHub token ")
 
@@ -93,25 +97,27 @@ def run(db: None) -> Run:
 
 
 def test_a_runs_prompt_reaches_its_runner_whole_and_readers_masked(run: Run) -> None:
-    assert polled_run(run)["prompt"] == f"Use {TOKEN}."
-    assert TOKEN not in str(shown_run(run))
-    assert titles.of(["ses_a"])["ses_a"].startswith("Use [masked: GitHub token ")
+    assert polled_run_as_json(run)["prompt"] == f"Use {TOKEN}."
+    assert TOKEN not in str(masked_run_as_json(run))
+    assert titles.load_session_titles(["ses_a"])["ses_a"].startswith("Use [masked: GitHub token ")
 
 
 def test_a_run_that_has_ended_keeps_no_secret(run: Run) -> None:
-    machine.end(run, run.session, Run.Status.FAILED, BEGAN, error=f"refused {TOKEN}")
+    machine.end_run(run, run.session, Run.Status.FAILED, BEGAN, error=f"refused {TOKEN}")
     assert TOKEN not in stored(Run)
 
 
 def test_chat_is_masked_but_for_the_agent_that_is_spoken_to(db: None) -> None:
     Agent.objects.create(id="ada", name="Ada", default_engine_id="x")
     said = [{"type": "text", "text": f"Here: {TOKEN}"}]
-    asked = chat.post("ada", said, by=chat.Speaker("user", "anna", Actor("user", "anna")), now=BEGAN)
-    answered = chat.post("ada", said, by=chat.Speaker("agent", "anna", KEY), now=BEGAN)
+    asked = chat.submit_chat_message(
+        "ada", said, by=chat.ChatSpeaker("user", "anna", Actor("user", "anna")), now=BEGAN
+    )
+    answered = chat.submit_chat_message("ada", said, by=chat.ChatSpeaker("agent", "anna", KEY), now=BEGAN)
 
-    assert reading.as_answer(asked, whole=True)["content"] == said
-    assert TOKEN not in str(reading.as_answer(asked)) + words_of(asked.content)
-    assert TOKEN not in str(reading.as_answer(answered, whole=True))
+    assert reading.chat_message_as_json(asked, whole=True)["content"] == said
+    assert TOKEN not in str(reading.chat_message_as_json(asked)) + message_search_text(asked.content)
+    assert TOKEN not in str(reading.chat_message_as_json(answered, whole=True))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +129,7 @@ def test_only_keys_that_run_or_edit_a_blueprint_read_its_texts_whole(scope: str,
         "far": {"url": "https://bob:hunter22@host/", "headers": {"X-Team": "plain-value-2"}},
     }
     shape = {"name": "a", "system_prompt": f"Use {TOKEN}", "mcp_servers": servers}
-    told = visible_to_key(KeyIdentity(id=1, name="k", scopes=frozenset({scope})), shape)
+    told = mask_blueprint_for_key(KeyIdentity(id=1, name="k", scopes=frozenset({scope})), shape)
 
     assert (told["system_prompt"] == shape["system_prompt"]) is whole
     for secret in (TOKEN, "plain-value-1", "plain-value-2", "hunter22"):

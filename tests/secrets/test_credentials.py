@@ -13,13 +13,13 @@ from django.test import Client
 from django.utils import timezone
 
 from coordinator.actions import keys, mcp_credentials
-from coordinator.errors import Forbidden, Invalid
-from coordinator.identity.actors import Actor, key
+from coordinator.errors import Forbidden, UnprocessableRequest
+from coordinator.identity.actors import Actor, key_actor_by_name
 from coordinator.mcp import credentials
 from coordinator.models import AuditLog, Blueprint, McpCredential, Run, Runner, Session
-from coordinator.operations.doctor import Level, upkeep
+from coordinator.operations.doctor import CheckLevel, upkeep
 from coordinator.runs import blueprints, sealed_servers
-from coordinator.secrets import keyring, masked_servers
+from coordinator.secrets import keyring, mask_server_secrets
 from tests.access.cases import add_server
 from tests.people import signed_in
 from tests.unbound import accept_unbound_keys
@@ -43,18 +43,18 @@ def _folder(settings: Any, tmp_path: Any) -> None:
 @pytest.mark.parametrize("argument", ["--token=abcdef", "plain"])
 def test_masked_arguments_that_come_back_stay_what_they_are(argument: str) -> None:
     servers = {"gh": {"command": "npx", "args": [argument], "env": {"A": "v"}}}
-    stored = sealed_servers.sealed(servers, "agent a")
-    again = sealed_servers.sealed(masked_servers(stored), "agent a", stored)
-    assert sealed_servers.opened(again, "agent a") == servers
+    stored = sealed_servers.seal_server_values(servers, "agent a")
+    again = sealed_servers.seal_server_values(mask_server_secrets(stored), "agent a", stored)
+    assert sealed_servers.unseal_server_values(again, "agent a") == servers
 
 
 def set_value(name: str = "TOKEN", value: str = SECRET, kind: str = "env") -> McpCredential:
-    return mcp_credentials.set_value("gh", kind, name, value, by=ALICE, now=NOW)
+    return mcp_credentials.set_credential("gh", kind, name, value, by=ALICE, now=NOW)
 
 
 def client(*scopes: str, name: str = "") -> Client:
     accept_unbound_keys()
-    _, raw = keys.create(name=name or secrets.token_hex(4), scopes=scopes, by=ALICE, now=NOW)
+    _, raw = keys.issue_api_key(name=name or secrets.token_hex(4), scopes=scopes, by=ALICE, now=NOW)
     return Client(headers={"Authorization": f"Bearer {raw}"})
 
 
@@ -70,22 +70,22 @@ def in_the_database() -> str:
 
 def test_a_credential_is_sealed_and_opens_for_its_server_alone() -> None:
     row = set_value()
-    assert credentials.environment("gh") == {"TOKEN": SECRET}
+    assert credentials.load_server_environment("gh") == {"TOKEN": SECRET}
     assert SECRET not in in_the_database()
     add_server("other")
     McpCredential.objects.create(
         server_id="other", kind="env", name="TOKEN", value=row.value, set_by="x", set_at=NOW
     )
     with pytest.raises(credentials.CredentialUnusable, match="belongs to something else"):
-        credentials.environment("other")
+        credentials.load_server_environment("other")
 
 
 def test_a_header_goes_with_requests_and_one_from_the_environment_is_read_there(monkeypatch: Any) -> None:
     set_value("Authorization", "env:GH_AUTH", "header")
     with pytest.raises(credentials.CredentialUnusable, match="GH_AUTH"):
-        credentials.request_headers("gh")
+        credentials.load_request_headers("gh")
     monkeypatch.setenv("GH_AUTH", "Bearer x")
-    assert credentials.request_headers("gh") == [("Authorization", "Bearer x")]
+    assert credentials.load_request_headers("gh") == [("Authorization", "Bearer x")]
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,13 @@ def test_a_header_goes_with_requests_and_one_from_the_environment_is_read_there(
     ],
 )
 def test_what_would_steer_the_process_or_the_request_is_refused(kind: str, name: str, value: str) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(UnprocessableRequest):
         set_value(name, value, kind)
 
 
 def test_no_key_sets_one_and_the_audit_log_tells_of_it_without_the_value() -> None:
     with pytest.raises(Forbidden):
-        mcp_credentials.set_value("gh", "env", "A", "b", by=key("ci"), now=NOW)
+        mcp_credentials.set_credential("gh", "env", "A", "b", by=key_actor_by_name("ci"), now=NOW)
     set_value()
     row = AuditLog.objects.get(event_type="MCP_CREDENTIAL_SET")
     assert (row.target_id, row.metadata) == ("gh env TOKEN", {"source": "sealed", "replaced": False})
@@ -131,20 +131,20 @@ def test_rotating_seals_everything_anew_and_forgets_the_old_key() -> None:
         {"name": "shop", "description": "d", "mcp_servers": SERVERS},
         content_type="application/json",
     )
-    before, old = in_the_database(), keyring.newest_key()
+    before, old = in_the_database(), keyring.load_newest_key_id()
     call_command("credentials", "rotate-key")
-    assert keyring.path().read_text().count("\n") == 1
-    assert old not in keyring.path().read_text()
+    assert keyring.keyring_path().read_text().count("\n") == 1
+    assert old not in keyring.keyring_path().read_text()
     assert in_the_database() != before
-    assert credentials.environment("gh") == {"TOKEN": SECRET}
-    assert blueprints.resolved_or_none("shop")["mcp_servers"] == SERVERS  # type: ignore[index]
+    assert credentials.load_server_environment("gh") == {"TOKEN": SECRET}
+    assert blueprints.find_resolved_blueprint("shop")["mcp_servers"] == SERVERS  # type: ignore[index]
 
 
 def test_where_the_keys_are_lost_doctor_says_so_and_rotating_keeps_what_is_there() -> None:
     set_value()
-    keyring.path().unlink()
-    found = upkeep._credentials()
-    assert (found.level, "credential_keys" in found.remedy) == (Level.FAIL, True)
+    keyring.keyring_path().unlink()
+    found = upkeep.check_credentials()
+    assert (found.level, "credential_keys" in found.remedy) == (CheckLevel.FAIL, True)
     with pytest.raises(CommandError, match="old keys stay"):
         call_command("credentials", "rotate-key")
 
@@ -194,7 +194,7 @@ class TestBlueprints:
         told["other"] = {"type": "stdio", "command": "c", "env": {"NEW": "n"}}
         answer = operator.patch("/agents/shop", {"mcp_servers": told}, content_type="application/json")
         assert answer.status_code == 200
-        whole = blueprints.resolved_or_none("shop")
+        whole = blueprints.find_resolved_blueprint("shop")
         assert whole is not None
         assert whole["mcp_servers"]["gh"]["env"] == {"GITHUB_TOKEN": SECRET}
         assert whole["mcp_servers"]["other"]["env"] == {"NEW": "n"}
@@ -218,7 +218,7 @@ class TestBlueprints:
         answer = operator.patch("/agents/shop", {"mcp_servers": told}, content_type="application/json")
         assert answer.status_code == 422
         assert "enter the value again" in answer.text
-        whole = blueprints.resolved_or_none("shop")
+        whole = blueprints.find_resolved_blueprint("shop")
         assert whole is not None
         assert whole["mcp_servers"] == SERVERS
 
@@ -231,4 +231,4 @@ class TestBlueprints:
         assert Blueprint.objects.get().mcp_servers.keys() == SERVERS.keys()
 
     def test_a_poll_hands_the_runner_the_values(self) -> None:
-        assert json.dumps(SERVERS["gh"]["env"]) in json.dumps(blueprints.resolved_or_none("shop"))
+        assert json.dumps(SERVERS["gh"]["env"]) in json.dumps(blueprints.find_resolved_blueprint("shop"))

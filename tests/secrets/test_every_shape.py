@@ -9,9 +9,9 @@ import re
 import pytest
 
 from coordinator.secrets import shapes, vendors
-from coordinator.secrets.masking import Masker, looks_random
-from coordinator.secrets.shapes import Shape
-from coordinator.secrets.vendors import Key
+from coordinator.secrets.masking import SecretMasker, looks_random
+from coordinator.secrets.shapes import SecretShape
+from coordinator.secrets.vendors import VendorKeyPattern
 from tests.secrets.made import text_of
 
 MANY = 150
@@ -24,7 +24,7 @@ def left_in_clear(texts: list[tuple[str, str]]) -> list[str]:
     for number, (text, secret) in enumerate(texts):
         said = PLACES[number % len(PLACES)].format(text)
         value = said if number % 8 < 4 else json.dumps({"stdout": said})
-        stored = Masker().encoded([{"type": "text", "text": value}])
+        stored = SecretMasker().mask_to_json([{"type": "text", "text": value}])
         if secret in str(stored):
             left.append(f"{value} gives {stored}")
     return left
@@ -36,7 +36,7 @@ def longest_piece(secret: str) -> str:
 
 
 @pytest.mark.parametrize("key", vendors.KEYS, ids=lambda key: f"{key.kind} {key.begins}")
-def test_every_key_of_every_maker_is_masked(key: Key) -> None:
+def test_every_key_of_every_maker_is_masked(key: VendorKeyPattern) -> None:
     rng = random.Random(key.begins)
     keys = [text_of(f"(?:{key.begins})(?:{key.follows})", rng) for _ in range(MANY)]
     assert left_in_clear([(one, one) for one in keys]) == []
@@ -48,7 +48,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("shape", OTHERS, ids=lambda shape: f"{shape.kind} {shape.mark}")
-def test_every_other_shape_is_masked(shape: Shape) -> None:
+def test_every_other_shape_is_masked(shape: SecretShape) -> None:
     rng = random.Random(shape.pattern)
     texts = []
     for _ in range(MANY):

@@ -8,15 +8,22 @@ from typing import Any
 
 import pytest
 
-from coordinator.secrets.masking import LEFT_OUT, MASK, Masker, originals_of, restored, short
+from coordinator.secrets.masking import (
+    LEFT_OUT,
+    MASK,
+    SecretMasker,
+    find_masked_originals,
+    restore_masked_secrets,
+    shorten_masks,
+)
 from tests.secrets.corpus import HARMLESS, SECRETS, TEXTS, VALUES, filled, secrets_in
 
 KEY_BEGINS = "-----BEGIN RSA PRIV" + "ATE KEY-----"
 
 
 def masked(value: Any, **how: Any) -> tuple[str, int]:
-    masker = Masker(**how)
-    return str(masker.encoded(value)), masker.count
+    masker = SecretMasker(**how)
+    return str(masker.mask_to_json(value)), masker.count
 
 
 @pytest.mark.parametrize(("count", "text"), TEXTS, ids=str)
@@ -44,7 +51,7 @@ def test_structure_tells_what_text_could_not(count: int, value: Any) -> None:
 
 @pytest.mark.parametrize("value", HARMLESS, ids=str)
 def test_what_only_looks_like_a_secret_stays(value: Any) -> None:
-    assert masked(value) == (Masker().encoded(value), 0)
+    assert masked(value) == (SecretMasker().mask_to_json(value), 0)
     assert json.loads(masked(value)[0]) == value
 
 
@@ -70,7 +77,7 @@ def test_people_read_eight_digits_and_older_masks_as_they_were() -> None:
     older = "[masked: token 0123abcd]"
     [mask] = MASK.findall(masked(f"PASSWORD={SECRETS['word']}")[0])
 
-    assert short(f"{older} {mask}") == f"{older} {mask[:-25]}]"
+    assert shorten_masks(f"{older} {mask}") == f"{older} {mask[:-25]}]"
     assert MASK.findall(older) == [older]
     assert masked(f"password={older}")[1] == 0
 
@@ -78,7 +85,7 @@ def test_people_read_eight_digits_and_older_masks_as_they_were() -> None:
 def test_what_is_masked_is_not_masked_again() -> None:
     for _, text in [*TEXTS, *VALUES]:
         once = json.loads(masked(filled(text))[0])
-        assert masked(once) == (Masker().encoded(once), 0)
+        assert masked(once) == (SecretMasker().mask_to_json(once), 0)
 
 
 def test_the_value_that_was_given_is_not_changed() -> None:
@@ -163,7 +170,7 @@ def test_masks_are_exchanged_for_their_own_secrets_again() -> None:
 
     assert SECRETS["word"] not in str(shown)
     assert SECRETS["github"] not in str(shown)
-    given_back = restored(edited, originals_of(call))
+    given_back = restore_masked_secrets(edited, find_masked_originals(call))
     assert given_back == {"command": call["command"].replace("login", "login --quiet")}
 
 
@@ -176,7 +183,7 @@ def test_hostile_text_takes_time_in_proportion_to_its_length(line: str) -> None:
     def took(size: int) -> float:
         text = line * (size // len(line))
         began = time.thread_time()
-        Masker().encoded(text)
+        SecretMasker().mask_to_json(text)
         return time.thread_time() - began
 
     took(10_000)
@@ -209,10 +216,10 @@ def test_one_look_at_several_values_masks_what_a_look_at_each_does(at: int) -> N
     ]
     values[at] = {"note": "ghp_" + "a1B2" * 9}
     texts = ["plain", None, "token ghp_" + "c3D4" * 9]
-    one, each = Masker(), Masker()
-    told = one.all_of(values, texts), one.count
+    one, each = SecretMasker(), SecretMasker()
+    told = one.mask_values_and_texts(values, texts), one.count
     assert told == (
-        ([each.encoded(value) for value in values], [each.text(text) for text in texts]),
+        ([each.mask_to_json(value) for value in values], [each.mask_text(text) for text in texts]),
         each.count,
     )
-    assert one.all_of([None], ["plain"]) == ([None], ["plain"])
+    assert one.mask_values_and_texts([None], ["plain"]) == ([None], ["plain"])

@@ -26,7 +26,7 @@ def test_who_waits_for_anothers_migration_waits_longer_than_for_a_row() -> None:
         try:
             with connection.cursor() as cursor:
                 cursor.execute("SET lock_timeout = '100ms'")
-                with locks.migration_lock():
+                with locks.hold_migration_lock():
                     cursor.execute("SHOW lock_timeout")
                     timeouts.append(cursor.fetchone()[0])
         finally:

@@ -26,22 +26,22 @@ ON_POSTGRES = pytest.mark.skipif(postgres_url() is None, reason="SQLite has no p
 
 
 def test_a_pooler_is_for_postgresql(monkeypatch: pytest.MonkeyPatch) -> None:
-    direct = own_settings.database_from_url("postgres://one@host/name")
+    direct = own_settings.database_settings_from_url("postgres://one@host/name")
     monkeypatch.setattr(own_settings, "DATABASES", {"default": direct})
-    through = own_settings.pooled("postgres://one@pooler:6432/name")
+    through = own_settings.pooler_database_settings("postgres://one@pooler:6432/name")
     assert (through["HOST"], through["DISABLE_SERVER_SIDE_CURSORS"]) == ("pooler", True)
     assert "options" in direct["OPTIONS"]
     assert "options" not in through["OPTIONS"]
     with pytest.raises(ImproperlyConfigured, match="SIGNALBOX_POOL_URL is for PostgreSQL"):
-        own_settings.pooled("sqlite:////some/file")
+        own_settings.pooler_database_settings("sqlite:////some/file")
 
 
 @pytest.mark.django_db
 def test_a_session_of_our_own_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    startup.require_sessions()
-    monkeypatch.setattr(pooling, "shares_sessions", lambda: True)
+    startup.require_database_sessions()
+    monkeypatch.setattr(pooling, "is_pooled_by_transaction", lambda: True)
     with pytest.raises(CommandError, match=r"transaction mode.*DATABASE_URL must lead to PostgreSQL itself"):
-        startup.require_sessions()
+        startup.require_database_sessions()
 
 
 @contextlib.contextmanager

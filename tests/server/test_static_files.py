@@ -24,7 +24,7 @@ def test_what_a_server_serves_is_never_missing_while_a_new_release_is_collected(
         static_files, "staticfiles_storage", static_files.StaticFiles(location=tmp_path / "static")
     )
     root = tmp_path / "static"
-    static_files.renew(root)
+    static_files.renew_static_files(root)
     manifest = root / "staticfiles.json"
     told = json.loads(manifest.read_text())
     told["paths"]["js/former.js"] = "js/former.0123456789ab.js"
@@ -40,7 +40,7 @@ def test_what_a_server_serves_is_never_missing_while_a_new_release_is_collected(
         replaced(source, target)
 
     monkeypatch.setattr(os, "replace", replace)
-    static_files.renew(root)
+    static_files.renew_static_files(root)
     assert missing == []
     assert all(path.exists() for path in served)
     assert not (root / "js/of-two-releases-ago.js").exists()

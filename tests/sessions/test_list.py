@@ -10,10 +10,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from coordinator.feed.reader import Change
-from coordinator.live.pages import topics_of
+from coordinator.feed.reader import FeedChange
+from coordinator.live.pages import parse_requested_topics
 from coordinator.models import PermissionContext, PermissionRequest, Run
-from coordinator.sessions.list_facts import facts_of
+from coordinator.sessions.list_facts import load_session_list_facts
 from dashboard.lists import paginator, status_facets
 from dashboard.sessions.rows import row_fragments, waiting_fragments
 from dashboard.views.session_list import MOST_FOLLOWED, PAGE
@@ -66,7 +66,7 @@ def test_facts_say_how_much_there_is_and_what_it_is_about():
     )
     ask(session)
     ask(session, "denied")
-    facts = facts_of(["ses_a", "ses_b"])
+    facts = load_session_list_facts(["ses_a", "ses_b"])
     assert (facts["ses_a"].title, facts["ses_a"].events, facts["ses_a"].errors) == ("Fix the build", 4, 1)
     assert (facts["ses_a"].children, facts["ses_a"].waiting) == (1, 1)
     assert facts["ses_a"].last == BEGAN + timedelta(seconds=9)
@@ -85,13 +85,13 @@ def test_without_a_message_the_first_prompt_says_what_it_is_about():
     Run.objects.create(
         run_id="run_1", session=session, type="start_session", prompt="Do this", created_at=BEGAN
     )
-    assert facts_of(["ses_a"])["ses_a"].title == "Do this"
+    assert load_session_list_facts(["ses_a"])["ses_a"].title == "Do this"
 
 
 def test_a_message_too_long_to_decode_still_gives_its_beginning():
     session = make_session("ses_a")
     add_events(session, [said("user", "Read this: " + "x" * 9000)])
-    assert facts_of(["ses_a"])["ses_a"].title.startswith("Read this: xxx")
+    assert load_session_list_facts(["ses_a"])["ses_a"].title.startswith("Read this: xxx")
 
 
 @pytest.mark.parametrize(
@@ -189,15 +189,15 @@ def test_no_query_is_asked_per_row(viewer):
 
 def test_a_changed_session_is_told_to_every_list_that_shows_it():
     session = make_session('ses_"odd]')
-    (fragment,) = row_fragments(Change(1, 0, "sessions", session.pk, None, "update"))
+    (fragment,) = row_fragments(FeedChange(1, 0, "sessions", session.pk, None, "update"))
     assert fragment.target == '[data-session-row="ses_\\22 odd]"]'
     assert "ses_&quot;odd]" in fragment.html
 
 
 def test_new_and_deleted_sessions_move_nothing():
     session = make_session()
-    assert row_fragments(Change(1, 0, "sessions", session.pk, None, "insert")) == []
-    assert row_fragments(Change(1, 0, "sessions", "gone", None, "update")) == []
+    assert row_fragments(FeedChange(1, 0, "sessions", session.pk, None, "insert")) == []
+    assert row_fragments(FeedChange(1, 0, "sessions", "gone", None, "update")) == []
 
 
 @pytest.mark.parametrize("name", ["a/b", "?x", "ü", 'ses "quoted"'])
@@ -225,7 +225,7 @@ def test_a_list_full_of_running_sessions_asks_for_no_more_than_a_stream_takes(vi
     page = viewer.get("/ui/sessions/").content.decode()
     topics = re.search(r'data-live-topics="([^"]*)"', page)[1].split()
     assert len([topic for topic in topics if topic.startswith("session_row:")]) == MOST_FOLLOWED
-    assert topics_of(urlencode({"topics": " ".join(topics)}).encode()) == frozenset(topics)
+    assert parse_requested_topics(urlencode({"topics": " ".join(topics)}).encode()) == frozenset(topics)
 
 
 def test_rows_are_told_as_they_are_now(viewer):
@@ -242,11 +242,11 @@ def test_a_request_that_changed_tells_how_many_wait_wherever_its_session_says_so
         ask(session, status)
     told = []
     for request in PermissionRequest.objects.order_by("pk"):
-        told += waiting_fragments(Change(1, 0, "permission_requests", str(request.pk), "p", "update"))
+        told += waiting_fragments(FeedChange(1, 0, "permission_requests", str(request.pk), "p", "update"))
     assert {fragment.target for fragment in told} == {'[data-session-waiting="ses_\\22 odd]"]'}
     assert all("1 waiting" in fragment.html and not HIDDEN.search(fragment.html) for fragment in told)
     PermissionRequest.objects.update(status="denied")
-    (now,) = waiting_fragments(Change(2, 0, "permission_requests", str(request.pk), "p", "update"))
+    (now,) = waiting_fragments(FeedChange(2, 0, "permission_requests", str(request.pk), "p", "update"))
     assert HIDDEN.search(now.html)
 
 
@@ -254,9 +254,9 @@ def test_a_request_of_no_session_tells_nothing():
     request = PermissionRequest.objects.create(
         request_id="alone", created_at=BEGAN, plugin_id="p", permission_type="t", justification="j"
     )
-    assert waiting_fragments(Change(1, 0, "permission_requests", str(request.pk), "p", "insert")) == []
+    assert waiting_fragments(FeedChange(1, 0, "permission_requests", str(request.pk), "p", "insert")) == []
     for key in (request.request_id, "9" * 30, "²"):  # as a vote's change names its request
-        assert waiting_fragments(Change(2, 0, "permission_requests", key, "p", "insert")) == []
+        assert waiting_fragments(FeedChange(2, 0, "permission_requests", key, "p", "insert")) == []
 
 
 def test_every_cell_follows_the_events_or_is_known_to_stay(viewer):

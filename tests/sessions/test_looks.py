@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 
 from coordinator.sessions.timeline import StoredValue
-from dashboard.looks import look_of
-from dashboard.looks.files import diff
-from dashboard.looks.inputs import judged_parts
+from dashboard.looks import build_call_display
+from dashboard.looks.files import diff_text_lines
+from dashboard.looks.inputs import build_judged_parts
 from dashboard.rendering import answers
 from dashboard.text import markdown
 
 
 def look(tool, given, came=None, error=None):
-    return look_of(tool, StoredValue(given, 0), None if came is None else StoredValue(came, 0), error)
+    return build_call_display(
+        tool, StoredValue(given, 0), None if came is None else StoredValue(came, 0), error
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_an_edit_is_a_diff():
 def test_distant_changes_are_told_apart():
     old = [str(n) for n in range(40)]
     new = ["first", *old[1:-1], "last"]
-    assert ("@", "…") in list(diff("\n".join(old), "\n".join(new)))
+    assert ("@", "…") in list(diff_text_lines("\n".join(old), "\n".join(new)))
 
 
 def test_a_long_command_says_that_it_is_cut():
@@ -94,37 +96,39 @@ def test_an_mcp_tool_names_its_server():
     ],
 )
 def test_markdown(text, html):
-    assert html in markdown.render(text)
+    assert html in markdown.render_markdown(text)
 
 
 @pytest.mark.parametrize(
     "text", ["[x](javascript:x)", "<img src=x>", "![x](https://x.example/y.png)", "<script>", "<p style=x>"]
 )
 def test_markdown_makes_nothing_that_acts(text):
-    html = str(markdown.render(text))
+    html = str(markdown.render_markdown(text))
     for bad in ("<img", "<script", 'javascript:x"', "<p style"):
         assert bad not in html
 
 
 def test_unknown_languages_and_huge_code_are_shown_plain():
-    assert markdown.colour("<x>", language="klingon") == "&lt;x&gt;"
-    assert "<span" not in markdown.colour("x = 1\n" * 9000, language="python")
+    assert markdown.highlight_code("<x>", language="klingon") == "&lt;x&gt;"
+    assert "<span" not in markdown.highlight_code("x = 1\n" * 9000, language="python")
 
 
 def test_a_text_is_drawn_once_however_often_it_is_shown(monkeypatch) -> None:
     made = []
-    submit = answers._sandbox.submit
-    monkeypatch.setattr(answers._sandbox, "submit", lambda *a, **k: (made.append(a), submit(*a, **k))[1])
+    submit = answers._sandbox.submit_sandbox_job
+    monkeypatch.setattr(
+        answers._sandbox, "submit_sandbox_job", lambda *a, **k: (made.append(a), submit(*a, **k))[1]
+    )
     for _ in range(3):
-        markdown.render("**short, and new**")
-        markdown.colour("kept not, no lexer", language="klingon")
+        markdown.render_markdown("**short, and new**")
+        markdown.highlight_code("kept not, no lexer", language="klingon")
     assert len(made) <= 2
 
 
 def test_only_so_much_is_kept_in_memory(monkeypatch) -> None:
     monkeypatch.setattr(answers, "KEPT_BYTES", 10_000)
     for number in range(50):
-        markdown.render(f"**text {number}** " + "x" * 900)
+        markdown.render_markdown(f"**text {number}** " + "x" * 900)
     assert answers._answers._bytes <= 10_000
     assert len(answers._answers._kept) < 12
 
@@ -141,7 +145,7 @@ def test_only_so_much_is_kept_in_memory(monkeypatch) -> None:
     ],
 )
 def test_a_row_and_a_card_draw_the_same_of_an_input(tool, given, label):
-    row, card = look(tool, given).inputs, judged_parts(given)
+    row, card = look(tool, given).inputs, build_judged_parts(given)
     assert (row[0].label, card[0].label) == (label, label)
     assert (row[0].value, row[0].exact) == (card[0].value, False)
     assert all(part.exact for part in card)

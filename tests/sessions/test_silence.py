@@ -54,9 +54,9 @@ def test_a_silent_session_is_shown_as_idle_and_its_status_stays(session: Session
 
 
 def test_a_session_that_a_run_drives_is_not_idle(session: Session) -> None:
-    assert silence.idle_ids(["ses_a"], LATE) == {"ses_a"}
+    assert silence.find_idle_session_ids(["ses_a"], LATE) == {"ses_a"}
     drive(session)
-    assert silence.idle_ids(["ses_a"], LATE) == set()
+    assert silence.find_idle_session_ids(["ses_a"], LATE) == set()
 
 
 def test_long_silence_ends_it_in_the_timeline_and_in_the_audit_log(session: Session) -> None:
@@ -90,7 +90,7 @@ def test_silence_does_not_end_every_session(session: Session, why: str) -> None:
 
 def test_any_word_takes_up_what_silence_has_ended(session: Session) -> None:
     housekeeping.end_silent_sessions(LATE)
-    reported_sessions.active_session_for("claude-1", SessionLocation(), LATE + MINUTE)
+    reported_sessions.reopen_or_create_session("claude-1", SessionLocation(), LATE + MINUTE)
     assert status(session) == "running"
     assert session.last_resumed_at == LATE + MINUTE
     assert AuditLog.objects.filter(event_type="SESSION_HEARD_AGAIN", target_id="ses_a").count() == 1
@@ -103,7 +103,7 @@ def test_a_late_word_does_not_take_up_what_its_agent_has_ended(session: Session)
         event_type="session_stop", session_id="ses_a", timestamp=BEGAN.isoformat(), reason="logout"
     )
     record_events([stop], BEGAN)
-    reported_sessions.active_session_for("claude-1", SessionLocation(), LATE)
+    reported_sessions.reopen_or_create_session("claude-1", SessionLocation(), LATE)
     assert status(session) == "finished"
 
 
@@ -129,6 +129,8 @@ def test_the_door_hears_it_again(serve: Callable[..., Any]) -> None:
 
 
 def test_silence_ends_the_session_of_calls_of_which_nobody_knows_the_agent_s(db: None) -> None:
-    made = reported_sessions.session_for("mcp-gateway:gws-1", SessionLocation(profile=GATEWAY), BEGAN)
-    assert silence.due(LATE - MINUTE) == []
-    assert silence.due(LATE) == [made.session_id]
+    made = reported_sessions.find_or_create_session(
+        "mcp-gateway:gws-1", SessionLocation(profile=GATEWAY), BEGAN
+    )
+    assert silence.find_silent_session_ids(LATE - MINUTE) == []
+    assert silence.find_silent_session_ids(LATE) == [made.session_id]

@@ -6,7 +6,12 @@ import time
 
 import pytest
 
-from coordinator.sessions.title_words import LONGEST, bounded, says_much, title_of
+from coordinator.sessions.title_words import (
+    LONGEST,
+    is_meaningful_title,
+    make_title_from_text,
+    shorten_title_line,
+)
 
 TOKEN = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
@@ -42,36 +47,38 @@ TOKEN = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     ],
 )  # fmt: skip
 def test_a_prompt_reads_as_a_title(prompt: str, title: str) -> None:
-    assert title_of(prompt) == title
+    assert make_title_from_text(prompt) == title
 
 
 @pytest.mark.parametrize("prompt", ["word " * 80, "x" * 900, f"{'y' * 95} {'z' * 95}", "。" * 500])
 def test_a_title_is_of_bounded_length(prompt: str) -> None:
-    assert 0 < len(title_of(prompt)) <= LONGEST
+    assert 0 < len(make_title_from_text(prompt)) <= LONGEST
 
 
 def test_it_is_cut_between_words() -> None:
-    assert bounded("one two three", longest=10) == "one two…"
+    assert shorten_title_line("one two three", longest=10) == "one two…"
 
 
 def test_a_masked_secret_stays_masked_and_whole() -> None:
-    assert title_of(f"Use {TOKEN} for it").startswith("Use [masked: GitHub token ")
+    assert make_title_from_text(f"Use {TOKEN} for it").startswith("Use [masked: GitHub token ")
     for blanks in range(60, LONGEST):
-        title = title_of(f"{'a' * blanks} {TOKEN} is the one")
+        title = make_title_from_text(f"{'a' * blanks} {TOKEN} is the one")
         assert TOKEN[:8] not in title
         assert title.count("[masked") == title.count("]")
 
 
 def test_what_an_eye_misses_is_left_out() -> None:
-    assert title_of("Fix\u202e the\u200b bui\x00ld\u3164 now, please") == "Fix the build now, please"
-    assert title_of("half \ud800 a character, and more") == "half a character, and more"
+    assert (
+        make_title_from_text("Fix\u202e the\u200b bui\x00ld\u3164 now, please") == "Fix the build now, please"
+    )
+    assert make_title_from_text("half \ud800 a character, and more") == "half a character, and more"
 
 
 @pytest.mark.parametrize(
     ("title", "much"), [("/clear", False), ("", False), ("/review", True), ("/clear it", True)]
 )
 def test_commands_of_the_terminal_say_nothing(title: str, much: bool) -> None:
-    assert says_much(title) is much
+    assert is_meaningful_title(title) is much
 
 
 @pytest.mark.parametrize(
@@ -81,5 +88,5 @@ def test_commands_of_the_terminal_say_nothing(title: str, much: bool) -> None:
 )  # fmt: skip
 def test_no_text_makes_it_take_long(unit: str) -> None:
     began = time.process_time()
-    title_of(unit * (200_000 // len(unit)))
+    make_title_from_text(unit * (200_000 // len(unit)))
     assert time.process_time() - began < 0.5

@@ -11,7 +11,7 @@ from django.utils.html import escape
 from coordinator.actions import titles as naming
 from coordinator.actions.events import record_events
 from coordinator.dialects import claude_code
-from coordinator.feed.reader import Change
+from coordinator.feed.reader import FeedChange
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, PermissionRequest, Run, Runner, Session, SessionTitle
 from coordinator.sessions import titles
@@ -42,28 +42,28 @@ def start_run(session: Session, prompt: str, run_id: str = "run_1") -> None:
 def report_title(session: Session, title: Any) -> None:
     """Have Claude Code's SessionStart tell how it calls the session."""
     body = {"hook_event_name": "SessionStart", "session_id": "c1", "source": "resume", "session_title": title}
-    hook = claude_code.Hook("SessionStart", "c1", body, "2026-11-20T09:00:00+00:00")
-    record_events(claude_code.events_of(hook, session.pk), BEGAN)
+    hook = claude_code.AgentHook("SessionStart", "c1", body, "2026-11-20T09:00:00+00:00")
+    record_events(claude_code.build_claude_events(hook, session.pk), BEGAN)
 
 
 # --- what is known before anything is kept ----------------------------------------------------------------
 
 
 def test_the_first_prompt_names_a_session_at_once(session: Session) -> None:
-    assert titles.of_one(session.pk) == ""
+    assert titles.load_session_title(session.pk) == ""
     add_events(session, [said("assistant", "hello"), said("user", "Fix the *build*. Then rest.")])
-    assert titles.of_one(session.pk) == "Fix the build"
+    assert titles.load_session_title(session.pk) == "Fix the build"
 
 
 def test_commands_that_say_nothing_give_way_to_what_follows(session: Session) -> None:
     add_events(session, [said("user", "/clear"), said("user", "/model"), said("user", "Mend the docs")])
-    assert titles.of_one(session.pk) == "Mend the docs"
+    assert titles.load_session_title(session.pk) == "Mend the docs"
 
 
 def test_without_a_persons_words_the_runs_prompt_names_it(session: Session) -> None:
     start_run(session, "## Look at\nthe docs")
     add_events(session, [said("user", "/clear")])
-    assert titles.of_one(session.pk) == "Look at the docs"
+    assert titles.load_session_title(session.pk) == "Look at the docs"
 
 
 def test_many_sessions_take_as_many_queries_as_one(django_assert_max_num_queries: Any) -> None:
@@ -76,7 +76,7 @@ def test_many_sessions_take_as_many_queries_as_one(django_assert_max_num_queries
     with django_assert_max_num_queries(
         5
     ):  # one for the ids; first words are read a hundred sessions at a time
-        found = titles.of(Session.objects.values_list("pk", flat=True))
+        found = titles.load_session_titles(Session.objects.values_list("pk", flat=True))
     assert (found["ses_001"], found["ses_128"]) == ("Do number 1 of them", "Run number 128 of them")
 
 
@@ -85,13 +85,13 @@ def test_many_sessions_take_as_many_queries_as_one(django_assert_max_num_queries
 )
 def test_odd_messages_are_no_error(session: Session, content: Any) -> None:
     add_events(session, [{"event_type": "message", "role": "user", "content": content}])
-    naming.keep_up(BEGAN)
-    assert titles.of_one(session.pk) in {"", "plain words of somebody", "\\ud800"}
+    naming.update_session_titles(BEGAN)
+    assert titles.load_session_title(session.pk) in {"", "plain words of somebody", "\\ud800"}
 
 
 def test_a_message_that_is_too_long_to_read_whole_gives_its_first_words(session: Session) -> None:
     add_events(session, [said("user", 'Read "this" first: \\n ' + "x\n" * 9000)])
-    assert titles.of_one(session.pk).startswith('Read "this" first: \\n')
+    assert titles.load_session_title(session.pk).startswith('Read "this" first: \\n')
 
 
 # --- what is kept -----------------------------------------------------------------------------------------
@@ -100,26 +100,26 @@ def test_a_message_that_is_too_long_to_read_whole_gives_its_first_words(session:
 def test_sessions_of_before_get_theirs_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(naming, "STEP", 2)
     monkeypatch.setattr(naming, "GENTLE_FOR", 0)
-    monkeypatch.setattr(naming.feed, "newest", lambda: 0)
-    monkeypatch.setattr(naming.feed, "can_replay", lambda _: True)
+    monkeypatch.setattr(naming.feed, "find_newest_change_id", lambda: 0)
+    monkeypatch.setattr(naming.feed, "can_replay_changes", lambda _: True)
     for number in range(5):
         add_events(make_session(f"ses_{number}"), [said("user", f"Do number {number} of them")])
-    naming.keep_up(BEGAN)
+    naming.update_session_titles(BEGAN)
     assert not SessionTitle.objects.exists()
     monkeypatch.setattr(naming, "GENTLE_FOR", 60)
-    naming.keep_up(BEGAN)
+    naming.update_session_titles(BEGAN)
     assert SessionTitle.objects.count() == 5
     SessionTitle.objects.all().delete()
-    naming.keep_up(BEGAN)
+    naming.update_session_titles(BEGAN)
     assert not SessionTitle.objects.exists()  # it goes through them once
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_title_is_kept_as_events_come_and_stays() -> None:
-    naming.keep_up(BEGAN)
+    naming.update_session_titles(BEGAN)
     session = make_session("ses_new")
     start_run(session, "Order of a program")
-    naming.keep_up(BEGAN)
+    naming.update_session_titles(BEGAN)
     assert kept(session) == ("Order of a program", "prompt")
     told = NewEvent(
         event_type="message",
@@ -129,30 +129,30 @@ def test_a_title_is_kept_as_events_come_and_stays() -> None:
         content=[{"type": "text", "text": "Fix it all, please"}],
     )
     record_events([told], BEGAN)
-    naming.keep_up(BEGAN)
+    naming.update_session_titles(BEGAN)
     assert kept(session) == ("Fix it all, please", "prompt")
     record_events([told], BEGAN)
-    naming.keep_up(BEGAN)
+    naming.update_session_titles(BEGAN)
     assert kept(session) == ("Fix it all, please", "prompt")
 
 
 @pytest.mark.django_db(transaction=True)
 def test_after_a_gap_in_the_feed_all_sessions_are_looked_at() -> None:
-    naming.keep_up(BEGAN)
+    naming.update_session_titles(BEGAN)
     session = make_session("ses_new")
     add_events(session, [said("user", "Said while nobody followed")])
-    naming._note(10**15, None)  # a backup was put back
-    naming.keep_up(BEGAN)
+    naming.save_title_progress(10**15, None)  # a backup was put back
+    naming.update_session_titles(BEGAN)
     assert kept(session) == ("Said while nobody followed", "prompt")
 
 
 def test_a_program_that_names_its_session_goes_before_the_prompt(session: Session) -> None:
     add_events(session, [said("user", "Fix the build, please")])
-    naming.keep_up(BEGAN)
+    naming.update_session_titles(BEGAN)
     report_title(session, "Broken\n*build*")
-    naming._give_titles([session.pk], BEGAN)
+    naming.assign_session_titles([session.pk], BEGAN)
     assert kept(session) == ("Broken *build*", "agent")
-    naming._give_titles([session.pk], BEGAN)
+    naming.assign_session_titles([session.pk], BEGAN)
     assert kept(session) == ("Broken *build*", "agent")
 
 
@@ -160,40 +160,40 @@ def test_a_program_that_names_its_session_goes_before_the_prompt(session: Sessio
 def test_an_odd_title_of_an_agent_is_no_title(session: Session, odd: Any) -> None:
     add_events(session, [said("user", "Fix the build, please")])
     report_title(session, odd)
-    naming._give_titles([session.pk], BEGAN)
+    naming.assign_session_titles([session.pk], BEGAN)
     assert kept(session) == ("Fix the build, please", "prompt")
 
 
 def test_a_persons_title_stands_for_good(session: Session) -> None:
     add_events(session, [said("user", "Fix the build, please")])
-    naming.rename(session.pk, "  My   title ", by=ANNA, now=BEGAN)
+    naming.save_person_title(session.pk, "  My   title ", by=ANNA, now=BEGAN)
     report_title(session, "Another")
-    naming.told({session.pk: "A third"}, BEGAN)
-    naming.keep_up(BEGAN)
-    naming._give_titles([session.pk], BEGAN)
+    naming.save_reported_titles({session.pk: "A third"}, BEGAN)
+    naming.update_session_titles(BEGAN)
+    naming.assign_session_titles([session.pk], BEGAN)
     assert kept(session) == ("My title", "person")
 
 
 def test_with_nothing_typed_it_gets_its_own_title_back(session: Session) -> None:
     add_events(session, [said("user", "Fix the build, please")])
-    naming.rename(session.pk, "Mine", by=ANNA, now=BEGAN)
-    assert naming.rename(session.pk, " ", by=ANNA, now=BEGAN) == "Fix the build, please"
+    naming.save_person_title(session.pk, "Mine", by=ANNA, now=BEGAN)
+    assert naming.save_person_title(session.pk, " ", by=ANNA, now=BEGAN) == "Fix the build, please"
     assert kept(session) == ("Fix the build, please", "prompt")
     report_title(session, "The agent's")
-    naming.rename(session.pk, "Mine", by=ANNA, now=BEGAN)
-    assert naming.rename(session.pk, "", by=ANNA, now=BEGAN) == "The agent's"
+    naming.save_person_title(session.pk, "Mine", by=ANNA, now=BEGAN)
+    assert naming.save_person_title(session.pk, "", by=ANNA, now=BEGAN) == "The agent's"
 
 
 def test_secrets_stay_masked_in_every_title(session: Session) -> None:
-    naming.told({session.pk: f"Agent's {TOKEN}"}, BEGAN)
+    naming.save_reported_titles({session.pk: f"Agent's {TOKEN}"}, BEGAN)
     assert TOKEN not in str(kept(session))
-    naming.rename(session.pk, f"Person's {TOKEN}", by=ANNA, now=BEGAN)
+    naming.save_person_title(session.pk, f"Person's {TOKEN}", by=ANNA, now=BEGAN)
     assert str(kept(session)).startswith("(\"Person's [masked: GitHub token ")
     assert TOKEN not in str(list(AuditLog.objects.values_list("metadata", flat=True)))
 
 
 def test_a_title_goes_with_its_session_and_none_comes_without(session: Session) -> None:
-    naming.told({session.pk: "Here", "ses_nowhere": "There"}, BEGAN)
+    naming.save_reported_titles({session.pk: "Here", "ses_nowhere": "There"}, BEGAN)
     assert list(SessionTitle.objects.values_list("pk", flat=True)) == [session.pk]
     Session.objects.filter(pk=session.pk).delete()
     assert not SessionTitle.objects.exists()
@@ -208,7 +208,7 @@ def rename_url(session: Session) -> str:
 
 def test_an_approver_renames_and_the_audit_log_says_so(session: Session) -> None:
     add_events(session, [said("user", "Fix the build, please")])
-    naming.keep_up(BEGAN)
+    naming.update_session_titles(BEGAN)
     client = signed_in("approver")
     assert 'value="Fix the build, please"' in client.get(rename_url(session)).content.decode()
     answer = client.post(rename_url(session), {"title": "A better one"})
@@ -256,7 +256,7 @@ def everywhere(session: Session) -> Session:
         last_heartbeat=BEGAN,
     )  # fmt: skip
     asked(session_id=session.pk)
-    naming.rename(session.pk, EVIL, by=ANNA, now=BEGAN)
+    naming.save_person_title(session.pk, EVIL, by=ANNA, now=BEGAN)
     return session
 
 
@@ -290,8 +290,8 @@ def test_the_tab_is_named_for_the_session_and_its_id_can_be_copied(session: Sess
 
 
 def test_the_stream_brings_a_new_title_to_every_place_that_names_the_session(session: Session) -> None:
-    naming.rename(session.pk, EVIL, by=ANNA, now=BEGAN)
-    (fragment,) = title_fragments(Change(1, 0, "session_titles", session.pk, None, "update"))
+    naming.save_person_title(session.pk, EVIL, by=ANNA, now=BEGAN)
+    (fragment,) = title_fragments(FeedChange(1, 0, "session_titles", session.pk, None, "update"))
     assert fragment.target == '[data-session-title="ses_a"]'
     assert fragment.html == f'<span data-session-title="ses_a">{escape(EVIL)}</span>'
     assert "session_titles" in signed_in("viewer").get("/ui/").content.decode()
@@ -299,6 +299,6 @@ def test_the_stream_brings_a_new_title_to_every_place_that_names_the_session(ses
 
 def test_a_session_is_found_by_its_title(session: Session) -> None:
     make_session("ses_b")
-    naming.rename(session.pk, "Cents and rounding", by=ANNA, now=BEGAN)
+    naming.save_person_title(session.pk, "Cents and rounding", by=ANNA, now=BEGAN)
     rows = signed_in("viewer").get("/ui/sessions/?q=rounding").context["rows"]
     assert [row.session.pk for row in rows] == [session.pk]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.models import Session
-from coordinator.sessions.timeline import CallRow, Timeline, rows_of, rows_since
+from coordinator.sessions.timeline import CallRow, SessionTimeline, build_arrived_rows, build_window_rows
 from tests.people import signed_in
 from tests.timelines import add_events, began, make_session, said
 
@@ -21,9 +21,13 @@ def session() -> Session:
 
 
 def state(session: Session) -> str:
-    timeline = Timeline(session.pk)
-    (row,) = (one for one in rows_of(timeline, timeline.first(100), session) if isinstance(one, CallRow))
-    return row.state
+    timeline = SessionTimeline(session.pk)
+    (row,) = (
+        one
+        for one in build_window_rows(timeline, timeline.read_first_events(100), session)
+        if isinstance(one, CallRow)
+    )
+    return row.call_state
 
 
 @pytest.mark.parametrize(
@@ -43,9 +47,9 @@ def test_the_end_of_its_turn_ends_a_call_on_an_open_page_and_on_a_new_one(
     add_events(session, [CALL])
     assert state(session) == "running"
     (late,) = add_events(session, [end | {"at": 9}])
-    timeline = Timeline(session.pk)
-    arrived = rows_since(timeline, timeline.arrived([late.id]), session)
-    assert [row.state for row in arrived.completed if isinstance(row, CallRow)] == ["no result"]
+    timeline = SessionTimeline(session.pk)
+    arrived = build_arrived_rows(timeline, timeline.read_arrived_events([late.id]), session)
+    assert [row.call_state for row in arrived.completed if isinstance(row, CallRow)] == ["no result"]
     assert state(session) == "no result"
     body = signed_in("viewer").get("/ui/sessions/ses_a/").content.decode()
     assert "No result was reported" in body
@@ -65,5 +69,5 @@ def test_the_end_of_its_turn_ends_a_call_on_an_open_page_and_on_a_new_one(
 def test_what_happens_beside_a_call_does_not_end_it(session: Session, news: dict[str, Any]) -> None:
     add_events(session, [CALL])
     (late,) = add_events(session, [news | {"at": 9}])
-    timeline = Timeline(session.pk)
-    assert rows_since(timeline, timeline.arrived([late.id]), session).completed == []
+    timeline = SessionTimeline(session.pk)
+    assert build_arrived_rows(timeline, timeline.read_arrived_events([late.id]), session).completed == []

@@ -9,7 +9,7 @@ from django.test import Client
 
 from coordinator.models import Session
 from coordinator.models.gateway import BY_GATEWAY
-from coordinator.sessions.timeline import Timeline
+from coordinator.sessions.timeline import SessionTimeline
 from tests.people import signed_in
 from tests.timelines import add_events, called, make_session, said
 
@@ -65,7 +65,10 @@ def test_from_a_call_that_failed_the_next_error_is_another_calls(client: Client)
     assert follow(client, session, "next-error", event=rows[0].id) == rows[3].id
     # A reader who was led to none yet is at the top of what is in sight, whose error is the next one.
     assert (
-        follow(client, session, "next-error", place=Timeline(session.pk).place_of(rows[0].id)) == rows[1].id
+        follow(
+            client, session, "next-error", place=SessionTimeline(session.pk).find_event_position(rows[0].id)
+        )
+        == rows[1].id
     )
 
 

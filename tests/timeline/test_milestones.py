@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.looks.milestones import in_words
+from dashboard.looks.milestones import identifier_to_words
 from tests.people import signed_in
 from tests.timelines import add_events, make_session
 
@@ -59,4 +59,4 @@ def test_it_has_words(event: dict[str, Any], words: str, detail: str) -> None:
     ],
 )
 def test_identifiers_become_words(name: str, words: str) -> None:
-    assert in_words(name) == words
+    assert identifier_to_words(name) == words

@@ -10,16 +10,16 @@ import pytest
 
 from coordinator.models import Event, EventContext, PermissionContext, PermissionRequest, Session
 from coordinator.sessions.timeline import (
-    Filters,
-    Timeline,
+    SessionTimeline,
+    TimelineFilters,
+    count_session_events,
     counts,
-    counts_of,
     density,
-    density_of,
-    recent_counts,
+    load_recent_event_counts,
+    load_session_density,
 )
-from dashboard.timeline.minimap import minimap_of
-from dashboard.timeline.query import Query
+from dashboard.timeline.minimap import build_minimap
+from dashboard.timeline.query import TimelineQuery
 from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -56,8 +56,8 @@ def us(second: float) -> int:
 
 
 def slots_of(session: Session):
-    found = counts_of(session.pk)
-    return density_of(session.pk, total=found.total, errors=found.errors)
+    found = count_session_events(session.pk)
+    return load_session_density(session.pk, total=found.total, errors=found.errors)
 
 
 def asked(session: Session, second: float, status: str) -> None:
@@ -99,7 +99,7 @@ def test_errors_are_marked_with_the_first_of_their_slice() -> None:
     session = told([float(second) for second in range(960)], errors={400, 401, 402})
     [slot] = [slot for slot in slots_of(session) if slot.errors]
     assert slot.errors == 3
-    first = Timeline(session.pk, Filters(errors=True)).first(1).events[0]
+    first = SessionTimeline(session.pk, TimelineFilters(errors=True)).read_first_events(1).events[0]
     assert slot.first_error == first.id
 
 
@@ -120,16 +120,16 @@ def test_questions_are_marked_and_looked_up_anew() -> None:
 
 def test_a_session_that_has_not_changed_is_not_counted_again(django_assert_num_queries) -> None:
     session = told([float(second) for second in range(200)])
-    counts = counts_of(session.pk)
-    density_of(session.pk, total=counts.total, errors=counts.errors)
+    counts = count_session_events(session.pk)
+    load_session_density(session.pk, total=counts.total, errors=counts.errors)
     with django_assert_num_queries(1):  # the requests
-        density_of(session.pk, total=counts.total, errors=counts.errors)
+        load_session_density(session.pk, total=counts.total, errors=counts.errors)
 
 
 def test_the_frame_stands_where_the_window_is() -> None:
     session = told([float(second) for second in range(960)])
-    window = Timeline(session.pk).first(96)
-    minimap = minimap_of(slots_of(session), Query(), window, us(0))
+    window = SessionTimeline(session.pk).read_first_events(96)
+    minimap = build_minimap(slots_of(session), TimelineQuery(), window, us(0))
     assert minimap is not None
     assert (minimap.x, round(minimap.width)) == (0, 10)
     assert abs(sum(one.width for one in minimap.slices) - 100) < 1
@@ -160,8 +160,8 @@ def test_many_readers_of_a_growing_session_count_it_once(monkeypatch: pytest.Mon
     session = told([0.0, 1.0])
     clock = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    assert recent_counts(session.pk).total == 2
+    assert load_recent_event_counts(session.pk).total == 2
     Event.objects.create(session=session, event_type="message", timestamp="")
-    assert recent_counts(session.pk).total == 2
+    assert load_recent_event_counts(session.pk).total == 2
     clock[0] += counts.LATELY + 1
-    assert recent_counts(session.pk).total == 3
+    assert load_recent_event_counts(session.pk).total == 3

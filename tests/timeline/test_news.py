@@ -11,17 +11,17 @@ import pytest
 from django.template.loader import render_to_string
 
 from coordinator.errors import BadRequest
-from coordinator.feed.reader import Change
+from coordinator.feed.reader import FeedChange
 from coordinator.live import fragments
 from coordinator.live import pages as live
-from coordinator.live.channels import Blob, Channel, Frame, Subscriber
-from coordinator.live.hub import Topics
+from coordinator.live.channels import EventFrame, FrameBlob, LiveChannel, StreamSubscriber
+from coordinator.live.hub import WantedTopics
 from coordinator.models import Event, PermissionContext, PermissionRequest, Session
-from coordinator.sessions.timeline import Timeline, rows_of
+from coordinator.sessions.timeline import SessionTimeline, build_window_rows
 from dashboard.timeline import news as news_module
-from dashboard.timeline.news import news, summary
-from dashboard.timeline.query import Query
-from dashboard.timeline.rows import shown
+from dashboard.timeline.news import draw_session_summary, draw_timeline_updates
+from dashboard.timeline.query import TimelineQuery
+from dashboard.timeline.rows import prepare_timeline_rows
 from tests.timelines import BEGAN, add_events, began, called, ended, make_session, said
 
 pytestmark = pytest.mark.django_db
@@ -33,16 +33,19 @@ def session() -> Session:
     return make_session(status="running")
 
 
-def told_of(rows: Sequence[Event], first: int = 1) -> list[Change]:
+def told_of(rows: Sequence[Event], first: int = 1) -> list[FeedChange]:
     return [
-        Change(first + n, 0, "events", str(row.pk), row.session_id, "insert") for n, row in enumerate(rows)
+        FeedChange(first + n, 0, "events", str(row.pk), row.session_id, "insert")
+        for n, row in enumerate(rows)
     ]
 
 
 def on_the_page(session: Session, **wishes: Any) -> list[str]:
     """Return the rows as the page draws them for a reader with these filters."""
-    timeline = Timeline(session.pk, Query(**wishes).filters(None))
-    rows = shown(rows_of(timeline, timeline.last(100), session), session)
+    timeline = SessionTimeline(session.pk, TimelineQuery(**wishes).build_query_filters(None))
+    rows = prepare_timeline_rows(
+        build_window_rows(timeline, timeline.read_last_events(100), session), session
+    )
     return [
         render_to_string("sessions/_timeline_row.html", {"shown": row, "session": session}) for row in rows
     ]
@@ -87,7 +90,7 @@ WISHES: list[dict[str, Any]] = [
 def test_each_reader_is_shown_what_a_page_with_their_filters_shows(
     session: Session, wishes: dict[str, Any]
 ) -> None:
-    came = news(session.pk, told_of(add_events(session, EVENTS)))
+    came = draw_timeline_updates(session.pk, told_of(add_events(session, EVENTS)))
     assert came is not None
     assert sorted(through(came["rows"], **wishes)) == sorted(on_the_page(session, **wishes))
 
@@ -95,7 +98,7 @@ def test_each_reader_is_shown_what_a_page_with_their_filters_shows(
 def test_a_result_completes_its_call_wherever_that_stands(session: Session) -> None:
     add_events(session, [began("Bash", {"command": "ls"}, tool_use_id="a")])
     late = add_events(session, [ended("Bash", {"command": "ls"}, "done", tool_use_id="a", at=5)])
-    came = news(session.pk, told_of(late))
+    came = draw_timeline_updates(session.pk, told_of(late))
     assert came is not None
     assert [(row["completes"], row["html"]) for row in came["rows"]] == [(True, on_the_page(session)[0])]
 
@@ -112,9 +115,9 @@ def test_what_concerns_another_session_is_not_drawn(session: Session) -> None:
         status="pending",
     )
     PermissionContext.objects.create(request=request, session_id=other.pk)
-    asked = Change(2, 0, "permission_requests", str(request.pk), "p", "insert")
-    assert news(session.pk, [*told_of(rows), asked]) is None
-    assert news(other.pk, [asked]) is not None
+    asked = FeedChange(2, 0, "permission_requests", str(request.pk), "p", "insert")
+    assert draw_timeline_updates(session.pk, [*told_of(rows), asked]) is None
+    assert draw_timeline_updates(other.pk, [asked]) is not None
 
 
 def test_more_than_a_page_can_take_in_is_loaded_afresh(
@@ -122,19 +125,19 @@ def test_more_than_a_page_can_take_in_is_loaded_afresh(
 ) -> None:
     monkeypatch.setattr(news_module, "MOST_EVENTS", 2)
     rows = add_events(session, [said("user", "much") for _ in range(3)])
-    assert news(session.pk, told_of(rows)) == {"too_many": True}
+    assert draw_timeline_updates(session.pk, told_of(rows)) == {"too_many": True}
 
 
 def test_a_summary_is_the_same_for_every_reader(session: Session) -> None:
     add_events(session, EVENTS)
-    drawn = summary(session.pk)
+    drawn = draw_session_summary(session.pk)
     assert drawn is not None
     assert 'data-facet="errors" value="2"' in drawn["summary"]
     assert "csrf" not in drawn["summary"]
     assert "Waiting for the agent" in drawn["summary"]
 
 
-def data_of(frame: Frame) -> list[tuple[str, Any]]:
+def data_of(frame: EventFrame) -> list[tuple[str, Any]]:
     """Return the events in a frame, with their data."""
     pieces = [piece.split("\n") for piece in frame.data.decode().strip().split("\n\n")]
     fields = [dict(line.split(": ", 1) for line in lines) for lines in pieces]
@@ -143,7 +146,7 @@ def data_of(frame: Frame) -> list[tuple[str, Any]]:
 
 def test_rows_come_before_the_signal_that_tells_of_them(session: Session) -> None:
     rows = add_events(session, [said("user", "one"), said("user", "two")])
-    (frame,) = live.render(fragments.Fragments(), NAMES, told_of(rows, first=7))
+    (frame,) = live.render_page_frames(fragments.FragmentCache(), NAMES, told_of(rows, first=7))
     (_, drawing), (_, signal) = data_of(frame)
     assert [kind for kind, _ in data_of(frame)] == ["drawing", "signal"]
     assert (drawing["view"], drawing["key"], drawing["upto"], len(drawing["rows"])) == (
@@ -156,43 +159,47 @@ def test_rows_come_before_the_signal_that_tells_of_them(session: Session) -> Non
 
 
 def test_what_cannot_be_drawn_is_read_by_the_page(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_key: str, _changes: Sequence[Change]) -> None:
+    def fail(_key: str, _changes: Sequence[FeedChange]) -> None:
         raise ValueError
 
-    view = fragments.View("timeline", news_module.VIEW.about, news_module.VIEW.beside, fail, summary)
+    view = fragments.LiveView(
+        "timeline", news_module.VIEW.about, news_module.VIEW.beside, fail, draw_session_summary
+    )
     monkeypatch.setitem(fragments.VIEWS, "timeline", view)
-    (frame,) = live.render(fragments.Fragments(), NAMES, told_of(add_events(session, [said("user", "one")])))
+    (frame,) = live.render_page_frames(
+        fragments.FragmentCache(), NAMES, told_of(add_events(session, [said("user", "one")]))
+    )
     assert data_of(frame)[0][1]["failed"] is True
 
 
 def test_a_view_follows_its_session_and_no_other() -> None:
-    wants = live.wants(NAMES)
-    assert wants(Change(1, 0, "events", "5", "ses_000000000001", "insert"))
-    assert wants(Change(1, 0, "sessions", "ses_000000000001", None, "update"))
-    assert not wants(Change(1, 0, "events", "5", "ses_other", "insert"))
+    wants = live.page_wanted_topics(NAMES)
+    assert wants(FeedChange(1, 0, "events", "5", "ses_000000000001", "insert"))
+    assert wants(FeedChange(1, 0, "sessions", "ses_000000000001", None, "update"))
+    assert not wants(FeedChange(1, 0, "events", "5", "ses_other", "insert"))
     with pytest.raises(BadRequest):
-        live.topics_of(b"topics=timeline")
+        live.parse_requested_topics(b"topics=timeline")
 
 
 def test_many_changes_are_summed_up_once_a_moment_later() -> None:
     summed: list[list[int]] = []
 
-    async def render(changes: Sequence[Change]) -> list[Frame]:
-        return [Frame(changes[-1].id, b"news;")]
+    async def render(changes: Sequence[FeedChange]) -> list[EventFrame]:
+        return [EventFrame(changes[-1].id, b"news;")]
 
-    async def sum_up(changes: Sequence[Change]) -> list[Frame]:
+    async def sum_up(changes: Sequence[FeedChange]) -> list[EventFrame]:
         summed.append([change.id for change in changes])
-        return [Frame(changes[-1].id, b"summary;")]
+        return [EventFrame(changes[-1].id, b"summary;")]
 
     async def work() -> list[bytes]:
-        channel = Channel(Topics(["events"]), render, sum_up=sum_up, sum_up_pause=0.05)
-        members = [Subscriber(0), Subscriber(0)]
+        channel = LiveChannel(WantedTopics(["events"]), render, sum_up=sum_up, sum_up_pause=0.05)
+        members = [StreamSubscriber(0), StreamSubscriber(0)]
         channel.members.update(members)
         for number in range(1, 6):
-            channel.on_changes([Change(number, 0, "events", str(number), "s", "insert")])
-        blobs: list[Blob] = []
+            channel.queue_changes([FeedChange(number, 0, "events", str(number), "s", "insert")])
+        blobs: list[FrameBlob] = []
         while not blobs or b"summary;" not in blobs[-1].chunks[0]:
-            blob = await asyncio.wait_for(members[0].next(), 5)
+            blob = await asyncio.wait_for(members[0].wait_for_next_blob(), 5)
             assert blob is not None
             blobs.append(blob)
         return [chunk for blob in blobs for chunk in blob.chunks]
@@ -208,25 +215,25 @@ def test_a_summary_is_drawn_once_for_all_pages_that_follow_it(monkeypatch: pytes
         drawn.append(key)
         return {"row": f"{key} after {len(drawn)}"}
 
-    view = fragments.View("session_row", frozenset({"events"}), frozenset(), lambda *_: None, summary_of)
+    view = fragments.LiveView("session_row", frozenset({"events"}), frozenset(), lambda *_: None, summary_of)
     monkeypatch.setitem(fragments.VIEWS, "session_row", view)
-    kept = fragments.Fragments()
+    kept = fragments.FragmentCache()
     pages = [frozenset({"session_row:a", "sessions"}), frozenset({"session_row:a", "session_row:b"})]
-    told = [Change(7, 0, "events", "1", "a", "insert"), Change(8, 0, "sessions", "c", None, "update")]
+    told = [FeedChange(7, 0, "events", "1", "a", "insert"), FeedChange(8, 0, "sessions", "c", None, "update")]
     for names in pages:
-        (frame,) = live.sum_up(kept, names, told)
+        (frame,) = live.render_view_summaries(kept, names, told)
         assert data_of(frame)[0][1]["row"] == "a after 1"
-    live.sum_up(kept, pages[1], [Change(9, 0, "events", "2", "a", "insert")])
+    live.render_view_summaries(kept, pages[1], [FeedChange(9, 0, "events", "2", "a", "insert")])
     assert drawn == ["a", "a"]
 
 
 def test_channels_sum_up_at_the_same_moments() -> None:
     moments: list[float] = []
 
-    async def render(changes: Sequence[Change]) -> list[Frame]:
+    async def render(changes: Sequence[FeedChange]) -> list[EventFrame]:
         return []
 
-    async def sum_up(changes: Sequence[Change]) -> list[Frame]:
+    async def sum_up(changes: Sequence[FeedChange]) -> list[EventFrame]:
         moments.append(asyncio.get_running_loop().time())
         return []
 
@@ -235,9 +242,9 @@ def test_channels_sum_up_at_the_same_moments() -> None:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(pause - loop.time() % pause)  # to the beginning of a turn
         for _ in range(2):
-            channel = Channel(Topics(["events"]), render, sum_up=sum_up, sum_up_pause=pause)
-            channel.members.add(Subscriber(0))
-            channel.on_changes([Change(1, 0, "events", "1", "s", "insert")])
+            channel = LiveChannel(WantedTopics(["events"]), render, sum_up=sum_up, sum_up_pause=pause)
+            channel.members.add(StreamSubscriber(0))
+            channel.queue_changes([FeedChange(1, 0, "events", "1", "s", "insert")])
             await asyncio.sleep(pause / 4)
         while len(moments) < 2:
             await asyncio.sleep(0.01)

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from coordinator.models import Event
-from coordinator.sessions.timeline import CallRow, Filters, Timeline, rows_of, rows_since
+from coordinator.sessions.timeline import (
+    CallRow,
+    SessionTimeline,
+    TimelineFilters,
+    build_arrived_rows,
+    build_window_rows,
+)
 from tests.timelines import add_events, began, called, ended, make_session, said
 
 pytestmark = pytest.mark.django_db
@@ -17,8 +23,8 @@ def session():
 
 
 def calls_of(session, *, limit=200, filters=None, window=None):
-    timeline = Timeline(session.pk, filters)
-    rows = rows_of(timeline, window or timeline.first(limit), session)
+    timeline = SessionTimeline(session.pk, filters)
+    rows = build_window_rows(timeline, window or timeline.read_first_events(limit), session)
     return [row for row in rows if isinstance(row, CallRow)]
 
 
@@ -54,7 +60,7 @@ def test_without_ids_equal_calls_pair_as_brackets_do(session):
             ended("Bash", {"c": 1}, "b"),
         ],
     )
-    assert [(row.either.tool_name, row.end.tool_output.value) for row in calls_of(session)] == [
+    assert [(row.naming_event.tool_name, row.end.tool_output.value) for row in calls_of(session)] == [
         ("Bash", "b"),
         ("Read", "r"),
     ]
@@ -85,10 +91,10 @@ def test_a_window_that_ends_within_a_call_shows_its_result(session, use):
             *called("Bash", {"c": 1}, "here", use=use)[1:],
         ],
     )
-    timeline = Timeline(session.pk)
+    timeline = SessionTimeline(session.pk)
     (row,) = calls_of(session, limit=5)
     assert row.end.tool_output.value == "here"
-    assert calls_of(session, window=timeline.last(5)) == []  # it is read where the call was made
+    assert calls_of(session, window=timeline.read_last_events(5)) == []  # it is read where the call was made
 
 
 def test_errors_only_shows_the_whole_call(session):
@@ -96,7 +102,7 @@ def test_errors_only_shows_the_whole_call(session):
         session,
         [*called("Bash", {"c": "rm"}, use="a", error="denied"), *called("Bash", {"c": "ls"}, "ok", use="b")],
     )
-    (row,) = calls_of(session, filters=Filters(errors=True))
+    (row,) = calls_of(session, filters=TimelineFilters(errors=True))
     assert row.state == "failed"
     assert row.start.tool_input.value == {"c": "rm"}
 
@@ -139,8 +145,8 @@ def test_news_tell_new_rows_from_calls_that_are_complete_now(session):
     late = add_events(
         session, [ended("Bash", {"c": 1}, "done", tool_use_id="a", at=5), said("assistant", "next", at=6)]
     )
-    timeline = Timeline(session.pk)
-    arrived = rows_since(timeline, timeline.arrived([row.id for row in late]), session)
+    timeline = SessionTimeline(session.pk)
+    arrived = build_arrived_rows(timeline, timeline.read_arrived_events([row.id for row in late]), session)
     assert [row.row_type for row in arrived.new] == ["message"]
     assert [(row.row_type, row.state) for row in arrived.completed] == [("call", "done")]
 
@@ -161,8 +167,8 @@ def test_children_stand_where_they_were_started(session):
     from tests.timelines import BEGAN, timedelta
 
     make_session("ses_child", parent_session_id=session.pk, created_at=BEGAN + timedelta(seconds=5))
-    timeline = Timeline(session.pk)
-    assert [row.row_type for row in rows_of(timeline, timeline.first(10), session)] == [
+    timeline = SessionTimeline(session.pk)
+    assert [row.row_type for row in build_window_rows(timeline, timeline.read_first_events(10), session)] == [
         "message",
         "child",
         "message",

@@ -10,7 +10,7 @@ import pytest
 from coordinator.actions.events import record_events
 from coordinator.dialects import claude_code
 from coordinator.models import Session
-from coordinator.sessions.timeline import CallRow, Timeline, rows_of, rows_since
+from coordinator.sessions.timeline import CallRow, SessionTimeline, build_arrived_rows, build_window_rows
 from tests.people import signed_in
 from tests.timelines import BEGAN, add_events, began, called, ended, make_session, said
 
@@ -35,9 +35,9 @@ ASKED = told(began("Bash", {"command": "make"}, tool_use_id="c1"))
 
 
 def states(session: Session) -> list[str]:
-    timeline = Timeline(session.pk)
-    rows = rows_of(timeline, timeline.first(100), session)
-    return [row.state for row in rows if isinstance(row, CallRow)]
+    timeline = SessionTimeline(session.pk)
+    rows = build_window_rows(timeline, timeline.read_first_events(100), session)
+    return [row.call_state for row in rows if isinstance(row, CallRow)]
 
 
 def test_a_call_without_result_in_an_ended_turn_was_refused(session: Session) -> None:
@@ -87,9 +87,9 @@ def test_the_end_of_a_turn_completes_its_rows_on_an_open_page(session: Session) 
     add_events(session, [ASKED])
     assert states(session) == ["running"]
     late = add_events(session, [turn_end(at=9)])
-    timeline = Timeline(session.pk)
-    arrived = rows_since(timeline, timeline.arrived([late[0].id]), session)
-    assert [row.state for row in arrived.completed if isinstance(row, CallRow)] == ["refused"]
+    timeline = SessionTimeline(session.pk)
+    arrived = build_arrived_rows(timeline, timeline.read_arrived_events([late[0].id]), session)
+    assert [row.call_state for row in arrived.completed if isinstance(row, CallRow)] == ["refused"]
 
 
 def test_a_result_that_comes_late_is_believed(session: Session) -> None:
@@ -111,7 +111,7 @@ def test_a_result_that_comes_late_is_believed(session: Session) -> None:
     ],
 )
 def test_words_of_a_refusal_are_known(words: str, is_refusal: bool) -> None:
-    assert (claude_code.refused(words) is not None) is is_refusal
+    assert (claude_code.describe_claude_refusal(words) is not None) is is_refusal
 
 
 def test_a_batch_that_tells_of_a_refusal_makes_it_the_calls_error(session: Session) -> None:
@@ -121,10 +121,14 @@ def test_a_batch_that_tells_of_a_refusal_makes_it_the_calls_error(session: Sessi
         common | {"hook_event_name": "PreToolUse", "tool_input": {"command": "make"}},
         {"session_id": "c1", "hook_event_name": "PostToolBatch", "tool_calls": [call | {"tool_response": APPROVAL}]},
     ):  # fmt: skip
-        hook = claude_code.hook_of(json.dumps(body).encode(), "2026-11-20T09:00:00+00:00")
-        record_events(claude_code.events_of(hook, session.pk), BEGAN)
-    timeline = Timeline(session.pk)
-    (row,) = (one for one in rows_of(timeline, timeline.first(9), session) if isinstance(one, CallRow))
-    assert row.state == "failed"
+        hook = claude_code.read_claude_hook(json.dumps(body).encode(), "2026-11-20T09:00:00+00:00")
+        record_events(claude_code.build_claude_events(hook, session.pk), BEGAN)
+    timeline = SessionTimeline(session.pk)
+    (row,) = (
+        one
+        for one in build_window_rows(timeline, timeline.read_first_events(9), session)
+        if isinstance(one, CallRow)
+    )
+    assert row.call_state == "failed"
     assert row.end is not None
     assert row.end.error == f"Refused by Claude Code itself: {APPROVAL}"

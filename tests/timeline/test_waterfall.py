@@ -5,36 +5,39 @@ from __future__ import annotations
 import pytest
 
 from coordinator.lib import instants
-from coordinator.sessions.timeline import Timeline, rows_of
-from dashboard.timeline.rows import shown
-from dashboard.timeline.waterfall import Scale, waterfall_of
+from coordinator.sessions.timeline import SessionTimeline, build_window_rows
+from dashboard.timeline.rows import prepare_timeline_rows
+from dashboard.timeline.waterfall import FoldedTimeScale, build_waterfall
 from tests.timelines import BEGAN, add_events, began, called, make_session, said
 
 SECOND = 1_000_000
-NOW = instants.to_us(BEGAN) + 100 * SECOND
+NOW = instants.to_microseconds(BEGAN) + 100 * SECOND
 
 
 def drawn(session):
-    timeline = Timeline(session.pk)
-    return waterfall_of(shown(rows_of(timeline, timeline.first(100), session), session), NOW)
+    timeline = SessionTimeline(session.pk)
+    return build_waterfall(
+        prepare_timeline_rows(build_window_rows(timeline, timeline.read_first_events(100), session), session),
+        NOW,
+    )
 
 
 def test_a_scale_without_idle_time_is_straight():
-    scale = Scale([(0, 4 * SECOND), (4 * SECOND, 10 * SECOND)])
-    assert [scale.percent(at * SECOND) for at in (0, 5, 10)] == [0, 50, 100]
+    scale = FoldedTimeScale([(0, 4 * SECOND), (4 * SECOND, 10 * SECOND)])
+    assert [scale.instant_to_percent(at * SECOND) for at in (0, 5, 10)] == [0, 50, 100]
     assert scale.folded == []
 
 
 def test_idle_time_is_folded_and_order_kept():
-    scale = Scale([(0, 10 * SECOND), (3600 * SECOND, 3610 * SECOND)])
-    places = [scale.percent(at * SECOND) for at in (0, 5, 10, 1800, 3600, 3605, 3610)]
+    scale = FoldedTimeScale([(0, 10 * SECOND), (3600 * SECOND, 3610 * SECOND)])
+    places = [scale.instant_to_percent(at * SECOND) for at in (0, 5, 10, 1800, 3600, 3605, 3610)]
     assert places == sorted(places)
     assert places[3] - places[2] < 10
     assert len(scale.folded) == 1
 
 
 def test_one_instant_is_a_scale_too():
-    assert Scale([(5, 5)]).percent(5) == 0
+    assert FoldedTimeScale([(5, 5)]).instant_to_percent(5) == 0
 
 
 @pytest.mark.django_db

@@ -7,7 +7,7 @@ from django.db import connection
 
 from coordinator.engine import is_sqlite
 from coordinator.models import EventContext
-from coordinator.sessions.timeline import EventPlace, Filters, Timeline
+from coordinator.sessions.timeline import EventPosition, SessionTimeline, TimelineFilters
 from tests.timelines import add_events, called, make_session, said
 
 pytestmark = pytest.mark.django_db
@@ -44,8 +44,8 @@ def session():
 def test_both_directions_see_every_event_once_in_order(session, adopted):
     rows = add_events(session, [said("user", str(n), at=n // 3) for n in range(23)], context=adopted)
     expected = [row.id for row in rows]
-    assert walk_forward(Timeline(session.pk), 5) == expected
-    assert walk_back(Timeline(session.pk), 5) == expected
+    assert walk_forward(SessionTimeline(session.pk), 5) == expected
+    assert walk_back(SessionTimeline(session.pk), 5) == expected
 
 
 def test_order_is_by_instant_whatever_zone_the_text_is_in(session):
@@ -57,35 +57,35 @@ def test_order_is_by_instant_whatever_zone_the_text_is_in(session):
             said("user", "middle", at="2026-11-20 09:45:00"),
         ],
     )
-    assert walk_forward(Timeline(session.pk), 10) == [early.id, middle.id, late.id]
+    assert walk_forward(SessionTimeline(session.pk), 10) == [early.id, middle.id, late.id]
 
 
 def test_an_event_without_context_stands_where_its_time_says(session):
     first, _, last = rows = add_events(session, [said("user", str(n)) for n in range(3)])
     EventContext.objects.filter(event_id=rows[1].id).delete()
-    assert walk_forward(Timeline(session.pk), 2) == [first.id, rows[1].id, last.id]
-    assert walk_back(Timeline(session.pk), 2) == [first.id, rows[1].id, last.id]
+    assert walk_forward(SessionTimeline(session.pk), 2) == [first.id, rows[1].id, last.id]
+    assert walk_back(SessionTimeline(session.pk), 2) == [first.id, rows[1].id, last.id]
 
 
 def test_an_unreadable_time_without_context_comes_last(session):
     odd, plain = add_events(
         session, [said("user", "odd", at="yesterday"), said("user", "plain")], context=False
     )
-    assert walk_forward(Timeline(session.pk), 1) == [plain.id, odd.id]
+    assert walk_forward(SessionTimeline(session.pk), 1) == [plain.id, odd.id]
 
 
 def test_other_sessions_stay_out(session):
     other = make_session("ses_000000000002")
     add_events(other, [said("user", "not here")])
-    assert Timeline(session.pk).first(10).events == []
+    assert SessionTimeline(session.pk).read_first_events(10).events == []
 
 
 def test_a_window_around_an_event_holds_it_and_its_neighbours(session):
     rows = add_events(session, [said("user", str(n)) for n in range(30)])
-    timeline = Timeline(session.pk)
-    place = timeline.place_of(rows[15].id)
+    timeline = SessionTimeline(session.pk)
+    place = timeline.find_event_position(rows[15].id)
     assert place is not None
-    window = timeline.around(place, 9)
+    window = timeline.read_events_around(place, 9)
     assert ids_of(window) == [row.id for row in rows[12:21]]
     assert window.older
     assert window.newer
@@ -93,7 +93,7 @@ def test_a_window_around_an_event_holds_it_and_its_neighbours(session):
 
 def test_the_last_event_has_nothing_newer(session):
     rows = add_events(session, [said("user", str(n)) for n in range(4)])
-    window = Timeline(session.pk).after(EventPlace(0, 0), 4)
+    window = SessionTimeline(session.pk).read_events_after(EventPosition(0, 0), 4)
     assert ids_of(window) == [row.id for row in rows]
     assert not window.newer
     assert not window.older
@@ -102,27 +102,27 @@ def test_the_last_event_has_nothing_newer(session):
 def test_place_of_knows_no_event_of_another_session(session):
     other = make_session("ses_000000000002")
     (row,) = add_events(other, [said("user", "there")])
-    assert Timeline(session.pk).place_of(row.id) is None
+    assert SessionTimeline(session.pk).find_event_position(row.id) is None
 
 
 @pytest.mark.parametrize("adopted", [True, False])
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
-        (Filters(categories=("messages",)), {"message"}),
-        (Filters(categories=("calls",)), {"pre_tool", "post_tool"}),
-        (Filters(categories=("lifecycle",)), {"session_start"}),
-        (Filters(categories=("other",)), {"compaction"}),
-        (Filters(categories=("messages", "other")), {"message", "compaction"}),
-        (Filters(errors=True), {"post_tool"}),
-        (Filters(tool="Bash"), {"pre_tool", "post_tool"}),
+        (TimelineFilters(categories=("messages",)), {"message"}),
+        (TimelineFilters(categories=("calls",)), {"pre_tool", "post_tool"}),
+        (TimelineFilters(categories=("lifecycle",)), {"session_start"}),
+        (TimelineFilters(categories=("other",)), {"compaction"}),
+        (TimelineFilters(categories=("messages", "other")), {"message", "compaction"}),
+        (TimelineFilters(errors=True), {"post_tool"}),
+        (TimelineFilters(tool="Bash"), {"pre_tool", "post_tool"}),
     ],
 )
 def test_filters_let_through_what_they_name(session, filters, expected, adopted):
     events = [{"event_type": "session_start"}, said("user", "go"), *called("Read", {"path": "/a"})]
     events += [*called("Bash", {"command": "x"}, error="boom"), {"event_type": "compaction"}]
     add_events(session, events, context=adopted)
-    found = Timeline(session.pk, filters).first(20).events
+    found = SessionTimeline(session.pk, filters).read_first_events(20).events
     assert {event.event_type for event in found} == expected
     if filters.tool:
         assert {event.tool_name for event in found} == {"Bash"}
@@ -133,19 +133,23 @@ def test_next_place_finds_the_errors_one_after_the_other(session):
         event for n in range(6) for event in called("Bash", {"n": n}, error="no" if n in (2, 4) else None)
     ]
     add_events(session, events)
-    errors = Timeline(session.pk, Filters(errors=True))
-    first = errors.next_place(EventPlace(0, 0))
+    errors = SessionTimeline(session.pk, TimelineFilters(errors=True))
+    first = errors.find_next_position(EventPosition(0, 0))
     assert first is not None
-    second = errors.next_place(first)
+    second = errors.find_next_position(first)
     assert second is not None
-    assert errors.next_place(second) is None
-    assert errors.next_place(second, backwards=True) == first
+    assert errors.find_next_position(second) is None
+    assert errors.find_next_position(second, backwards=True) == first
 
 
 def test_a_long_value_is_read_whole_and_a_huge_one_from_its_beginning(session):
     long, huge = "x" * 50_000, "é" * 3_000_000
     add_events(session, [*called("Read", {"path": "/a"}, long), *called("Read", {"path": "/b"}, huge)])
-    outputs = [event.tool_output for event in Timeline(session.pk).first(10).events if event.tool_output]
+    outputs = [
+        event.tool_output
+        for event in SessionTimeline(session.pk).read_first_events(10).events
+        if event.tool_output
+    ]
     assert (outputs[0].value, outputs[0].whole) == (long, True)
     assert not outputs[1].whole
     assert huge.startswith(outputs[1].value)
@@ -156,14 +160,14 @@ def test_broken_json_is_shown_as_its_text(session):
     (row,) = add_events(session, [said("user", "x")])
     with connection.cursor() as cursor:
         cursor.execute("UPDATE events SET content = %s WHERE id = %s", ["{not json", row.pk])
-    (event,) = Timeline(session.pk).first(5).events
+    (event,) = SessionTimeline(session.pk).read_first_events(5).events
     assert event.content is not None
     assert event.content.value == "{not json"
 
 
 def test_a_page_of_a_timeline_is_a_fixed_number_of_queries(session, django_assert_num_queries):
     add_events(session, [said("user", str(n)) for n in range(300)])
-    timeline = Timeline(session.pk)
+    timeline = SessionTimeline(session.pk)
     # Two counts and one window; on PostgreSQL, where the session's events lie (engine.event_spans).
     with django_assert_num_queries(3 if is_sqlite() else 4):
-        timeline.first(100)
+        timeline.read_first_events(100)

@@ -23,12 +23,12 @@ from django.utils import timezone
 from coordinator.actions import reported_sessions
 from coordinator.actions.events import record_events
 from coordinator.client.hook_agents import HOOK_AGENTS
-from coordinator.client.transcript_lines import with_words
+from coordinator.client.transcript_lines import add_transcript_lines
 from coordinator.dialects import otlp
 from coordinator.dialects.contract import Dialect
-from coordinator.dialects.hooks import Hook
+from coordinator.dialects.hooks import AgentHook
 from coordinator.dialects.loaded import DIALECTS
-from coordinator.edge.otlp import placed
+from coordinator.edge.otlp import assign_session_events
 from coordinator.identity.keys import LOCAL_PROGRAM
 from coordinator.lib import instants
 from coordinator.models import Event, Session
@@ -103,20 +103,20 @@ def told_by_hooks_one_by_one(
         body = json.dumps(told).encode()
         words = HOOK_AGENTS[agent].words
         if transcript is not None and words is not None and told["hook_event_name"] in words.hooks:
-            body = with_words(body, told | {"transcript_path": str(transcript)}, words)
-        hook = dialect.read(body, instants.canonical(at))
+            body = add_transcript_lines(body, told | {"transcript_path": str(transcript)}, words)
+        hook = dialect.read(body, instants.format_canonical_instant(at))
         hook = dataclasses.replace(hook, sent_as=f"{agent} {at}")
         yield functools.partial(_record, dialect, hook)
 
 
-def _record(dialect: Dialect, hook: Hook) -> None:
+def _record(dialect: Dialect, hook: AgentHook) -> None:
     place = SessionLocation("/home/dev/project", profile=dialect.name, agent_name=dialect.name)
-    made = reported_sessions.session_for(hook.session, place, timezone.now()).session_id
+    made = reported_sessions.find_or_create_session(hook.session, place, timezone.now()).session_id
     record_events(dialect.events_of(hook, made), timezone.now())
 
 
 def _moment(text: str) -> Any:
-    return instants.parse(text)
+    return instants.parse_instant(text)
 
 
 def telemetry(agent: str) -> Iterator[tuple[str, Any]]:
@@ -134,7 +134,7 @@ def told_by_telemetry(agent: str) -> None:
 
 def sent(kind: str, body: Any, now: datetime) -> list[NewEvent]:
     """Record one export as the door of telemetry does; return the events that it made."""
-    reports = (otlp.from_logs if kind == "logs" else otlp.from_traces)(body, now)
-    events = placed(reports, LOCAL_PROGRAM, now)
+    reports = (otlp.read_otlp_logs if kind == "logs" else otlp.read_otlp_traces)(body, now)
+    events = assign_session_events(reports, LOCAL_PROGRAM, now)
     record_events(events, now)
     return events

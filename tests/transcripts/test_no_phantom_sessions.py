@@ -11,7 +11,7 @@ from django.utils import timezone
 from coordinator.actions import reported_sessions
 from coordinator.actions.events import record_events
 from coordinator.dialects import codex, otlp
-from coordinator.edge.otlp import placed
+from coordinator.edge.otlp import assign_session_events
 from coordinator.identity.keys import KeyIdentity
 from coordinator.models import Event, EventContext, Session
 from coordinator.sessions import usage
@@ -81,7 +81,7 @@ def test_a_person_s_prompt_makes_one_recorded_or_not(text: str) -> None:
     tell(prompt(PARENT, text))
     tell(spent(PARENT))
     assert ids() == [PARENT]
-    assert usage.of_sessions([Session.objects.get().pk])[Session.objects.get().pk].output == 7
+    assert usage.load_usage_by_session([Session.objects.get().pk])[Session.objects.get().pk].output == 7
 
 
 def test_what_else_a_codex_reports_that_our_runner_drives_makes_no_session() -> None:
@@ -93,7 +93,9 @@ def hook(name: str, **fields: Any) -> None:
     """Record a hook of Codex, as its door does."""
     body = {"session_id": PARENT, "hook_event_name": name, "cwd": "/home/dev/shop", **fields}
     read = codex.DIALECT.read(json.dumps(body).encode(), "2026-11-26T18:00:00+00:00")
-    known = reported_sessions.active_session_for(PARENT, SessionLocation(profile="codex"), timezone.now())
+    known = reported_sessions.reopen_or_create_session(
+        PARENT, SessionLocation(profile="codex"), timezone.now()
+    )
     record_events([*codex.DIALECT.events_of(read, known.session_id)], timezone.now())
 
 
@@ -113,9 +115,9 @@ def test_a_sub_agent_of_codex_is_told_in_the_session_that_started_it_with_its_to
 def test_nobody_draws_another_s_telemetry_into_their_session() -> None:
     """Whoever claims a thread that is not theirs gets nothing of it."""
     hook("UserPromptSubmit", prompt="Say hi.", turn_id="t2", agent_id=THREAD, agent_type="default")
-    reports = otlp.from_logs(export(prompt(THREAD, "Mine.")), timezone.now())
+    reports = otlp.read_otlp_logs(export(prompt(THREAD, "Mine.")), timezone.now())
     stranger = KeyIdentity(id=9, name="other", scopes=frozenset({"agent"}), agent_id="other")
-    events = placed(reports, stranger, timezone.now())
+    events = assign_session_events(reports, stranger, timezone.now())
     assert {event.session_id for event in events} == {Session.objects.get(executor_session_id=THREAD).pk}
 
 

@@ -107,7 +107,7 @@ def test_a_file_that_grows_adds_only_what_is_new(agent: str, tmp_path: Path) -> 
     path.write_bytes(b"".join(lines))
     brought(agent, place)
     assert story(the_session()) == STORIES[agent]
-    spent = usage.of_sessions([the_session().pk])[the_session().pk]
+    spent = usage.load_usage_by_session([the_session().pk])[the_session().pk]
     assert (spent.input, spent.output) == {"codex": (2 * 3010, 2 * 110), "gemini": (2406, 106)}[agent]
 
 
@@ -369,5 +369,5 @@ def test_imported_commands_are_what_rules_are_tried_on(tmp_path: Path) -> None:
     from dashboard.rules.recorded import READER
 
     brought("codex", copied("codex", tmp_path))
-    calls = READER.calls(10**9, 0)
+    calls = READER.read_calls(10**9, 0)
     assert {one.about for one in calls if one.tool == "Bash"} == {"ls -la", "cat missing.txt"}

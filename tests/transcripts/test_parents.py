@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from coordinator.actions import reported_sessions
 from coordinator.dialects import opencode
-from coordinator.edge.hooks import where_of
+from coordinator.edge.hooks import build_session_location
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
 from coordinator.models import Session
 from tests.transcripts.recorded import brought, copied
@@ -25,8 +25,8 @@ def created(session: str, by: KeyIdentity = LOCAL_PROGRAM, **info: Any) -> Sessi
     event = {"sessionID": session, "info": {"id": session, "directory": "/home/dev/shop", **info}}
     body = {"session_id": session, "hook_event_name": "session.created", "properties": event}
     hook = opencode.DIALECT.read(json.dumps(body).encode(), "2026-11-26T18:00:00+00:00")
-    where = where_of("opencode", hook, {}, by)
-    known = reported_sessions.active_session_for(session, where, timezone.now())
+    where = build_session_location("opencode", hook, {}, by)
+    known = reported_sessions.reopen_or_create_session(session, where, timezone.now())
     return Session.objects.get(pk=known.session_id)
 
 

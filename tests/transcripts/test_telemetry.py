@@ -36,7 +36,7 @@ def kinds() -> list[str]:
 
 
 def output_tokens() -> int | None:
-    return usage.of_sessions([the_session().pk])[the_session().pk].output
+    return usage.load_usage_by_session([the_session().pk])[the_session().pk].output
 
 
 @pytest.mark.django_db
@@ -234,17 +234,17 @@ SETTINGS = bytes(3) + b"\x04\x00" + bytes(4)
 
 
 def test_a_client_of_http2_is_refused_in_its_own_terms() -> None:
-    assert grpc_refusal.refusal(SETTINGS) is None
-    assert grpc_refusal.refusal(SETTINGS + HEADERS[:8]) is None
-    answer = grpc_refusal.refusal(SETTINGS + HEADERS)
+    assert grpc_refusal.build_grpc_refusal(SETTINGS) is None
+    assert grpc_refusal.build_grpc_refusal(SETTINGS + HEADERS[:8]) is None
+    answer = grpc_refusal.build_grpc_refusal(SETTINGS + HEADERS)
     assert answer is not None
     size = int.from_bytes(answer[:3])
     assert (answer[3], answer[4], answer[5:9]) == (1, 5, (1).to_bytes(4))
     assert b"grpc-status\x0212" in answer[9 : 9 + size]
     assert b"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" in answer[9 : 9 + size]
     assert answer[9 + size + 3] == 7  # and the connection ends
-    assert grpc_refusal.refusal(SETTINGS * 10_000) is not None
-    assert grpc_refusal.refusal(b"\xff" * 100) is not None
+    assert grpc_refusal.build_grpc_refusal(SETTINGS * 10_000) is not None
+    assert grpc_refusal.build_grpc_refusal(b"\xff" * 100) is not None
 
 
 @pytest.mark.served
@@ -275,7 +275,7 @@ def log_record(sequence: int, second: int) -> dict[str, Any]:
 def origins_of(*records: dict[str, Any]) -> list[str | None]:
     """Return by what these records' events are known when they come again."""
     request = {"resourceLogs": [{"resource": {}, "scopeLogs": [{"logRecords": list(records)}]}]}
-    return [event.origin for report in otlp.from_logs(request, NOW) for event in report.events]
+    return [event.origin for report in otlp.read_otlp_logs(request, NOW) for event in report.events]
 
 
 def test_records_of_a_program_that_counts_from_the_beginning_again_are_new_and_resent_ones_are_not() -> None:

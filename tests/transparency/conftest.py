@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from coordinator.actions import audit, sealing
-from coordinator.identity.actors import system
+from coordinator.identity.actors import system_actor
 from coordinator.models import AuditCheckpoint, AuditLog
 from coordinator.transparency import checking, keys
 
@@ -30,9 +30,9 @@ def write() -> Callable[[int], list[AuditLog]]:
 
     def write(number: int) -> list[AuditLog]:
         return [
-            audit.record(
+            audit.record_audit_entry(
                 "PERMISSION_REQUEST_APPROVED",
-                actor=system("tests"),
+                actor=system_actor("tests"),
                 target=f"request-{one}",
                 result="allowed",
                 reason="Fine — go on.",
@@ -45,9 +45,14 @@ def write() -> Callable[[int], list[AuditLog]]:
 
 
 def seal(later: timedelta = timedelta()) -> AuditCheckpoint | None:
-    return sealing.seal(timezone.now() + later)
+    return sealing.sign_audit_checkpoint(timezone.now() + later)
 
 
 def findings(*kept: str, now: datetime | None = None) -> list[str]:
     """Return what a check of the whole log finds, in words."""
-    return [one.text for one in checking.check(kept, keys.known(), now or datetime.now(UTC)).problems]
+    return [
+        one.text
+        for one in checking.check_entire_log(
+            kept, keys.load_log_verifiers(), now or datetime.now(UTC)
+        ).problems
+    ]

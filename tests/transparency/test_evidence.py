@@ -18,14 +18,14 @@ from django.urls import reverse
 from django.utils import timezone
 
 from coordinator.actions import approvals, grants
-from coordinator.actions.tool_calls import note_ruling
-from coordinator.actions.tool_rules import save as save_rules
-from coordinator.identity.actors import person, system
+from coordinator.actions.tool_calls import record_policy_ruling
+from coordinator.actions.tool_rules import replace_tool_rules as save_rules
+from coordinator.identity.actors import person_actor, system_actor
 from coordinator.models import Agent, AuditLog, McpServer, Session
 from coordinator.policy import tool_rules
-from coordinator.policy.approvals import canonical
-from coordinator.policy.edits import Edit
-from coordinator.policy.tool_calls import AskedCall
+from coordinator.policy.approvals import canonical_json_bytes
+from coordinator.policy.edits import GrantEdit
+from coordinator.policy.tool_calls import ToolCallRequest
 from coordinator.transparency import keys
 from tests.approvals import factories
 from tests.guards import callers
@@ -46,7 +46,9 @@ def decided(people: dict[str, User]) -> str:
     now = timezone.now()
     Session.objects.create(session_id=session_id, status="running", created_at=now)
     row = factories.asked(tool_input={"command": "make deploy — now"}, session_id=session_id, now=now)
-    approvals.decide(row.request_id, by=people["approver"], verdict="approved", reason="Checked.", now=now)
+    approvals.decide_request(
+        row.request_id, by=people["approver"], verdict="approved", reason="Checked.", now=now
+    )
     seal()
     return row.request_id
 
@@ -60,7 +62,7 @@ def downloaded(client: Client) -> zipfile.ZipFile:
 def test_the_file_alone_shows_who_approved_exactly_what(
     people: dict[str, User], decided: str, tmp_path: Path
 ) -> None:
-    key = keys.signer().verifier.text
+    key = keys.load_audit_signer().verifier.public_key_text
     with downloaded(callers.browser(people["viewer"])) as made:
         assert made.testzip() is None
         made.extractall(tmp_path)
@@ -83,7 +85,7 @@ def test_the_file_alone_shows_who_approved_exactly_what(
 
 def test_the_digest_in_the_entry_is_of_what_was_judged(decided: str) -> None:
     metadata: Any = AuditLog.objects.get(event_type="PERMISSION_REQUEST_APPROVED").metadata
-    assert metadata["judged_sha256"] == hashlib.sha256(canonical(metadata["judged"])).hexdigest()
+    assert metadata["judged_sha256"] == hashlib.sha256(canonical_json_bytes(metadata["judged"])).hexdigest()
     assert metadata["judged"]["tool_input"] == {"command": "make deploy — now"}
     assert metadata["rules_version"]
 
@@ -110,9 +112,9 @@ def test_a_session_in_which_nobody_was_asked(people: dict[str, User]) -> None:
 
 
 def saved_rule(tool: str, verdict: str, **more: Any) -> None:
-    before = tool_rules.version(tool_rules.saved())
-    wanted = [tool_rules.Rule(1, tool, verdict, **more)]
-    save_rules(wanted, seen=before, by=system("tests"), now=timezone.now())
+    before = tool_rules.tool_rules_version(tool_rules.load_saved_tool_rules())
+    wanted = [tool_rules.DecisionRule(1, tool, verdict, **more)]
+    save_rules(wanted, seen=before, by=system_actor("tests"), now=timezone.now())
 
 
 def test_each_decision_says_which_rules_and_grants_were_in_force_then(people: dict[str, User]) -> None:
@@ -125,12 +127,12 @@ def test_each_decision_says_which_rules_and_grants_were_in_force_then(people: di
     asked = {"tool_name": "mcp__files__write", "session_id": session_id, "agent_id": "agent.a", "now": now}
     saved_rule("mcp__*", "ask")
     first = factories.asked(tool_input={"path": "a"}, **asked)
-    approvals.decide(first.request_id, by=people["approver"], verdict="approved", now=now)
+    approvals.decide_request(first.request_id, by=people["approver"], verdict="approved", now=now)
     saved_rule("mcp__*", "ask", reason="Look twice.")
-    edit = Edit("agent.a", "files", "write", "allow", None, "For the release.")
-    grants.apply([edit], by=person(people["admin"]), now=now)
+    edit = GrantEdit("agent.a", "files", "write", "allow", None, "For the release.")
+    grants.apply_grant_edits([edit], by=person_actor(people["admin"]), now=now)
     second = factories.asked(tool_input={"path": "b"}, **asked)
-    approvals.decide(second.request_id, by=people["approver"], verdict="denied", now=now)
+    approvals.decide_request(second.request_id, by=people["approver"], verdict="denied", now=now)
     seal()
     client = callers.browser(people["viewer"])
     with downloaded(client) as made:
@@ -163,10 +165,10 @@ def test_rules_that_are_not_those_of_the_decision_are_not_told(decided: str, peo
 
 def test_a_call_that_a_rule_decided_says_which(people: dict[str, User]) -> None:
     Session.objects.create(session_id="ses_evidence", status="running", created_at=timezone.now())
-    rule = tool_rules.Rule(1, "Bash", "deny", "rm -rf", reason="Never.")
-    ruling = tool_rules.by_rules([rule], "Bash", "rm -rf /", None)
-    asked = AskedCall("PreToolUse", "ses_evidence", None, 0, "Bash", {}, "rm -rf /", "claude-code")
-    note_ruling(asked, ruling, by=system("tests"), now=timezone.now())
+    rule = tool_rules.DecisionRule(1, "Bash", "deny", "rm -rf", reason="Never.")
+    ruling = tool_rules.decide_by_tool_rules([rule], "Bash", "rm -rf /", None)
+    asked = ToolCallRequest("PreToolUse", "ses_evidence", None, 0, "Bash", {}, "rm -rf /", "claude-code")
+    record_policy_ruling(asked, ruling, by=system_actor("tests"), now=timezone.now())
     with downloaded(callers.browser(people["viewer"])) as made:
         (told,) = json.loads(made.read("decisions.json"))
     assert told["decision"] == "denied"

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from coordinator.transparency import merkle
-from coordinator.transparency.checking import Compact
+from coordinator.transparency.checking import CompactMerkleTree
 
 # The reference tree of Certificate Transparency's own tests: eight leaves and the roots of its first n.
 LEAVES = [bytes.fromhex(text) for text in ("", "00", "10", "2021", "3031", "40414243", "5051525354555657",
@@ -26,7 +26,7 @@ ROOTS = [
 
 def tree_of(leaves: list[bytes]) -> merkle.Subtree:
     hashes = [merkle.leaf_hash(leaf) for leaf in leaves]
-    return lambda level, position: merkle.fold(hashes[position << level : (position + 1) << level])
+    return lambda level, position: merkle.fold_hashes(hashes[position << level : (position + 1) << level])
 
 
 def by_definition(leaves: list[bytes]) -> bytes:
@@ -41,26 +41,30 @@ def by_definition(leaves: list[bytes]) -> bytes:
 
 @pytest.mark.parametrize("size", range(1, 9))
 def test_the_roots_of_the_reference_tree(size: int) -> None:
-    assert merkle.root(tree_of(LEAVES), size).hex() == ROOTS[size - 1]
+    assert merkle.compute_tree_root(tree_of(LEAVES), size).hex() == ROOTS[size - 1]
 
 
 def test_the_empty_tree_has_the_hash_of_nothing() -> None:
-    assert merkle.root(tree_of([]), 0) == hashlib.sha256(b"").digest()
+    assert merkle.compute_tree_root(tree_of([]), 0) == hashlib.sha256(b"").digest()
 
 
 def test_roots_of_all_sizes_are_as_defined_however_they_are_computed() -> None:
     leaves = [bytes([number]) for number in range(70)]
-    growing = Compact()
+    growing = CompactMerkleTree()
     for size in range(1, 71):
-        growing.add(merkle.leaf_hash(leaves[size - 1]))
-        assert merkle.root(tree_of(leaves), size) == growing.root() == by_definition(leaves[:size])
+        growing.add_leaf(merkle.leaf_hash(leaves[size - 1]))
+        assert (
+            merkle.compute_tree_root(tree_of(leaves), size)
+            == growing.current_root()
+            == by_definition(leaves[:size])
+        )
 
 
 def test_every_leaf_of_every_tree_has_a_proof_and_no_other_leaf_has() -> None:
     leaves = [bytes([number]) for number in range(40)]
     tree = tree_of(leaves)
     for size in range(1, 41):
-        root = merkle.root(tree, size)
+        root = merkle.compute_tree_root(tree, size)
         for index in range(size):
             path = merkle.inclusion_path(tree, index, size)
             merkle.verify_inclusion(merkle.leaf_hash(leaves[index]), index, size, path, root)
@@ -73,7 +77,9 @@ def test_every_tree_continues_every_smaller_one() -> None:
     for new in range(41):
         for old in range(new + 1):
             path = merkle.consistency_path(tree, old, new)
-            merkle.verify_consistency(old, new, path, merkle.root(tree, old), merkle.root(tree, new))
+            merkle.verify_consistency(
+                old, new, path, merkle.compute_tree_root(tree, old), merkle.compute_tree_root(tree, new)
+            )
 
 
 def broken(path: list[bytes]) -> list[list[bytes]]:
@@ -90,7 +96,7 @@ def broken(path: list[bytes]) -> list[list[bytes]]:
 def test_a_proof_that_was_tampered_with_shows_nothing() -> None:
     leaves = [bytes([number]) for number in range(21)]
     tree = tree_of(leaves)
-    root = merkle.root(tree, 21)
+    root = merkle.compute_tree_root(tree, 21)
     for index in range(21):
         entry, path = merkle.leaf_hash(leaves[index]), merkle.inclusion_path(tree, index, 21)
         for other in broken(path):
@@ -103,7 +109,7 @@ def test_a_proof_that_was_tampered_with_shows_nothing() -> None:
         path = merkle.consistency_path(tree, old, 21)
         for other in broken(path):
             with pytest.raises(merkle.ProofError):
-                merkle.verify_consistency(old, 21, other, merkle.root(tree, old), root)
+                merkle.verify_consistency(old, 21, other, merkle.compute_tree_root(tree, old), root)
 
 
 def test_trees_that_differ_do_not_continue_each_other() -> None:
@@ -111,6 +117,10 @@ def test_trees_that_differ_do_not_continue_each_other() -> None:
     for old in (2, 3, 4):
         path = merkle.consistency_path(other, old, 4)
         with pytest.raises(merkle.ProofError):
-            merkle.verify_consistency(old, 4, path, merkle.root(one, old), merkle.root(other, 4))
+            merkle.verify_consistency(
+                old, 4, path, merkle.compute_tree_root(one, old), merkle.compute_tree_root(other, 4)
+            )
     with pytest.raises(merkle.ProofError):
-        merkle.verify_consistency(4, 3, [], merkle.root(one, 4), merkle.root(one, 3))
+        merkle.verify_consistency(
+            4, 3, [], merkle.compute_tree_root(one, 4), merkle.compute_tree_root(one, 3)
+        )

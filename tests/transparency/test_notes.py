@@ -9,14 +9,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from coordinator.transparency.notes import (
     COSIGNATURE,
-    Checkpoint,
-    Note,
+    InclusionProof,
+    LogCheckpoint,
     NoteError,
-    Proof,
-    Signer,
-    Verifier,
-    signature_line,
-    split,
+    NoteSigner,
+    NoteVerifier,
+    SignedNote,
+    format_signature_line,
+    split_signed_notes,
 )
 
 # The example of golang.org/x/mod/sumdb/note: its keys, its text and the signature that Go makes.
@@ -31,16 +31,16 @@ SUM_GOLANG_ORG = "sum.golang.org+033de0ae+Ac4zctda0e5eza+HJyk9SxEdh+s3Ux18htTTAD
 
 
 def test_a_note_is_signed_as_go_signs_it() -> None:
-    signer = Signer.parse(GO_PRIVATE)
-    assert signer.verifier.text == GO_PUBLIC
-    assert signer.text == GO_PRIVATE
-    assert signer.sign(GO_TEXT) == f"{GO_TEXT}\n{GO_LINE}"
-    key = Verifier.parse(GO_PUBLIC)
-    assert Note.parse(f"{GO_TEXT}\n{GO_LINE}").signed_by([key]) == [key]
+    signer = NoteSigner.parse(GO_PRIVATE)
+    assert signer.verifier.public_key_text == GO_PUBLIC
+    assert signer.private_key_text == GO_PRIVATE
+    assert signer.sign_note(GO_TEXT) == f"{GO_TEXT}\n{GO_LINE}"
+    key = NoteVerifier.parse(GO_PUBLIC)
+    assert SignedNote.parse(f"{GO_TEXT}\n{GO_LINE}").find_signing_keys([key]) == [key]
 
 
 def test_the_key_of_a_public_log_is_read() -> None:
-    assert Verifier.parse(SUM_GOLANG_ORG).name == "sum.golang.org"
+    assert NoteVerifier.parse(SUM_GOLANG_ORG).name == "sum.golang.org"
 
 
 @pytest.mark.parametrize(
@@ -56,27 +56,27 @@ def test_the_key_of_a_public_log_is_read() -> None:
 )
 def test_a_key_with_a_wrong_character_is_refused(key: str) -> None:
     with pytest.raises(NoteError):
-        Verifier.parse(key)
+        NoteVerifier.parse(key)
 
 
 def test_a_broken_private_key_is_not_told() -> None:
     with pytest.raises(NoteError) as refusal:
-        Signer.parse(GO_PRIVATE.replace("c74f", "c74e"))
+        NoteSigner.parse(GO_PRIVATE.replace("c74f", "c74e"))
     assert "AYEKFALV" not in str(refusal.value)
 
 
 def test_another_text_is_not_what_was_signed() -> None:
-    note = Note.parse(f"{GO_TEXT.replace('answer', 'problem')}\n{GO_LINE}")
+    note = SignedNote.parse(f"{GO_TEXT.replace('answer', 'problem')}\n{GO_LINE}")
     with pytest.raises(NoteError, match="signature of PeterNeumann is wrong"):
-        note.signed_by([Verifier.parse(GO_PUBLIC)])
+        note.find_signing_keys([NoteVerifier.parse(GO_PUBLIC)])
 
 
 def test_signatures_of_strangers_are_passed_over() -> None:
-    stranger = Signer.make("stranger")
-    note = Note.parse(stranger.sign(GO_TEXT) + GO_LINE)
-    key = Verifier.parse(GO_PUBLIC)
-    assert note.signed_by([key]) == [key]
-    assert Note.parse(stranger.sign(GO_TEXT)).signed_by([key]) == []
+    stranger = NoteSigner.generate_signer("stranger")
+    note = SignedNote.parse(stranger.sign_note(GO_TEXT) + GO_LINE)
+    key = NoteVerifier.parse(GO_PUBLIC)
+    assert note.find_signing_keys([key]) == [key]
+    assert SignedNote.parse(stranger.sign_note(GO_TEXT)).find_signing_keys([key]) == []
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ def test_signatures_of_strangers_are_passed_over() -> None:
 )
 def test_what_is_no_note_is_refused(note: str) -> None:
     with pytest.raises(NoteError):
-        Note.parse(note)
+        SignedNote.parse(note)
 
 
 def test_a_checkpoint_is_read_as_it_is_written() -> None:
-    checkpoint = Checkpoint("example.com/behind-the-sofa", 20852163, bytes(range(32)))
-    assert Checkpoint.parse(checkpoint.text) == checkpoint
-    assert Checkpoint.parse(checkpoint.text + "an extension line\n") == checkpoint
+    checkpoint = LogCheckpoint("example.com/behind-the-sofa", 20852163, bytes(range(32)))
+    assert LogCheckpoint.parse(checkpoint.checkpoint_text) == checkpoint
+    assert LogCheckpoint.parse(checkpoint.checkpoint_text + "an extension line\n") == checkpoint
     for wrong in (
         "",
         "a\n",
@@ -110,32 +110,32 @@ def test_a_checkpoint_is_read_as_it_is_written() -> None:
         f"a\n-1\n{'A' * 43}=\n",
     ):
         with pytest.raises(NoteError):
-            Checkpoint.parse(wrong)
+            LogCheckpoint.parse(wrong)
 
 
 def test_a_witness_signs_the_time_with_the_text() -> None:
     private = Ed25519PrivateKey.from_private_bytes(b"\x07" * 32)
-    witness = Verifier("witness.example/w1", COSIGNATURE, private.public_key().public_bytes_raw())
-    text = Checkpoint("log.example", 5, b"\x01" * 32).text
+    witness = NoteVerifier("witness.example/w1", COSIGNATURE, private.public_key().public_bytes_raw())
+    text = LogCheckpoint("log.example", 5, b"\x01" * 32).checkpoint_text
     signed = private.sign(f"cosignature/v1\ntime 1679315147\n{text}".encode())
-    line = signature_line(witness, (1679315147).to_bytes(8) + signed)
-    note = Note.parse(f"{text}\n{line}")
-    assert note.signed_by([Verifier.parse(witness.text)]) == [witness]
-    later = signature_line(witness, (1679315148).to_bytes(8) + signed)
+    line = format_signature_line(witness, (1679315147).to_bytes(8) + signed)
+    note = SignedNote.parse(f"{text}\n{line}")
+    assert note.find_signing_keys([NoteVerifier.parse(witness.public_key_text)]) == [witness]
+    later = format_signature_line(witness, (1679315148).to_bytes(8) + signed)
     with pytest.raises(NoteError):
-        Note.parse(f"{text}\n{later}").signed_by([witness])
+        SignedNote.parse(f"{text}\n{later}").find_signing_keys([witness])
 
 
 def test_notes_that_stand_one_after_another_are_told_apart() -> None:
-    signer = Signer.make("a")
-    notes = [signer.sign(Checkpoint("a", size, b"\0" * 32).text) for size in (1, 2)]
-    assert split("".join(note + "\n" for note in notes)) == notes
-    assert split(notes[0]) == notes[:1]
-    assert split("") == []
+    signer = NoteSigner.generate_signer("a")
+    notes = [signer.sign_note(LogCheckpoint("a", size, b"\0" * 32).checkpoint_text) for size in (1, 2)]
+    assert split_signed_notes("".join(note + "\n" for note in notes)) == notes
+    assert split_signed_notes(notes[0]) == notes[:1]
+    assert split_signed_notes("") == []
 
 
 def test_a_proof_file_has_the_lines_of_its_standard() -> None:
-    note = Signer.make("a").sign(Checkpoint("a", 2, b"\0" * 32).text)
-    text = Proof(1, [b"\x02" * 32], note, b"entry").text
+    note = NoteSigner.generate_signer("a").sign_note(LogCheckpoint("a", 2, b"\0" * 32).checkpoint_text)
+    text = InclusionProof(1, [b"\x02" * 32], note, b"entry").proof_file_text
     sibling = base64.b64encode(b"\x02" * 32).decode()
     assert text == f"c2sp.org/tlog-proof@v1\nextra ZW50cnk=\nindex 1\n{sibling}\n\n{note}"

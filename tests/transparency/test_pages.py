@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from coordinator.actions import audit
-from coordinator.identity.actors import system
+from coordinator.identity.actors import system_actor
 from coordinator.models import AuditCheckpoint, AuditLeaf, AuditLog
 from coordinator.transparency import keys
 from tests.guards import callers
@@ -60,8 +60,12 @@ def test_the_list_says_how_far_the_log_is_sealed(viewer: Client, write: Write) -
     write(3)
     seal()
     assert "3 entries are sealed" in page(viewer, "list")
-    audit.record(
-        "X", actor=system("tests"), target=None, result="success", now=timezone.now() - timedelta(minutes=6)
+    audit.record_audit_entry(
+        "X",
+        actor=system_actor("tests"),
+        target=None,
+        result="success",
+        now=timezone.now() - timedelta(minutes=6),
     )
     assert "<strong>Sealing has stopped.</strong> Entries waiting: 1." in page(viewer, "list")
     AuditLeaf.objects.filter(leaf_index__gt=0).delete()
@@ -78,7 +82,7 @@ def test_the_page_to_verify_has_the_key_the_checkpoint_and_the_program(
     seal()
     settings.AUDIT_CHECKPOINTS = ["file:/nowhere/kept"]
     shown = page(viewer, "verify")
-    assert keys.signer().verifier.text in shown
+    assert keys.load_audit_signer().verifier.public_key_text in shown
     assert AuditCheckpoint.objects.get().note.split("\n")[2] in shown
     assert "file:/nowhere/kept" in shown
     settings.AUDIT_CHECKPOINTS = ["nonsense"]

@@ -20,7 +20,14 @@ from coordinator.actions import sealing
 from coordinator.models import AuditCheckpoint, AuditDelivery, AuditLog
 from coordinator.operations.doctor import upkeep
 from coordinator.transparency import keys, merkle, places, proofs
-from coordinator.transparency.notes import COSIGNATURE, Checkpoint, Note, Verifier, signature_line, split
+from coordinator.transparency.notes import (
+    COSIGNATURE,
+    LogCheckpoint,
+    NoteVerifier,
+    SignedNote,
+    format_signature_line,
+    split_signed_notes,
+)
 from tests.transparency.conftest import findings
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -33,8 +40,8 @@ class Witness(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.private = Ed25519PrivateKey.generate()
-        self.key = Verifier("witness.test/w", COSIGNATURE, self.private.public_key().public_bytes_raw())
-        self.log_key: Verifier | None = None
+        self.key = NoteVerifier("witness.test/w", COSIGNATURE, self.private.public_key().public_bytes_raw())
+        self.log_key: NoteVerifier | None = None
         self.known = (0, b"")
         self.received: list[str] = []
         self.status = 0
@@ -49,9 +56,9 @@ class Witness(ThreadingHTTPServer):
         head, note = body.split("\n\n", 1)
         old, *path = head.split("\n")
         assert self.log_key is not None
-        read = Note.parse(note)
-        assert read.signed_by([self.log_key]) == [self.log_key]
-        checkpoint, since = Checkpoint.parse(read.text), int(old.removeprefix("old "))
+        read = SignedNote.parse(note)
+        assert read.find_signing_keys([self.log_key]) == [self.log_key]
+        checkpoint, since = LogCheckpoint.parse(read.text), int(old.removeprefix("old "))
         if since != self.known[0]:
             return 409, f"{self.known[0]}\n"
         hashes = [base64.b64decode(one) for one in path]
@@ -61,7 +68,7 @@ class Witness(ThreadingHTTPServer):
             assert hashes == []
         self.known = (checkpoint.size, checkpoint.root)
         signed = self.private.sign(f"cosignature/v1\ntime 1800000000\n{read.text}".encode())
-        return 200, signature_line(self.key, (1_800_000_000).to_bytes(8) + signed)
+        return 200, format_signature_line(self.key, (1_800_000_000).to_bytes(8) + signed)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -88,16 +95,16 @@ def witness() -> Iterator[Witness]:
 
 def sealed_and_sent(write: Write, number: int = 3) -> AuditCheckpoint:
     write(number)
-    sealing.seal_due(timezone.now())
+    sealing.seal_and_send_log(timezone.now())
     return AuditCheckpoint.objects.order_by("-tree_size")[0]
 
 
 def test_a_file_gets_each_note(write: Write, settings: Any, tmp_path: Path) -> None:
     settings.AUDIT_CHECKPOINTS = [f"file:{tmp_path}/kept"]
     notes = [sealed_and_sent(write).note for _ in range(2)]
-    assert split((tmp_path / "kept").read_text()) == notes
-    sealing.seal_due(timezone.now())
-    assert split((tmp_path / "kept").read_text()) == notes, "nothing new, and it was sent again"
+    assert split_signed_notes((tmp_path / "kept").read_text()) == notes
+    sealing.seal_and_send_log(timezone.now())
+    assert split_signed_notes((tmp_path / "kept").read_text()) == notes, "nothing new, and it was sent again"
     assert findings(*notes) == []
 
 
@@ -137,39 +144,39 @@ def test_mail_goes_out_once_a_day(write: Write, settings: Any) -> None:
     sealed_and_sent(write)
     assert [one.to for one in mail.outbox] == [["auditor@example.org"]]
     assert first.note in mail.outbox[0].body
-    sealing.send_out(timezone.now() + timedelta(hours=24))
+    sealing.send_pending_checkpoints(timezone.now() + timedelta(hours=24))
     assert [one.subject for one in mail.outbox][1:] == ["Audit checkpoint of 6 entries"]
 
 
 def test_a_witness_signs_and_its_signature_is_in_every_later_proof(
     write: Write, settings: Any, witness: Witness
 ) -> None:
-    settings.AUDIT_CHECKPOINTS = [f"witness:{witness.key.text} {witness.url}/w"]
+    settings.AUDIT_CHECKPOINTS = [f"witness:{witness.key.public_key_text} {witness.url}/w"]
     (row, *_) = write(3)
-    sealing.seal(timezone.now())
-    witness.log_key = keys.signer().verifier
-    sealing.seal_due(timezone.now())
+    sealing.sign_audit_checkpoint(timezone.now())
+    witness.log_key = keys.load_audit_signer().verifier
+    sealing.seal_and_send_log(timezone.now())
     write(4)
-    sealing.seal_due(timezone.now())
+    sealing.seal_and_send_log(timezone.now())
     newest = AuditCheckpoint.objects.order_by("-tree_size")[0]
     assert witness.known == (7, bytes(newest.root_hash))
-    log_key = keys.signer().verifier
-    assert Note.parse(newest.note).signed_by([log_key, witness.key]) == [log_key, witness.key]
-    assert witness.key.name in proofs.proof_of(row).text
-    assert proofs.look_up(row).witnesses == [witness.key.name]
+    log_key = keys.load_audit_signer().verifier
+    assert SignedNote.parse(newest.note).find_signing_keys([log_key, witness.key]) == [log_key, witness.key]
+    assert witness.key.name in proofs.build_proof_for_row(row).proof_file_text
+    assert proofs.find_log_entry_status(row).witness_names == [witness.key.name]
 
 
 def test_a_witness_that_knows_more_than_we_thought_is_asked_from_there(
     write: Write, settings: Any, witness: Witness
 ) -> None:
-    settings.AUDIT_CHECKPOINTS = [f"witness:{witness.key.text} {witness.url}/w"]
+    settings.AUDIT_CHECKPOINTS = [f"witness:{witness.key.public_key_text} {witness.url}/w"]
     write(3)
-    sealing.seal(timezone.now())
-    witness.log_key = keys.signer().verifier
-    sealing.seal_due(timezone.now())
+    sealing.sign_audit_checkpoint(timezone.now())
+    witness.log_key = keys.load_audit_signer().verifier
+    sealing.seal_and_send_log(timezone.now())
     AuditDelivery.objects.all().delete()
     write(2)
-    sealing.seal_due(timezone.now())
+    sealing.seal_and_send_log(timezone.now())
     assert [body.split("\n")[0] for body in witness.received] == ["old 0", "old 0", "old 3"]
     assert AuditDelivery.objects.get().tree_size == 5
 
@@ -177,12 +184,12 @@ def test_a_witness_that_knows_more_than_we_thought_is_asked_from_there(
 def test_a_signature_that_is_not_the_witness_s_is_no_signature(
     write: Write, settings: Any, witness: Witness
 ) -> None:
-    settings.AUDIT_CHECKPOINTS = [f"witness:{witness.key.text} {witness.url}/w"]
+    settings.AUDIT_CHECKPOINTS = [f"witness:{witness.key.public_key_text} {witness.url}/w"]
     write(3)
-    sealing.seal(timezone.now())
-    witness.log_key = keys.signer().verifier
+    sealing.sign_audit_checkpoint(timezone.now())
+    witness.log_key = keys.load_audit_signer().verifier
     witness.private = Ed25519PrivateKey.generate()
-    sealing.seal_due(timezone.now())
+    sealing.seal_and_send_log(timezone.now())
     assert "is wrong" in (AuditDelivery.objects.get().error or "")
     assert witness.key.name not in AuditCheckpoint.objects.get().note
 
@@ -196,29 +203,29 @@ def test_a_place_that_fails_keeps_no_other_from_hearing_and_is_told(
         f"{witness.url}/hook",
         f"file:{tmp_path}/kept",
     ]
-    witness.status, hook = 503, places.place_of(f"{witness.url}/hook").name
+    witness.status, hook = 503, places.parse_checkpoint_destination(f"{witness.url}/hook").name
     newest = sealed_and_sent(write)
-    assert split((tmp_path / "kept").read_text()) == [newest.note]
+    assert split_signed_notes((tmp_path / "kept").read_text()) == [newest.note]
     errors = dict(AuditDelivery.objects.exclude(error=None).values_list("place", "error"))
     assert errors == {
         f"file:{tmp_path}/no/folder": "No such file or directory",
         hook: "answered 503",
     }
-    told = {check.name: check for check in upkeep._audit_log(timezone.now())}
+    told = {check.name: check for check in upkeep.check_audit_log(timezone.now())}
     assert "do not reach" in told["audit checkpoints"].message
     witness.status = 0
-    sealing.seal_due(timezone.now())
+    sealing.seal_and_send_log(timezone.now())
     assert not AuditDelivery.objects.filter(place=hook).exclude(error=None).exists()
 
 
 @pytest.mark.parametrize("text", ["", "file:", "ftp://x", "witness:nonsense https://x", "mailto:nobody"])
 def test_a_setting_that_cannot_be_read_is_named(text: str) -> None:
     with pytest.raises(ValueError, match="SIGNALBOX_AUDIT_CHECKPOINTS"):
-        places.place_of(text)
+        places.parse_checkpoint_destination(text)
 
 
 def test_addresses_are_told_without_their_secrets() -> None:
-    name = places.place_of("https://user:word@hooks.example/T0/secret?token=words").name
+    name = places.parse_checkpoint_destination("https://user:word@hooks.example/T0/secret?token=words").name
     assert name.startswith("https://hooks.example (")
     assert not any(word in name for word in ("word", "secret", "token"))
 

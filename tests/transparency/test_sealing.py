@@ -14,7 +14,7 @@ from django.utils import timezone
 from coordinator.actions import sealing
 from coordinator.models import AuditCheckpoint, AuditKey, AuditLeaf, AuditLog
 from coordinator.transparency import entries, keys, merkle
-from coordinator.transparency.notes import Checkpoint, Note
+from coordinator.transparency.notes import LogCheckpoint, SignedNote
 from tests.transparency.conftest import findings, seal
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -34,9 +34,9 @@ def test_a_row_gets_its_number_and_its_hash_in_its_own_transaction(write: Write)
     assert [(leaf.audit_id, leaf.leaf_index, leaf.by_signalbox) for leaf in leaves] == [
         (row.pk, number, True) for number, row in enumerate(rows)
     ]
-    stored = entries.stored_columns([row.pk for row in rows])
+    stored = entries.load_stored_columns([row.pk for row in rows])
     for leaf in leaves:
-        entry = entries.entry_of(stored[leaf.audit_id], by_signalbox=True)
+        entry = entries.build_canonical_entry(stored[leaf.audit_id], by_signalbox=True)
         assert bytes(leaf.leaf_hash or b"") == merkle.leaf_hash(entry)
 
 
@@ -58,8 +58,8 @@ def test_a_row_of_another_program_is_taken_in_and_marked(write: Write) -> None:
     assert made.tree_size == 3
     theirs = AuditLeaf.objects.get(leaf_index=1)
     assert not theirs.by_signalbox
-    stored = entries.stored_columns([theirs.audit_id])[theirs.audit_id]
-    entry = entries.entry_of(stored, by_signalbox=False)
+    stored = entries.load_stored_columns([theirs.audit_id])[theirs.audit_id]
+    entry = entries.build_canonical_entry(stored, by_signalbox=False)
     assert b'"written_by":"other program"' in entry
     assert b'"metadata_text":"{\\"a\\": 1, \\"a\\": 2' in entry
     assert bytes(theirs.leaf_hash or b"") == merkle.leaf_hash(entry)
@@ -81,12 +81,12 @@ def test_a_checkpoint_is_signed_by_a_key_outside_the_database(write: Write, key_
     made = seal()
     assert made is not None
     assert key_file.stat().st_mode & 0o777 == 0o600
-    note = Note.parse(made.note)
-    checkpoint = Checkpoint.parse(note.text)
+    note = SignedNote.parse(made.note)
+    checkpoint = LogCheckpoint.parse(note.text)
     assert (checkpoint.size, checkpoint.root) == (5, bytes(made.root_hash))
-    (key,) = keys.known()
-    assert note.signed_by([key]) == [key]
-    assert AuditKey.objects.get().verifier == keys.signer().verifier.text
+    (key,) = keys.load_log_verifiers()
+    assert note.find_signing_keys([key]) == [key]
+    assert AuditKey.objects.get().verifier == keys.load_audit_signer().verifier.public_key_text
 
 
 def test_nothing_new_makes_no_checkpoint(write: Write) -> None:
@@ -102,7 +102,7 @@ def test_two_processes_that_seal_the_same_entries_make_one_checkpoint(
 ) -> None:
     write(3)
     assert seal() is not None
-    monkeypatch.setattr(sealing.tree, "newest_checkpoint", lambda: None)  # as it was a moment before
+    monkeypatch.setattr(sealing.tree, "find_newest_checkpoint", lambda: None)  # as it was a moment before
     assert seal() is None
     assert AuditCheckpoint.objects.count() == 1
 
@@ -110,19 +110,22 @@ def test_two_processes_that_seal_the_same_entries_make_one_checkpoint(
 def test_a_new_key_signs_from_then_on_and_old_checkpoints_stay_good(write: Write, key_file: Path) -> None:
     write(2)
     seal()
-    old = keys.signer()
-    new = keys.rotate()
+    old = keys.load_audit_signer()
+    new = keys.replace_audit_key()
     assert (new.name, new.seed != old.seed) == (old.name, True)
     write(2)
     seal()
-    assert [key.text for key in keys.known()] == [old.verifier.text, new.verifier.text]
+    assert [key.public_key_text for key in keys.load_log_verifiers()] == [
+        old.verifier.public_key_text,
+        new.verifier.public_key_text,
+    ]
     assert findings() == []
 
 
 def test_a_key_of_another_log_signs_nothing(write: Write, key_file: Path) -> None:
     write(1)
     seal()
-    key_file.write_text(keys.Signer.make("signalbox/another").text)
+    key_file.write_text(keys.NoteSigner.generate_signer("signalbox/another").private_key_text)
     write(1)
     with pytest.raises(keys.KeyUnusable, match="is for the log signalbox/another"):
         seal()
@@ -134,14 +137,14 @@ def test_inner_nodes_that_are_kept_are_those_that_follow_from_the_leaves(write: 
     made = seal()
     assert made is not None
     leaves = [bytes(leaf.leaf_hash or b"") for leaf in AuditLeaf.objects.order_by("leaf_index")]
-    tree = lambda level, position: merkle.fold(leaves[position << level : (position + 1) << level])  # noqa: E731
-    assert bytes(made.root_hash) == merkle.root(tree, number)
-    assert sealing.tree.Tree(kept=False).root(number) == bytes(made.root_hash)
+    tree = lambda level, position: merkle.fold_hashes(leaves[position << level : (position + 1) << level])  # noqa: E731
+    assert bytes(made.root_hash) == merkle.compute_tree_root(tree, number)
+    assert sealing.tree.LogTree(kept=False).compute_root_hash(number) == bytes(made.root_hash)
 
 
 def test_the_job_seals_what_the_log_has(write: Write) -> None:
     write(2)
-    sealing.seal_due(timezone.now())
+    sealing.seal_and_send_log(timezone.now())
     assert AuditCheckpoint.objects.get().tree_size == 2
 
 

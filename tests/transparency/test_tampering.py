@@ -36,8 +36,10 @@ def sql(statement: str, *parameters: object) -> None:
 
 def leaf_made_to_fit(row: AuditLog) -> None:
     """Change the leaf, too, as a thorough forger would."""
-    stored = entries.stored_columns([row.pk])[row.pk]
-    AuditLeaf.objects.filter(pk=row.pk).update(leaf_hash=entries.hash_of(stored, by_signalbox=True))
+    stored = entries.load_stored_columns([row.pk])[row.pk]
+    AuditLeaf.objects.filter(pk=row.pk).update(
+        leaf_hash=entries.compute_entry_hash(stored, by_signalbox=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,10 +56,10 @@ def leaf_made_to_fit(row: AuditLog) -> None:
 def test_an_edited_row_is_named(sealed: list[AuditLog], change: str) -> None:
     sql(f"UPDATE audit_logs SET {change} WHERE id = %s", sealed[4].pk)
     assert findings() == [f"Entry 4 (audit row {sealed[4].pk}) was changed: it does not match its leaf."]
-    found = proofs.look_up(sealed[4])
+    found = proofs.find_log_entry_status(sealed[4])
     assert found.standing is proofs.EntryState.ALTERED
-    with pytest.raises(proofs.NoProof, match="changed after it was written"):
-        proofs.proof_of(sealed[4])
+    with pytest.raises(proofs.ProofUnavailable, match="changed after it was written"):
+        proofs.build_proof_for_row(sealed[4])
 
 
 def test_an_edited_row_whose_leaf_was_made_to_fit_is_between_two_checkpoints(sealed: list[AuditLog]) -> None:
@@ -65,7 +67,7 @@ def test_an_edited_row_whose_leaf_was_made_to_fit_is_between_two_checkpoints(sea
     leaf_made_to_fit(sealed[14])
     (found,) = findings()
     assert "something among entries 10 to 19 was changed" in found
-    assert proofs.look_up(sealed[14]).standing is proofs.EntryState.UNPROVED
+    assert proofs.find_log_entry_status(sealed[14]).standing is proofs.EntryState.UNPROVED
 
 
 def test_all_nodes_made_to_fit_help_nobody(write: Write) -> None:
@@ -73,11 +75,11 @@ def test_all_nodes_made_to_fit_help_nobody(write: Write) -> None:
     seal()
     sql("UPDATE audit_logs SET reason = 'Never' WHERE id = %s", rows[3].pk)
     leaf_made_to_fit(rows[3])
-    assert proofs.look_up(rows[3]).standing is proofs.EntryState.UNPROVED
+    assert proofs.find_log_entry_status(rows[3]).standing is proofs.EntryState.UNPROVED
     AuditNode.objects.all().delete()
-    sealing.tree.keep_nodes(300)
+    sealing.tree.store_complete_nodes(300)
     write(1)
-    with pytest.raises(sealing.Inconsistent, match="not what the last checkpoint says"):
+    with pytest.raises(sealing.InconsistentLog, match="not what the last checkpoint says"):
         seal()
     assert "something among entries 0 to 299 was changed" in findings()[0]
 
@@ -103,9 +105,9 @@ def test_rows_that_were_imported_may_go_before_their_90_days_here(write: Write) 
     sql("INSERT INTO audit_logs (timestamp, event_type, result) VALUES (%s, 'THEIRS', 'success')", TODAY)
     seal()
     AuditLog.objects.filter(event_type="THEIRS").delete()
-    report = checking.check([], keys.known(), datetime.now(UTC))
+    report = checking.check_entire_log([], keys.load_log_verifiers(), datetime.now(UTC))
     assert report.problems == []
-    assert report.remarks[0].startswith(
+    assert report.remark_texts[0].startswith(
         "Entries of other programs whose rows were deleted: 1, the first is entry 2."
     )
 
@@ -136,8 +138,8 @@ def test_an_entry_that_was_put_in_between_is_found(sealed: list[AuditLog], write
 def test_a_deleted_leaf_is_a_gap(sealed: list[AuditLog]) -> None:
     sql("DELETE FROM audit_leaves WHERE audit_id = %s", sealed[7].pk)
     assert "Entry 7 is missing: the next in the log is 8." in findings()
-    assert proofs.look_up(sealed[7]).standing is proofs.EntryState.MISSING
-    assert proofs.look_up(sealed[9]).standing is proofs.EntryState.UNPROVED
+    assert proofs.find_log_entry_status(sealed[7]).standing is proofs.EntryState.MISSING
+    assert proofs.find_log_entry_status(sealed[9]).standing is proofs.EntryState.UNPROVED
 
 
 def test_a_row_put_in_beside_the_log_is_named(sealed: list[AuditLog]) -> None:
@@ -165,10 +167,10 @@ def test_a_tail_that_was_cut_off_is_missed_and_never_sealed_over(
     (found,) = findings()
     assert "covers 20 entries, and the log has 15" in found
     write(2)
-    with pytest.raises(sealing.Inconsistent, match="entries are missing at its end"):
+    with pytest.raises(sealing.InconsistentLog, match="entries are missing at its end"):
         seal()
     write(10)  # more than there were
-    with pytest.raises(sealing.Inconsistent, match="not what the last checkpoint says"):
+    with pytest.raises(sealing.InconsistentLog, match="not what the last checkpoint says"):
         seal()
 
 
@@ -202,18 +204,18 @@ def test_a_checkpoint_that_was_edited_is_not_trusted(sealed: list[AuditLog]) -> 
 
 
 def test_a_checkpoint_of_a_stranger_is_not_trusted(sealed: list[AuditLog]) -> None:
-    stranger = sealing.keys.Signer.make(sealing.keys.origin())
+    stranger = sealing.keys.NoteSigner.generate_signer(sealing.keys.find_log_origin())
     root = merkle.leaf_hash(b"anything")
-    forged = stranger.sign(sealing.Checkpoint(stranger.name, 20, root).text)
+    forged = stranger.sign_note(sealing.LogCheckpoint(stranger.name, 20, root).checkpoint_text)
     assert findings(forged) == ["No known key of this log has signed given checkpoint 1."]
 
 
 def test_a_checkpoint_made_to_fit_is_not_believed_by_an_entry_s_page(sealed: list[AuditLog]) -> None:
     sql("UPDATE audit_logs SET reason = 'Never' WHERE id = %s", sealed[4].pk)
     leaf_made_to_fit(sealed[4])
-    root = sealing.tree.Tree().root(20)
+    root = sealing.tree.LogTree().compute_root_hash(20)
     AuditCheckpoint.objects.filter(tree_size=20).update(root_hash=root)
-    found = proofs.look_up(sealed[4])
+    found = proofs.find_log_entry_status(sealed[4])
     assert (found.standing, "no key of this log has signed" in found.problem) == (
         proofs.EntryState.UNPROVED,
         True,

@@ -20,7 +20,7 @@ from django.db import connection
 
 from coordinator import transparency
 from coordinator.actions import audit
-from coordinator.identity.actors import system
+from coordinator.identity.actors import system_actor
 from coordinator.models import AuditLog
 from coordinator.transparency import keys, notes, places, proofs
 from tests.transparency.conftest import seal
@@ -56,9 +56,9 @@ def command(*words: str) -> str:
 def test_a_proof_tells_who_approved_what_and_when(write: Write, verify: Callable[..., Any]) -> None:
     rows = write(9)
     seal()
-    key = keys.signer().verifier.text
+    key = keys.load_audit_signer().verifier.public_key_text
     for row in rows:
-        code, said = verify(proofs.proof_of(row).text, "--key", key)
+        code, said = verify(proofs.build_proof_for_row(row).proof_file_text, "--key", key)
         assert code == 0, said
         assert "The proof is valid. Entry" in said
         assert f"target_id: {row.target_id}" in said
@@ -69,17 +69,20 @@ def test_a_proof_tells_who_approved_what_and_when(write: Write, verify: Callable
 def test_a_proof_with_another_entry_in_it_does_not_hold(write: Write, verify: Callable[..., Any]) -> None:
     row = write(9)[3]
     seal()
-    text, key = proofs.proof_of(row).text, keys.signer().verifier.text
+    text, key = (
+        proofs.build_proof_for_row(row).proof_file_text,
+        keys.load_audit_signer().verifier.public_key_text,
+    )
     entry = next(line for line in text.splitlines() if line.startswith("extra "))
     forged = base64.b64encode(base64.b64decode(entry[6:]).replace(b"make 3", b"make 4")).decode()
     code, said = verify(text.replace(entry, f"extra {forged}"), "--key", key)
     assert (code, "The entry is not in the log that was signed" in said) == (1, True)
     code, said = verify(text.replace("index 3", "index 4"), "--key", key)
     assert code == 1
-    other = keys.Signer.make(keys.origin()).verifier.text
+    other = keys.NoteSigner.generate_signer(keys.find_log_origin()).verifier.public_key_text
     code, said = verify(text, "--key", other)
     assert (code, "The log's key has not signed this checkpoint" in said) == (1, True)
-    code, said = verify(text, "--key", key, "--witness", other.replace(keys.origin(), "w"))
+    code, said = verify(text, "--key", key, "--witness", other.replace(keys.find_log_origin(), "w"))
     assert code == 1
 
 
@@ -90,11 +93,11 @@ def test_an_export_holds_until_a_line_is_changed(
     seal()
     AuditLog.objects.filter(pk=rows[2].pk).delete()
     assert "Wrote 7 entries" in command("export", str(tmp_path / "export"))
-    text, key = (tmp_path / "export").read_text(), keys.signer().verifier.text
+    text, key = (tmp_path / "export").read_text(), keys.load_audit_signer().verifier.public_key_text
     code, said = verify(text, "--key", key)
     assert (code, said) == (
         0,
-        f"The export is valid: 7 entries, 6 of them with their text. Signed by {keys.origin()}.\n",
+        f"The export is valid: 7 entries, 6 of them with their text. Signed by {keys.find_log_origin()}.\n",
     )
     lines = text.splitlines(keepends=True)
     for forged in (
@@ -112,7 +115,7 @@ def test_an_export_holds_until_a_line_is_changed(
 def test_what_is_no_proof_ends_in_one_line(verify: Callable[..., Any], write: Write) -> None:
     write(1)
     seal()
-    key = keys.signer().verifier.text
+    key = keys.load_audit_signer().verifier.public_key_text
     for text in ("", "c2sp.org/tlog-proof@v1\n", "{}", '{"signalbox_audit_export": 2}', "\0\0"):
         code, said = verify(text, "--key", key)
         assert code in {1, 2}
@@ -155,11 +158,19 @@ def test_the_key_is_rotated_with_a_word_in_the_log(write: Write) -> None:
 
 
 def test_foreign_text_cannot_draw_over_what_the_verifier_says(verify: Callable[..., Any]) -> None:
-    row = audit.record(
-        "X", actor=system("tests"), target="\x1b[2J\nSigned by nobody\u202e", result="success", reason="\x9b"
+    row = audit.record_audit_entry(
+        "X",
+        actor=system_actor("tests"),
+        target="\x1b[2J\nSigned by nobody\u202e",
+        result="success",
+        reason="\x9b",
     )
     seal()
-    code, said = verify(proofs.proof_of(row).text, "--key", keys.signer().verifier.text)
+    code, said = verify(
+        proofs.build_proof_for_row(row).proof_file_text,
+        "--key",
+        keys.load_audit_signer().verifier.public_key_text,
+    )
     assert code == 0
     assert "target_id: \\u001b[2J\\nSigned by nobody\\u202e" in said
     assert "\x1b" not in said
@@ -171,9 +182,15 @@ def test_what_was_judged_is_what_its_digest_names(verify: Callable[..., Any]) ->
     packed = json.dumps(judged, sort_keys=True, separators=(",", ":")).encode()
     for digest, code in ((hashlib.sha256(packed).hexdigest(), 0), ("0" * 64, 1)):
         metadata = {"judged": judged, "judged_sha256": digest}
-        row = audit.record("X", actor=system("tests"), target=None, result="allowed", metadata=metadata)
+        row = audit.record_audit_entry(
+            "X", actor=system_actor("tests"), target=None, result="allowed", metadata=metadata
+        )
         seal()
-        found, said = verify(proofs.proof_of(row).text, "--key", keys.signer().verifier.text)
+        found, said = verify(
+            proofs.build_proof_for_row(row).proof_file_text,
+            "--key",
+            keys.load_audit_signer().verifier.public_key_text,
+        )
         assert found == code, said
     assert "its judged_sha256 is not the digest of what it shows as judged" in said
 
@@ -184,7 +201,11 @@ def test_a_row_of_another_program_is_called_so(verify: Callable[..., Any], write
             "INSERT INTO audit_logs (timestamp, event_type, result) VALUES ('2026-11-22T10:00:00+00:00', 'X', 'denied')"
         )
     seal()
-    code, said = verify(proofs.proof_of(AuditLog.objects.get()).text, "--key", keys.signer().verifier.text)
+    code, said = verify(
+        proofs.build_proof_for_row(AuditLog.objects.get()).proof_file_text,
+        "--key",
+        keys.load_audit_signer().verifier.public_key_text,
+    )
     assert code == 0
     assert "Another program wrote this row." in said
 
@@ -192,16 +213,16 @@ def test_a_row_of_another_program_is_called_so(verify: Callable[..., Any], write
 def witness_line(text: str, name: str, seed: bytes, at: int = 1_800_000_000) -> tuple[str, str]:
     """Return a witness's key, and its signature line under a note's text."""
     private = Ed25519PrivateKey.from_private_bytes(seed)
-    witness = notes.Verifier(name, notes.COSIGNATURE, private.public_key().public_bytes_raw())
+    witness = notes.NoteVerifier(name, notes.COSIGNATURE, private.public_key().public_bytes_raw())
     signature = private.sign(f"cosignature/v1\ntime {at}\n{text}".encode())
-    return witness.text, notes.signature_line(witness, at.to_bytes(8) + signature)
+    return witness.public_key_text, notes.format_signature_line(witness, at.to_bytes(8) + signature)
 
 
 def proof_and_text(write: Write) -> tuple[str, str, str]:
     """Return a proof's file, the part before its note, and its note's text."""
     row = write(4)[2]
     seal()
-    whole = proofs.proof_of(row).text
+    whole = proofs.build_proof_for_row(row).proof_file_text
     head, _, note = whole.partition("\n\n")
     return whole, head, note.rpartition("\n\n")[0] + "\n"
 
@@ -210,20 +231,20 @@ def test_a_witness_that_is_called_like_the_log_does_not_stand_for_it(
     write: Write, verify: Callable[..., Any]
 ) -> None:
     whole, head, text = proof_and_text(write)
-    key = keys.signer().verifier
+    key = keys.load_audit_signer().verifier
     witness, line = witness_line(text, key.name, b"w" * 32)
     alone = f"{head}\n\n{text}\n{line}"
-    code, said = verify(alone, "--key", key.text, "--witness", witness)
+    code, said = verify(alone, "--key", key.public_key_text, "--witness", witness)
     assert (code, "The log's key has not signed" in said) == (1, True)
-    code, said = verify(whole, "--key", key.text, "--witness", witness)
+    code, said = verify(whole, "--key", key.public_key_text, "--witness", witness)
     assert (code, "has not signed this checkpoint" in said) == (1, True)  # nor the log for it
-    code, said = verify(whole + line, "--key", key.text, "--witness", witness)
+    code, said = verify(whole + line, "--key", key.public_key_text, "--witness", witness)
     assert (code, f"Signed by {key.name}, {key.name} at 2027-01-15" in said) == (0, True), said
 
 
 def test_one_witness_does_not_stand_for_two_of_its_name(write: Write, verify: Callable[..., Any]) -> None:
     whole, _, text = proof_and_text(write)
-    key = keys.signer().verifier.text
+    key = keys.load_audit_signer().verifier.public_key_text
     (one, line), (other, _) = (witness_line(text, "w.example", seed * 32) for seed in (b"1", b"2"))
     assert verify(whole + line, "--key", key, "--witness", one)[0] == 0
     code, said = verify(whole + line, "--key", key, "--witness", one, "--witness", other)
@@ -234,11 +255,13 @@ def test_one_witness_does_not_stand_for_two_of_its_name(write: Write, verify: Ca
 
 def test_a_key_is_taken_for_what_it_is_alone(write: Write, verify: Callable[..., Any]) -> None:
     whole, head, text = proof_and_text(write)
-    signer = keys.signer()
+    signer = keys.load_audit_signer()
     own, own_line = witness_line(text, "w.example", signer.seed)  # the log's own key, as a witness
-    code, said = verify(whole + own_line, "--key", signer.verifier.text, "--witness", own)
+    code, said = verify(whole + own_line, "--key", signer.verifier.public_key_text, "--witness", own)
     assert (code, "Two of these keys are one" in said) == (1, True)
-    code, said = verify(whole, "--key", signer.verifier.text, "--witness", signer.verifier.text)
+    code, said = verify(
+        whole, "--key", signer.verifier.public_key_text, "--witness", signer.verifier.public_key_text
+    )
     assert (code, "--witness takes the key of a witness" in said) == (1, True)
     witness, line = witness_line(text, signer.name, b"w" * 32)
     code, said = verify(f"{head}\n\n{text}\n{line}", "--key", witness)
@@ -259,17 +282,19 @@ def test_other_spellings_of_a_proof_are_refused(
 ) -> None:
     whole, _, _ = proof_and_text(write)
     assert old in whole
-    assert verify(whole.replace(old, new), "--key", keys.signer().verifier.text)[0] != 0
+    assert verify(whole.replace(old, new), "--key", keys.load_audit_signer().verifier.public_key_text)[0] != 0
 
 
 def test_a_witness_s_impossible_time_is_refused_in_a_line(write: Write, verify: Callable[..., Any]) -> None:
     whole, _, text = proof_and_text(write)
     witness, line = witness_line(text, "w.example", b"w" * 32, at=2**63)
-    code, said = verify(whole + line, "--key", keys.signer().verifier.text, "--witness", witness)
+    code, said = verify(
+        whole + line, "--key", keys.load_audit_signer().verifier.public_key_text, "--witness", witness
+    )
     assert (code, "Traceback" in said) == (1, False)
 
 
 def test_a_log_s_key_is_no_witness_to_send_checkpoints_to() -> None:
-    key = keys.Signer.make("log.example").verifier.text
+    key = keys.NoteSigner.generate_signer("log.example").verifier.public_key_text
     with pytest.raises(ValueError, match="This is a log's key"):
-        places.place_of(f"witness:{key} https://w.example")
+        places.parse_checkpoint_destination(f"witness:{key} https://w.example")

@@ -19,7 +19,7 @@ from django.utils import timezone
 from coordinator import settings as product_settings
 from coordinator.actions import events, keys, runners, runs
 from coordinator.actions.runs.claiming import CLAIMABLE
-from coordinator.identity.actors import system
+from coordinator.identity.actors import system_actor
 from coordinator.models import Run, Session
 from coordinator.runs.statuses import START
 from coordinator.sessions.events import NewEvent
@@ -32,8 +32,8 @@ class Api:
     """The REST doors as an operator's client sees them."""
 
     def __init__(self) -> None:
-        _, raw = keys.create(
-            name="api", scopes=["operator", "runner"], by=system("tests"), now=timezone.now()
+        _, raw = keys.issue_api_key(
+            name="api", scopes=["operator", "runner"], by=system_actor("tests"), now=timezone.now()
         )
         self.client = Client(headers={"Authorization": f"Bearer {raw}"})
 
@@ -168,7 +168,7 @@ def test_12_an_idle_poll_costs_the_same_however_long_the_history(fleet: Fleet) -
 
 def test_13_lists_are_bounded_and_page_to_their_end(api: Api) -> None:
     for n in range(7):
-        runs.create(
+        runs.queue_ordered_run(
             kind=START, prompt=str(n), by=OPERATOR, now=NOON + timedelta(seconds=n), session_id=f"s{n}"
         )
     seen, cursor = [], ""
@@ -216,7 +216,7 @@ def test_15_three_generations_of_clients_are_understood(api: Api) -> None:
         "agents": [{"name": "own"}],
     }
     runner_id = api("POST", "/runner/register", registration)["runner_id"]
-    answer = runners.poll(runner_id, timezone.now())
+    answer = runners.take_runner_work(runner_id, timezone.now())
     assert answer is not None
     assert answer["run"]["prompt"] == "of a newer client"
     assert answer["run"]["parameters"] == {"prompt": "of a newer client"}

@@ -7,41 +7,51 @@ is `coordinator.policy.approvals` and `coordinator.policy.coverage`.
 
 from __future__ import annotations
 
-from coordinator.actions.approvals.always import always_allow
-from coordinator.actions.approvals.asking import AskResult, NewRequest, asked_as, request
-from coordinator.actions.approvals.deciding import decide
-from coordinator.actions.approvals.ending import (
-    end_unused,
-    expire_due,
-    keep_to_their_requests,
-    mark_seen,
-    revoke,
-    withdraw,
+from coordinator.actions.approvals.always import approve_permanently
+from coordinator.actions.approvals.asking import (
+    NewPermissionRequest,
+    PermissionRequestResult,
+    find_request_by_key,
+    request_permission,
 )
-from coordinator.actions.approvals.holding import hold, take
-from coordinator.actions.approvals.triage import assign, release, snooze, wake
-from coordinator.policy.coverage import is_approved
-from coordinator.policy.verdicts import verdict
+from coordinator.actions.approvals.deciding import decide_request
+from coordinator.actions.approvals.ending import (
+    end_approval,
+    expire_due_requests,
+    limit_approvals_to_own_request,
+    record_requests_seen,
+    revoke_unused_approvals,
+    withdraw_request,
+)
+from coordinator.actions.approvals.holding import consume_request_verdict, mark_request_deferred
+from coordinator.actions.approvals.triage import (
+    assign_requests,
+    snooze_requests,
+    unassign_requests,
+    wake_snoozed_requests,
+)
+from coordinator.policy.coverage import is_call_approved
+from coordinator.policy.verdicts import find_final_answer
 
 __all__ = [
-    "AskResult",
-    "NewRequest",
-    "always_allow",
-    "asked_as",
-    "assign",
-    "decide",
-    "end_unused",
-    "expire_due",
-    "hold",
-    "is_approved",
-    "keep_to_their_requests",
-    "mark_seen",
-    "release",
-    "request",
-    "revoke",
-    "snooze",
-    "take",
-    "verdict",
-    "wake",
-    "withdraw",
+    "NewPermissionRequest",
+    "PermissionRequestResult",
+    "approve_permanently",
+    "assign_requests",
+    "consume_request_verdict",
+    "decide_request",
+    "end_approval",
+    "expire_due_requests",
+    "find_final_answer",
+    "find_request_by_key",
+    "is_call_approved",
+    "limit_approvals_to_own_request",
+    "mark_request_deferred",
+    "record_requests_seen",
+    "request_permission",
+    "revoke_unused_approvals",
+    "snooze_requests",
+    "unassign_requests",
+    "wake_snoozed_requests",
+    "withdraw_request",
 ]

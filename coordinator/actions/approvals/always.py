@@ -11,29 +11,29 @@ from django.utils import timezone
 
 from coordinator.actions import deciders, grants, tool_rules
 from coordinator.actions.approvals import rows
-from coordinator.actions.approvals.deciding import decide
+from coordinator.actions.approvals.deciding import decide_request
 from coordinator.actions.approvals.rows import Person
 from coordinator.errors import Conflict, Forbidden, SignalboxError
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import PermissionRequest
 from coordinator.policy import deciders as who_decides
-from coordinator.policy.access_requests import wanted_access_of
+from coordinator.policy.access_requests import parse_access_request
 from coordinator.policy.approvals import Scope, Validity
-from coordinator.policy.edits import Edit
+from coordinator.policy.edits import GrantEdit
 from coordinator.policy.narrowest import OF_TWO
-from coordinator.policy.tool_rules import Rule
+from coordinator.policy.tool_rules import DecisionRule
 
 
 @dataclass(frozen=True, slots=True)
 class LastingAnswer:
     """What shall stand: all `rules` (None: as they are), made from the version `seen_rules`, and edits of grants."""
 
-    rules: Sequence[Rule] | None = None
+    rules: Sequence[DecisionRule] | None = None
     seen_rules: str = ""
-    edits: Sequence[Edit] = ()
+    edits: Sequence[GrantEdit] = ()
 
 
-def always_allow(
+def approve_permanently(
     request_id: str, answer: LastingAnswer, *, by: Person, judged: str, now: datetime | None = None
 ) -> PermissionRequest:
     """Save the rules and the grant, and approve the request that was judged.
@@ -45,27 +45,29 @@ def always_allow(
         raise Forbidden("You need the role approver to write rules and grants.")
     try:
         with transaction.atomic():
-            return _write(request_id, answer, by, judged, now)
+            return save_policy_and_approve(request_id, answer, by, judged, now)
     except SignalboxError as refusal:
-        _note(request_id, by, refusal, now or timezone.now())
+        record_failed_permanent_approval(request_id, by, refusal, now or timezone.now())
         raise
 
 
-def _write(
+def save_policy_and_approve(
     request_id: str, answer: LastingAnswer, by: Person, judged: str, now: datetime | None
 ) -> PermissionRequest:
-    deciders.hold()  # before the request, as deciding does
-    if not who_decides.may_edit_policy(by):
+    deciders.lock_decision_rights()  # before the request, as deciding does
+    if not who_decides.can_user_edit_policy(by):
         raise Forbidden(who_decides.ADMINS_EDIT)
-    row, actor = rows.locked(request_id), rows.actor_of(by)
+    row, actor = rows.lock_permission_request(request_id), rows.resolve_actor(by)
     now = now or timezone.now()  # read under the lock: it may have taken a while
     why = f"Always allowed from request {request_id}"
     if answer.rules is not None:
-        tool_rules.save(list(answer.rules), seen=answer.seen_rules, by=actor, now=now)
-    makes_grant = wanted_access_of(row) is not None  # its approval does
+        tool_rules.replace_tool_rules(list(answer.rules), seen=answer.seen_rules, by=actor, now=now)
+    makes_grant = parse_access_request(row) is not None  # its approval does
     if answer.edits and not makes_grant:
-        grants.apply([replace(edit, justification=why) for edit in answer.edits], by=actor, now=now)
-    decided = decide(
+        grants.apply_grant_edits(
+            [replace(edit, justification=why) for edit in answer.edits], by=actor, now=now
+        )
+    decided = decide_request(
         request_id,
         by=by,
         verdict="approved",
@@ -80,9 +82,11 @@ def _write(
     return decided
 
 
-def _note(request_id: str, by: Person, refusal: SignalboxError, now: datetime) -> None:
+def record_failed_permanent_approval(
+    request_id: str, by: Person, refusal: SignalboxError, now: datetime
+) -> None:
     """Write the attempt down: its own audit row went with what was undone."""
     with transaction.atomic():
         row = PermissionRequest.objects.filter(request_id=request_id).first()
         if row is not None:
-            rows.refused(row, by, "always allowed", refusal, now)
+            rows.record_refused_attempt(row, by, "always allowed", refusal, now)

@@ -13,19 +13,19 @@ from django.utils import timezone
 from coordinator.actions import access_requests, deciders, notifications, plugin_permissions
 from coordinator.actions.approvals import rows
 from coordinator.actions.approvals.rows import Person
-from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid, SignalboxError
+from coordinator.errors import BadRequest, Conflict, Forbidden, SignalboxError, UnprocessableRequest
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.policy import approvals as rules
 from coordinator.policy import brakes, coverage, in_force
 from coordinator.policy import deciders as rights
-from coordinator.policy.access_requests import wanted_access_of
+from coordinator.policy.access_requests import parse_access_request
 from coordinator.policy.approvals import Scope, Validity
 from coordinator.policy.deciders import DeciderBook
-from coordinator.policy.judged import judged_digest, told_in_audit
-from coordinator.secrets.masking import masks_in
+from coordinator.policy.judged import judged_card_digest, judged_content_for_audit
+from coordinator.secrets.masking import find_masks
 
 
-def decide(
+def decide_request(
     request_id: str,
     *,
     by: Person,
@@ -53,18 +53,18 @@ def decide(
     out but where a clock of its own is wanted: the time that counts is when the row is ours.
     """
     if verdict not in rules.DECIDED:
-        raise Invalid("A request can only be approved or denied.")
+        raise UnprocessableRequest("A request can only be approved or denied.")
     if grant and verdict == "denied":
         raise BadRequest("A denial cannot include a grant.")
     reason = (reason or "").strip() or None
-    vote = _Vote(
+    vote = DecisionVote(
         by.get_username(), verdict, Validity(validity), Scope(scope), judged, reason, grant, added, adds_rules
     )
-    return rows.keeping_refusals(lambda: _decide(request_id, by, vote, now))
+    return rows.commit_then_raise_refusal(lambda: lock_and_decide_request(request_id, by, vote, now))
 
 
 @dataclass(frozen=True, slots=True)
-class _Vote:
+class DecisionVote:
     voter: str
     verdict: str
     validity: Validity
@@ -77,82 +77,88 @@ class _Vote:
     right_of: str | None = None  # whose right it is given with; the voter's own, or one handed to them
 
     @property
-    def lent_by(self) -> str | None:
+    def delegator_name(self) -> str | None:
         """Whose right it was, where it is not the voter's own."""
         return None if self.right_of == self.voter else self.right_of
 
 
-def _decide(
-    request_id: str, by: Person, vote: _Vote, at: datetime | None
+def lock_and_decide_request(
+    request_id: str, by: Person, vote: DecisionVote, at: datetime | None
 ) -> PermissionRequest | SignalboxError:
-    deciders.hold()  # whoever loses the right from here on has decided first
-    row = rows.locked(request_id)
+    deciders.lock_decision_rights()  # whoever loses the right from here on has decided first
+    row = rows.lock_permission_request(request_id)
     now = at or timezone.now()  # once the row is held: who waited for it past the deadline comes too late
-    book, by = rights.load(now), deciders.as_now(by)
-    if wanted_access_of(row) is not None:  # a grant is for a time, and for all that its agent does
+    book, by = rights.load_decider_book(now), deciders.reload_person(by)
+    if parse_access_request(row) is not None:  # a grant is for a time, and for all that its agent does
         hour = vote.validity is Validity.ONCE
         vote = replace(vote, scope=Scope.EVERYWHERE, validity=Validity.HOUR if hour else vote.validity)
     refusal = (
-        _may_not_decide(row, by, book)
-        or _may_not_allow_for_good(row, by, vote)
-        or rows.cannot_be_decided(row, now)
-        or _not_as_judged(row, vote)
-        or (_held_by_brake(row) if vote.verdict == "approved" else None)
+        find_decider_refusal(row, by, book)
+        or find_policy_refusal(row, by, vote)
+        or rows.find_decision_conflict(row, now)
+        or find_mismatch_refusal(row, vote)
+        or (find_brake_refusal(row) if vote.verdict == "approved" else None)
     )
     if refusal is not None:
-        return rows.refused(row, by, vote.verdict, refusal, now)
-    _require_as_many_as_now(row, book)
-    if vote.verdict == "approved" and rules.needed(row) > 1:
-        return _vote_to_approve(row, by, vote, book)
-    vote = replace(vote, right_of=_right(row, by, book, used=()))
-    return _close(row, by, vote, [vote], now)
+        return rows.record_refused_attempt(row, by, vote.verdict, refusal, now)
+    update_needed_votes(row, book)
+    if vote.verdict == "approved" and rules.required_approver_count(row) > 1:
+        return add_approval_vote(row, by, vote, book)
+    vote = replace(vote, right_of=find_deciding_right(row, by, book, used=()))
+    return close_decided_request(row, by, vote, [vote], now)
 
 
-def _may_not_decide(row: PermissionRequest, by: Person, book: DeciderBook) -> SignalboxError | None:
-    why_not = book.why_not(by, row)
+def find_decider_refusal(row: PermissionRequest, by: Person, book: DeciderBook) -> SignalboxError | None:
+    why_not = book.explain_cannot_decide(by, row)
     return Forbidden(why_not) if why_not else None
 
 
-def _may_not_allow_for_good(row: PermissionRequest, by: Person, vote: _Vote) -> SignalboxError | None:
+def find_policy_refusal(row: PermissionRequest, by: Person, vote: DecisionVote) -> SignalboxError | None:
     """Refuse to allow anything for good to whoever may not change grants: others' requests would end with it."""
     if vote.verdict == "denied":
         return None
-    makes_grant = vote.validity is Validity.UNTIL_REVOKED and wanted_access_of(row) is not None
+    makes_grant = vote.validity is Validity.UNTIL_REVOKED and parse_access_request(row) is not None
     if not (vote.grant or vote.adds_rules or makes_grant):
         return None
-    return None if rights.may_edit_policy(by) else Forbidden(rights.ADMINS_EDIT)
+    return None if rights.can_user_edit_policy(by) else Forbidden(rights.ADMINS_EDIT)
 
 
-def _require_as_many_as_now(row: PermissionRequest, book: DeciderBook) -> None:
+def update_needed_votes(row: PermissionRequest, book: DeciderBook) -> None:
     """Write down where rows want more people by now than when it was asked; that they want fewer changes nothing."""
-    needed = book.needed(row)
-    if needed > rules.needed(row):
-        context = rules.context_of(row) or rows.late_context(row)
+    needed = book.required_approval_count(row)
+    if needed > rules.required_approver_count(row):
+        context = rules.request_context(row) or rows.create_missing_request_context(row)
         context.needed = needed
         context.save(update_fields=["needed"])
         row.context = context
 
 
-def _right(row: PermissionRequest, by: Person, book: DeciderBook, used: Collection[str]) -> str | None:
+def find_deciding_right(
+    row: PermissionRequest, by: Person, book: DeciderBook, used: Collection[str]
+) -> str | None:
     """Return by whose right the person decides: their own where they have it, else one that was handed to them.
 
     None where each that they have is used for this request already. Without a row every approver has their own.
     """
     own = by.get_username()
-    found = book.rights(by, row) if isinstance(by, User) and book.rule_for(row) is not None else [own]
+    found = (
+        book.find_decision_rights(by, row)
+        if isinstance(by, User) and book.find_deciding_rule(row) is not None
+        else [own]
+    )
     return next((one for one in found if one not in used), None)
 
 
-def _held_by_brake(row: PermissionRequest) -> SignalboxError | None:
+def find_brake_refusal(row: PermissionRequest) -> SignalboxError | None:
     """Return why nothing is approved while a brake holds the asker: its calls stay waiting."""
-    if not brakes.holds_request(row):
+    if not brakes.is_request_braked(row):
         return None
     return Conflict("Nothing was approved: the brake is on. Release it first, or deny the request.")
 
 
-def _not_as_judged(row: PermissionRequest, vote: _Vote) -> SignalboxError | None:
+def find_mismatch_refusal(row: PermissionRequest, vote: DecisionVote) -> SignalboxError | None:
     """Return why the vote does not fit the request that is held: it is not what was seen, or has no such scope."""
-    if vote.judged is not None and vote.judged != judged_digest(row):
+    if vote.judged is not None and vote.judged != judged_card_digest(row):
         return Conflict(
             "Nothing was decided: the request differs from what your page showed. Reload the page and "
             "check it again."
@@ -161,27 +167,29 @@ def _not_as_judged(row: PermissionRequest, vote: _Vote) -> SignalboxError | None
         return None
     if (vote.scope is Scope.CALL) != (vote.validity is Validity.ONCE):
         return BadRequest("An approval of one call has no validity. An approval that covers more needs one.")
-    if vote.scope not in coverage.requester_of(row).scopes:
+    if vote.scope not in coverage.request_requester(row).possible_scopes:
         return BadRequest(
             "Nothing was decided: the request names no session or folder that the approval could cover."
         )
     return None
 
 
-def _vote_to_approve(
-    row: PermissionRequest, by: Person, vote: _Vote, book: DeciderBook
+def add_approval_vote(
+    row: PermissionRequest, by: Person, vote: DecisionVote, book: DeciderBook
 ) -> PermissionRequest | SignalboxError:
     """Count one of several approvals; the last one needed closes the request with all names.
 
     Approvals by people who have lost the right since do not count, and nobody's right counts twice.
     """
     now = book.now
-    earlier = book.counting(row, PermissionVote.objects.filter(request=row).order_by("id"))
-    vote = replace(vote, right_of=_right(row, by, book, [one.right_of or one.voter for one in earlier]))
-    judged = judged_digest(row)
-    refusal = _cannot_join(vote, earlier, judged)
+    earlier = book.filter_valid_votes(row, PermissionVote.objects.filter(request=row).order_by("id"))
+    vote = replace(
+        vote, right_of=find_deciding_right(row, by, book, [one.right_of or one.voter for one in earlier])
+    )
+    judged = judged_card_digest(row)
+    refusal = find_vote_refusal(vote, earlier, judged)
     if refusal is not None:
-        return rows.refused(row, by, vote.verdict, refusal, now)
+        return rows.record_refused_attempt(row, by, vote.verdict, refusal, now)
     if vote.added is not None:
         vote.added(row)  # raises for an edit: one vote of several must not lose it unsaid
     PermissionVote.objects.filter(request=row, voter=vote.voter).delete()  # one that does not count any more
@@ -193,25 +201,27 @@ def _vote_to_approve(
         judged=judged,
         reason=vote.reason,
         wants_grant=vote.grant,
-        right_of=vote.lent_by,
+        right_of=vote.delegator_name,
         at=now,
     )
-    if len(earlier) + 1 < rules.needed(row):
-        rows.touch(row)
-        rows.record(
+    if len(earlier) + 1 < rules.required_approver_count(row):
+        rows.touch_request(row)
+        rows.record_request_event(
             "PERMISSION_REQUEST_VOTED",
             row,
-            rows.actor_of(by),
+            rows.resolve_actor(by),
             "allowed",
             now,
             reason=vote.reason,
-            metadata=_evidence(row, now) | _for_whom([vote]),
+            metadata=collect_decision_evidence(row, now) | describe_delegated_votes([vote]),
         )
         return row
-    return _close(row, by, _joint(vote, earlier), [*earlier, vote], now)
+    return close_decided_request(row, by, combine_votes(vote, earlier), [*earlier, vote], now)
 
 
-def _cannot_join(vote: _Vote, earlier: list[PermissionVote], judged: str) -> SignalboxError | None:
+def find_vote_refusal(
+    vote: DecisionVote, earlier: list[PermissionVote], judged: str
+) -> SignalboxError | None:
     """Return why the vote does not count beside the earlier ones."""
     if any(other.voter == vote.voter for other in earlier):
         return Conflict("You have already approved this. A second person must approve it too.")
@@ -228,12 +238,12 @@ def _cannot_join(vote: _Vote, earlier: list[PermissionVote], judged: str) -> Sig
     return None
 
 
-def _joint(vote: _Vote, earlier: list[PermissionVote]) -> _Vote:
+def combine_votes(vote: DecisionVote, earlier: list[PermissionVote]) -> DecisionVote:
     """Return what all voters agreed to: the shortest validity, the narrowest scope, a grant if everyone wished it."""
     validity, scope = vote.validity, vote.scope
     for other in earlier:
-        validity = rules.shorter(validity, Validity(other.validity))
-        scope = rules.narrower(scope, Scope(other.scope or Scope.EVERYWHERE))
+        validity = rules.shorter_validity(validity, Validity(other.validity))
+        scope = rules.narrower_scope(scope, Scope(other.scope or Scope.EVERYWHERE))
     if validity is Validity.ONCE or scope is Scope.CALL:
         validity, scope = Validity.ONCE, Scope.CALL
     said = [f"{other.voter}: {other.reason}" for other in earlier if other.reason]
@@ -251,81 +261,93 @@ def _joint(vote: _Vote, earlier: list[PermissionVote]) -> _Vote:
     )
 
 
-def _close(
-    row: PermissionRequest, by: Person, vote: _Vote, votes: Sequence[_Vote | PermissionVote], now: datetime
+def close_decided_request(
+    row: PermissionRequest,
+    by: Person,
+    vote: DecisionVote,
+    votes: Sequence[DecisionVote | PermissionVote],
+    now: datetime,
 ) -> PermissionRequest | SignalboxError:
     approved, names = vote.verdict == "approved", [one.voter for one in votes]
     added = dict(vote.added(row) or {}) if approved and vote.added is not None else {}
-    cover_key = _cover_key(row, vote.scope, added) if approved else None
-    before = rows.snapshot(row)
-    won = rows.swap(
+    cover_key = compute_approval_cover_key(row, vote.scope, added) if approved else None
+    before = rows.snapshot_request(row)
+    won = rows.update_pending_request(
         row,
         status=vote.verdict,
         approved_by=", ".join(names),
         approved_at=now,
-        expires_at=rules.end_of(vote.validity, now) if approved else None,
+        expires_at=rules.approval_end(vote.validity, now) if approved else None,
     )
     if not won:
-        return rows.refused(
-            row, by, vote.verdict, Conflict(f"Nothing was changed: {rules.story(row, now)}"), now
+        return rows.record_refused_attempt(
+            row,
+            by,
+            vote.verdict,
+            Conflict(f"Nothing was changed: {rules.describe_request_outcome(row, now)}"),
+            now,
         )
-    rows.close_context(
+    rows.close_request_context(
         row,
         closed_at=now,
-        closed_by=str(rows.actor_of(by)),
+        closed_by=str(rows.resolve_actor(by)),
         reason=vote.reason,
         validity=vote.validity if approved else None,
         scope=vote.scope if approved else Scope.CALL,
         cover_key=cover_key,
         granted=vote.grant,
         answer=added or None,
-        decided_for=_for_whom(votes).get("decided_for"),
+        decided_for=describe_delegated_votes(votes).get("decided_for"),
     )
-    notifications.settled(row, now=now)
+    notifications.announce_request_end(row, now=now)
     if approved:
-        access_requests.create_grant(row, by=rows.actor_of(by), now=now, reason=vote.reason)
+        access_requests.create_grant(row, by=rows.resolve_actor(by), now=now, reason=vote.reason)
     if vote.grant:
-        plugin_permissions.grant(
-            row.plugin_id, row.permission_type, by=rows.actor_of(by), now=now, reason=vote.reason
+        plugin_permissions.add_plugin_permission(
+            row.plugin_id, row.permission_type, by=rows.resolve_actor(by), now=now, reason=vote.reason
         )
-    rows.record(
+    rows.record_request_event(
         f"PERMISSION_REQUEST_{vote.verdict.upper()}",
         row,
-        rows.actor_of(by),
+        rows.resolve_actor(by),
         "allowed" if approved else "denied",
         now,
         reason=vote.reason,
-        metadata={"before": before, "after": rows.snapshot(row), "decided_by": names}
-        | _for_whom(votes)
-        | _evidence(row, now)
+        metadata={"before": before, "after": rows.snapshot_request(row), "decided_by": names}
+        | describe_delegated_votes(votes)
+        | collect_decision_evidence(row, now)
         | ({"scope": vote.scope.value} if approved else {})
         | ({"answer": added} if added else {}),
     )
     return row
 
 
-def _for_whom(votes: Sequence[_Vote | PermissionVote]) -> dict[str, str]:
+def describe_delegated_votes(votes: Sequence[DecisionVote | PermissionVote]) -> dict[str, str]:
     """Return who decided with another's right, in words: {"decided_for": "bob for anna"}; nothing where nobody did."""
-    lent = [(one.voter, one.lent_by if isinstance(one, _Vote) else one.right_of) for one in votes]
+    lent = [
+        (one.voter, one.delegator_name if isinstance(one, DecisionVote) else one.right_of) for one in votes
+    ]
     words = ", ".join(f"{voter} for {giver}" for voter, giver in lent if giver)
     return {"decided_for": words} if words else {}
 
 
-def _evidence(row: PermissionRequest, now: datetime) -> dict[str, Any]:
+def collect_decision_evidence(row: PermissionRequest, now: datetime) -> dict[str, Any]:
     """Return what the decision's audit entry says of its grounds: what was judged, and the policy at that time."""
-    context = rules.context_of(row)
+    context = rules.request_context(row)
     agent_id = context.agent_id if context else None
-    return told_in_audit(row) | in_force.at_decision(rules.subject_of(row).tool_name, agent_id, now)
+    return judged_content_for_audit(row) | in_force.policy_state_at_decision(
+        rules.request_subject(row).tool_name, agent_id, now
+    )
 
 
-def _cover_key(row: PermissionRequest, scope: Scope, added: Mapping[str, Any]) -> str | None:
+def compute_approval_cover_key(row: PermissionRequest, scope: Scope, added: Mapping[str, Any]) -> str | None:
     """Return the digest by which later requests find this approval. An edited one is of the edited input only."""
-    call = rules.call_of(row)
+    call = rules.request_call_digest(row)
     if "updated_input" in added:
-        edited = replace(rules.subject_of(row), tool_input=added["updated_input"])
-        if scope is not Scope.CALL and masks_in([edited.target_resource, edited.tool_input]):
+        edited = replace(rules.request_subject(row), tool_input=added["updated_input"])
+        if scope is not Scope.CALL and find_masks([edited.target_resource, edited.tool_input]):
             raise BadRequest(
                 "An edited call that holds masked secrets can only be approved for this one call."
             )
         call = rules.call_digest(edited)
-    return coverage.cover_key(call, coverage.requester_of(row), scope)
+    return coverage.approval_cover_key(call, coverage.request_requester(row), scope)

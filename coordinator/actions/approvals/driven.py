@@ -7,14 +7,14 @@ from datetime import datetime
 
 from coordinator.actions.approvals import ending
 from coordinator.errors import Conflict, NotFound
-from coordinator.identity.actors import system
+from coordinator.identity.actors import system_actor
 from coordinator.models import PermissionRequest
-from coordinator.policy.agent_options import is_of_driven
+from coordinator.policy.agent_options import is_driven_agent_request
 
-RUNNER = system("runner")
+RUNNER = system_actor("runner")
 
 
-def open_questions(
+def find_open_questions(
     session_id: str, call_id: str | None = None, ask: str | None = None
 ) -> list[PermissionRequest]:
     """Return what the session's driven agent asks just now; with `call_id`, about this call; `ask` names one."""
@@ -22,18 +22,18 @@ def open_questions(
     return [
         row
         for row in pending.order_by("id")
-        if is_of_driven(row)
+        if is_driven_agent_request(row)
         and (call_id is None or row.metadata.get("tool_use_id") == call_id)
         and (ask is None or row.metadata.get("ask") in {None, ask})
     ]
 
 
-def withdraw_open(
+def withdraw_open_questions(
     session_id: str, why: str, *, now: datetime, call_id: str | None = None, ask: str | None = None
 ) -> int:
     """Take back the questions that nobody waits for any more, saying why; return how many those were."""
-    asked = open_questions(session_id, call_id, ask)
+    asked = find_open_questions(session_id, call_id, ask)
     for row in asked:
         with suppress(Conflict, NotFound):  # a person was faster
-            ending.withdraw(row.request_id, by=RUNNER, may_all=True, reason=why, now=now)
+            ending.withdraw_request(row.request_id, by=RUNNER, may_all=True, reason=why, now=now)
     return len(asked)

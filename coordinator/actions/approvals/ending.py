@@ -14,17 +14,17 @@ from coordinator.actions import access_requests, notifications, plugin_permissio
 from coordinator.actions.approvals import rows
 from coordinator.actions.approvals.rows import Person
 from coordinator.errors import Conflict, Forbidden, NotFound, SignalboxError
-from coordinator.identity.actors import Actor, system
+from coordinator.identity.actors import Actor, system_actor
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy import approvals as rules
 from coordinator.policy import deciders
-from coordinator.secrets.masking import without_secrets
+from coordinator.secrets.masking import mask_secrets
 
 MADE_WAY = "Its agent had moved on, and newer calls of the same key needed the space. It can ask again."
 
 
-def withdraw(
+def withdraw_request(
     request_id: str,
     *,
     by: Actor,
@@ -40,13 +40,15 @@ def withdraw(
     Conflict for a request that was decided or has expired.
     """
     now = now or timezone.now()
-    reason = without_secrets(reason)
-    return rows.keeping_refusals(
-        lambda: _withdraw(request_id, by, may_all, reason, now, unless_held=unless_held)
+    reason = mask_secrets(reason)
+    return rows.commit_then_raise_refusal(
+        lambda: lock_and_withdraw_request(request_id, by, may_all, reason, now, unless_held=unless_held)
     )
 
 
-def make_way(waiting: QuerySet[PermissionRequest], number: int, by: Actor, now: datetime) -> bool:
+def withdraw_oldest_requests(
+    waiting: QuerySet[PermissionRequest], number: int, by: Actor, now: datetime
+) -> bool:
     """Withdraw so many of an asker's requests by which no hook waits any more, the oldest first; say whether so many
     were found. To be called inside a transaction.
     """
@@ -56,62 +58,72 @@ def make_way(waiting: QuerySet[PermissionRequest], number: int, by: Actor, now: 
         return False
     for request_id in ids:
         with suppress(NotFound):  # it was deleted meanwhile, and has made way so
-            _withdraw(request_id, by, False, MADE_WAY, now, unless_held=False)
+            lock_and_withdraw_request(request_id, by, False, MADE_WAY, now, unless_held=False)
     return True
 
 
-def _withdraw(
+def lock_and_withdraw_request(
     request_id: str, by: Actor, may_all: bool, reason: str | None, now: datetime, *, unless_held: bool
 ) -> PermissionRequest | SignalboxError:
-    row = rows.locked(request_id)
-    context = rules.context_of(row)
+    row = rows.lock_permission_request(request_id)
+    context = rules.request_context(row)
     if not may_all and (context is None or context.requested_by != str(by)):
         refusal: SignalboxError = Forbidden(
             "Only the key that asked, or a key of scope operator, may withdraw a request."
         )
-        return rows.refused(row, by, "withdrawn", refusal, now)
+        return rows.record_refused_attempt(row, by, "withdrawn", refusal, now)
     if row.status == "withdrawn" or (unless_held and context is not None and context.held_at is not None):
         return row
-    if (conflict := rows.cannot_be_decided(row, now)) is not None:
-        return rows.refused(row, by, "withdrawn", conflict, now)
-    before = rows.snapshot(row)
-    if not rows.swap(row, status="withdrawn"):
-        return Conflict(f"Nothing was changed: {rules.story(row, now)}")
-    rows.close_context(row, closed_at=now, closed_by=str(by), reason=reason)
-    notifications.settled(row, now=now)
-    changes = {"before": before, "after": rows.snapshot(row)}
-    rows.record("PERMISSION_REQUEST_WITHDRAWN", row, by, "success", now, reason=reason, metadata=changes)
+    if (conflict := rows.find_decision_conflict(row, now)) is not None:
+        return rows.record_refused_attempt(row, by, "withdrawn", conflict, now)
+    before = rows.snapshot_request(row)
+    if not rows.update_pending_request(row, status="withdrawn"):
+        return Conflict(f"Nothing was changed: {rules.describe_request_outcome(row, now)}")
+    rows.close_request_context(row, closed_at=now, closed_by=str(by), reason=reason)
+    notifications.announce_request_end(row, now=now)
+    changes = {"before": before, "after": rows.snapshot_request(row)}
+    rows.record_request_event(
+        "PERMISSION_REQUEST_WITHDRAWN", row, by, "success", now, reason=reason, metadata=changes
+    )
     return row
 
 
-def expire_due(now: datetime | None = None) -> int:
+def expire_due_requests(now: datetime | None = None) -> int:
     """Close every request whose deadline has passed; return how many. Safe to run at any time, by anyone."""
     now = now or timezone.now()
     due = PermissionRequest.objects.filter(status="pending", expires_at__lte=now)
-    return sum(_expire_one(request_id, now) for request_id in due.values_list("request_id", flat=True))
+    return sum(
+        expire_request_if_due(request_id, now) for request_id in due.values_list("request_id", flat=True)
+    )
 
 
-def _expire_one(request_id: str, now: datetime) -> bool:
+def expire_request_if_due(request_id: str, now: datetime) -> bool:
     # Gone meanwhile, or another program's row whose id no text equals: the next has its turn all the same.
     with suppress(NotFound), transaction.atomic():
-        row = rows.locked(request_id)
-        return row.status == "pending" and not rules.standing(row, now).waiting and expire(row, now)
+        row = rows.lock_permission_request(request_id)
+        return (
+            row.status == "pending"
+            and not rules.current_request_state(row, now).waiting
+            and expire_request(row, now)
+        )
     return False
 
 
-def expire(row: PermissionRequest, now: datetime) -> bool:
+def expire_request(row: PermissionRequest, now: datetime) -> bool:
     """Close one request past its deadline; false where somebody else closed it first."""
-    before = rows.snapshot(row)
-    if not rows.swap(row, status="expired"):
+    before = rows.snapshot_request(row)
+    if not rows.update_pending_request(row, status="expired"):
         return False
-    rows.close_context(row, closed_at=row.expires_at, closed_by=str(system("housekeeping")))
-    notifications.settled(row, now=now)
-    changes = {"before": before, "after": rows.snapshot(row)}
-    rows.record("PERMISSION_REQUEST_EXPIRED", row, system("housekeeping"), "expired", now, metadata=changes)
+    rows.close_request_context(row, closed_at=row.expires_at, closed_by=str(system_actor("housekeeping")))
+    notifications.announce_request_end(row, now=now)
+    changes = {"before": before, "after": rows.snapshot_request(row)}
+    rows.record_request_event(
+        "PERMISSION_REQUEST_EXPIRED", row, system_actor("housekeeping"), "expired", now, metadata=changes
+    )
     return True
 
 
-def revoke(
+def end_approval(
     request_id: str, *, by: Person, reason: str | None = None, now: datetime | None = None
 ) -> PermissionRequest:
     """End an approval now, and take back the plugin's permission where this decision had granted it.
@@ -119,45 +131,57 @@ def revoke(
     Raises Forbidden for anyone but an approver, NotFound, and Conflict for what is not in force.
     """
     now = now or timezone.now()
-    return rows.keeping_refusals(lambda: _revoke(request_id, by, (reason or "").strip() or None, now))
+    return rows.commit_then_raise_refusal(
+        lambda: lock_and_revoke_approval(request_id, by, (reason or "").strip() or None, now)
+    )
 
 
-def _revoke(
+def lock_and_revoke_approval(
     request_id: str, by: Person, reason: str | None, now: datetime
 ) -> PermissionRequest | SignalboxError:
-    row = rows.locked(request_id)
+    row = rows.lock_permission_request(request_id)
     if not has_role(by, APPROVER):
-        return rows.refused(
+        return rows.record_refused_attempt(
             row, by, "revoked", Forbidden("You need the role approver to revoke approvals."), now
         )
     if not rules.can_revoke(row, now):
-        story = rules.story(row, now)
-        return rows.refused(row, by, "revoked", Conflict(f"There is nothing to revoke: {story}"), now)
-    before = rows.snapshot(row)
-    if rules.standing(row, now).in_force:
+        story = rules.describe_request_outcome(row, now)
+        return rows.record_refused_attempt(
+            row, by, "revoked", Conflict(f"There is nothing to revoke: {story}"), now
+        )
+    before = rows.snapshot_request(row)
+    if rules.current_request_state(row, now).in_force:
         row.expires_at = now
         row.save(update_fields=["expires_at"])
-    context = _note_revoked(row, by.get_username(), reason, now)
-    access_requests.end_grant(row, by=rows.actor_of(by), now=now, reason=reason)
-    if context.granted and plugin_permissions.has(row.plugin_id, row.permission_type):
-        plugin_permissions.revoke(
-            row.plugin_id, row.permission_type, by=rows.actor_of(by), now=now, reason=reason
+    context = mark_approval_revoked(row, by.get_username(), reason, now)
+    access_requests.end_grant(row, by=rows.resolve_actor(by), now=now, reason=reason)
+    if context.granted and plugin_permissions.has_plugin_permission(row.plugin_id, row.permission_type):
+        plugin_permissions.remove_plugin_permission(
+            row.plugin_id, row.permission_type, by=rows.resolve_actor(by), now=now, reason=reason
         )
-    changes = {"before": before, "after": rows.snapshot(row)}
-    rows.record(
-        "PERMISSION_APPROVAL_REVOKED", row, rows.actor_of(by), "success", now, reason=reason, metadata=changes
+    changes = {"before": before, "after": rows.snapshot_request(row)}
+    rows.record_request_event(
+        "PERMISSION_APPROVAL_REVOKED",
+        row,
+        rows.resolve_actor(by),
+        "success",
+        now,
+        reason=reason,
+        metadata=changes,
     )
     return row
 
 
-def _note_revoked(row: PermissionRequest, by: str, reason: str | None, now: datetime) -> PermissionContext:
-    context = rules.context_of(row) or rows.late_context(row)
+def mark_approval_revoked(
+    row: PermissionRequest, by: str, reason: str | None, now: datetime
+) -> PermissionContext:
+    context = rules.request_context(row) or rows.create_missing_request_context(row)
     context.revoked_at, context.revoked_by, context.revoke_reason = now, by, reason
     context.save(update_fields=["revoked_at", "revoked_by", "revoke_reason"])
     return context
 
 
-def end_unused(*, by: Actor, reason: str, now: datetime) -> int:
+def revoke_unused_approvals(*, by: Actor, reason: str, now: datetime) -> int:
     """End the approvals for one call that no call has used yet; return how many."""
     held = PermissionRequest.objects.filter(
         status="approved",
@@ -167,25 +191,35 @@ def end_unused(*, by: Actor, reason: str, now: datetime) -> int:
         context__revoked_at__isnull=True,
     )
     with transaction.atomic():
-        found = [rows.locked(request_id) for request_id in held.values_list("request_id", flat=True)]
-        usable = [row for row in found if rules.usable_until(row, now) is not None]
+        found = [
+            rows.lock_permission_request(request_id)
+            for request_id in held.values_list("request_id", flat=True)
+        ]
+        usable = [row for row in found if rules.single_use_valid_until(row, now) is not None]
         for row in usable:
-            before = rows.snapshot(row)
-            _note_revoked(row, str(by), reason, now)
-            changes = {"before": before, "after": rows.snapshot(row)}
-            rows.record(
+            before = rows.snapshot_request(row)
+            mark_approval_revoked(row, str(by), reason, now)
+            changes = {"before": before, "after": rows.snapshot_request(row)}
+            rows.record_request_event(
                 "PERMISSION_APPROVAL_REVOKED", row, by, "success", now, reason=reason, metadata=changes
             )
     return len(usable)
 
 
-def mark_seen(request_ids: list[str], *, by: Person, now: datetime | None = None) -> None:
+def record_requests_seen(request_ids: list[str], *, by: Person, now: datetime | None = None) -> None:
     """Note that a person who could decide has had these requests on their screen, the first time only."""
     if has_role(by, APPROVER):
         now = now or timezone.now()
-        found, book = PermissionRequest.objects.filter(request_id__in=request_ids), deciders.load(now)
+        found, book = (
+            PermissionRequest.objects.filter(request_id__in=request_ids),
+            deciders.load_decider_book(now),
+        )
         theirs = (
-            [row.request_id for row in deciders.light(found) if book.may(by, row)]
+            [
+                row.request_id
+                for row in deciders.load_requests_without_inputs(found)
+                if book.can_decide_request(by, row)
+            ]
             if book.rules
             else request_ids
         )
@@ -194,7 +228,7 @@ def mark_seen(request_ids: list[str], *, by: Person, now: datetime | None = None
         unseen.update(seen_at=now, seen_by=by.get_username())
 
 
-def keep_to_their_requests(request_ids: Sequence[str]) -> None:
+def limit_approvals_to_own_request(request_ids: Sequence[str]) -> None:
     """Have approvals that another program wrote count for their own request alone."""
     for row in PermissionRequest.objects.filter(request_id__in=request_ids, context=None):
-        rows.late_context(row)
+        rows.create_missing_request_context(row)

@@ -28,15 +28,15 @@ ANSWERS_AGAIN = timedelta(minutes=2)
 MOST_CANDIDATES = 20  # requests looked at for one call
 
 
-def repeat_key(by: Actor, requester: Requester, call: str) -> str:
+def compute_repeat_key(by: Actor, requester: Requester, call: str) -> str:
     """Return the digest that a call shares with itself made again: the same key, agent, call, folder and host."""
     return keyed_digest("repeat", str(by), requester.agent_id, requester.folder, requester.host, call)
 
 
-def for_call(
+def find_request_for_call(
     key: str, requester: Requester, now: datetime, *, waited_by: str | None = None
 ) -> PermissionRequest | None:
-    """Return the request that answers a call with this `repeat_key`: the newest untold verdict, else one that waits.
+    """Return the request that answers a call with this `compute_repeat_key`: the newest untold verdict, else one that waits.
 
     It is one of the same session or, where the folder and the host are known, of a session that is over: the agent
     was started anew. One by which an equal call waits just now is that call's: `waited_by` says which call asks.
@@ -50,61 +50,63 @@ def for_call(
     found = PermissionRequest.objects.without_bodies().filter(
         place,
         Q(status="pending", expires_at__gt=now)
-        | Q(status__in=rules.DECIDED, context__closed_at__gt=now - held_for()),
+        | Q(status__in=rules.DECIDED, context__closed_at__gt=now - pending_call_lifetime()),
         context__repeat_key=key,
         context__used_at__isnull=True,
         context__revoked_at__isnull=True,
     )
     candidates = list(found.order_by("-id")[:MOST_CANDIDATES])
-    decided = [row for row in candidates if row.status != "pending" and _answers_once(row)]
+    decided = [row for row in candidates if row.status != "pending" and is_single_use_verdict(row)]
     if decided:
         return max(decided, key=lambda row: row.context.closed_at)
     waiting = (row for row in candidates if row.status == "pending")
-    return next((row for row in waiting if not _is_of_equal_call(row, waited_by, now)), None)
+    return next((row for row in waiting if not is_awaited_by_equal_call(row, waited_by, now)), None)
 
 
-def _is_of_equal_call(row: PermissionRequest, waited_by: str | None, now: datetime) -> bool:
+def is_awaited_by_equal_call(row: PermissionRequest, waited_by: str | None, now: datetime) -> bool:
     """Say whether another call than that of `waited_by` waits by the request just now, as far as both are known."""
     process, _, call_id = (row.context.waited_by or "").partition(" ")
     own_id = (waited_by or "").partition(" ")[2]
     until = row.context.waits_until
-    if not call_id or not own_id or call_id == own_id or workers.is_gone(process):
+    if not call_id or not own_id or call_id == own_id or workers.is_worker_gone(process):
         return False
     return isinstance(until, datetime) and until > now
 
 
-def held_for() -> timedelta:
+def pending_call_lifetime() -> timedelta:
     """Return for how long a request stays open beyond its hook, and then its approval."""
     return timedelta(seconds=settings.HELD_FOR)
 
 
-def _answers_once(row: PermissionRequest) -> bool:
+def is_single_use_verdict(row: PermissionRequest) -> bool:
     """Say whether its verdict is for one call; an approval that lasts is found by what it covers."""
     return row.status == "denied" or row.context.validity == Validity.ONCE
 
 
-def join(row: PermissionRequest, waits_until: datetime | None, waited_by: str | None) -> None:
+def join_pending_request(row: PermissionRequest, waits_until: datetime | None, waited_by: str | None) -> None:
     """Note that a hook waits by the request until then, and have its cards say so."""
-    rows.touch(row)  # first, as whoever decides holds the request before its context
+    rows.touch_request(row)  # first, as whoever decides holds the request before its context
     PermissionContext.objects.filter(request=row).update(waits_until=waits_until, waited_by=waited_by)
 
 
-def hold(request_id: str, *, by: Actor, reason: str, now: datetime) -> PermissionRequest | None:
+def mark_request_deferred(
+    request_id: str, *, by: Actor, reason: str, now: datetime
+) -> PermissionRequest | None:
     """Note that the asker was told to wait; return the request, or None where no person can decide it any more."""
     with transaction.atomic():
-        row = rows.locked(request_id)
-        context = rules.context_of(row)
-        if context is None or context.repeat_key is None or not rules.standing(row, now).waiting:
+        row = rows.lock_permission_request(request_id)
+        context = rules.request_context(row)
+        if context is None or context.repeat_key is None or not rules.current_request_state(row, now).waiting:
             return None
         if context.held_at is None:
             context.held_at = now
             context.save(update_fields=["held_at"])
-            rows.record("PERMISSION_REQUEST_HELD", row, by, "success", now, reason=reason)
-        rows.touch(row)
+            rows.record_request_event("PERMISSION_REQUEST_HELD", row, by, "success", now, reason=reason)
+        rows.touch_request(row)
     return row
 
 
-def take(
+def consume_request_verdict(
     request_id: str,
     *,
     by: Actor,
@@ -121,18 +123,20 @@ def take(
     is everybody's who waits.
     """
     with transaction.atomic():
-        row = rows.locked(request_id)
-        context = rules.context_of(row)
+        row = rows.lock_permission_request(request_id)
+        context = rules.request_context(row)
         if context is None:
             return True
         if context.repeat_key is None:
-            return _take_once(row, context, " ".join(filter(None, (session_id, call_id, waiter))), now)
-        if row.status not in rules.DECIDED or not _answers_once(row):
-            return rules.standing(row, now).in_force
-        return _take_later(row, by=by, call=call, session_id=session_id, call_id=call_id, now=now)
+            return consume_single_approval(
+                row, context, " ".join(filter(None, (session_id, call_id, waiter))), now
+            )
+        if row.status not in rules.DECIDED or not is_single_use_verdict(row):
+            return rules.current_request_state(row, now).in_force
+        return consume_late_verdict(row, by=by, call=call, session_id=session_id, call_id=call_id, now=now)
 
 
-def _take_later(
+def consume_late_verdict(
     row: PermissionRequest, *, by: Actor, call: str, session_id: str, call_id: str | None, now: datetime
 ) -> bool:
     """Take the verdict of a request that outlives its hook."""
@@ -140,34 +144,36 @@ def _take_later(
     user = f"{session_id} {call_id or ''}".strip()
     if context.used_at is not None:
         return call_id is not None and context.used_by == user and context.used_at > now - ANSWERS_AGAIN
-    if context.subject_key != call or _is_over(context, now):
+    if context.subject_key != call or is_verdict_expired(context, now):
         return False
     free = PermissionContext.objects.filter(pk=context.pk, used_at__isnull=True, revoked_at__isnull=True)
     if free.update(used_at=now, used_by=user) == 0:
         return False
     asked_by = row.metadata.get("tool_use_id") if isinstance(row.metadata, dict) else None
     if context.held_at is not None or (context.session_id, asked_by) != (session_id, call_id):
-        _record_use(row, by, session_id, call_id, now)
-    rows.touch(row)
+        record_verdict_use(row, by, session_id, call_id, now)
+    rows.touch_request(row)
     return True
 
 
-def _take_once(row: PermissionRequest, context: PermissionContext, user: str, now: datetime) -> bool:
+def consume_single_approval(
+    row: PermissionRequest, context: PermissionContext, user: str, now: datetime
+) -> bool:
     """Take the approval of one call for `user`; who has it already keeps it. Any other verdict is everybody's."""
-    if row.status != PermissionRequest.Status.APPROVED or not _answers_once(row):
+    if row.status != PermissionRequest.Status.APPROVED or not is_single_use_verdict(row):
         return True
     free = PermissionContext.objects.filter(pk=context.pk, used_at__isnull=True)
     if context.used_at is None and free.update(used_at=now, used_by=user):
-        rows.touch(row)
+        rows.touch_request(row)
         return True
     return context.used_by == user and context.used_at > now - ANSWERS_AGAIN
 
 
-def _is_over(context: PermissionContext, now: datetime) -> bool:
-    return not isinstance(context.closed_at, datetime) or context.closed_at <= now - held_for()
+def is_verdict_expired(context: PermissionContext, now: datetime) -> bool:
+    return not isinstance(context.closed_at, datetime) or context.closed_at <= now - pending_call_lifetime()
 
 
-def _record_use(
+def record_verdict_use(
     row: PermissionRequest, by: Actor, session_id: str, call_id: str | None, now: datetime
 ) -> None:
     used = {
@@ -178,4 +184,4 @@ def _record_use(
     }
     approved = row.status in rules.APPROVED
     event = "PERMISSION_APPROVAL_USED" if approved else "PERMISSION_DENIAL_TOLD"
-    rows.record(event, row, by, "allowed" if approved else "denied", now, metadata=used)
+    rows.record_request_event(event, row, by, "allowed" if approved else "denied", now, metadata=used)

@@ -57,7 +57,7 @@ HISTORY = (
 )
 
 
-def _columns() -> list[tuple[QuerySet[Any], str, str]]:
+def person_name_columns() -> list[tuple[QuerySet[Any], str, str]]:
     """Return the rows that follow a person, the column that names them, and what stands before the name there."""
     votes = PermissionVote.objects.filter(request__status=RequestStatus.PENDING)
     pending = PermissionContext.objects.filter(request__status=RequestStatus.PENDING)
@@ -76,17 +76,17 @@ def _columns() -> list[tuple[QuerySet[Any], str, str]]:
     ]
 
 
-FOLLOWING = tuple(f"{rows.model.__name__}.{column}" for rows, column, _ in _columns())
+FOLLOWING = tuple(f"{rows.model.__name__}.{column}" for rows, column, _ in person_name_columns())
 
 
-def rename(before: str, after: str) -> None:
+def rename_person_everywhere(before: str, after: str) -> None:
     """Let all that follow a person to a new name. Call it in the transaction that gives the name."""
-    forget(after)  # left by another who had it
-    for rows, column, prefix in _columns():
+    forget_person_name(after)  # left by another who had it
+    for rows, column, prefix in person_name_columns():
         rows.filter(**{column: prefix + before}).update(**{column: prefix + after})
 
 
-def forget(name: str) -> None:
+def forget_person_name(name: str) -> None:
     """Keep nothing under a name that nobody has, or that somebody new gets. Call it where the name is freed.
 
     Approvals of what still waits, turns, snoozes and marks go; sessions, keys and what was used are nobody's. Budgets

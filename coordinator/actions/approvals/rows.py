@@ -12,7 +12,7 @@ from django.db.models import F
 
 from coordinator.actions import audit
 from coordinator.errors import Conflict, NotFound, SignalboxError
-from coordinator.identity.actors import Actor, person
+from coordinator.identity.actors import Actor, person_actor
 from coordinator.lib import meters
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy import approvals as rules
@@ -22,16 +22,16 @@ Person = User | AnonymousUser
 T = TypeVar("T")
 
 
-def cannot_be_decided(row: PermissionRequest, now: datetime) -> SignalboxError | None:
+def find_decision_conflict(row: PermissionRequest, now: datetime) -> SignalboxError | None:
     """Return the Conflict that tells how the request ended, or None while it waits."""
     return (
         None
-        if rules.standing(row, now).waiting
-        else Conflict(f"Nothing was changed: {rules.story(row, now)}")
+        if rules.current_request_state(row, now).waiting
+        else Conflict(f"Nothing was changed: {rules.describe_request_outcome(row, now)}")
     )
 
 
-def locked(request_id: str) -> PermissionRequest:
+def lock_permission_request(request_id: str) -> PermissionRequest:
     """Return the row with its context, held until the transaction ends. (On SQLite the transaction holds all.)"""
     row = PermissionRequest.objects.select_for_update().filter(request_id=request_id).first()
     if row is None:
@@ -42,30 +42,30 @@ def locked(request_id: str) -> PermissionRequest:
     return row
 
 
-def swap(row: PermissionRequest, **values: Any) -> bool:
+def update_pending_request(row: PermissionRequest, **values: Any) -> bool:
     """The compare-and-swap: change the row only if it still is as it was read; say whether it was."""
     changed = PermissionRequest.objects.filter(pk=row.pk, status="pending").update(**values)
     row.refresh_from_db()
     if changed == 1 and "status" in values:
-        verdict, took = row.status, rules.waited(row)
-        transaction.on_commit(lambda: _count(verdict, took))
+        verdict, took = row.status, rules.decision_wait_time(row)
+        transaction.on_commit(lambda: record_decision_metrics(verdict, took))
     return changed == 1
 
 
-def touch(row: PermissionRequest) -> None:
+def touch_request(row: PermissionRequest) -> None:
     """Write the row as it stands in the database, so that every open card is told; it may be decided by now."""
     PermissionRequest.objects.filter(pk=row.pk).update(status=F("status"))
 
 
-def _count(verdict: str, took: timedelta | None) -> None:
+def record_decision_metrics(verdict: str, took: timedelta | None) -> None:
     meters.DECISIONS.add(verdict)
     if took is not None:
         meters.DECIDING.observe(took.total_seconds(), verdict)
 
 
-def close_context(row: PermissionRequest, **values: Any) -> None:
+def close_request_context(row: PermissionRequest, **values: Any) -> None:
     """Write how the request ended; its pending key is freed, so that the next one is a new request."""
-    context = rules.context_of(row) or late_context(row)
+    context = rules.request_context(row) or create_missing_request_context(row)
     context.pending_key = None
     for name, value in values.items():
         setattr(context, name, value)
@@ -73,29 +73,29 @@ def close_context(row: PermissionRequest, **values: Any) -> None:
     row.context = context
 
 
-def late_context(row: PermissionRequest) -> PermissionContext:
+def create_missing_request_context(row: PermissionRequest) -> PermissionContext:
     """Give a row that another program wrote the context it lacks."""
     deadline = row.expires_at if isinstance(row.expires_at, datetime) and row.status == "pending" else None
     return PermissionContext.objects.create(
         request=row,
         requested_by=UNKNOWN,
-        subject_key=rules.call_of(row),
+        subject_key=rules.request_call_digest(row),
         scope=rules.Scope.CALL,
         deadline=deadline,
     )
 
 
-def snapshot(row: PermissionRequest) -> dict[str, Any]:
+def snapshot_request(row: PermissionRequest) -> dict[str, Any]:
     """Return the columns that a decision changes, as the audit log keeps them before and after."""
     return {
         "status": row.status,
         "approved_by": row.approved_by,
-        "approved_at": rules.moment(row.approved_at),
-        "expires_at": rules.moment(row.expires_at),
+        "approved_at": rules.format_request_instant(row.approved_at),
+        "expires_at": rules.format_request_instant(row.expires_at),
     }
 
 
-def record(
+def record_request_event(
     event: str,
     row: PermissionRequest,
     actor: Actor,
@@ -107,7 +107,7 @@ def record(
 ) -> None:
     """Write the audit row of one step."""
     about = {"plugin_id": row.plugin_id, "target_resource": row.target_resource}
-    audit.record(
+    audit.record_audit_entry(
         event,
         actor=actor,
         target=row.request_id,
@@ -119,22 +119,22 @@ def record(
     )
 
 
-def actor_of(by: Person | Actor) -> Actor:
+def resolve_actor(by: Person | Actor) -> Actor:
     """Return who to write in the audit log, for somebody who is not signed in as well."""
     if isinstance(by, Actor):
         return by
-    return person(by) if isinstance(by, User) else Actor("user", "nobody")
+    return person_actor(by) if isinstance(by, User) else Actor("user", "nobody")
 
 
-def refused(
+def record_refused_attempt(
     row: PermissionRequest, by: Person | Actor, wanted: str, refusal: SignalboxError, now: datetime
 ) -> SignalboxError:
     """Audit an attempt that came to nothing and return the error to raise once that is committed."""
     metadata = {"wanted": wanted, "status": row.status, "error": refusal.status}
-    record(
+    record_request_event(
         "PERMISSION_REQUEST_REFUSED",
         row,
-        actor_of(by),
+        resolve_actor(by),
         "failure",
         now,
         reason=refusal.detail,
@@ -143,7 +143,7 @@ def refused(
     return refusal
 
 
-def keeping_refusals(work: Callable[[], T | SignalboxError]) -> T:
+def commit_then_raise_refusal(work: Callable[[], T | SignalboxError]) -> T:
     """Run `work` in a transaction and raise what it refuses after the commit, so that its audit row stays."""
     with transaction.atomic():
         outcome = work()

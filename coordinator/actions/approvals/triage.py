@@ -26,82 +26,90 @@ BEFORE_DEADLINE = timedelta(minutes=5)
 LONGEST_SNOOZE = timedelta(days=7)
 
 
-def assign(request_ids: Sequence[str], to: str, *, by: Person, now: datetime) -> int:
+def assign_requests(request_ids: Sequence[str], to: str, *, by: Person, now: datetime) -> int:
     """Give waiting requests to a person who may decide them; return how many changed hands.
 
     Raises Forbidden for anyone but an approver, and BadRequest for somebody who may decide none of them.
     """
-    _check(request_ids, by)
-    book = deciders.load(now)
-    taker = book.by_name.get(to)
+    check_triage_allowed(request_ids, by)
+    book = deciders.load_decider_book(now)
+    taker = book.approvers_by_name.get(to)
     if taker is None:
         raise BadRequest(f"{to[:100]} cannot decide requests. Choose an approver.")
-    named = list(deciders.light(PermissionRequest.objects.filter(request_id__in=list(request_ids))))
-    theirs = [row.request_id for row in named if book.may(taker, row)]
+    named = list(
+        deciders.load_requests_without_inputs(
+            PermissionRequest.objects.filter(request_id__in=list(request_ids))
+        )
+    )
+    theirs = [row.request_id for row in named if book.can_decide_request(taker, row)]
     if named and not theirs:
         raise BadRequest(f"{to[:100]} may not decide this. Choose someone who may.")
-    allowed = _arrangeable(named, by, book)
+    allowed = find_arrangeable_requests(named, by, book)
     changed = 0
     for request_id in (one for one in theirs if one in allowed):
         with suppress(NotFound), transaction.atomic():
-            changed += _assign(request_id, taker.get_username(), by, now)
+            changed += assign_one_request(request_id, taker.get_username(), by, now)
     return changed
 
 
-def _assign(request_id: str, to: str, by: Person, now: datetime) -> bool:
-    row = rows.locked(request_id)
-    if rows.cannot_be_decided(row, now) is not None:
+def assign_one_request(request_id: str, to: str, by: Person, now: datetime) -> bool:
+    row = rows.lock_permission_request(request_id)
+    if rows.find_decision_conflict(row, now) is not None:
         return False
-    before = _assigned_to(row)
+    before = find_request_assignee(row)
     if before == to:
         return False
     RequestAssignment.objects.update_or_create(
         request=row, defaults={"person": to, "assigned_by": by.get_username(), "at": now}
     )
-    _record(row, before, to, by, now)
+    record_assignment_change(row, before, to, by, now)
     return True
 
 
-def release(request_ids: Sequence[str], *, by: Person, now: datetime) -> int:
+def unassign_requests(request_ids: Sequence[str], *, by: Person, now: datetime) -> int:
     """Have requests be nobody's again; return how many were somebody's. Raises Forbidden."""
-    _check(request_ids, by)
-    named = deciders.light(PermissionRequest.objects.filter(request_id__in=list(request_ids)))
-    allowed = _arrangeable(named, by, deciders.load(now))
+    check_triage_allowed(request_ids, by)
+    named = deciders.load_requests_without_inputs(
+        PermissionRequest.objects.filter(request_id__in=list(request_ids))
+    )
+    allowed = find_arrangeable_requests(named, by, deciders.load_decider_book(now))
     changed = 0
     for request_id in (one for one in request_ids if one in allowed):
         with suppress(NotFound), transaction.atomic():
-            row = rows.locked(request_id)
-            before = _assigned_to(row)
+            row = rows.lock_permission_request(request_id)
+            before = find_request_assignee(row)
             if before is None or not RequestAssignment.objects.filter(request=row, person=before).delete()[0]:
                 continue
-            _record(row, before, None, by, now)
+            record_assignment_change(row, before, None, by, now)
             changed += 1
     return changed
 
 
-def _assigned_to(row: PermissionRequest) -> str | None:
+def find_request_assignee(row: PermissionRequest) -> str | None:
     found = RequestAssignment.objects.select_for_update().filter(request=row)
     return found.values_list("person", flat=True).first()
 
 
-def _record(row: PermissionRequest, before: str | None, after: str | None, by: Person, now: datetime) -> None:
+def record_assignment_change(
+    row: PermissionRequest, before: str | None, after: str | None, by: Person, now: datetime
+) -> None:
     event = "PERMISSION_REQUEST_ASSIGNED" if after else "PERMISSION_REQUEST_RELEASED"
     changes = {"before": {"person": before}, "after": {"person": after}}
-    rows.record(event, row, rows.actor_of(by), "success", now, metadata=changes)
+    rows.record_request_event(event, row, rows.resolve_actor(by), "success", now, metadata=changes)
 
 
-def snooze(request_ids: Sequence[str], until: datetime, *, by: Person, now: datetime) -> int:
+def snooze_requests(request_ids: Sequence[str], until: datetime, *, by: Person, now: datetime) -> int:
     """Leave requests out of this person's inbox until then, or until shortly before their deadline.
 
     Returns how many. It is the person's own view and changes nothing for anybody else, so the audit log is not told.
     Raises Forbidden for anyone but an approver, BadRequest for a time that is past or far away, and Conflict where
     every one of the requests is decided or about to lapse.
     """
-    _check(request_ids, by)
+    check_triage_allowed(request_ids, by)
     if not now < until <= now + LONGEST_SNOOZE:
         raise BadRequest("Choose a time within the next seven days.")
-    waiting = PermissionRequest.objects.waiting(now).filter(request_id__in=list(request_ids))
-    ends = {row.request_id: _end(row, until) for row in waiting.only("request_id", "expires_at")}
+    waiting = PermissionRequest.objects.awaiting_decision(now).filter(request_id__in=list(request_ids))
+    ends = {row.request_id: cap_snooze_end(row, until) for row in waiting.only("request_id", "expires_at")}
     later = {request_id: end for request_id, end in ends.items() if end > now}
     if not later:
         raise Conflict(
@@ -125,30 +133,32 @@ def snooze(request_ids: Sequence[str], until: datetime, *, by: Person, now: date
     return len(kept)
 
 
-def _end(row: PermissionRequest, until: datetime) -> datetime:
+def cap_snooze_end(row: PermissionRequest, until: datetime) -> datetime:
     deadline = row.expires_at
     return min(until, deadline - BEFORE_DEADLINE) if isinstance(deadline, datetime) else until
 
 
-def wake(request_ids: Sequence[str], *, by: Person) -> int:
+def wake_snoozed_requests(request_ids: Sequence[str], *, by: Person) -> int:
     """Have snoozed requests back in this person's inbox now; return how many. Raises Forbidden."""
-    _check(request_ids, by)
+    check_triage_allowed(request_ids, by)
     mine = RequestSnooze.objects.filter(request_id__in=list(request_ids), person=by.get_username())
     return mine.delete()[0]
 
 
-def _arrangeable(named: Iterable[PermissionRequest], by: Person, book: DeciderBook) -> set[str]:
+def find_arrangeable_requests(named: Iterable[PermissionRequest], by: Person, book: DeciderBook) -> set[str]:
     """Return those of the requests, by id, that the person may arrange: what they may decide; all, as an admin.
 
     Raises Forbidden where that is none of them.
     """
-    refusals = {row.request_id: "" if has_role(by, ADMIN) else book.why_not(by, row) for row in named}
+    refusals = {
+        row.request_id: "" if has_role(by, ADMIN) else book.explain_cannot_decide(by, row) for row in named
+    }
     if refusals and all(refusals.values()):
         raise Forbidden(f"Nothing was changed. {next(iter(refusals.values()))}")
     return {name for name, why_not in refusals.items() if not why_not}
 
 
-def _check(request_ids: Sequence[str], by: Person) -> None:
+def check_triage_allowed(request_ids: Sequence[str], by: Person) -> None:
     if not has_role(by, APPROVER):
         raise Forbidden("You need the role approver to assign or snooze requests.")
     if len(request_ids) > MOST_ARRANGED:

@@ -6,6 +6,11 @@ pages know of it.
 
 from __future__ import annotations
 
-from coordinator.actions.deciders.standing import as_now, changed, follow_the_clock, hold
+from coordinator.actions.deciders.standing import (
+    announce_delegation_changes,
+    bump_rights_version,
+    lock_decision_rights,
+    reload_person,
+)
 
-__all__ = ["as_now", "changed", "follow_the_clock", "hold"]
+__all__ = ["announce_delegation_changes", "bump_rights_version", "lock_decision_rights", "reload_person"]

@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from coordinator.actions import audit
-from coordinator.actions.deciders.standing import as_now, changed
-from coordinator.errors import Conflict, Forbidden, Invalid, NotFound
-from coordinator.identity.actors import person
+from coordinator.actions.deciders.standing import bump_rights_version, reload_person
+from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableRequest
+from coordinator.identity.actors import person_actor
 from coordinator.identity.roles import ADMIN, APPROVER, has_role
 from coordinator.lib import instants
 from coordinator.models import Delegation
@@ -21,7 +21,7 @@ LONGEST_REASON = 500
 MOST_DELEGATIONS = 20  # that one person has given and that are not over
 
 
-def give(
+def create_delegation(
     receiver_id: int,
     starts_at: datetime,
     ends_at: datetime,
@@ -32,22 +32,22 @@ def give(
 ) -> Delegation:
     """Let the receiver decide what `by` may decide, from `starts_at` until before `ends_at`.
 
-    Raises Forbidden for who is no approver, Invalid for a receiver or a time that cannot be, Conflict for too many.
+    Raises Forbidden for who is no approver, UnprocessableRequest for a receiver or a time that cannot be, Conflict for too many.
     """
     reason = " ".join(reason.split())
-    _check_times(starts_at, ends_at, now)
+    validate_delegation_times(starts_at, ends_at, now)
     if len(reason) > LONGEST_REASON or "\x00" in reason:
-        raise Invalid(f"A reason has at most {LONGEST_REASON} characters.")
+        raise UnprocessableRequest(f"A reason has at most {LONGEST_REASON} characters.")
     with transaction.atomic():
-        changed()
-        if not has_role(as_now(by), APPROVER):
+        bump_rights_version()
+        if not has_role(reload_person(by), APPROVER):
             raise Forbidden("You need the role approver to delegate your right to decide.")
         receiver = User.objects.filter(pk=receiver_id).first()
         if receiver is None or not has_role(receiver, APPROVER):
-            raise Invalid("Choose an active person with the role approver.")
+            raise UnprocessableRequest("Choose an active person with the role approver.")
         if receiver.pk == by.pk:
-            raise Invalid("Choose somebody other than yourself.")
-        if Delegation.objects.standing(now).filter(giver_id=by.pk).count() >= MOST_DELEGATIONS:
+            raise UnprocessableRequest("Choose somebody other than yourself.")
+        if Delegation.objects.current_or_upcoming(now).filter(giver_id=by.pk).count() >= MOST_DELEGATIONS:
             raise Conflict(
                 f"You already have {MOST_DELEGATIONS} delegations, which is the limit. End one first."
             )
@@ -58,58 +58,58 @@ def give(
             ends_at=ends_at,
             reason=reason,
             made_at=now,
-            made_by=str(person(by)),
+            made_by=str(person_actor(by)),
         )
-        _record("DELEGATION_MADE", made, by, now)
+        record_delegation_event("DELEGATION_MADE", made, by, now)
     return made
 
 
-def _check_times(starts_at: datetime, ends_at: datetime, now: datetime) -> None:
+def validate_delegation_times(starts_at: datetime, ends_at: datetime, now: datetime) -> None:
     if ends_at <= max(starts_at, now):
-        raise Invalid("The end must be after the start, and in the future.")
+        raise UnprocessableRequest("The end must be after the start, and in the future.")
     if ends_at > now + LONGEST:
-        raise Invalid(f"The end may be at most {LONGEST.days} days ahead.")
+        raise UnprocessableRequest(f"The end may be at most {LONGEST.days} days ahead.")
 
 
-def revoke(delegation_id: int, *, by: User, now: datetime) -> Delegation:
+def cancel_delegation(delegation_id: int, *, by: User, now: datetime) -> Delegation:
     """End a delegation now: its giver may, its receiver, or an administrator. Raises NotFound, Forbidden, Conflict."""
     with transaction.atomic():
-        changed()
+        bump_rights_version()
         found = Delegation.objects.filter(pk=delegation_id).first()
         if found is None:
             raise NotFound("There is no such delegation.")
-        if by.pk not in {found.giver_id, found.receiver_id} and not has_role(as_now(by), ADMIN):
+        if by.pk not in {found.giver_id, found.receiver_id} and not has_role(reload_person(by), ADMIN):
             raise Forbidden("Only its giver, its receiver or an administrator can end a delegation.")
-        mine = Delegation.objects.standing(now).filter(pk=found.pk)
-        if not mine.update(revoked_at=now, revoked_by=str(person(by))):
+        mine = Delegation.objects.current_or_upcoming(now).filter(pk=found.pk)
+        if not mine.update(revoked_at=now, revoked_by=str(person_actor(by))):
             raise Conflict("This delegation has already ended.")
-        _record("DELEGATION_REVOKED", found, by, now)
+        record_delegation_event("DELEGATION_REVOKED", found, by, now)
     return found
 
 
-def names_of(rows: Iterable[Delegation]) -> dict[int, str]:
+def load_delegation_names(rows: Iterable[Delegation]) -> dict[int, str]:
     """Return the names of the givers and receivers by id; of those who were deleted none."""
     ids = {one for row in rows for one in (row.giver_id, row.receiver_id)}
     return dict(User.objects.filter(pk__in=ids).values_list("pk", "username"))
 
 
-def _record(event: str, row: Delegation, by: User, now: datetime) -> None:
-    named = names_of([row])
-    audit.record(
+def record_delegation_event(event: str, row: Delegation, by: User, now: datetime) -> None:
+    named = load_delegation_names([row])
+    audit.record_audit_entry(
         event,
-        actor=person(by),
+        actor=person_actor(by),
         target=f"delegation:{row.pk}",
         result="success",
         reason=row.reason or None,
         metadata={
             "giver": named.get(row.giver_id),
             "receiver": named.get(row.receiver_id),
-            "starts_at": _moment(row.starts_at),
-            "ends_at": _moment(row.ends_at),
+            "starts_at": format_delegation_time(row.starts_at),
+            "ends_at": format_delegation_time(row.ends_at),
         },
         now=now,
     )
 
 
-def _moment(value: datetime | str) -> str:
-    return instants.canonical(value) if isinstance(value, datetime) else value
+def format_delegation_time(value: datetime | str) -> str:
+    return instants.format_canonical_instant(value) if isinstance(value, datetime) else value

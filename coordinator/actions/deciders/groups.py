@@ -10,8 +10,8 @@ from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, transaction
 
 from coordinator.actions import audit
-from coordinator.actions.deciders.standing import changed
-from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.actions.deciders.standing import bump_rights_version
+from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.identity.roles import ROLES
 from coordinator.lib import versions
@@ -22,58 +22,64 @@ LONGEST_NAME = 150
 MOST_GROUPS = 100
 
 
-def version_of(group: Group) -> str:
+def compute_group_version(group: Group) -> str:
     """Return the version that an editor of the group has seen."""
-    return versions.of_values([group.name, *_members(group)])
+    return versions.values_version([group.name, *list_group_usernames(group)])
 
 
-def make(name: str, people: Collection[int], *, by: Actor, now: datetime) -> Group:
-    """Make a group of these people (ids). Raises Invalid for a bad name or nobody's id, Conflict for a name in use."""
-    name = _sound(name)
-    members = _people(people)
+def add_decider_group(name: str, people: Collection[int], *, by: Actor, now: datetime) -> Group:
+    """Make a group of these people (ids). Raises UnprocessableRequest for a bad name or nobody's id, Conflict for a name in use."""
+    name = normalize_group_name(name)
+    members = load_group_people(people)
     try:
         with transaction.atomic():
-            changed()
+            bump_rights_version()
             if Group.objects.exclude(name__in=ROLES).count() >= MOST_GROUPS:
                 raise Conflict(
                     f"There are {MOST_GROUPS} groups already, which is the limit. Delete one first."
                 )
             group = Group.objects.create(name=name)
             group.user_set.set(members)
-            _record("DECIDERS_GROUP_MADE", group, {"after": _told(group)}, by, now)
+            record_group_event(
+                "DECIDERS_GROUP_MADE", group, {"after": describe_decider_group(group)}, by, now
+            )
     except IntegrityError:
         raise Conflict(f"A group {name!r} already exists.") from None
     return group
 
 
-def change(
+def update_decider_group(
     group_id: int, name: str, people: Collection[int], *, seen: str, by: Actor, now: datetime
 ) -> Group:
-    """Give a group this name and these people. Raises NotFound, Invalid, and Conflict for a stale version."""
-    name, members = _sound(name), _people(people)
+    """Give a group this name and these people. Raises NotFound, UnprocessableRequest, and Conflict for a stale version."""
+    name, members = normalize_group_name(name), load_group_people(people)
     try:
         with transaction.atomic():
-            changed()
-            group = _found(group_id)
-            versions.require_unchanged(version_of(group), seen, f"The group {group.name}")
-            before = _told(group)
+            bump_rights_version()
+            group = get_decider_group(group_id)
+            versions.require_current_version(compute_group_version(group), seen, f"The group {group.name}")
+            before = describe_decider_group(group)
             group.name = name
             group.save(update_fields=["name"])
             group.user_set.set(members)
-            after = _told(group)
+            after = describe_decider_group(group)
             if before != after:
-                _record("DECIDERS_GROUP_CHANGED", group, {"before": before, "after": after}, by, now)
+                record_group_event(
+                    "DECIDERS_GROUP_CHANGED", group, {"before": before, "after": after}, by, now
+                )
     except IntegrityError:
         raise Conflict(f"A group {name!r} already exists.") from None
     return group
 
 
-def delete(group_id: int, *, by: Actor, now: datetime) -> None:
+def remove_decider_group(group_id: int, *, by: Actor, now: datetime) -> None:
     """Delete a group that no row and no step of escalation names. Raises NotFound and Conflict."""
     with transaction.atomic():
-        changed()
-        group = _found(group_id)
-        naming = [str(rule.number) for rule in deciders.load(now).rules if group_id in rule.groups]
+        bump_rights_version()
+        group = get_decider_group(group_id)
+        naming = [
+            str(rule.number) for rule in deciders.load_decider_book(now).rules if group_id in rule.groups
+        ]
         if naming:
             raise Conflict(
                 f"Row {', '.join(naming)} of Who decides uses the group {group.name}. Change that row "
@@ -86,40 +92,42 @@ def delete(group_id: int, *, by: Actor, now: datetime) -> None:
                 f"Escalation notifies the group {group.name} {steps}. Remove that step first, or it "
                 "would be deleted with the group."
             )
-        _record("DECIDERS_GROUP_DELETED", group, {"before": _told(group)}, by, now)
+        record_group_event(
+            "DECIDERS_GROUP_DELETED", group, {"before": describe_decider_group(group)}, by, now
+        )
         group.delete()
 
 
-def _found(group_id: int) -> Group:
+def get_decider_group(group_id: int) -> Group:
     group = Group.objects.exclude(name__in=ROLES).filter(pk=group_id).first()
     if group is None:
         raise NotFound("This group no longer exists.")
     return group
 
 
-def _sound(name: str) -> str:
+def normalize_group_name(name: str) -> str:
     name = " ".join(name.split())
     if not name or len(name) > LONGEST_NAME or "\x00" in name:
-        raise Invalid(f"A group needs a name of at most {LONGEST_NAME} characters.")
+        raise UnprocessableRequest(f"A group needs a name of at most {LONGEST_NAME} characters.")
     if name.lower() in ROLES:
-        raise Invalid(f"{name!r} is a role. Give the group another name.")
+        raise UnprocessableRequest(f"{name!r} is a role. Give the group another name.")
     return name
 
 
-def _people(ids: Collection[int]) -> list[User]:
+def load_group_people(ids: Collection[int]) -> list[User]:
     found = list(User.objects.filter(pk__in=ids))
     if len(found) != len(set(ids)):
-        raise Invalid("One of the chosen people no longer exists. Reload the page.")
+        raise UnprocessableRequest("One of the chosen people no longer exists. Reload the page.")
     return found
 
 
-def _members(group: Group) -> list[str]:
+def list_group_usernames(group: Group) -> list[str]:
     return list(group.user_set.order_by("username").values_list("username", flat=True))
 
 
-def _told(group: Group) -> dict[str, Any]:
-    return {"name": group.name, "people": _members(group)}
+def describe_decider_group(group: Group) -> dict[str, Any]:
+    return {"name": group.name, "people": list_group_usernames(group)}
 
 
-def _record(event: str, group: Group, metadata: dict[str, Any], by: Actor, now: datetime) -> None:
-    audit.record(event, actor=by, target=group.name, result="success", metadata=metadata, now=now)
+def record_group_event(event: str, group: Group, metadata: dict[str, Any], by: Actor, now: datetime) -> None:
+    audit.record_audit_entry(event, actor=by, target=group.name, result="success", metadata=metadata, now=now)

@@ -11,79 +11,81 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from coordinator.actions import audit
-from coordinator.actions.deciders.standing import changed
-from coordinator.errors import Conflict, Invalid
+from coordinator.actions.deciders.standing import bump_rights_version
+from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import DecidingRule, PermissionContext, PermissionRequest
 from coordinator.policy import deciders, deciding_rules
 from coordinator.policy.deciders import DeciderBook
-from coordinator.policy.deciding_rules import Rule
+from coordinator.policy.deciding_rules import DecidingRuleRow
 
 CHANGED_MEANWHILE = (
     "Somebody else has saved who decides since you opened this page. Nothing was changed. Reload the page."
 )
 
 
-def save(wanted: Sequence[Rule], *, seen: str, by: Actor, now: datetime) -> None:
+def replace_deciding_rules(wanted: Sequence[DecidingRuleRow], *, seen: str, by: Actor, now: datetime) -> None:
     """Put `wanted` in place of the saved rows. `seen` is the version that the editor started from.
 
     What waits already needs as many people as the new rows say, or as many as before where that is more.
-    Raises Invalid for a row that cannot be followed, Conflict where somebody else saved meanwhile.
+    Raises UnprocessableRequest for a row that cannot be followed, Conflict where somebody else saved meanwhile.
     """
     if len(wanted) > deciding_rules.MOST_RULES:
-        raise Invalid(f"There may be at most {deciding_rules.MOST_RULES} rows.")
+        raise UnprocessableRequest(f"There may be at most {deciding_rules.MOST_RULES} rows.")
     for rule in wanted:
-        deciding_rules.check(rule)
+        deciding_rules.validate_deciding_rule(rule)
     with transaction.atomic():
-        changed()
-        before = deciders.load(now)
-        if deciding_rules.version(before.rules) != seen:
+        bump_rights_version()
+        before = deciders.load_decider_book(now)
+        if deciding_rules.deciding_rules_version(before.rules) != seen:
             raise Conflict(CHANGED_MEANWHILE)
-        if deciding_rules.version(wanted) == seen:
+        if deciding_rules.deciding_rules_version(wanted) == seen:
             return
-        _require_known(wanted, before)
+        require_existing_deciders(wanted, before)
         DecidingRule.objects.all().delete()
-        DecidingRule.objects.bulk_create([_row(rule, by, now) for rule in wanted])
-        after = deciders.load(now)
-        _raise_what_waits(after)
-        audit.record(
+        DecidingRule.objects.bulk_create([build_deciding_rule(rule, by, now) for rule in wanted])
+        after = deciders.load_decider_book(now)
+        raise_pending_vote_counts(after)
+        audit.record_audit_entry(
             "DECIDING_RULES_SAVED",
             actor=by,
             target="deciding_rules",
             result="success",
-            metadata={"before": _told(before), "after": _told(after)},
+            metadata={"before": describe_deciding_rules(before), "after": describe_deciding_rules(after)},
             now=now,
         )
 
 
-def _require_known(wanted: Sequence[Rule], before: DeciderBook) -> None:
-    """Raise Invalid for a person or group that there is not; rows keep those who were deleted since."""
+def require_existing_deciders(wanted: Sequence[DecidingRuleRow], before: DeciderBook) -> None:
+    """Raise UnprocessableRequest for a person or group that there is not; rows keep those who were deleted since."""
     kept_people = {one for rule in before.rules for one in rule.people}
     kept_groups = {one for rule in before.rules for one in rule.groups}
     for rule in wanted:
         people = set(rule.people) - kept_people
         if people - set(User.objects.filter(pk__in=people).values_list("pk", flat=True)):
-            raise Invalid(f"Row {rule.number} names a person who does not exist.")
-        if set(rule.groups) - kept_groups - before.groups.keys():
-            raise Invalid(f"Row {rule.number} names a group that does not exist, or a role.")
+            raise UnprocessableRequest(f"Row {rule.number} names a person who does not exist.")
+        if set(rule.groups) - kept_groups - before.group_names_by_id.keys():
+            raise UnprocessableRequest(f"Row {rule.number} names a group that does not exist, or a role.")
 
 
-def _raise_what_waits(book: DeciderBook) -> None:
+def raise_pending_vote_counts(book: DeciderBook) -> None:
     stricter = [
         row
-        for row in deciders.light(PermissionRequest.objects.waiting(book.now).filter(context__needed=1))
-        if (rule := book.rule_for(row)) is not None and rule.needed > 1
+        for row in deciders.load_requests_without_inputs(
+            PermissionRequest.objects.awaiting_decision(book.now).filter(context__needed=1)
+        )
+        if (rule := book.find_deciding_rule(row)) is not None and rule.needed > 1
     ]
     PermissionContext.objects.filter(request__in=stricter).update(needed=2)
 
 
-def _told(book: DeciderBook) -> list[dict[str, Any]]:
+def describe_deciding_rules(book: DeciderBook) -> list[dict[str, Any]]:
     """Return rows as the audit log keeps them: with the names of the people and groups."""
     named = dict(User.objects.in_bulk({one for rule in book.rules for one in rule.people}))
     return [
         asdict(rule)
         | {
-            "groups": [{"id": one, "name": book.groups.get(one)} for one in rule.groups],
+            "groups": [{"id": one, "name": book.group_names_by_id.get(one)} for one in rule.groups],
             "people": [
                 {"id": one, "name": named[one].get_username() if one in named else None}
                 for one in rule.people
@@ -93,7 +95,7 @@ def _told(book: DeciderBook) -> list[dict[str, Any]]:
     ]
 
 
-def _row(rule: Rule, by: Actor, now: datetime) -> DecidingRule:
+def build_deciding_rule(rule: DecidingRuleRow, by: Actor, now: datetime) -> DecidingRule:
     return DecidingRule(
         position=rule.number,
         **{name: getattr(rule, name) for name in deciding_rules.TERMS},

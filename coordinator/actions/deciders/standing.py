@@ -17,27 +17,27 @@ ONLY = 1
 LATELY = timedelta(seconds=15)  # housekeeping looks every five
 
 
-def hold() -> None:
+def lock_decision_rights() -> None:
     """Keep every right as it is until the transaction ends. Call it before a request's row is held."""
     if RightsVersion.objects.select_for_update().filter(pk=ONLY).first() is None:
         RightsVersion.objects.get_or_create(pk=ONLY)
 
 
-def changed() -> None:
+def bump_rights_version() -> None:
     """Wait for those who decide just now, and have decisions wait for this change. Call it first of all."""
     if not RightsVersion.objects.filter(pk=ONLY).update(number=F("number") + 1):
         RightsVersion.objects.get_or_create(pk=ONLY)
 
 
-def follow_the_clock(now: datetime) -> None:
+def announce_delegation_changes(now: datetime) -> None:
     """Tell open pages where a delegation has just begun or ended: decisions go by the clock, pages by what changes."""
     lately = Q(starts_at__gt=now - LATELY, starts_at__lte=now) | Q(ends_at__gt=now - LATELY, ends_at__lte=now)
     if Delegation.objects.filter(lately, revoked_at__isnull=True).exists():
         with transaction.atomic():
-            changed()
+            bump_rights_version()
 
 
-def as_now(user: User | AnonymousUser) -> User | AnonymousUser:
+def reload_person(user: User | AnonymousUser) -> User | AnonymousUser:
     """Return the person as the database has them now, with their role; whoever was deleted has none."""
     if not isinstance(user, User) or user.pk is None:  # nobody who could sign in: the demo's past
         return user

@@ -8,31 +8,31 @@ from typing import Any
 
 from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.models import DrivenCall, Event
-from coordinator.secrets.masking import without_secrets
-from coordinator.sessions.driving import LONGEST_OUTPUT, ToldCall
+from coordinator.secrets.masking import mask_secrets
+from coordinator.sessions.driving import LONGEST_OUTPUT, ReportedToolCall
 
 
-def tell(told: RunnerPost, fields: Mapping[str, Any], *, is_new: bool) -> None:
+def update_driven_call(told: RunnerPost, fields: Mapping[str, Any], *, is_new: bool) -> None:
     """Take an update of a call: begin its row once its input is whole, end it with its result.
 
     `is_new`: it begins a call, and is no later word about one.
     """
     call_id = fields.get("toolCallId")
     if not isinstance(call_id, str) or not call_id:
-        told.event("tool_call", tool_input=dict(fields))
+        told.queue_event("tool_call", tool_input=dict(fields))
         return
     known = DrivenCall.objects.filter(session_id=told.session_id, call_id=call_id).first()
-    if known is None and not is_new and _is_late(told, call_id, fields):
+    if known is None and not is_new and record_late_result(told, call_id, fields):
         return
     if known is None:
         known = DrivenCall(session_id=told.session_id, call_id=call_id, told={}, began_at=told.at)
     if known.ended:
         return
     known.told = told.speech.merged(known.told, fields)
-    _keep_up(told, known)
+    sync_call_events(told, known)
 
 
-def note_asked(told: RunnerPost, call_id: str, fields: Mapping[str, Any]) -> DrivenCall:
+def record_call_permission_request(told: RunnerPost, call_id: str, fields: Mapping[str, Any]) -> DrivenCall:
     """The agent asks whether the call may run: so its input is whole, and its row begins now at the latest."""
     known = DrivenCall.objects.filter(session_id=told.session_id, call_id=call_id).first()
     if known is None:
@@ -42,76 +42,76 @@ def note_asked(told: RunnerPost, call_id: str, fields: Mapping[str, Any]) -> Dri
         known.began_at = told.at
     # A call that waits for an answer is not over, whatever its question says of it.
     known.told = {**told.speech.merged(known.told, {**fields, "status": None}), "asked": True}
-    _keep_up(told, known)
+    sync_call_events(told, known)
     return known
 
 
-def _is_late(told: RunnerPost, call_id: str, fields: Mapping[str, Any]) -> bool:
+def record_late_result(told: RunnerPost, call_id: str, fields: Mapping[str, Any]) -> bool:
     """Take an update of a call whose turn is over; say whether there is such a call. Its result is kept, once."""
     rows = Event.objects.filter(session_id=told.session_id, context__tool_use_id=call_id)
     begun = rows.filter(event_type="pre_tool").order_by("-id").first()
     if begun is None:
         return False
-    call = told.speech.call(told.speech.merged({}, fields), told.program)
+    call = told.speech.call(told.speech.merged({}, fields), told.agent_program)
     if call.over and not rows.filter(event_type="post_tool", id__gt=begun.pk).exists():
-        _write_result(told, call_id, replace(call, tool=begun.tool_name or call.tool), begun.tool_input)
-        told.write()
+        write_call_result(told, call_id, replace(call, tool=begun.tool_name or call.tool), begun.tool_input)
+        told.write_queued_events()
     return True
 
 
-def _keep_up(told: RunnerPost, known: DrivenCall) -> None:
+def sync_call_events(told: RunnerPost, known: DrivenCall) -> None:
     """Bring the call's events up to what is known of it."""
-    call = told.speech.call(known.told, told.program)
+    call = told.speech.call(known.told, told.agent_program)
     shown = told.speech.terminal(known.told)
     if shown is not None:
         known.output = shown[-LONGEST_OUTPUT:]
     if known.event_id is None and call.ready:
-        _begin(told, known, call)
+        begin_driven_call(told, known, call)
     else:
-        _fill_in(known, call)
+        update_call_input(known, call)
     if call.over:
-        _end(told, known, call)
+        end_driven_call(told, known, call)
     known.save()
 
 
-def _begin(told: RunnerPost, known: DrivenCall, call: ToldCall) -> None:
-    told.event(
+def begin_driven_call(told: RunnerPost, known: DrivenCall, call: ReportedToolCall) -> None:
+    told.queue_event(
         "pre_tool",
         at=known.began_at,
-        tool_name=without_secrets(call.tool),
+        tool_name=mask_secrets(call.tool),
         tool_input=call.tool_input,
         tool_use_id=known.call_id,
         subagent=call.parent,
         extra=call.extra or None,
     )
-    known.event_id = told.write()
-    known.told = {**known.told, "begun": _begun(call)}
+    known.event_id = told.write_queued_events()
+    known.told = {**known.told, "begun": snapshot_call_input(call)}
 
 
-def _begun(call: ToldCall) -> list[Any]:
+def snapshot_call_input(call: ReportedToolCall) -> list[Any]:
     return [call.tool, call.tool_input]
 
 
-def _fill_in(known: DrivenCall, call: ToldCall) -> None:
+def update_call_input(known: DrivenCall, call: ReportedToolCall) -> None:
     """Change the row where the agent has told more of the call's input since it began."""
-    if known.event_id is None or known.told.get("begun") == _begun(call):
+    if known.event_id is None or known.told.get("begun") == snapshot_call_input(call):
         return
     Event.objects.filter(pk=known.event_id).update(
-        tool_name=without_secrets(call.tool), tool_input=without_secrets(call.tool_input)
+        tool_name=mask_secrets(call.tool), tool_input=mask_secrets(call.tool_input)
     )
-    known.told = {**known.told, "begun": _begun(call)}
+    known.told = {**known.told, "begun": snapshot_call_input(call)}
 
 
-def _end(told: RunnerPost, known: DrivenCall, call: ToldCall) -> None:
-    _write_result(told, known.call_id, call, call.tool_input)
+def end_driven_call(told: RunnerPost, known: DrivenCall, call: ReportedToolCall) -> None:
+    write_call_result(told, known.call_id, call, call.tool_input)
     known.ended, known.output = True, None
     known.told = {}
 
 
-def _write_result(told: RunnerPost, call_id: str, call: ToldCall, tool_input: Any) -> None:
-    told.event(
+def write_call_result(told: RunnerPost, call_id: str, call: ReportedToolCall, tool_input: Any) -> None:
+    told.queue_event(
         "post_tool",
-        tool_name=without_secrets(call.tool),
+        tool_name=mask_secrets(call.tool),
         tool_input=tool_input,
         tool_output=call.output,
         error=call.error,
@@ -120,9 +120,9 @@ def _write_result(told: RunnerPost, call_id: str, call: ToldCall, tool_input: An
     )
 
 
-def end_all(told: RunnerPost) -> None:
+def end_open_calls(told: RunnerPost) -> None:
     """The turn is over: what is still open has no result. Its rows say so by the turn's end."""
     for known in DrivenCall.objects.filter(session_id=told.session_id, ended=False, event_id__isnull=True):
-        call = told.speech.call(known.told, told.program)
-        _begin(told, known, call)
+        call = told.speech.call(known.told, told.agent_program)
+        begin_driven_call(told, known, call)
     DrivenCall.objects.filter(session_id=told.session_id).delete()

@@ -7,7 +7,7 @@ from typing import Any
 
 from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.models import SessionChange
-from coordinator.secrets.masking import without_secrets
+from coordinator.secrets.masking import mask_secrets
 
 MOST_FILES = 2_000
 MOST_DIFF = 512 * 1024  # characters
@@ -16,7 +16,7 @@ KEPT = 50  # turns whose diffs are kept; of older ones the files are
 STATUSES = frozenset("AMDRCT")
 
 
-def keep(told: RunnerPost, fields: Mapping[str, Any]) -> None:
+def save_session_change(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     """Keep the newest comparison of a turn or of the session; one of no known scope is none."""
     scope = fields.get("scope")
     if scope not in {"turn", "session"}:
@@ -26,7 +26,7 @@ def keep(told: RunnerPost, fields: Mapping[str, Any]) -> None:
         return
     diff, base, problem = (fields.get(name) for name in ("diff", "base", "problem"))
     listed = fields.get("files")
-    files = [*map(_file, listed[:MOST_FILES])] if isinstance(listed, list) else []
+    files = [*map(parse_changed_file, listed[:MOST_FILES])] if isinstance(listed, list) else []
     text = diff if isinstance(diff, str) else ""
     SessionChange.objects.update_or_create(
         session_id=told.session_id,
@@ -35,44 +35,44 @@ def keep(told: RunnerPost, fields: Mapping[str, Any]) -> None:
             "base": base[:64] if isinstance(base, str) else None,
             "told_at": told.at,
             "files": [one for one in files if one],
-            "diff": without_secrets(text[:MOST_DIFF].replace("\0", "\ufffd")),
+            "diff": mask_secrets(text[:MOST_DIFF].replace("\0", "\ufffd")),
             "truncated": fields.get("truncated") is True or len(text) > MOST_DIFF,
-            "problem": without_secrets(problem[:1000].replace("\0", "\ufffd"))
+            "problem": mask_secrets(problem[:1000].replace("\0", "\ufffd"))
             if isinstance(problem, str)
             else None,
         },
     )
-    _give_up_old(told.session_id)
+    drop_old_diffs(told.session_id)
 
 
-def _file(told: Any) -> dict[str, Any] | None:
+def parse_changed_file(told: Any) -> dict[str, Any] | None:
     """Return what is kept of a file; None where it has no name."""
     if not isinstance(told, Mapping) or not isinstance(told.get("path"), str) or not told["path"]:
         return None
     status = told.get("status")
     file: dict[str, Any] = {
-        "path": _path(told["path"]),
+        "path": clean_changed_path(told["path"]),
         "status": status if status in STATUSES else "M",
-        "added": _count(told.get("added")),
-        "removed": _count(told.get("removed")),
+        "added": clamp_line_count(told.get("added")),
+        "removed": clamp_line_count(told.get("removed")),
         "binary": told.get("binary") is True,
     }
     if isinstance(told.get("from"), str):
-        file["from"] = _path(told["from"])
+        file["from"] = clean_changed_path(told["from"])
     if isinstance(told.get("mode"), str):
         file["mode"] = told["mode"][:6]
     return file
 
 
-def _path(told: str) -> str:
-    return str(without_secrets(told[:LONGEST_PATH].replace("\0", "\ufffd")))
+def clean_changed_path(told: str) -> str:
+    return str(mask_secrets(told[:LONGEST_PATH].replace("\0", "\ufffd")))
 
 
-def _count(told: Any) -> int:
+def clamp_line_count(told: Any) -> int:
     return min(told, 10**9) if isinstance(told, int) and not isinstance(told, bool) and told > 0 else 0
 
 
-def _give_up_old(session_id: str) -> None:
+def drop_old_diffs(session_id: str) -> None:
     turns = SessionChange.objects.filter(session_id=session_id).exclude(run_id="")
     old = turns.order_by("-id").values_list("id", flat=True)[KEPT : KEPT + 10]
     SessionChange.objects.filter(pk__in=list(old), diff__isnull=False).update(diff=None)

@@ -13,13 +13,15 @@ from coordinator.actions import audit
 from coordinator.errors import BadRequest, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.models import DrivenCommand, DrivenSession
-from coordinator.secrets.masking import without_secrets
+from coordinator.secrets.masking import mask_secrets
 
 AGAIN_AFTER = timedelta(seconds=15)  # a command that was told and not done is told again
 KINDS = frozenset({"set_mode", "set_model", "set_config", "remove_worktree"})
 
 
-def order(session_id: str, command: dict[str, Any], *, by: Actor, now: datetime) -> DrivenCommand:
+def order_session_command(
+    session_id: str, command: dict[str, Any], *, by: Actor, now: datetime
+) -> DrivenCommand:
     """Have a session's runner told to do something. Raises NotFound, and BadRequest for what nobody understands."""
     if len(command) != 1 or not KINDS & command.keys():
         raise BadRequest(f"A command is one of: {', '.join(sorted(KINDS))}.")
@@ -35,7 +37,7 @@ def order(session_id: str, command: dict[str, Any], *, by: Actor, now: datetime)
             ordered_by=str(by),
             ordered_at=now,
         )
-        audit.record(
+        audit.record_audit_entry(
             "SESSION_COMMANDED",
             actor=by,
             target=session_id,
@@ -46,7 +48,7 @@ def order(session_id: str, command: dict[str, Any], *, by: Actor, now: datetime)
     return made
 
 
-def take_commands(runner_id: str, now: datetime) -> list[dict[str, Any]]:
+def take_due_commands(runner_id: str, now: datetime) -> list[dict[str, Any]]:
     """Return what the runner has to do and was not told lately, and note that it is told now."""
     due = Q(delivered_at__isnull=True) | Q(delivered_at__lte=now - AGAIN_AFTER)
     waiting = DrivenCommand.objects.filter(due, runner_id=runner_id, done_at__isnull=True)
@@ -56,10 +58,12 @@ def take_commands(runner_id: str, now: datetime) -> list[dict[str, Any]]:
     return [{"id": row.command_id, "session_id": row.session_id, **row.command} for row in rows]
 
 
-def done(session_id: str, command_id: str, error: str | None, now: datetime) -> DrivenCommand | None:
+def mark_command_done(
+    session_id: str, command_id: str, error: str | None, now: datetime
+) -> DrivenCommand | None:
     """The runner has done a command, or says why it could not. Return it; None where it was done before."""
     command = DrivenCommand.objects.filter(pk=command_id, session_id=session_id, done_at__isnull=True).first()
     if command is not None:
-        command.done_at, command.error = now, without_secrets(error)
+        command.done_at, command.error = now, mask_secrets(error)
         command.save(update_fields=["done_at", "error"])
     return command

@@ -15,13 +15,13 @@ LONGEST = 100_000  # characters; what is longer becomes several events
 MOST_BLOCKS = 100
 
 
-def add(told: RunnerPost, piece: SpeechPiece) -> None:
+def append_to_draft(told: RunnerPost, piece: SpeechPiece) -> None:
     """Add a piece to what is being said; a piece of something else ends what was."""
-    if piece.block is None and _grows(told.session_id, piece):  # nearly always: one statement
+    if piece.block is None and extend_draft_text(told.session_id, piece):  # nearly always: one statement
         return
     draft = Draft.objects.filter(pk=told.session_id).first()
-    if draft is not None and not _continues(draft, piece):
-        _become_event(told, draft)
+    if draft is not None and not can_extend_draft(draft, piece):
+        convert_draft_to_event(told, draft)
         draft = None
     if draft is None:
         if not piece.text and piece.block is None:
@@ -39,7 +39,7 @@ def add(told: RunnerPost, piece: SpeechPiece) -> None:
     draft.save()
 
 
-def _grows(session_id: str, piece: SpeechPiece) -> bool:
+def extend_draft_text(session_id: str, piece: SpeechPiece) -> bool:
     """Add a text to the draft that it continues; say whether there was one."""
     same = Draft.objects.annotate(length=Length("text")).filter(
         pk=session_id, kind=piece.kind, message_id=piece.message_id, length__lt=LONGEST
@@ -47,19 +47,19 @@ def _grows(session_id: str, piece: SpeechPiece) -> bool:
     return same.update(text=Concat(F("text"), Value(piece.text))) > 0
 
 
-def _continues(draft: Draft, piece: SpeechPiece) -> bool:
+def can_extend_draft(draft: Draft, piece: SpeechPiece) -> bool:
     is_same = draft.kind == piece.kind and draft.message_id == piece.message_id
     return is_same and len(draft.text) < LONGEST and len(draft.blocks or []) < MOST_BLOCKS
 
 
-def finish(told: RunnerPost) -> None:
+def finish_draft(told: RunnerPost) -> None:
     """What was being said has ended."""
     draft = Draft.objects.filter(pk=told.session_id).first()
     if draft is not None:
-        _become_event(told, draft)
+        convert_draft_to_event(told, draft)
 
 
-def _become_event(told: RunnerPost, draft: Draft) -> None:
+def convert_draft_to_event(told: RunnerPost, draft: Draft) -> None:
     draft.delete()
     blocks: list[dict[str, Any]] = []
     if draft.text.strip():
@@ -68,4 +68,4 @@ def _become_event(told: RunnerPost, draft: Draft) -> None:
     blocks += draft.blocks or []
     if blocks:
         role = "user" if draft.kind == "user" else "assistant"
-        told.event("message", at=draft.began_at, role=role, content=blocks)
+        told.queue_event("message", at=draft.began_at, role=role, content=blocks)

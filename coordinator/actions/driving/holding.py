@@ -17,7 +17,7 @@ DRIVES = (
 )
 
 
-def require_holder(session_id: str, runner: Runner) -> Run:
+def require_session_holder(session_id: str, runner: Runner) -> Run:
     """Return the session's last run that a runner has taken. Raises NotFound, and Forbidden where another has it."""
     taken = Run.objects.filter(session_id=session_id, runner_id__isnull=False)
     last = taken.order_by("-created_at__text", "-run_id").first()
@@ -30,33 +30,33 @@ def require_holder(session_id: str, runner: Runner) -> Run:
     return last
 
 
-def locked(session_id: str, runner: Runner) -> DrivenSession:
-    """Return the session's row, locked until the transaction ends. Raises as `require_holder` does.
+def claim_driven_session(session_id: str, runner: Runner) -> DrivenSession:
+    """Return the session's row, locked until the transaction ends. Raises as `require_session_holder` does.
 
-    Who polls a run of the session becomes its holder here (`driven_for_poll`), so that this is one query.
+    Who polls a run of the session becomes its holder here (`prepare_driven_poll`), so that this is one query.
     """
-    driven = lock(session_id)
+    driven = lock_driven_session(session_id)
     if driven is None or driven.runner_id != runner.runner_id:
-        require_holder(session_id, runner)
+        require_session_holder(session_id, runner)
         driven, _ = DrivenSession.objects.update_or_create(
             session_id=session_id, defaults={"runner_id": runner.runner_id}
         )
     return driven
 
 
-def lock(session_id: str) -> DrivenSession | None:
+def lock_driven_session(session_id: str) -> DrivenSession | None:
     """Lock the session's row, and with it all that is told of it, until the transaction ends; None: there is none."""
     return DrivenSession.objects.select_for_update().filter(pk=session_id).first()
 
 
-def save_changes(driven: DrivenSession, before: Mapping[str, Any]) -> None:
-    """Write what has changed since `columns_of` was noted: most updates change nothing but their number."""
-    changed = [name for name, value in columns_of(driven).items() if value != before[name]]
+def save_driven_changes(driven: DrivenSession, before: Mapping[str, Any]) -> None:
+    """Write what has changed since `read_driven_columns` was noted: most updates change nothing but their number."""
+    changed = [name for name, value in read_driven_columns(driven).items() if value != before[name]]
     if changed:
         driven.save(update_fields=changed)
 
 
-def columns_of(driven: DrivenSession) -> dict[str, Any]:
+def read_driven_columns(driven: DrivenSession) -> dict[str, Any]:
     """Return the row's values by column, without its key."""
     return {
         column.attname: getattr(driven, column.attname)
@@ -65,7 +65,7 @@ def columns_of(driven: DrivenSession) -> dict[str, Any]:
     }
 
 
-def driven_for_poll(run: Run) -> dict[str, Any] | None:
+def prepare_driven_poll(run: Run) -> dict[str, Any] | None:
     """Return where the session of a run stands that a runner is given; None for one that drives no agents."""
     holder = str(run.runner_id)
     with connection.cursor() as cursor:

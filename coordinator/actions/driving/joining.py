@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 
 from coordinator.actions import sessions
 from coordinator.errors import Conflict, NotFound
-from coordinator.identity.actors import system
+from coordinator.identity.actors import system_actor
 from coordinator.identity.keys import LOCAL_PROGRAM
 from coordinator.models import DrivenSession, Event, Run, Runner, Session, SessionWriter
 from coordinator.sessions.agent_programs import AGENT_TITLES
-from coordinator.sessions.reports import is_told_by_runner
+from coordinator.sessions.reports import is_reported_by_runner
 
 LATELY = timedelta(minutes=10)
 MOST_EVENTS = 20  # events of a session that its hooks have only just begun
@@ -27,28 +27,28 @@ def join_hooks_session(driven: DrivenSession, agent_session_id: str, now: dateti
     if DrivenSession.objects.filter(agent_session_id=agent_session_id).exclude(pk=driven.pk).exists():
         return False
     namesakes = Session.objects.filter(executor_session_id=agent_session_id).exclude(pk=driven.pk)
-    own = SessionWriter.objects.filter(writer=_key_of(driven.runner_id)).values("session_id")
+    own = SessionWriter.objects.filter(writer=find_runner_key_name(driven.runner_id)).values("session_id")
     if namesakes.exclude(pk__in=own).exists():
         return False
     begun = namesakes.filter(executor_profile__in=AGENT_TITLES, created_at__gt=now - LATELY)
     for one in begun[:5]:
-        if _is_told(one):
+        if has_only_runner_events(one):
             with suppress(NotFound, Conflict):
-                sessions.delete(one.pk, by=system("runner"), reason=WHY, now=now)
+                sessions.remove_session(one.pk, by=system_actor("runner"), reason=WHY, now=now)
     return True
 
 
-def _key_of(runner_id: str) -> str:
+def find_runner_key_name(runner_id: str) -> str:
     """Return the key under which a runner's hooks make sessions; where keys are off, the local program's."""
     key = Runner.objects.filter(pk=runner_id).values_list("registered_by", flat=True).first()
     return key or LOCAL_PROGRAM.name
 
 
-def _is_told(session: Session) -> bool:
+def has_only_runner_events(session: Session) -> bool:
     """Say whether the runner tells all that a session holds."""
     kinds = list(Event.objects.filter(session=session).values_list("event_type", "role")[: MOST_EVENTS + 1])
     return (
         len(kinds) <= MOST_EVENTS
-        and all(is_told_by_runner(*kind) for kind in kinds)
+        and all(is_reported_by_runner(*kind) for kind in kinds)
         and not Run.objects.filter(session=session).exists()
     )

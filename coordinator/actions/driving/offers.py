@@ -8,7 +8,7 @@ from typing import Any
 from coordinator.models import Runner, RunnerOffers
 
 
-def keep_offers(runner: Runner, offers: Mapping[str, Any] | None) -> None:
+def save_runner_offers(runner: Runner, offers: Mapping[str, Any] | None) -> None:
     """Keep what the runner offers from now on; none for a runner that says nothing of it."""
     if offers is None:
         RunnerOffers.objects.filter(pk=runner.pk).delete()

@@ -10,7 +10,7 @@ from coordinator.actions.driving import calls, changes, commands, drafts, facts,
 from coordinator.actions.driving.facts import Taker
 from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.models import DrivenCall, Session
-from coordinator.secrets.masking import without_secrets
+from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions.driving import LONGEST_OUTPUT
 from coordinator.sessions.reports import MODEL_REQUEST, TURN_END
 
@@ -18,70 +18,70 @@ TURN_OVER = "The turn has ended."
 CANCELLED = "The turn was cancelled."
 
 
-def _text(value: Any) -> str | None:
+def parse_non_blank_text(value: Any) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def _agent(told: RunnerPost, fields: Mapping[str, Any]) -> None:
+def store_agent_info(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     """Keep what the agent says of itself; what is not named stays."""
     driven = told.driven
-    agent = _text(fields.get("agent"))
+    agent = parse_non_blank_text(fields.get("agent"))
     if agent is not None and agent != driven.agent:
         driven.agent = agent
         driven.save(update_fields=["agent"])  # what is told in the same breath counts for it already
-    given = _text(fields.get("agentSessionId"))
+    given = parse_non_blank_text(fields.get("agentSessionId"))
     is_news = given is not None and given != driven.agent_session_id
     if given is not None and is_news and joining.join_hooks_session(driven, given, told.now):
         driven.agent_session_id = given
         Session.objects.filter(pk=told.session_id).update(executor_session_id=given)
     if "worktree" in fields:
-        driven.worktree = _text(fields["worktree"])
+        driven.worktree = parse_non_blank_text(fields["worktree"])
     for name, ours in (("agentInfo", "agent_info"), ("agentCapabilities", "capabilities")):
         if isinstance(fields.get(name), dict):
             setattr(driven, ours, fields[name])
     modes, models = fields.get("modes"), fields.get("models")
     if isinstance(modes, dict):
         driven.mode_choices = modes.get("availableModes")
-        driven.mode = _text(modes.get("currentModeId")) or driven.mode
+        driven.mode = parse_non_blank_text(modes.get("currentModeId")) or driven.mode
     if isinstance(models, dict):
         driven.model_choices = models.get("availableModels")
-        driven.model = _text(models.get("currentModelId")) or driven.model
-    facts.keep_options(told, fields.get("configOptions"))
+        driven.model = parse_non_blank_text(models.get("currentModelId")) or driven.model
+    facts.store_config_options(told, fields.get("configOptions"))
     if isinstance(fields.get("commands"), list):
         facts.FACTS["available_commands_update"](told, {"availableCommands": fields["commands"]})
 
 
-def _turn_started(told: RunnerPost, fields: Mapping[str, Any]) -> None:
-    drafts.finish(told)
-    told.driven.run_id = told.run_id = _text(fields.get("runId")) or told.run_id
+def start_driven_turn(told: RunnerPost, fields: Mapping[str, Any]) -> None:
+    drafts.finish_draft(told)
+    told.driven.run_id = told.run_id = parse_non_blank_text(fields.get("runId")) or told.run_id
     blocks = told.speech.content(fields.get("prompt"))
     if blocks:
-        told.event("message", role="user", content=blocks)
+        told.queue_event("message", role="user", content=blocks)
     if told.run_id is not None:
-        notes.turn_started(told.session_id, told.run_id, told.now)
+        notes.mark_prompt_notes_delivered(told.session_id, told.run_id, told.now)
 
 
-def _turn_ended(told: RunnerPost, fields: Mapping[str, Any]) -> None:
+def end_driven_turn(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     """Write what is left to say of the turn: unfinished words and calls, what it took, how it ended."""
-    drafts.finish(told)
-    calls.end_all(told)
+    drafts.finish_draft(told)
+    calls.end_open_calls(told)
     spent = told.speech.usage(fields)
     for model, counts in spent.by_model:
         tokens: dict[str, Any] = dict(counts)
-        told.event(MODEL_REQUEST, model=model or told.driven.model, **tokens)
-    cost = facts.cost_of(spent.cost)
+        told.queue_event(MODEL_REQUEST, model=model or told.driven.model, **tokens)
+    cost = facts.parse_reported_cost(spent.cost)
     if cost is not None:
         told.driven.usage = {**(told.driven.usage or {}), "cost": cost}
-    reason = _text(fields.get("stopReason")) or "ended"
-    told.event(TURN_END, reason=reason)
+    reason = parse_non_blank_text(fields.get("stopReason")) or "ended"
+    told.queue_event(TURN_END, reason=reason)
     told.driven.run_id = None
-    notes.turn_ended(told.session_id, told.now)
-    permissions.withdraw_open(
+    notes.queue_notes_as_prompts(told.session_id, told.now)
+    permissions.withdraw_open_questions(
         told.session_id, CANCELLED if reason == "cancelled" else TURN_OVER, now=told.now
     )
 
 
-def _terminal(told: RunnerPost, fields: Mapping[str, Any]) -> None:
+def store_terminal_output(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     """Keep the end of what a call's terminal has shown; its result says it all."""
     output = fields.get("output")
     known = DrivenCall.objects.filter(
@@ -97,35 +97,40 @@ def _terminal(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     known.save()
 
 
-def _agent_failed(told: RunnerPost, fields: Mapping[str, Any]) -> None:
-    drafts.finish(told)
-    calls.end_all(told)
-    reason, tail = _text(fields.get("reason")) or "The agent has failed.", _text(fields.get("stderrTail"))
-    told.event("agent_failed", error=f"{reason}\n\n{tail}" if tail else reason)
-    permissions.withdraw_open(told.session_id, without_secrets(reason), now=told.now)
+def record_agent_failure(told: RunnerPost, fields: Mapping[str, Any]) -> None:
+    drafts.finish_draft(told)
+    calls.end_open_calls(told)
+    reason, tail = (
+        parse_non_blank_text(fields.get("reason")) or "The agent has failed.",
+        parse_non_blank_text(fields.get("stderrTail")),
+    )
+    told.queue_event("agent_failed", error=f"{reason}\n\n{tail}" if tail else reason)
+    permissions.withdraw_open_questions(told.session_id, mask_secrets(reason), now=told.now)
 
 
-def _unknown(told: RunnerPost, fields: Mapping[str, Any]) -> None:
-    drafts.finish(told)
+def record_unknown_update(told: RunnerPost, fields: Mapping[str, Any]) -> None:
+    drafts.finish_draft(told)
     message = fields.get("message")
     kept = message if isinstance(message, dict) else {"message": message}
-    told.event("agent_message", tool_input=kept)
+    told.queue_event("agent_message", tool_input=kept)
 
 
-def _command_done(told: RunnerPost, fields: Mapping[str, Any]) -> None:
-    done = commands.done(told.session_id, str(fields.get("id")), _text(fields.get("error")), told.now)
+def record_command_done(told: RunnerPost, fields: Mapping[str, Any]) -> None:
+    done = commands.mark_command_done(
+        told.session_id, str(fields.get("id")), parse_non_blank_text(fields.get("error")), told.now
+    )
     if done is not None and done.error is None and "remove_worktree" in done.command:
         told.driven.worktree = None
 
 
 # By the kind of the update.
 OURS: dict[str, Taker] = {
-    "signalbox/agent": _agent,
-    "signalbox/turn_started": _turn_started,
-    "signalbox/turn_ended": _turn_ended,
-    "signalbox/terminal": _terminal,
-    "signalbox/agent_failed": _agent_failed,
-    "signalbox/unknown": _unknown,
-    "signalbox/command_done": _command_done,
-    "signalbox/changes": changes.keep,
+    "signalbox/agent": store_agent_info,
+    "signalbox/turn_started": start_driven_turn,
+    "signalbox/turn_ended": end_driven_turn,
+    "signalbox/terminal": store_terminal_output,
+    "signalbox/agent_failed": record_agent_failure,
+    "signalbox/unknown": record_unknown_update,
+    "signalbox/command_done": record_command_done,
+    "signalbox/changes": changes.save_session_change,
 }

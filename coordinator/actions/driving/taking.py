@@ -12,19 +12,19 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions.driving import calls, drafts, facts, ours
-from coordinator.actions.driving.holding import columns_of, locked, save_changes
+from coordinator.actions.driving.holding import claim_driven_session, read_driven_columns, save_driven_changes
 from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.models import Runner
-from coordinator.sessions.driving import Speech, Update
+from coordinator.sessions.driving import AgentProtocolReader, DrivenAgentUpdate
 
 
-def take(
+def apply_runner_updates(
     session_id: str,
     runner: Runner,
-    updates: Sequence[Update],
+    updates: Sequence[DrivenAgentUpdate],
     *,
     run_id: str | None,
-    speech: Speech,
+    speech: AgentProtocolReader,
     now: datetime,
 ) -> int:
     """Take the updates that are new and return the number that the next must have.
@@ -32,33 +32,33 @@ def take(
     Raises NotFound, and Forbidden where another runner holds the session.
     """
     with transaction.atomic(savepoint=False):
-        driven = locked(session_id, runner)
-        before = columns_of(driven)
+        driven = claim_driven_session(session_id, runner)
+        before = read_driven_columns(driven)
         told = RunnerPost(session_id, run_id or driven.run_id, driven, speech, now)
         for update in updates:
             if update.n == driven.last_n + 1:
-                _take_one(told, update)
+                apply_runner_update(told, update)
                 driven.last_n = update.n
             elif update.n > driven.last_n:
                 break
-        told.write()
-        save_changes(driven, before)
+        told.write_queued_events()
+        save_driven_changes(driven, before)
     return driven.last_n + 1
 
 
-def _take_one(told: RunnerPost, update: Update) -> None:
-    told.of(update)
+def apply_runner_update(told: RunnerPost, update: DrivenAgentUpdate) -> None:
+    told.start_update(update)
     piece = told.speech.words(update.kind, update.fields)
     if piece is not None:
-        drafts.add(told, piece)
+        drafts.append_to_draft(told, piece)
     elif update.kind in {"tool_call", "tool_call_update"}:
-        drafts.finish(told)
-        calls.tell(told, update.fields, is_new=update.kind == "tool_call")
+        drafts.finish_draft(told)
+        calls.update_driven_call(told, update.fields, is_new=update.kind == "tool_call")
     elif update.kind in facts.FACTS:
         facts.FACTS[update.kind](told, update.fields)
     elif update.kind in ours.OURS:
         ours.OURS[update.kind](told, update.fields)
     else:
-        drafts.finish(told)
+        drafts.finish_draft(told)
         # Never a type of the agent's choice: `session_stop` would end the session, `post_tool` a call.
-        told.event("agent_message", tool_input={"sessionUpdate": update.kind[:200], **update.fields})
+        told.queue_event("agent_message", tool_input={"sessionUpdate": update.kind[:200], **update.fields})

@@ -16,28 +16,28 @@ from django.db import connection, transaction
 
 from coordinator.actions import audit, chat_search, events
 from coordinator.actions.importing import kinds
-from coordinator.actions.importing.outcomes import Imported, TableOutcome
-from coordinator.actions.importing.tables import Job, Progress
+from coordinator.actions.importing.outcomes import ImportOutcome, TableOutcome
+from coordinator.actions.importing.tables import ImportJob, Progress
 from coordinator.engine import rehearsal
 from coordinator.errors import BadRequest, SignalboxError
-from coordinator.identity.actors import system
-from coordinator.importing.foreign import TABLES, Foreign
-from coordinator.importing.keeping import RejectedRows, as_kept
+from coordinator.identity.actors import system_actor
+from coordinator.importing.foreign import TABLES, SourceDatabase
+from coordinator.importing.keeping import RejectedRows, to_rejected_row
 
-__all__ = ["Imported", "TableOutcome", "import_database", "record_refusal"]
+__all__ = ["ImportOutcome", "TableOutcome", "import_database", "record_unreadable_database"]
 
 EVENT = "DATABASE_IMPORTED"
 MOST_TOLD = 20  # lines in the audit log
 
 
 def import_database(
-    source: Foreign,
+    source: SourceDatabase,
     *,
     now: datetime,
     write: bool = True,
     with_policy: bool = False,
     progress: Progress = lambda *_: None,
-) -> Imported:
+) -> ImportOutcome:
     """Bring over every table that both know, and keep aside what has no place here.
 
     Without `write` exactly the same is done, and undone: nothing is changed, and no file is left.
@@ -47,50 +47,52 @@ def import_database(
     Raises BadRequest where it had to stop; what was committed before that stays.
     """
     kept = RejectedRows(Path(settings.DATA_DIR) if write else source.folder, source.path, now)
-    job = Job(source, kept, now, write, with_policy)
-    done = Imported([])
-    with nullcontext() if write else rehearsal.undone(source.folder):
-        with _stopping(job, done):
-            _bring(job, done, progress)
-        _record(job, done, None)
-        _report(job, done, None)
+    job = ImportJob(source, kept, now, write, with_policy)
+    done = ImportOutcome([])
+    with nullcontext() if write else rehearsal.rehearse_writes(source.folder):
+        with handle_import_errors(job, done):
+            import_all_tables(job, done, progress)
+        record_import(job, done, None)
+        save_import_report(job, done, None)
     if not write:
-        kept.discard()
+        kept.discard_rejected_rows()
         done.report = done.aside = None
     return done
 
 
-def record_refusal(path: Path, why: str, now: datetime) -> None:
+def record_unreadable_database(path: Path, why: str, now: datetime) -> None:
     """Write down that a database could not be read at all."""
-    audit.record(EVENT, actor=system("import"), target=path.name, result="failure", reason=why, now=now)
+    audit.record_audit_entry(
+        EVENT, actor=system_actor("import"), target=path.name, result="failure", reason=why, now=now
+    )
 
 
-def _bring(job: Job, done: Imported, progress: Progress) -> None:
+def import_all_tables(job: ImportJob, done: ImportOutcome, progress: Progress) -> None:
     for table in TABLES:
-        if table.name in job.source.tables:
-            one = kinds.import_of(job, table)
+        if table.name in job.source.source_table_names:
+            one = kinds.build_table_import(job, table)
             done.outcomes.append(one.outcome)
-            one.run(progress)
-    for name in job.source.unknown_tables:
-        done.outcomes.append(_keep_unknown(job, name, progress))
+            one.import_table_rows(progress)
+    for name in job.source.unknown_source_tables:
+        done.outcomes.append(keep_unknown_table(job, name, progress))
     events.adopt_all_events(job.now)
-    chat_search.index_new(job.now)
+    chat_search.index_new_chat_messages(job.now)
 
 
-def _keep_unknown(job: Job, name: str, progress: Progress) -> TableOutcome:
+def keep_unknown_table(job: ImportJob, name: str, progress: Progress) -> TableOutcome:
     """Keep every row of a table that has no place here."""
-    outcome = TableOutcome(name, job.source.count(name), known=False)
-    outcome.unreadable += job.source.damage(name)
-    for batch in job.source.rows(name):
+    outcome = TableOutcome(name, job.source.source_row_count(name), known=False)
+    outcome.unreadable += job.source.damage_reports(name)
+    for batch in job.source.iterate_row_chunks(name):
         for row in batch:
-            job.kept.add(name, "no such table here", row=as_kept(row))
+            job.kept.add_rejected_row(name, "no such table here", row=to_rejected_row(row))
         outcome.aside += len(batch)
         progress(name, outcome.aside, outcome.rows)
     return outcome
 
 
 @contextmanager
-def _stopping(job: Job, done: Imported) -> Iterator[None]:
+def handle_import_errors(job: ImportJob, done: ImportOutcome) -> Iterator[None]:
     """Turn what ends an import early into one line, which the audit log and the report have, too."""
     try:
         yield
@@ -100,24 +102,24 @@ def _stopping(job: Job, done: Imported) -> Iterator[None]:
         stays = " What came in before that stays; repeat the import to go on." if job.write else ""
         message = f"The import of {job.source.path} stopped{where}: {line}.{stays}"
         if job.write:
-            _write_down_stop(job, done, message)
+            record_import_stop(job, done, message)
         else:
-            job.kept.discard()
+            job.kept.discard_rejected_rows()
         raise BadRequest(message) from problem
 
 
-def _write_down_stop(job: Job, done: Imported, message: str) -> None:
+def record_import_stop(job: ImportJob, done: ImportOutcome, message: str) -> None:
     try:
         if not connection.needs_rollback:
             with transaction.atomic():
-                _record(job, done, message)
-        _report(job, done, message)
+                record_import(job, done, message)
+        save_import_report(job, done, message)
     except (DatabaseError, OSError, SignalboxError):
         return  # what ended the import may well prevent this, too; the command says it
 
 
-def _record(job: Job, done: Imported, stopped: str | None) -> None:
-    reasons = [stopped] if stopped else done.unreadable
+def record_import(job: ImportJob, done: ImportOutcome, stopped: str | None) -> None:
+    reasons = [stopped] if stopped else done.unreadable_lines
     metadata: dict[str, Any] = {
         "added": {one.table: one.added for one in done.outcomes if one.added},
         "conflicts": sum(one.conflicts.total for one in done.outcomes),
@@ -130,33 +132,33 @@ def _record(job: Job, done: Imported, stopped: str | None) -> None:
     }
     if reasons:
         metadata["could_not_be_read" if not stopped else "stopped"] = reasons[:MOST_TOLD]
-    audit.record(
+    audit.record_audit_entry(
         EVENT,
-        actor=system("import"),
+        actor=system_actor("import"),
         target=job.source.path.name,
         result="failure" if reasons else "success",
-        reason=_reason(stopped, len(done.unreadable)),
+        reason=build_import_reason(stopped, len(done.unreadable_lines)),
         metadata=metadata,
         now=job.now,
     )
 
 
-def _reason(stopped: str | None, damaged: int) -> str | None:
+def build_import_reason(stopped: str | None, damaged: int) -> str | None:
     if stopped:
         return stopped
     return f"{damaged} damaged places could not be read; all else was imported." if damaged else None
 
 
-def _report(job: Job, done: Imported, stopped: str | None) -> None:
+def save_import_report(job: ImportJob, done: ImportOutcome, stopped: str | None) -> None:
     done.not_kept = job.kept.left_out
-    done.report = job.kept.close(
+    done.report = job.kept.close_with_report(
         {
             "source": str(job.source.path),
             "at": job.now.isoformat(),
             "with_policy": job.with_policy,
             "stopped": stopped,
             "texts_that_were_not_utf8": job.source.replaced,
-            "tables": [one.as_report() for one in done.outcomes],
+            "tables": [one.as_report_dict() for one in done.outcomes],
         }
     )
     done.aside = job.kept.kept_at

@@ -16,11 +16,11 @@ from django.conf import settings
 from coordinator.chat import content as chat_content
 from coordinator.errors import SignalboxError
 from coordinator.importing.foreign import Row
-from coordinator.importing.values import model_name
-from coordinator.models.fields import dump
+from coordinator.importing.values import find_model_name
+from coordinator.models.fields import dump_compact_json
 from coordinator.runs.statuses import OPEN
 from coordinator.secrets import masked_columns as secret_columns
-from coordinator.secrets.masking import MASK, Masker
+from coordinator.secrets.masking import MASK, SecretMasker
 
 # What people judge is shown with whatever could run or lead elsewhere.
 JUDGED = frozenset({"permission_requests"})
@@ -28,84 +28,91 @@ SAID = ("content", "metadata")  # of a chat message
 
 
 @lru_cache(maxsize=64)
-def columns_of(table: str) -> frozenset[str]:
+def find_masked_columns(table: str) -> frozenset[str]:
     """Return a table's columns that are masked before they are stored."""
-    listed = secret_columns.COLUMNS.get(model_name(table), {})
+    listed = secret_columns.COLUMNS.get(find_model_name(table), {})
     names = set(listed.get(secret_columns.MASKED, "").split())
     if table == "runs":
         names.add("prompt")
     return frozenset(names | set(SAID)) if table == "chat_messages" else frozenset(names)
 
 
-def is_on() -> bool:
+def is_masking_on() -> bool:
     return bool(settings.MASK_SECRETS)
 
 
-def mask_row(table: str, row: Row) -> int:
+def mask_imported_row(table: str, row: Row) -> int:
     """Mask what of a row would be masked at the doors, in place; return how many secrets."""
-    if not is_on():
+    if not is_masking_on():
         return 0
-    mask = Masker(judged=table in JUDGED)
-    for name in _of_row(table, row):
-        row[name] = _masked(row[name], mask, of_chat=table == "chat_messages" and name == "content")
+    mask = SecretMasker(judged=table in JUDGED)
+    for name in find_row_masked_columns(table, row):
+        row[name] = mask_imported_text(
+            row[name], mask, of_chat=table == "chat_messages" and name == "content"
+        )
     return mask.count
 
 
-def _of_row(table: str, row: Row) -> Collection[str]:
+def find_row_masked_columns(table: str, row: Row) -> Collection[str]:
     if table == "chat_messages" and row.get("source") != "agent":
         return ()  # what people say, the agent must read as it was said
-    names = [name for name in columns_of(table) if isinstance(row.get(name), str)]
+    names = [name for name in find_masked_columns(table) if isinstance(row.get(name), str)]
     if table == "runs" and row.get("status") in OPEN:
         names = [name for name in names if name != "prompt"]
     return names
 
 
-def _masked(text: str, mask: Masker, *, of_chat: bool) -> str:
+def mask_imported_text(text: str, mask: SecretMasker, *, of_chat: bool) -> str:
     """Return a text without secrets: what is JSON as JSON, and byte for byte as it was where it holds none."""
     if text[:1] not in '{["':
-        return mask.text(text) or ""
+        return mask.mask_text(text) or ""
     before = mask.count
     try:
         value = json.loads(text)
-        shown = [_block(n, one, mask) for n, one in enumerate(value)] if of_chat else mask.value(value)
-        return text if mask.count == before else dump(shown)
+        shown = (
+            [mask_imported_block(n, one, mask) for n, one in enumerate(value)]
+            if of_chat
+            else mask.mask_value(value)
+        )
+        return text if mask.count == before else dump_compact_json(shown)
     except (ValueError, TypeError, RecursionError, SignalboxError):
-        return mask.text(text) or ""
+        return mask.mask_text(text) or ""
 
 
-def _block(number: int, block: Any, mask: Masker) -> Any:
+def mask_imported_block(number: int, block: Any, mask: SecretMasker) -> Any:
     """Return a block of a message without secrets; one that carries a file as it is: random bytes are no text."""
     if (
         isinstance(block, dict)
         and isinstance(block.get("type"), str)
-        and chat_content.embedded(number, block)
+        and chat_content.extract_embedded_file(number, block)
     ):
         return block
-    return mask.value(block)
+    return mask.mask_value(block)
 
 
-def without_secrets(table: str, row: Mapping[str, Any]) -> Row:
+def mask_rejected_row(table: str, row: Mapping[str, Any]) -> Row:
     """Return a row as it is kept aside: where the doors mask its table, with no secret in any text."""
-    if not is_on() or not columns_of(table):
+    if not is_masking_on() or not find_masked_columns(table):
         return dict(row)
-    mask = Masker()
-    return {name: mask.text(value) if isinstance(value, str) else value for name, value in row.items()}
+    mask = SecretMasker()
+    return {name: mask.mask_text(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
-def to_compare(table: str, row: Row) -> Row:
+def normalize_masked_row(table: str, row: Row) -> Row:
     """Return a row with each secret and each mask as the same words, whatever the key and the setting are."""
-    names = _of_row(table, row)
+    names = find_row_masked_columns(table, row)
     if not names:
         return row
-    mask = Masker(judged=table in JUDGED)
+    mask = SecretMasker(judged=table in JUDGED)
     same = {
         name: MASK.sub(
-            lambda found: found.group().rsplit(" ", 1)[0] + "]", _compared(row[name], mask, table, name)
+            lambda found: found.group().rsplit(" ", 1)[0] + "]",
+            normalize_masked_text(row[name], mask, table, name),
         )
         for name in names
     }
     return {**row, **same}
 
 
-def _compared(text: str, mask: Masker, table: str, name: str) -> str:
-    return _masked(text, mask, of_chat=table == "chat_messages" and name == "content")
+def normalize_masked_text(text: str, mask: SecretMasker, table: str, name: str) -> str:
+    return mask_imported_text(text, mask, of_chat=table == "chat_messages" and name == "content")

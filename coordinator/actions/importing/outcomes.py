@@ -10,14 +10,14 @@ from typing import Any
 MOST_LINES = 10_000  # of one kind and table; the file beside the report has all
 
 
-class Lines(list[str]):
+class LimitedLines(list[str]):
     """The first some thousand lines of a kind; `total` counts all."""
 
     def __init__(self) -> None:
         super().__init__()
         self.total = 0
 
-    def add(self, line: str) -> None:
+    def add_line(self, line: str) -> None:
         """Count a line, and remember it if it is one of the first."""
         self.total += 1
         if len(self) < MOST_LINES:
@@ -41,13 +41,13 @@ class TableOutcome:
     replaced: int = 0
     aside: int = 0
     masked: int = 0
-    conflicts: Lines = field(default_factory=Lines)
-    left_out: Lines = field(default_factory=Lines)
+    conflicts: LimitedLines = field(default_factory=LimitedLines)
+    left_out: LimitedLines = field(default_factory=LimitedLines)
     changed: Counter[str] = field(default_factory=Counter)
     unreadable: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def as_report(self) -> dict[str, Any]:
+    def as_report_dict(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
         return {
             "table": self.table,
@@ -68,7 +68,7 @@ class TableOutcome:
 
 
 @dataclass
-class Imported:
+class ImportOutcome:
     """All of an import: its tables, and where its report and the rows that were kept aside lie (None: nowhere)."""
 
     outcomes: list[TableOutcome]
@@ -77,6 +77,6 @@ class Imported:
     not_kept: int = 0  # what would have gone beyond the bound of that file
 
     @property
-    def unreadable(self) -> list[str]:
+    def unreadable_lines(self) -> list[str]:
         """What could not be read, in words."""
         return [f"{one.table}: {line}" for one in self.outcomes for line in one.unreadable]

@@ -7,40 +7,49 @@ is lost by a restart, none holds up the asker, and its owner can see what became
 from __future__ import annotations
 
 from coordinator.actions.notifications.addresses import (
-    add,
-    remove,
-    reseal,
-    set_about,
-    unusable,
+    create_notification_target,
+    find_unusable_addresses,
+    remove_notification_address,
+    reseal_addresses,
+    set_address_filter,
 )
-from coordinator.actions.notifications.announcing import announce, budget_reached, send_test, settled
-from coordinator.actions.notifications.delivering import BACKOFF, deliver, deliver_due
-from coordinator.actions.notifications.escalating import add_step, escalate_due, remove_step
-from coordinator.actions.notifications.leaving import forget, rename
-from coordinator.actions.notifications.quiet_hours import clear_quiet, set_quiet
+from coordinator.actions.notifications.announcing import (
+    announce_budget_level,
+    announce_request,
+    announce_request_end,
+    queue_test_notification,
+)
+from coordinator.actions.notifications.delivering import BACKOFF, deliver_notification, start_due_deliveries
+from coordinator.actions.notifications.escalating import (
+    create_escalation_step,
+    escalate_due_requests,
+    remove_escalation_step,
+)
+from coordinator.actions.notifications.leaving import delete_person_notifications, rename_notification_person
+from coordinator.actions.notifications.quiet_hours import clear_quiet_hours, set_quiet_hours
 from coordinator.models.notifications import TURN
 from coordinator.notifications import channels
 
 __all__ = [
     "BACKOFF",
     "TURN",
-    "add",
-    "add_step",
-    "announce",
-    "budget_reached",
+    "announce_budget_level",
+    "announce_request",
+    "announce_request_end",
     "channels",
-    "clear_quiet",
-    "deliver",
-    "deliver_due",
-    "escalate_due",
-    "forget",
-    "remove",
-    "remove_step",
-    "rename",
-    "reseal",
-    "send_test",
-    "set_about",
-    "set_quiet",
-    "settled",
-    "unusable",
+    "clear_quiet_hours",
+    "create_escalation_step",
+    "create_notification_target",
+    "delete_person_notifications",
+    "deliver_notification",
+    "escalate_due_requests",
+    "find_unusable_addresses",
+    "queue_test_notification",
+    "remove_escalation_step",
+    "remove_notification_address",
+    "rename_notification_person",
+    "reseal_addresses",
+    "set_address_filter",
+    "set_quiet_hours",
+    "start_due_deliveries",
 ]

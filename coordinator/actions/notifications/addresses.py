@@ -12,11 +12,11 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from coordinator.actions import audit
-from coordinator.errors import Conflict, Invalid, NotFound
-from coordinator.identity.actors import person as person_actor
+from coordinator.errors import Conflict, NotFound, UnprocessableRequest
+from coordinator.identity.actors import person_actor as person_actor
 from coordinator.models import NotificationTarget
 from coordinator.notifications import apprise_channel, hearing, webhooks
-from coordinator.notifications.messages import NotSent
+from coordinator.notifications.messages import NotificationNotSent
 from coordinator.secrets import keyring
 
 About = NotificationTarget.About
@@ -27,112 +27,114 @@ LONGEST_NAME = 60
 LONGEST_PATTERNS = 500
 
 
-def add(
+def create_notification_target(
     *, by: User, kind: str, address: str, name: str = "", now: datetime | None = None
 ) -> NotificationTarget:
     """Add an address of this person's and return it, a webhook's secret in it. `name` is what they call it.
 
-    Raises Invalid for what is no address, Conflict for one that is there already.
+    Raises UnprocessableRequest for what is no address, Conflict for one that is there already.
     """
     now, address, name = now or timezone.now(), address.strip(), name.strip()
     if len(name) > LONGEST_NAME or any(ord(sign) < 32 for sign in name):
-        raise Invalid(f"A name has at most {LONGEST_NAME} characters on one line.")
-    _require_room(by)
-    columns = _columns_of(kind, address)
+        raise UnprocessableRequest(f"A name has at most {LONGEST_NAME} characters on one line.")
+    require_address_quota(by)
+    columns = build_address_columns(kind, address)
     try:
         with transaction.atomic():
             target = NotificationTarget.objects.create(
                 person=by.get_username(), kind=kind, name=name, created_at=now, **columns
             )
-            _audit("NOTIFICATION_TARGET_ADDED", target, by, now)
+            record_address_change("NOTIFICATION_TARGET_ADDED", target, by, now)
     except IntegrityError:
         raise Conflict("This address is already on your list.") from None
     return target
 
 
-def _require_room(by: User) -> None:
+def require_address_quota(by: User) -> None:
     kept = NotificationTarget.objects.filter(person=by.get_username()).exclude(kind=Kind.PUSH)
     if kept.count() >= MOST_TARGETS:
         raise Conflict(f"You already have {MOST_TARGETS} addresses, which is the limit. Remove one first.")
 
 
-def _columns_of(kind: str, address: str) -> dict[str, str]:
-    """Return what is stored of an address of this kind. Raises Invalid for what is none."""
+def build_address_columns(kind: str, address: str) -> dict[str, str]:
+    """Return what is stored of an address of this kind. Raises UnprocessableRequest for what is none."""
     if kind == Kind.WEBHOOK:
-        _check_url(address)
+        validate_webhook_url(address)
         return {"address": address, "secret": f"whsec_{secrets.token_urlsafe(32)}"}
     if kind == Kind.EMAIL:
-        _check_mail(address)
+        validate_mail_address(address)
         return {"address": address}
     if kind == Kind.APPRISE:
-        return _sealed(address)
-    raise Invalid("Choose a service, an e-mail address or a webhook.")
+        return seal_service_address(address)
+    raise UnprocessableRequest("Choose a service, an e-mail address or a webhook.")
 
 
-def _sealed(address: str) -> dict[str, str]:
+def seal_service_address(address: str) -> dict[str, str]:
     try:
-        place = apprise_channel.place_of(address)
-        sealed = apprise_channel.sealed(address)
-    except apprise_channel.NoAddress as problem:
-        raise Invalid(str(problem)) from None
-    except NotSent as problem:
-        raise Invalid(f"The address could not be checked: {problem}. Try again.") from None
+        place = apprise_channel.inspect_service_address(address)
+        sealed = apprise_channel.seal_address(address)
+    except apprise_channel.InvalidServiceAddress as problem:
+        raise UnprocessableRequest(str(problem)) from None
+    except NotificationNotSent as problem:
+        raise UnprocessableRequest(f"The address could not be checked: {problem}. Try again.") from None
     except keyring.KeyringUnusable as problem:
-        raise Invalid(str(problem)) from None
-    return {"address": apprise_channel.digest(address), "secret": sealed, "shown": str(place)}
+        raise UnprocessableRequest(str(problem)) from None
+    return {"address": apprise_channel.address_digest(address), "secret": sealed, "shown": str(place)}
 
 
-def set_about(
+def set_address_filter(
     target_id: int, *, by: User, about: str, patterns: str = "", now: datetime | None = None
 ) -> NotificationTarget:
-    """Choose of which requests one of this person's addresses hears. Raises NotFound, Invalid."""
+    """Choose of which requests one of this person's addresses hears. Raises NotFound, UnprocessableRequest."""
     if about not in About.values:
-        raise Invalid("Choose which requests this address is notified about.")
-    listed = hearing.patterns_of(patterns) if about in (About.TYPES, About.TOOLS) else []
+        raise UnprocessableRequest("Choose which requests this address is notified about.")
+    listed = hearing.split_target_patterns(patterns) if about in (About.TYPES, About.TOOLS) else []
     if about in (About.TYPES, About.TOOLS) and not listed:
-        raise Invalid("Enter at least one, such as ProcessExecution or Bash.")
+        raise UnprocessableRequest("Enter at least one, such as ProcessExecution or Bash.")
     text = ", ".join(listed)
     if len(text) > LONGEST_PATTERNS or any(ord(sign) < 32 for sign in text):
-        raise Invalid(f"The list has at most {LONGEST_PATTERNS} characters.")
+        raise UnprocessableRequest(f"The list has at most {LONGEST_PATTERNS} characters.")
     with transaction.atomic():
-        target = own(target_id, by)
+        target = get_own_address(target_id, by)
         before = {"about": target.about, "patterns": target.patterns}
         NotificationTarget.objects.filter(pk=target.pk).update(about=about, patterns=text)
         after = {"about": about, "patterns": text}
-        _audit("NOTIFICATION_TARGET_CHANGED", target, by, now or timezone.now(), before=before, after=after)
+        record_address_change(
+            "NOTIFICATION_TARGET_CHANGED", target, by, now or timezone.now(), before=before, after=after
+        )
     return target
 
 
-def remove(target_id: int, *, by: User, now: datetime | None = None) -> None:
+def remove_notification_address(target_id: int, *, by: User, now: datetime | None = None) -> None:
     """Remove an address of this person's, and its log. Raises NotFound for one that is not theirs."""
     with transaction.atomic():
-        target = own(target_id, by)
-        _audit("NOTIFICATION_TARGET_REMOVED", target, by, now or timezone.now())
+        target = get_own_address(target_id, by)
+        record_address_change("NOTIFICATION_TARGET_REMOVED", target, by, now or timezone.now())
         NotificationTarget.objects.filter(pk=target.pk).delete()
 
 
-def reseal() -> int:
+def reseal_addresses() -> int:
     """Seal addresses with the newest key that are not; return how many. Raises keyring.KeyringUnusable."""
-    newest, count = keyring.newest_key(), 0
+    newest, count = keyring.load_newest_key_id(), 0
     for target in NotificationTarget.objects.select_for_update().filter(kind=Kind.APPRISE):
-        if keyring.key_id_of(target.secret or "") != newest:
-            secret = apprise_channel.sealed(apprise_channel.unsealed(target))
+        if keyring.sealing_key_id(target.secret or "") != newest:
+            secret = apprise_channel.seal_address(apprise_channel.unseal_target_address(target))
             count += NotificationTarget.objects.filter(pk=target.pk).update(secret=secret)
     return count
 
 
-def unusable() -> list[str]:
+def find_unusable_addresses() -> list[str]:
     """Return why sealed addresses cannot be opened, one sentence each."""
     problems = []
     for target in NotificationTarget.objects.filter(kind=Kind.APPRISE).order_by("id"):
         try:
-            apprise_channel.unsealed(target)
+            apprise_channel.unseal_target_address(target)
         except keyring.KeyringUnusable as problem:
             problems.append(f"The address {target.shown} of {target.person}: {problem}")
     return problems
 
 
-def own(target_id: int, by: User) -> NotificationTarget:
+def get_own_address(target_id: int, by: User) -> NotificationTarget:
     """Return this person's address. Raises NotFound for one that is not theirs."""
     target = NotificationTarget.objects.filter(pk=target_id, person=by.get_username()).first()
     if target is None:
@@ -140,33 +142,37 @@ def own(target_id: int, by: User) -> NotificationTarget:
     return target
 
 
-def _check_mail(address: str) -> None:
+def validate_mail_address(address: str) -> None:
     try:
         validate_email(address)
     except ValidationError:
-        raise Invalid("This is not an e-mail address.") from None  # it may be a secret in the wrong field
+        raise UnprocessableRequest(
+            "This is not an e-mail address."
+        ) from None  # it may be a secret in the wrong field
 
 
-def _check_url(address: str) -> None:
+def validate_webhook_url(address: str) -> None:
     """Accept http(s) URLs that carry no password; what a name leads to is checked whenever something is sent."""
     try:
-        webhooks.check_literal(address)
-    except webhooks.AddressRefused as refusal:
-        raise Invalid(str(refusal)) from None
+        webhooks.check_literal_address(address)
+    except webhooks.WebhookAddressRefused as refusal:
+        raise UnprocessableRequest(str(refusal)) from None
 
 
-def _audit(event: str, target: NotificationTarget, by: User, now: datetime, **more: object) -> None:
+def record_address_change(
+    event: str, target: NotificationTarget, by: User, now: datetime, **more: object
+) -> None:
     """Write the change down, without the address: it often is a secret itself."""
-    audit.record(
+    audit.record_audit_entry(
         event,
         actor=person_actor(by),
         target=f"notification:{target.pk}",
         result="success",
-        metadata={**described(target), **more},
+        metadata={**describe_address(target), **more},
         now=now,
     )
 
 
-def described(target: NotificationTarget) -> dict[str, object]:
+def describe_address(target: NotificationTarget) -> dict[str, object]:
     """Return what an audit entry says of an address: never the address itself."""
-    return {"kind": target.kind, "host": target.shown or webhooks.host_of(target.address) or "mail"}
+    return {"kind": target.kind, "host": target.shown or webhooks.webhook_host(target.address) or "mail"}

@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from coordinator.actions.notifications.addresses import own
-from coordinator.actions.notifications.delivering import deliver_at_once
-from coordinator.identity.roles import APPROVER, people_with
+from coordinator.actions.notifications.addresses import get_own_address
+from coordinator.actions.notifications.delivering import start_delivery_thread
+from coordinator.identity.roles import APPROVER, people_with_role
 from coordinator.models import BudgetMark, Notification, NotificationTarget, PermissionRequest
 from coordinator.notifications import hearing, recipients
 from coordinator.notifications.messages import BUDGET
@@ -23,32 +23,32 @@ State = Notification.State
 TAKEN_BACK = ("push",)
 
 
-def send_test(target_id: int, *, by: User, now: datetime | None = None) -> Notification:
+def queue_test_notification(target_id: int, *, by: User, now: datetime | None = None) -> Notification:
     """Send a message that says it is a test to one of this person's addresses."""
     now = now or timezone.now()
-    target = own(target_id, by)
+    target = get_own_address(target_id, by)
     message = Notification.objects.create(target=target, request_id="", created_at=now, next_at=now)
-    transaction.on_commit(deliver_at_once, robust=True)
+    transaction.on_commit(start_delivery_thread, robust=True)
     return message
 
 
-def announce(request: PermissionRequest, *, now: datetime) -> None:
+def announce_request(request: PermissionRequest, *, now: datetime) -> None:
     """Have those who may decide told that `request` waits. Call it in the transaction that asks."""
-    targets = list(NotificationTarget.objects.reachable().order_by("id"))
+    targets = list(NotificationTarget.objects.without_ended_devices().order_by("id"))
     if targets:
-        people = recipients.at_once(request, now, {one.person for one in targets})
+        people = recipients.immediate_recipients(request, now, {one.person for one in targets})
         able = [one for one in targets if one.person in people]
-        enqueue(hearing.of_request(able, request), request, Event.ASKED, now)
+        enqueue_request_messages(hearing.targets_for_request(able, request), request, Event.ASKED, now)
 
 
-def budget_reached(mark: BudgetMark, *, now: datetime) -> None:
+def announce_budget_level(mark: BudgetMark, *, now: datetime) -> None:
     """Have approvers told how much of a budget is used. Call it in the transaction that notes it."""
-    able = people_with(APPROVER).values("username")
-    targets = NotificationTarget.objects.reachable().filter(person__in=able).order_by("id")
-    _queue(hearing.of_budgets(targets), f"{BUDGET}{mark.pk}", Event.BUDGET, now)
+    able = people_with_role(APPROVER).values("username")
+    targets = NotificationTarget.objects.without_ended_devices().filter(person__in=able).order_by("id")
+    enqueue_messages(hearing.targets_for_budgets(targets), f"{BUDGET}{mark.pk}", Event.BUDGET, now)
 
 
-def settled(request: PermissionRequest, *, now: datetime) -> None:
+def announce_request_end(request: PermissionRequest, *, now: datetime) -> None:
     """Have those who were told of `request` told how it ended. Call it in the transaction that closes it.
 
     A message that is just being sent has its follow-up too: what was not told after all takes it along
@@ -59,7 +59,7 @@ def settled(request: PermissionRequest, *, now: datetime) -> None:
     ).exclude(state__in=(State.FAILED, State.DROPPED))
     targets = NotificationTarget.objects.filter(pk__in=told.values("target_id")).order_by("id")
     names = (request.approved_by or "").split(", ")
-    enqueue(
+    enqueue_request_messages(
         [one for one in targets if one.person not in names or one.kind in TAKEN_BACK],
         request,
         Event.SETTLED,
@@ -67,19 +67,19 @@ def settled(request: PermissionRequest, *, now: datetime) -> None:
     )
 
 
-def enqueue(
+def enqueue_request_messages(
     targets: Iterable[NotificationTarget], request: PermissionRequest, event: Event, now: datetime
 ) -> int:
     """Write one message for each address; return how many. A request's end is told once, whoever says it twice."""
-    return _queue(targets, request.request_id, event, now)
+    return enqueue_messages(targets, request.request_id, event, now)
 
 
-def _queue(targets: Iterable[NotificationTarget], about: str, event: Event, now: datetime) -> int:
+def enqueue_messages(targets: Iterable[NotificationTarget], about: str, event: Event, now: datetime) -> int:
     rows = [
         Notification(target=one, request_id=about, event=event, created_at=now, next_at=now)
         for one in targets
     ]
     Notification.objects.bulk_create(rows, ignore_conflicts=event == Event.SETTLED)
     if rows:
-        transaction.on_commit(deliver_at_once, robust=True)
+        transaction.on_commit(start_delivery_thread, robust=True)
     return len(rows)

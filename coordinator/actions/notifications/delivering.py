@@ -19,7 +19,7 @@ from coordinator.lib import meters
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
 from coordinator.models.notifications import LONGEST_BACKOFF, QUIET, TURN
 from coordinator.notifications import channels, quiet
-from coordinator.notifications.messages import Ended, NotSent, budget_mark_of
+from coordinator.notifications.messages import AddressEnded, NotificationNotSent, find_budget_mark
 from coordinator.policy import approvals, deciders
 
 log = logging.getLogger(__name__)
@@ -38,16 +38,16 @@ _lookers = threading.BoundedSemaphore(2)
 _looking = threading.Lock()
 
 
-def deliver_at_once() -> None:
+def start_delivery_thread() -> None:
     """Send what is due without waiting for housekeeping: a person should hear of a request within two seconds."""
     if _lookers.acquire(blocking=False):
-        threading.Thread(target=_look_for_due, name="notifications-due", daemon=True).start()
+        threading.Thread(target=run_due_delivery, name="notifications-due", daemon=True).start()
 
 
-def _look_for_due() -> None:
+def run_due_delivery() -> None:
     with _looking:
         try:
-            deliver_due()
+            start_due_deliveries()
         except DatabaseError as problem:  # housekeeping tries again
             log.warning("Notifications are sent a little later: %s", str(problem).strip())
         finally:
@@ -55,28 +55,30 @@ def _look_for_due() -> None:
             _lookers.release()  # while we hold the lock: who waits for it has not looked yet
 
 
-def deliver_due(now: datetime | None = None) -> None:
+def start_due_deliveries(now: datetime | None = None) -> None:
     """Send what is due, to each target in a thread of its own: a slow receiver holds up nobody but itself."""
-    due = Notification.objects.due(now or timezone.now()).values_list("target_id", "target__kind")
+    due = Notification.objects.due_for_delivery(now or timezone.now()).values_list(
+        "target_id", "target__kind"
+    )
     waits_longest = due.annotate(since=Min("next_at")).order_by("since", "target_id")
-    for target_id in lanes.enter([(target, kind) for target, kind, _ in waits_longest]):
+    for target_id in lanes.reserve_delivery_slots([(target, kind) for target, kind, _ in waits_longest]):
         threading.Thread(
-            target=_deliver_to, args=(target_id,), name=f"notifications-{target_id}", daemon=True
+            target=deliver_to_target, args=(target_id,), name=f"notifications-{target_id}", daemon=True
         ).start()
 
 
-def _deliver_to(target_id: int) -> None:
+def deliver_to_target(target_id: int) -> None:
     """Send what is due to one target, in order; where one message does not get through, the others wait too."""
     took_all = False
     try:
-        due = Notification.objects.due(timezone.now()).filter(target_id=target_id).order_by("id")
+        due = Notification.objects.due_for_delivery(timezone.now()).filter(target_id=target_id).order_by("id")
         for pk in list(due.values_list("pk", flat=True)[:AT_ONCE]):
             began = time.monotonic()
-            took_it = deliver(pk)
-            lanes.note(target_id, time.monotonic() - began)
+            took_it = deliver_notification(pk)
+            lanes.record_delivery_time(target_id, time.monotonic() - began)
             if not took_it:
                 now = timezone.now()
-                rest = Notification.objects.due(now).filter(target_id=target_id)
+                rest = Notification.objects.due_for_delivery(now).filter(target_id=target_id)
                 rest.update(next_at=now + BACKOFF[0])
                 break
         else:
@@ -85,68 +87,68 @@ def _deliver_to(target_id: int) -> None:
         log.exception("Notifications could not be sent")
     finally:
         connections.close_all()
-        lanes.leave(target_id)
+        lanes.release_delivery_slot(target_id)
     if took_all:  # what was asked while we sent should not wait for housekeeping
-        deliver_at_once()
+        start_delivery_thread()
 
 
-def deliver(pk: int, now: datetime | None = None) -> bool:
+def deliver_notification(pk: int, now: datetime | None = None) -> bool:
     """Try one message, if it is due and nobody else is at it, and write down what became of it.
 
     False where its target did not take it.
     """
     now = now or timezone.now()
     with transaction.atomic():
-        if not Notification.objects.due(now).filter(pk=pk).update(next_at=now + TURN):
+        if not Notification.objects.due_for_delivery(now).filter(pk=pk).update(next_at=now + TURN):
             return True
         Notification.objects.filter(pk=pk, outcome=QUIET).update(outcome=None)
     message = Notification.objects.select_related("target").get(pk=pk)
     request = PermissionRequest.objects.with_context().filter(request_id=message.request_id).first()
-    if message.event == Event.SETTLED and not _was_told(message, now):
+    if message.event == Event.SETTLED and not prepare_end_notification(message, now):
         return True
-    why_not = _pointless(message, request, now)
+    why_not = find_drop_reason(message, request, now)
     if why_not:
-        _close(message, State.DROPPED, why_not)
+        close_notification(message, State.DROPPED, why_not)
         return True
-    return _keep_back(message, now) or _handed_over(message, request, now)
+    return defer_for_quiet_hours(message, now) or attempt_delivery(message, request, now)
 
 
-def _handed_over(message: Notification, request: PermissionRequest | None, now: datetime) -> bool:
+def attempt_delivery(message: Notification, request: PermissionRequest | None, now: datetime) -> bool:
     """Send a message and write down what came of it; False where it has to be tried again.
 
     The attempt is counted before it is made: what ends this process must not be tried for ever.
     """
     if message.attempts > len(BACKOFF):
-        _close(message, State.FAILED, message.outcome or BROKEN_OFF)
+        close_notification(message, State.FAILED, message.outcome or BROKEN_OFF)
         return True
     message.attempts += 1
     Notification.objects.filter(pk=message.pk).update(attempts=message.attempts)
     try:
-        outcome = channels.send(message, request, now)
-    except Ended as problem:
-        push.end(message.target, str(problem), now)
-        _close(message, State.FAILED, str(problem))
+        outcome = channels.send_notification(message, request, now)
+    except AddressEnded as problem:
+        push.end_push_device(message.target, str(problem), now)
+        close_notification(message, State.FAILED, str(problem))
         return True
-    except NotSent as problem:
-        _failed(message, str(problem), now)
+    except NotificationNotSent as problem:
+        schedule_delivery_retry(message, str(problem), now)
         return False
     except Exception:
         log.exception("A notification could not be sent")
-        _failed(message, UNKNOWN_PROBLEM, now)
+        schedule_delivery_retry(message, UNKNOWN_PROBLEM, now)
         return False
-    _close(message, State.SENT, outcome, sent_at=now)
+    close_notification(message, State.SENT, outcome, sent_at=now)
     if request is not None:  # its end may have waited for this
-        end = _about_the_same(message).filter(event=Event.SETTLED, state=State.WAITING)
+        end = find_related_notifications(message).filter(event=Event.SETTLED, state=State.WAITING)
         end.filter(next_at__gt=now).update(next_at=now)
     return True
 
 
-def _was_told(message: Notification, now: datetime) -> bool:
+def prepare_end_notification(message: Notification, now: datetime) -> bool:
     """Say whether the end of a request is news here; forget it where the request was never told.
 
     While word of the request itself is being sent, or kept back, its end waits for that.
     """
-    before = _about_the_same(message).exclude(event=Event.SETTLED)
+    before = find_related_notifications(message).exclude(event=Event.SETTLED)
     states = set(before.values_list("state", flat=True))
     if State.SENT in states:
         return True
@@ -161,23 +163,25 @@ def _was_told(message: Notification, now: datetime) -> bool:
     return False
 
 
-def _about_the_same(message: Notification) -> QuerySet[Notification]:
+def find_related_notifications(message: Notification) -> QuerySet[Notification]:
     return Notification.objects.filter(target=message.target_id, request_id=message.request_id)
 
 
-def _pointless(message: Notification, request: PermissionRequest | None, now: datetime) -> str | None:
+def find_drop_reason(message: Notification, request: PermissionRequest | None, now: datetime) -> str | None:
     """Say why the message should not be sent any more, or None."""
     user = User.objects.filter(username=message.target.person).first()
     if user is None or not has_role(user, APPROVER):
         return f"{message.target.person} may no longer decide"
-    if message.target.kind == NotificationTarget.Kind.PUSH and (why := push.why_silent(message.target, user)):
+    if message.target.kind == NotificationTarget.Kind.PUSH and (
+        why := push.find_push_block_reason(message.target, user)
+    ):
         return why
     if message.event == Event.BUDGET:
-        return None if budget_mark_of(message) else "the budget was changed before"
-    return _not_asked(message, request, user, now) if message.request_id else None
+        return None if find_budget_mark(message) else "the budget was changed before"
+    return find_request_drop_reason(message, request, user, now) if message.request_id else None
 
 
-def _not_asked(
+def find_request_drop_reason(
     message: Notification, request: PermissionRequest | None, user: User, now: datetime
 ) -> str | None:
     """Say why the person should not be told of the request any more, or None."""
@@ -185,39 +189,45 @@ def _not_asked(
         return "the request was deleted"
     if message.event == Event.SETTLED:
         return None
-    if not approvals.standing(request, now).waiting:
+    if not approvals.current_request_state(request, now).waiting:
         return "the request was closed before"
-    return None if deciders.may_decide(user, request, now) else f"{message.target.person} may not decide this"
+    return (
+        None
+        if deciders.user_can_decide(user, request, now)
+        else f"{message.target.person} may not decide this"
+    )
 
 
-def _keep_back(message: Notification, now: datetime) -> bool:
+def defer_for_quiet_hours(message: Notification, now: datetime) -> bool:
     """Leave a message to the end of its person's quiet hours; tests and escalation are not silenced.
 
     Whom escalation has woken also hears at once that it is over.
     """
     if not message.request_id or message.event == Event.ESCALATED:
         return False
-    woken = _about_the_same(message).filter(event=Event.ESCALATED, state=State.SENT)
+    woken = find_related_notifications(message).filter(event=Event.ESCALATED, state=State.SENT)
     if message.event == Event.SETTLED and woken.exists():
         return False
-    end = quiet.until(message.target.person, now)
+    end = quiet.person_quiet_until(message.target.person, now)
     if end is None:
         return False
     Notification.objects.filter(pk=message.pk).update(next_at=end, outcome=QUIET)
     return True
 
 
-def _failed(message: Notification, problem: str, now: datetime) -> None:
+def schedule_delivery_retry(message: Notification, problem: str, now: datetime) -> None:
     """Have a message tried again later. A test is not: whoever wants to know asks anew."""
     if message.attempts > len(BACKOFF) or not message.request_id:
-        _close(message, State.FAILED, problem)
+        close_notification(message, State.FAILED, problem)
         return
     Notification.objects.filter(pk=message.pk).update(
         next_at=now + BACKOFF[message.attempts - 1], outcome=problem
     )
 
 
-def _close(message: Notification, state: str, outcome: str, sent_at: datetime | None = None) -> None:
+def close_notification(
+    message: Notification, state: str, outcome: str, sent_at: datetime | None = None
+) -> None:
     Notification.objects.filter(pk=message.pk).update(
         state=state, next_at=None, outcome=outcome, sent_at=sent_at
     )

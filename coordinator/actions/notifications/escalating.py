@@ -9,10 +9,10 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from coordinator.actions import audit
-from coordinator.actions.notifications.announcing import enqueue
-from coordinator.errors import Conflict, Forbidden, Invalid, NotFound
-from coordinator.identity.actors import person as person_actor
-from coordinator.identity.actors import system
+from coordinator.actions.notifications.announcing import enqueue_request_messages
+from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableRequest
+from coordinator.identity.actors import person_actor as person_actor
+from coordinator.identity.actors import system_actor
 from coordinator.identity.roles import ADMIN, APPROVER, has_role
 from coordinator.models import (
     Escalation,
@@ -30,15 +30,15 @@ LONGEST = 24 * 60  # minutes
 MOST_AT_ONCE = 200  # requests of one step in one turn
 
 
-def add_step(*, by: User, after_minutes: int, whom: str, now: datetime) -> EscalationStep:
+def create_escalation_step(*, by: User, after_minutes: int, whom: str, now: datetime) -> EscalationStep:
     """Add a step for requests that are asked from now on. `whom` is `group:ID` or `person:NAME`.
 
-    Raises Forbidden for anyone but an admin, Invalid, and Conflict for a step that is there already.
+    Raises Forbidden for anyone but an admin, UnprocessableRequest, and Conflict for a step that is there already.
     """
-    _require_admin(by)
+    require_escalation_admin(by)
     if not 0 <= after_minutes <= LONGEST:
-        raise Invalid(f"Choose 0 to {LONGEST} minutes after the request.")
-    group, person = _whom(whom)
+        raise UnprocessableRequest(f"Choose 0 to {LONGEST} minutes after the request.")
+    group, person = parse_escalation_target(whom)
     with transaction.atomic():
         if EscalationStep.objects.count() >= MOST_STEPS:
             raise Conflict(f"There may be at most {MOST_STEPS} steps. Remove one first.")
@@ -51,31 +51,35 @@ def add_step(*, by: User, after_minutes: int, whom: str, now: datetime) -> Escal
             created_at=now,
             created_by=by.get_username(),
         )
-        _record("ESCALATION_STEP_ADDED", step, by, now)
+        record_escalation_change("ESCALATION_STEP_ADDED", step, by, now)
     return step
 
 
-def remove_step(step_id: int, *, by: User, now: datetime) -> None:
+def remove_escalation_step(step_id: int, *, by: User, now: datetime) -> None:
     """Remove a step. Raises Forbidden for anyone but an admin, and NotFound."""
-    _require_admin(by)
+    require_escalation_admin(by)
     with transaction.atomic():
         step = EscalationStep.objects.select_for_update().filter(pk=step_id).first()
         if step is None:
             raise NotFound("This step was already removed.")
-        _record("ESCALATION_STEP_REMOVED", step, by, now)
+        record_escalation_change("ESCALATION_STEP_REMOVED", step, by, now)
         EscalationStep.objects.filter(pk=step.pk).delete()
 
 
-def escalate_due(now: datetime) -> int:
+def escalate_due_requests(now: datetime) -> int:
     """Take every step whose time has come for a request that still waits; return how many. Any process may."""
     steps = list(EscalationStep.objects.select_related("group").filter(after_minutes__gt=0))
-    return sum(_take(request_id, step, now) for step in steps for request_id in _late(step, now))
+    return sum(
+        take_escalation_step(request_id, step, now)
+        for step in steps
+        for request_id in find_overdue_requests(step, now)
+    )
 
 
-def _late(step: EscalationStep, now: datetime) -> list[str]:
+def find_overdue_requests(step: EscalationStep, now: datetime) -> list[str]:
     """Return the requests that a step is due for: asked since the step was made, and waiting for so long."""
     taken = Escalation.objects.filter(request_id=OuterRef("request_id"), step=step)
-    late = PermissionRequest.objects.waiting(now).filter(
+    late = PermissionRequest.objects.awaiting_decision(now).filter(
         ~Exists(taken),
         created_at__gte=step.created_at,
         created_at__lte=now - timedelta(minutes=step.after_minutes),
@@ -83,11 +87,11 @@ def _late(step: EscalationStep, now: datetime) -> list[str]:
     return list(late.order_by("id").values_list("request_id", flat=True)[:MOST_AT_ONCE])
 
 
-def _take(request_id: str, step: EscalationStep, now: datetime) -> bool:
+def take_escalation_step(request_id: str, step: EscalationStep, now: datetime) -> bool:
     """Take one step for one request, once: the row is held, so that neither a decision nor another process is in it."""
     with transaction.atomic():
         row = PermissionRequest.objects.select_for_update().filter(request_id=request_id).first()
-        if row is None or not approvals.standing(row, now).waiting:
+        if row is None or not approvals.current_request_state(row, now).waiting:
             return False
         if not EscalationStep.objects.filter(pk=step.pk).exists():
             return False
@@ -95,25 +99,25 @@ def _take(request_id: str, step: EscalationStep, now: datetime) -> bool:
             return False
         if (context := PermissionContext.objects.filter(request=row).first()) is not None:
             row.context = context
-        people = recipients.of_step(step, row, now)
-        targets = hearing.of_request(
-            NotificationTarget.objects.reachable().filter(person__in=people).order_by("id"), row
+        people = recipients.escalation_step_recipients(step, row, now)
+        targets = hearing.targets_for_request(
+            NotificationTarget.objects.without_ended_devices().filter(person__in=people).order_by("id"), row
         )
-        count = enqueue(targets, row, Notification.Event.ESCALATED, now)
+        count = enqueue_request_messages(targets, row, Notification.Event.ESCALATED, now)
         Escalation.objects.create(request=row, step=step, at=now, messages=count)
-        audit.record(
+        audit.record_audit_entry(
             "PERMISSION_REQUEST_ESCALATED",
-            actor=system("housekeeping"),
+            actor=system_actor("housekeeping"),
             target=row.request_id,
             permission=row.permission_type,
             result="success",
-            metadata={**described(step), "messages": count},
+            metadata={**describe_escalation_step(step), "messages": count},
             now=now,
         )
     return True
 
 
-def _whom(text: str) -> tuple[Group | None, str | None]:
+def parse_escalation_target(text: str) -> tuple[Group | None, str | None]:
     kind, _, name = text.partition(":")
     if kind == "group" and name.isdecimal() and len(name) < 10:
         group = Group.objects.filter(pk=int(name)).first()
@@ -123,27 +127,27 @@ def _whom(text: str) -> tuple[Group | None, str | None]:
         user = User.objects.filter(username=name, is_active=True).first()
         if user is not None and has_role(user, APPROVER):
             return None, user.get_username()
-        raise Invalid("This person may not decide requests. Choose someone who may.")
-    raise Invalid("Choose a group or a person to notify.")
+        raise UnprocessableRequest("This person may not decide requests. Choose someone who may.")
+    raise UnprocessableRequest("Choose a group or a person to notify.")
 
 
-def _require_admin(by: User) -> None:
+def require_escalation_admin(by: User) -> None:
     if not has_role(by, ADMIN):
         raise Forbidden("You need the role admin to change escalation steps.")
 
 
-def described(step: EscalationStep) -> dict[str, object]:
+def describe_escalation_step(step: EscalationStep) -> dict[str, object]:
     """Return what an audit entry says of a step."""
     whom = {"group": step.group.name} if step.group else {"person": step.person}
     return {"after_minutes": step.after_minutes, **whom}
 
 
-def _record(event: str, step: EscalationStep, by: User, now: datetime) -> None:
-    audit.record(
+def record_escalation_change(event: str, step: EscalationStep, by: User, now: datetime) -> None:
+    audit.record_audit_entry(
         event,
         actor=person_actor(by),
         target=f"escalation_step:{step.pk}",
         result="success",
-        metadata=described(step),
+        metadata=describe_escalation_step(step),
         now=now,
     )

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from coordinator.notifications.channels import lanes_of
+from coordinator.notifications.channels import parallel_sends_of_kind
 
 SLOW = 3.0  # seconds for one message
 REMEMBERED = 600.0  # seconds
@@ -21,16 +21,16 @@ _slow: dict[int, float] = {}  # target → until when it counts as slow, on the 
 _lock = threading.Lock()
 
 
-def enter(waiting: Iterable[tuple[int, str]]) -> list[int]:
+def reserve_delivery_slots(waiting: Iterable[tuple[int, str]]) -> list[int]:
     """Take lanes for as many of `waiting` (targets and their kinds, the most urgent first) as there are, and return
-    these. Each leaves by `leave`.
+    these. Each leaves by `release_delivery_slot`.
     """
     entered = []
     with _lock:
         taken = Counter(busy.values())
-        taken_by_slow = Counter(kind for target_id, kind in busy.items() if _is_slow(target_id))
+        taken_by_slow = Counter(kind for target_id, kind in busy.items() if is_target_slow(target_id))
         for target_id, kind in waiting:
-            lanes, slow = lanes_of(kind), _is_slow(target_id)
+            lanes, slow = parallel_sends_of_kind(kind), is_target_slow(target_id)
             is_full = taken[kind] >= lanes or (slow and taken_by_slow[kind] >= max(1, lanes // 2))
             if target_id in busy or is_full:
                 continue
@@ -41,12 +41,12 @@ def enter(waiting: Iterable[tuple[int, str]]) -> list[int]:
     return entered
 
 
-def leave(target_id: int) -> None:
+def release_delivery_slot(target_id: int) -> None:
     with _lock:
         busy.pop(target_id, None)
 
 
-def note(target_id: int, seconds: float) -> None:
+def record_delivery_time(target_id: int, seconds: float) -> None:
     """Remember how long a target took for one message."""
     with _lock:
         if seconds > SLOW:
@@ -55,7 +55,7 @@ def note(target_id: int, seconds: float) -> None:
             _slow.pop(target_id, None)
 
 
-def _is_slow(target_id: int) -> bool:
+def is_target_slow(target_id: int) -> bool:
     until = _slow.get(target_id, 0.0)
     if until and until < time.monotonic():
         del _slow[target_id]

@@ -12,31 +12,33 @@ from coordinator.models import EscalationStep, NotificationTarget, QuietHours
 NOBODY = "No account has this name any more."
 
 
-def forget(name: str, *, by: Actor, now: datetime | None) -> None:
+def delete_person_notifications(name: str, *, by: Actor, now: datetime | None) -> None:
     """Remove what is kept for a name that nobody has any more: its addresses and devices, its quiet hours, and the
     steps of escalation that tell it. Call it in the transaction that frees the name, or gives it to another.
     """
     for target in NotificationTarget.objects.filter(person=name).order_by("id"):
-        removed = {"person": name, **addresses.described(target)}
-        _record("NOTIFICATION_TARGET_REMOVED", f"notification:{target.pk}", removed, by, now)
+        removed = {"person": name, **addresses.describe_address(target)}
+        record_name_removal("NOTIFICATION_TARGET_REMOVED", f"notification:{target.pk}", removed, by, now)
         NotificationTarget.objects.filter(pk=target.pk).delete()
     if QuietHours.objects.filter(pk=name).delete()[0]:
-        _record("QUIET_HOURS_CLEARED", name, {}, by, now)
+        record_name_removal("QUIET_HOURS_CLEARED", name, {}, by, now)
     for step in EscalationStep.objects.filter(person=name):
-        told = escalating.described(step)
-        _record("ESCALATION_STEP_REMOVED", f"escalation_step:{step.pk}", told, by, now)
+        told = escalating.describe_escalation_step(step)
+        record_name_removal("ESCALATION_STEP_REMOVED", f"escalation_step:{step.pk}", told, by, now)
         EscalationStep.objects.filter(pk=step.pk).delete()
 
 
-def rename(before: str, after: str, *, by: Actor, now: datetime | None) -> None:
+def rename_notification_person(before: str, after: str, *, by: Actor, now: datetime | None) -> None:
     """Let all that follow a person to a new name. Call it in the transaction that gives the name."""
-    forget(after, by=by, now=now)  # left by another who had it
+    delete_person_notifications(after, by=by, now=now)  # left by another who had it
     NotificationTarget.objects.filter(person=before).update(person=after)
     QuietHours.objects.filter(pk=before).update(person=after)
     EscalationStep.objects.filter(person=before).update(person=after)
 
 
-def _record(event: str, target: str, metadata: dict[str, object], by: Actor, now: datetime | None) -> None:
-    audit.record(
+def record_name_removal(
+    event: str, target: str, metadata: dict[str, object], by: Actor, now: datetime | None
+) -> None:
+    audit.record_audit_entry(
         event, actor=by, target=target, result="success", reason=NOBODY, metadata=metadata or None, now=now
     )

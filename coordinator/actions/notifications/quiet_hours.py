@@ -9,57 +9,57 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from coordinator.actions import audit
-from coordinator.errors import Invalid
-from coordinator.identity.actors import person as person_actor
+from coordinator.errors import UnprocessableRequest
+from coordinator.identity.actors import person_actor as person_actor
 from coordinator.models import Notification, QuietHours
 from coordinator.models.notifications import QUIET
 
 
-def set_quiet(*, by: User, begins: str, ends: str, zone: str, now: datetime) -> QuietHours:
-    """Tell this person nothing from `begins` to `ends` ("22:00", "07:00") on the clocks of `zone`. Raises Invalid."""
-    first, last = _clock(begins), _clock(ends)
+def set_quiet_hours(*, by: User, begins: str, ends: str, zone: str, now: datetime) -> QuietHours:
+    """Tell this person nothing from `begins` to `ends` ("22:00", "07:00") on the clocks of `zone`. Raises UnprocessableRequest."""
+    first, last = parse_clock_time(begins), parse_clock_time(ends)
     if first == last:
-        raise Invalid("The start and end of quiet hours must differ.")
-    _require_zone(zone)
+        raise UnprocessableRequest("The start and end of quiet hours must differ.")
+    validate_time_zone(zone)
     values = {"zone": zone, "begins": first, "ends": last}
     with transaction.atomic():
         hours, _ = QuietHours.objects.update_or_create(pk=by.get_username(), defaults=values)
-        _record("QUIET_HOURS_SET", by, values, now)
-        _try_again(by, now)
+        record_quiet_hours("QUIET_HOURS_SET", by, values, now)
+        retry_deferred_messages(by, now)
     return hours
 
 
-def clear_quiet(*, by: User, now: datetime) -> None:
+def clear_quiet_hours(*, by: User, now: datetime) -> None:
     """Tell this person at any hour. What was kept back is told at once."""
     with transaction.atomic():
         deleted, _ = QuietHours.objects.filter(pk=by.get_username()).delete()
         if deleted:
-            _record("QUIET_HOURS_CLEARED", by, {}, now)
-        _try_again(by, now)
+            record_quiet_hours("QUIET_HOURS_CLEARED", by, {}, now)
+        retry_deferred_messages(by, now)
 
 
-def _try_again(by: User, now: datetime) -> None:
+def retry_deferred_messages(by: User, now: datetime) -> None:
     """Have what was kept back looked at anew: its hours may be others now."""
     kept = Notification.objects.filter(target__person=by.get_username(), outcome=QUIET)
     kept.filter(state=Notification.State.WAITING).update(next_at=now)
 
 
-def _clock(text: str) -> str:
+def parse_clock_time(text: str) -> str:
     try:
         return time.fromisoformat(text.strip()).strftime("%H:%M")
     except ValueError:
-        raise Invalid("Write a time as 22:00.") from None
+        raise UnprocessableRequest("Write a time as 22:00.") from None
 
 
-def _require_zone(name: str) -> None:
+def validate_time_zone(name: str) -> None:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise Invalid("Choose a time zone from the list, such as Europe/Berlin.") from None
+        raise UnprocessableRequest("Choose a time zone from the list, such as Europe/Berlin.") from None
 
 
-def _record(event: str, by: User, values: dict[str, str], now: datetime) -> None:
+def record_quiet_hours(event: str, by: User, values: dict[str, str], now: datetime) -> None:
     name = by.get_username()
-    audit.record(
+    audit.record_audit_entry(
         event, actor=person_actor(by), target=name, result="success", metadata=values or None, now=now
     )

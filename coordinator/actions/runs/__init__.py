@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from coordinator.actions.runs import executors
-from coordinator.actions.runs.claiming import claim_next, unclaim
-from coordinator.actions.runs.holding import IMPORTED, hold, release
-from coordinator.actions.runs.loss import end_unconfirmed_stop, finish_unreported, give_up_waiting, recover
+from coordinator.actions.runs.claiming import claim_next_run, unclaim_run
+from coordinator.actions.runs.holding import IMPORTED, hold_runs, release_held_run
+from coordinator.actions.runs.loss import (
+    complete_unreported_run,
+    end_unconfirmed_stop,
+    fail_overdue_run,
+    recover_runner_runs,
+)
 from coordinator.actions.runs.machine import (
     AFTERWARDS,
     NOBODY_CAME,
     UNCONFIRMED_STOP,
+    add_run_event,
     deliver_callbacks,
     has_event_since,
     lock_session,
-    write_event,
 )
-from coordinator.actions.runs.ordering import create
-from coordinator.actions.runs.reports import completed, failed, started, stopped
-from coordinator.actions.runs.stopping import StopResult, stop, stop_session
+from coordinator.actions.runs.ordering import queue_ordered_run
+from coordinator.actions.runs.reports import (
+    record_run_completed,
+    record_run_failed,
+    record_run_started,
+    record_run_stopped,
+)
+from coordinator.actions.runs.stopping import StopResult, request_run_stop, request_session_stop
 from coordinator.runs.statuses import ACTIVE, OPEN, RESUME, START, START_EVENTS, STOP_EVENTS
 
 __all__ = [
@@ -32,24 +42,24 @@ __all__ = [
     "STOP_EVENTS",
     "UNCONFIRMED_STOP",
     "StopResult",
-    "claim_next",
-    "completed",
-    "create",
+    "add_run_event",
+    "claim_next_run",
+    "complete_unreported_run",
     "deliver_callbacks",
     "end_unconfirmed_stop",
     "executors",
-    "failed",
-    "finish_unreported",
-    "give_up_waiting",
+    "fail_overdue_run",
     "has_event_since",
-    "hold",
+    "hold_runs",
     "lock_session",
-    "recover",
-    "release",
-    "started",
-    "stop",
-    "stop_session",
-    "stopped",
-    "unclaim",
-    "write_event",
+    "queue_ordered_run",
+    "record_run_completed",
+    "record_run_failed",
+    "record_run_started",
+    "record_run_stopped",
+    "recover_runner_runs",
+    "release_held_run",
+    "request_run_stop",
+    "request_session_stop",
+    "unclaim_run",
 ]

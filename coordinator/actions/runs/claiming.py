@@ -10,14 +10,14 @@ from typing import Any
 from django.db import connection, transaction
 
 from coordinator.actions import session_keys, writers
-from coordinator.actions.runs.machine import active, locked, move, no_match_timeout
+from coordinator.actions.runs.machine import find_active_run, lock_run, no_match_timeout, transition_run
 from coordinator.errors import NotFound
 from coordinator.models import HeldRun, LivingExecutor, Run, Runner
-from coordinator.models.fields import decoded
+from coordinator.models.fields import decode_stored_json
 from coordinator.models.runners import AUTONOMOUS
 from coordinator.policy import brakes, budgets
 from coordinator.runs import demands, offers
-from coordinator.runs.statuses import ACTIVE, in_sql
+from coordinator.runs.statuses import ACTIVE, run_statuses_sql
 
 PAGE = 200  # runs read at a time
 
@@ -29,7 +29,7 @@ CLAIMABLE = (
     "SELECT r.run_id, r.demands, r.agent_name, r.project_dir,"  # noqa: S608 - constants of ours
     " (SELECT p.parameters FROM run_parameters p WHERE p.run_id = r.run_id), r.created_at"
     " FROM runs r WHERE r.status = 'pending'{ahead}"
-    f" AND NOT EXISTS (SELECT 1 FROM runs u WHERE u.session_id = r.session_id AND u.status IN ({in_sql(ACTIVE)}))"
+    f" AND NOT EXISTS (SELECT 1 FROM runs u WHERE u.session_id = r.session_id AND u.status IN ({run_statuses_sql(ACTIVE)}))"
     " AND NOT EXISTS (SELECT 1 FROM runs u WHERE u.session_id = r.session_id AND u.status = 'pending'"
     " AND u.created_at < r.created_at)"
     " AND NOT EXISTS (SELECT 1 FROM held_runs h WHERE h.run_id = r.run_id)"
@@ -58,28 +58,30 @@ class PendingRun:
     parameters: Any
 
 
-def claim_next(runner: Runner, now: datetime) -> Run | None:
+def claim_next_run(runner: Runner, now: datetime) -> Run | None:
     """Claim the oldest pending run that `runner` may take, for it alone; None where there is none."""
-    offered = offers.of_runners([runner.runner_id]).get(runner.runner_id)
-    for pending in _waiting(runner):
-        if _fits(runner, offered, pending) and (run := _claim(pending.run_id, runner, now)):
+    offered = offers.load_runner_offers([runner.runner_id]).get(runner.runner_id)
+    for pending in iterate_claimable_runs(runner):
+        if can_runner_take_run(runner, offered, pending) and (run := claim_run(pending.run_id, runner, now)):
             return run
     return None
 
 
-def _fits(runner: Runner, offered: Any, run: PendingRun) -> bool:
+def can_runner_take_run(runner: Runner, offered: Any, run: PendingRun) -> bool:
     """Say whether the runner meets the run's demands, and with its offers (None: it has none) can serve it."""
-    if not (demands.meets(runner, run.demands) and _brings(runner, run.agent_name)):
+    if not (demands.runner_meets_demands(runner, run.demands) and has_runner_agent(runner, run.agent_name)):
         return False
-    return not offers.lacks(offered, offers.agent_in(run.parameters), run.project_dir)
+    return not offers.describe_missing_offer(
+        offered, offers.agent_in_parameters(run.parameters), run.project_dir
+    )
 
 
-def _brings(runner: Runner, agent: str | None) -> bool:
+def has_runner_agent(runner: Runner, agent: str | None) -> bool:
     """A procedural agent runs where it came from."""
-    return runner.executor_type == AUTONOMOUS or any(one["name"] == agent for one in runner.agents)
+    return runner.executor_type == AUTONOMOUS or any(one["name"] == agent for one in runner.procedural_agents)
 
 
-def _waiting(runner: Runner) -> Iterator[PendingRun]:
+def iterate_claimable_runs(runner: Runner) -> Iterator[PendingRun]:
     """Yield the runs that the runner may claim, oldest first, each page read whole before its first run.
 
     With a cursor left open SQLite refuses the claim: a read cannot become a write once somebody else has written.
@@ -91,35 +93,35 @@ def _waiting(runner: Runner) -> Iterator[PendingRun]:
             cursor.execute(statement, [*ahead, runner.runner_id])
             page = cursor.fetchall()
         for run_id, wanted, agent, folder, given, _created_at in page:
-            yield PendingRun(run_id, _decoded(wanted), agent, folder, _decoded(given))
+            yield PendingRun(run_id, decode_json_column(wanted), agent, folder, decode_json_column(given))
         if len(page) < PAGE:
             return
         last_at, last_id = page[-1][-1], page[-1][0]
         ahead = [last_at, last_at, last_id]
 
 
-def _decoded(text: str | None) -> Any:
-    return None if text is None else decoded(text)
+def decode_json_column(text: str | None) -> Any:
+    return None if text is None else decode_stored_json(text)
 
 
-def _claim(run_id: str, runner: Runner, now: datetime) -> Run | None:
+def claim_run(run_id: str, runner: Runner, now: datetime) -> Run | None:
     """Claim one run; None where it is taken, held or deleted meanwhile."""
     with transaction.atomic():
         try:
-            run, session = locked(run_id)
+            run, session = lock_run(run_id)
         except NotFound:
             return None
-        if active(session.session_id).exists():
+        if find_active_run(session.session_id).exists():
             return None
-        if not may_begin(run, runner, now):
+        if not can_run_begin(run, runner, now):
             return None
-        if not move(run, Run.Status.CLAIMED, runner_id=runner.runner_id, claimed_at=now):
+        if not transition_run(run, Run.Status.CLAIMED, runner_id=runner.runner_id, claimed_at=now):
             return None
-        writers.note_runner(session.session_id, runner.registered_by)
+        writers.record_session_runner(session.session_id, runner.registered_by)
     return run
 
 
-def may_begin(run: Run, runner: Runner, now: datetime) -> bool:
+def can_run_begin(run: Run, runner: Runner, now: datetime) -> bool:
     """Say whether a pending run may begin on a runner.
 
     Nobody holds it, no brake is on, no budget that holds runs is used up, and no other runner has its process.
@@ -128,31 +130,31 @@ def may_begin(run: Run, runner: Runner, now: datetime) -> bool:
         cursor.execute(HINDRANCES, [run.pk, run.session_id, runner.runner_id])
         if not cursor.fetchone()[0]:
             return True
-    if HeldRun.objects.filter(pk=run.pk).exists() or _is_held_back(run, runner, now):
+    if HeldRun.objects.filter(pk=run.pk).exists() or is_run_blocked(run, runner, now):
         return False
     return not LivingExecutor.objects.filter(pk=run.session_id).exclude(runner_id=runner.runner_id).exists()
 
 
-def _is_held_back(run: Run, runner: Runner, now: datetime) -> bool:
+def is_run_blocked(run: Run, runner: Runner, now: datetime) -> bool:
     """Say whether a brake or a used-up budget holds the run. Which agents it means is looked up only where one may."""
-    on = brakes.in_force()
-    if not on and not budgets.hold_runs(now):
+    on = brakes.load_active_brakes()
+    if not on and not budgets.has_run_holding_budget(now):
         return False
-    agents = offers.agents_meant(run, runner)
-    if any(one.holds(agents, runner.hostname) for one in on):
+    agents = offers.load_braked_agent_names(run, runner)
+    if any(one.applies_to(agents, runner.hostname) for one in on):
         return True
-    return budgets.holding_run_of(run.session_id, agents, now) is not None
+    return budgets.find_budget_holding_session(run.session_id, agents, now) is not None
 
 
-def unclaim(run_id: str, runner_id: str, now: datetime) -> None:
+def unclaim_run(run_id: str, runner_id: str, now: datetime) -> None:
     """Put a run back that `runner_id` claimed but never got or never started. Otherwise changes nothing."""
     with transaction.atomic():
         try:
-            run, _session = locked(run_id)
+            run, _session = lock_run(run_id)
         except NotFound:  # deleted meanwhile
             return
         if run.runner_id != runner_id or run.status != Run.Status.CLAIMED:
             return
         timeout_at = now + no_match_timeout() if run.demands else None
-        session_keys.end(run.session_id, "Its run was returned to the queue.", now)
-        move(run, Run.Status.PENDING, runner_id=None, claimed_at=None, timeout_at=timeout_at)
+        session_keys.end_session_key(run.session_id, "Its run was returned to the queue.", now)
+        transition_run(run, Run.Status.PENDING, runner_id=None, claimed_at=None, timeout_at=timeout_at)

@@ -12,7 +12,7 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions import session_keys
-from coordinator.actions.runs.machine import active, lock_session, set_session
+from coordinator.actions.runs.machine import find_active_run, lock_session, set_session_status
 from coordinator.errors import Forbidden
 from coordinator.models import LivingExecutor, Run, Runner, Session, StopCommand
 
@@ -24,18 +24,18 @@ ENDS: dict[str, str] = {
 }
 
 
-def lives_on(run: Run, runner_id: str, now: datetime) -> None:
+def mark_executor_living(run: Run, runner_id: str, now: datetime) -> None:
     """The run has completed and its process waits for the next one. The session's lock is held."""
     values = {"runner_id": runner_id, "run_id": run.run_id, "since": now}
     LivingExecutor.objects.update_or_create(session_id=run.session_id, defaults=values)
 
 
-def has_ended(session_id: str) -> None:
+def forget_executor(session_id: str) -> None:
     """The session's process is no more, if it had one. The session's lock is held."""
     LivingExecutor.objects.filter(pk=session_id).delete()
 
 
-def ended(session_id: str, runner: Runner, status: str, now: datetime) -> None:  # noqa: ARG001 - as other reports
+def end_idle_executor(session_id: str, runner: Runner, status: str, now: datetime) -> None:  # noqa: ARG001 - as other reports
     """The runner says that an idle session's process has ended: the session is `status`, one of ENDS.
 
     Said of a session whose process it does not keep (it ended before, or never lived on) it changes nothing. Raises
@@ -48,17 +48,17 @@ def ended(session_id: str, runner: Runner, status: str, now: datetime) -> None: 
             return
         if living.runner_id != runner.runner_id:
             raise Forbidden(f"The executor of session {session_id} is kept by another runner")
-        _let_go(session, living, ENDS[status])
+        release_executor(session, living, ENDS[status])
 
 
-def lost(runner_id: str) -> None:
+def end_lost_executors(runner_id: str) -> None:
     """The runner is gone, and its processes with it: idle sessions are finished, those being stopped are stopped."""
     kept = LivingExecutor.objects.filter(runner_id=runner_id)
     for session_id in list(kept.values_list("pk", flat=True)):
-        end_unconfirmed(session_id, runner_id)
+        end_unconfirmed_executor(session_id, runner_id)
 
 
-def end_unconfirmed(session_id: str, runner_id: str) -> bool:
+def end_unconfirmed_executor(session_id: str, runner_id: str) -> bool:
     """Take a session's process for ended, of which its runner has not said so; say whether there was one."""
     with transaction.atomic():
         session = lock_session(session_id)
@@ -66,16 +66,16 @@ def end_unconfirmed(session_id: str, runner_id: str) -> bool:
         if living is None:
             return False
         is_to_stop = session.status == Session.Status.STOPPING
-        _let_go(session, living, Session.Status.STOPPED if is_to_stop else Session.Status.FINISHED)
+        release_executor(session, living, Session.Status.STOPPED if is_to_stop else Session.Status.FINISHED)
     return True
 
 
-def _let_go(session: Session, living: LivingExecutor, status: str) -> None:
+def release_executor(session: Session, living: LivingExecutor, status: str) -> None:
     """Forget the process. Where a run is at work or waits, that says where the session stands."""
     living.delete()
-    session_keys.end(session.session_id, "Its agent's process has ended.")
+    session_keys.end_session_key(session.session_id, "Its agent's process has ended.")
     StopCommand.objects.filter(runner_id=living.runner_id, run_id=living.run_id).delete()
     is_waited_for = Run.objects.filter(session=session, status=Run.Status.PENDING).exists()
-    if active(session.session_id).exists():
+    if find_active_run(session.session_id).exists():
         return
-    set_session(session, Session.Status.PENDING if is_waited_for else status)
+    set_session_status(session, Session.Status.PENDING if is_waited_for else status)

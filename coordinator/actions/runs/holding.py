@@ -8,7 +8,7 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions import audit
-from coordinator.actions.runs.machine import locked, no_match_timeout
+from coordinator.actions.runs.machine import lock_run, no_match_timeout
 from coordinator.errors import Conflict
 from coordinator.identity.actors import Actor
 from coordinator.models import HeldRun, Run
@@ -17,7 +17,7 @@ from coordinator.runs.statuses import OPEN
 IMPORTED = "It had not ended in the imported database."
 
 
-def hold(run_ids: Iterable[str], *, why: str, now: datetime) -> int:
+def hold_runs(run_ids: Iterable[str], *, why: str, now: datetime) -> int:
     """Keep those of the runs that are open from runners and from housekeeping; return how many."""
     open_ids = list(Run.objects.filter(pk__in=list(run_ids), status__in=OPEN).values_list("pk", flat=True))
     HeldRun.objects.bulk_create(
@@ -26,18 +26,18 @@ def hold(run_ids: Iterable[str], *, why: str, now: datetime) -> int:
     return len(open_ids)
 
 
-def release(run_id: str, *, by: Actor, now: datetime) -> Run:
+def release_held_run(run_id: str, *, by: Actor, now: datetime) -> Run:
     """Let a held run go its way: runners may take it, and what it waits for counts from now.
 
     Raises NotFound, and Conflict for a run that is not held.
     """
     with transaction.atomic():
-        run, session = locked(run_id)
+        run, session = lock_run(run_id)
         if not HeldRun.objects.filter(pk=run_id).delete()[0]:
             raise Conflict("This run is not held.")
         run.timeout_at = now + no_match_timeout() if run.demands else None
         run.save(update_fields=["timeout_at"])
-        audit.record(
+        audit.record_audit_entry(
             "RUN_RELEASED",
             actor=by,
             target=run_id,

@@ -8,62 +8,62 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions.runs import executors
-from coordinator.actions.runs.claiming import unclaim
-from coordinator.actions.runs.machine import NOBODY_CAME, UNCONFIRMED_STOP, active, end, locked
+from coordinator.actions.runs.claiming import unclaim_run
+from coordinator.actions.runs.machine import NOBODY_CAME, UNCONFIRMED_STOP, end_run, find_active_run, lock_run
 from coordinator.errors import NotFound
 from coordinator.models import Run, Session, StopCommand
 from coordinator.runs.statuses import ACTIVE
 
 
-def give_up_waiting(run_id: str, now: datetime) -> bool:
+def fail_overdue_run(run_id: str, now: datetime) -> bool:
     """Fail a pending run whose demands nobody met in time; say whether that was so."""
     with transaction.atomic():
-        run, session = locked(run_id)
+        run, session = lock_run(run_id)
         overdue = isinstance(run.timeout_at, datetime) and run.timeout_at <= now
-        if run.status != Run.Status.PENDING or not overdue or active(session.session_id).exists():
+        if run.status != Run.Status.PENDING or not overdue or find_active_run(session.session_id).exists():
             return False
-        return end(run, session, Run.Status.FAILED, now, error=NOBODY_CAME)
+        return end_run(run, session, Run.Status.FAILED, now, error=NOBODY_CAME)
 
 
-def finish_unreported(run_id: str, now: datetime) -> bool:
+def complete_unreported_run(run_id: str, now: datetime) -> bool:
     """Complete a running run whose session said its end long ago: the runner's report was lost."""
     with transaction.atomic():
-        run, session = locked(run_id)
+        run, session = lock_run(run_id)
         if run.status != Run.Status.RUNNING or session.status != Session.Status.FINISHED:
             return False
-        return end(run, session, Run.Status.COMPLETED, now)
+        return end_run(run, session, Run.Status.COMPLETED, now)
 
 
 def end_unconfirmed_stop(run_id: str, now: datetime) -> bool:
     """End a run whose runner was told to stop it long ago and never answered."""
     with transaction.atomic():
-        run, session = locked(run_id)
+        run, session = lock_run(run_id)
         if run.status != Run.Status.STOPPING:
             return False
-        executors.has_ended(session.session_id)
-        return end(run, session, Run.Status.STOPPED, now, error=UNCONFIRMED_STOP)
+        executors.forget_executor(session.session_id)
+        return end_run(run, session, Run.Status.STOPPED, now, error=UNCONFIRMED_STOP)
 
 
-def recover(runner_id: str, reason: str, now: datetime) -> None:
+def recover_runner_runs(runner_id: str, reason: str, now: datetime) -> None:
     """A runner has gone: what it had only claimed waits again, what it ran has failed, what it stopped is."""
     held = Run.objects.filter(runner_id=runner_id, status__in=ACTIVE).order_by("created_at")
     for run_id in list(held.values_list("run_id", flat=True)):
-        unclaim(run_id, runner_id, now)
+        unclaim_run(run_id, runner_id, now)
         with contextlib.suppress(NotFound):  # deleted meanwhile: nothing is left to recover
-            _end_lost(run_id, runner_id, reason, now)
+            end_lost_run(run_id, runner_id, reason, now)
     with contextlib.suppress(NotFound):
-        executors.lost(runner_id)
+        executors.end_lost_executors(runner_id)
     StopCommand.objects.filter(runner_id=runner_id).delete()
 
 
-def _end_lost(run_id: str, runner_id: str, reason: str, now: datetime) -> None:
+def end_lost_run(run_id: str, runner_id: str, reason: str, now: datetime) -> None:
     with transaction.atomic():
-        run, session = locked(run_id)
+        run, session = lock_run(run_id)
         if run.runner_id != runner_id:
             return
         if run.status == Run.Status.RUNNING:
-            executors.has_ended(session.session_id)
-            end(run, session, Run.Status.FAILED, now, error=reason)
+            executors.forget_executor(session.session_id)
+            end_run(run, session, Run.Status.FAILED, now, error=reason)
         elif run.status == Run.Status.STOPPING:
-            executors.has_ended(session.session_id)
-            end(run, session, Run.Status.STOPPED, now, error=reason)
+            executors.forget_executor(session.session_id)
+            end_run(run, session, Run.Status.STOPPED, now, error=reason)

@@ -23,7 +23,7 @@ from django.db.models import QuerySet
 from coordinator.actions import audit, callbacks, session_keys
 from coordinator.actions.runs import turns
 from coordinator.errors import NotFound
-from coordinator.identity.actors import system
+from coordinator.identity.actors import system_actor
 from coordinator.lib import instants
 from coordinator.lib.identifiers import new_run_id
 from coordinator.models import (
@@ -39,8 +39,8 @@ from coordinator.models import (
 )
 from coordinator.runs import demands
 from coordinator.runs.statuses import ACTIVE, OPEN, RESUME, STOP_EVENTS
-from coordinator.secrets.masking import without_secrets
-from coordinator.sessions.results import result_of
+from coordinator.secrets.masking import mask_secrets
+from coordinator.sessions.results import load_session_result
 
 NOBODY_CAME = "No matching runner available within timeout"
 UNCONFIRMED_STOP = "The runner did not confirm the stop"
@@ -76,7 +76,7 @@ def lock_session(session_id: str) -> Session:
     return session
 
 
-def locked(run_id: str) -> tuple[Run, Session]:
+def lock_run(run_id: str) -> tuple[Run, Session]:
     """Lock a run's session and return both as they stand then; raise NotFound."""
     session_id = Run.objects.filter(pk=run_id).values_list("session_id", flat=True).first()
     session = session_id and Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
@@ -86,19 +86,19 @@ def locked(run_id: str) -> tuple[Run, Session]:
     return run, session
 
 
-def active(session_id: str) -> QuerySet[Run]:
+def find_active_run(session_id: str) -> QuerySet[Run]:
     """Return the session's run at work, if any."""
     return Run.objects.filter(session_id=session_id, status__in=ACTIVE)
 
 
-def is_busy(session: Session) -> bool:
+def is_session_busy(session: Session) -> bool:
     """Say whether a session has work before it, or an executor at work without a run."""
     if Run.objects.filter(session_id=session.session_id, status__in=OPEN).exists():
         return True
     return session.status in {Session.Status.RUNNING, Session.Status.STOPPING}
 
 
-def move(run: Run, to: str, **fields: Any) -> bool:
+def transition_run(run: Run, to: str, **fields: Any) -> bool:
     """Compare and swap: move the run on if it still stands where `to` may be reached from."""
     changed = {"status": str(to), **fields}
     if not Run.objects.filter(pk=run.pk, status__in=SOURCES[to]).update(**changed):
@@ -108,92 +108,92 @@ def move(run: Run, to: str, **fields: Any) -> bool:
     return True
 
 
-def set_session(session: Session, status: str) -> None:
+def set_session_status(session: Session, status: str) -> None:
     """Write the status only if it differs; an unchanged one would be broadcast twice."""
     if session.status != status:
         session.status = status
         session.save(update_fields=["status"])
 
 
-def end(run: Run, session: Session, status: str, now: datetime, *, error: str | None = None) -> bool:
+def end_run(run: Run, session: Session, status: str, now: datetime, *, error: str | None = None) -> bool:
     """End a run and do what follows; a run that has ended before stays as it is.
 
     Its prompt, parameters and error are masked: while it lasted, its runner needed them as they were written.
     """
     began = run.started_at
-    texts = {"prompt": without_secrets(run.prompt), "error": without_secrets(error)}
-    if not move(run, status, completed_at=now, **texts):
+    texts = {"prompt": mask_secrets(run.prompt), "error": mask_secrets(error)}
+    if not transition_run(run, status, completed_at=now, **texts):
         return False
-    _mask_parameters(run)
-    turns.leave_nothing_open(run, ENDED[status], now)
+    mask_run_parameters(run)
+    turns.close_driven_turn(run, ENDED[status], now)
     StopCommand.objects.filter(run_id=run.run_id).delete()
     if not LivingExecutor.objects.filter(pk=session.session_id).exists():
-        session_keys.end(session.session_id, ENDED[status], now)
-    _end_session(session, status)
+        session_keys.end_session_key(session.session_id, ENDED[status], now)
+    update_session_after_run(session, status)
     if status == Run.Status.COMPLETED:
-        note_stop(run, now, since=began, reason="completed")
-    _renew_timeouts(session.session_id, now)
-    if callbacks.is_wanted(run):
-        _call_back(run, now)
+        record_process_stop(run, now, since=began, reason="completed")
+    renew_run_timeouts(session.session_id, now)
+    if callbacks.is_callback_wanted(run):
+        notify_parent_session(run, now)
     # Who stops a session does not want it to go on at once; what waits is told with the next thing that ends.
     if status != Run.Status.STOPPED:
         deliver_callbacks(session, now)
     return True
 
 
-def note_stop(run: Run, now: datetime, *, since: Any, reason: str) -> None:
+def record_process_stop(run: Run, now: datetime, *, since: Any, reason: str) -> None:
     """Write the end of a run's process, unless its executor has sent it since the run began."""
     began = since if isinstance(since, datetime) else now
     if not has_event_since(run.session_id, STOP_EVENTS, since=began):
-        write_event(run, words_of(run).stop, now, exit_code=0, reason=reason)
+        add_run_event(run, find_event_names(run).stop, now, exit_code=0, reason=reason)
 
 
-def _mask_parameters(run: Run) -> None:
+def mask_run_parameters(run: Run) -> None:
     ordered_with = RunParameters.objects.filter(pk=run.pk).first()
     if ordered_with is not None:
-        ordered_with.parameters = without_secrets(ordered_with.parameters)
+        ordered_with.parameters = mask_secrets(ordered_with.parameters)
         ordered_with.save(update_fields=["parameters"])
 
 
-def _end_session(session: Session, status: str) -> None:
+def update_session_after_run(session: Session, status: str) -> None:
     """Let the session say how its run ended, unless another is at work or waits, or its process lives on."""
-    if active(session.session_id).exists():
+    if find_active_run(session.session_id).exists():
         return
     waits = Run.objects.filter(session_id=session.session_id, status=Run.Status.PENDING).exists()
     lives_on = LivingExecutor.objects.filter(pk=session.session_id).exists()
     afterwards = Session.Status.IDLE if lives_on else AFTERWARDS[status]
-    set_session(session, Session.Status.PENDING if waits else afterwards)
+    set_session_status(session, Session.Status.PENDING if waits else afterwards)
 
 
-def _renew_timeouts(session_id: str, now: datetime) -> None:
+def renew_run_timeouts(session_id: str, now: datetime) -> None:
     """Runs that waited for their session have not yet waited for a runner."""
     waiting = Run.objects.filter(session_id=session_id, status=Run.Status.PENDING, timeout_at__isnull=False)
     waiting.update(timeout_at=now + no_match_timeout())
 
 
-def _call_back(run: Run, now: datetime) -> None:
+def notify_parent_session(run: Run, now: datetime) -> None:
     """Tell the run's parent how it ended: now if the parent is free, else when it is."""
     succeeded = run.status == Run.Status.COMPLETED
     if succeeded:
-        result = result_of(run.session_id)
-        text = result.in_words if result else callbacks.NO_RESULT
+        result = load_session_result(run.session_id)
+        text = result.text_or_json if result else callbacks.NO_RESULT
     else:
         text = callbacks.STOPPED_BY_HAND if run.status == Run.Status.STOPPED else run.error or "Unknown error"
     parent = Session.objects.select_for_update(no_key=True).filter(pk=run.parent_session_id).first()
     if parent is not None:
-        callbacks.note_end(run, succeeded=succeeded, text=text, now=now)
+        callbacks.save_child_callback(run, succeeded=succeeded, text=text, now=now)
         deliver_callbacks(parent, now)
 
 
 def deliver_callbacks(parent: Session, now: datetime) -> Run | None:
     """Resume a free session with everything its children have to say, as one run. Its lock must be held."""
-    if is_busy(parent):
+    if is_session_busy(parent):
         return None
     run_id = new_run_id()
-    prompt = callbacks.take(parent.session_id, run_id)
+    prompt = callbacks.consume_callbacks(parent.session_id, run_id)
     if prompt is None:
         return None
-    run = queue(
+    run = queue_run(
         parent,
         kind=RESUME,
         prompt=prompt,
@@ -204,9 +204,9 @@ def deliver_callbacks(parent: Session, now: datetime) -> Run | None:
         additional_demands=None,
         now=now,
     )
-    audit.record(
+    audit.record_audit_entry(
         "RUN_CREATED",
-        actor=system("callbacks"),
+        actor=system_actor("callbacks"),
         target=run.run_id,
         result="success",
         metadata={"type": RESUME, "session_id": parent.session_id},
@@ -215,13 +215,13 @@ def deliver_callbacks(parent: Session, now: datetime) -> Run | None:
     return run
 
 
-def queue(
+def queue_run(
     session: Session, *, kind: str, additional_demands: dict[str, Any] | None, now: datetime, **fields: Any
 ) -> Run:
     """Add a pending run to `session`, whose lock is held, and let an idle session say that it waits."""
-    wanted = demands.merge(
-        _affinity(session) if kind == RESUME else None,
-        _demands_of_blueprint(fields["agent_name"]),
+    wanted = demands.merge_run_demands(
+        session_affinity(session) if kind == RESUME else None,
+        find_blueprint_demands(fields["agent_name"]),
         additional_demands,
     )
     parameters = fields.pop("parameters", None)
@@ -237,17 +237,17 @@ def queue(
     )
     if parameters is not None:
         RunParameters.objects.create(run=run, parameters=parameters)
-    if not active(session.session_id).exists():
-        set_session(session, Session.Status.PENDING)
+    if not find_active_run(session.session_id).exists():
+        set_session_status(session, Session.Status.PENDING)
     return run
 
 
-def _affinity(session: Session) -> dict[str, Any]:
+def session_affinity(session: Session) -> dict[str, Any]:
     """A resumed session goes back to where its executor keeps its state."""
     return {"hostname": session.hostname, "executor_profile": session.executor_profile}
 
 
-def _demands_of_blueprint(name: str | None) -> dict[str, Any] | None:
+def find_blueprint_demands(name: str | None) -> dict[str, Any] | None:
     """An unknown name demands nothing: the runner that takes the run says that the blueprint is missing."""
     blueprint = Blueprint.objects.filter(pk=name).first() if name else None
     return blueprint.demands if blueprint and isinstance(blueprint.demands, dict) else None
@@ -258,15 +258,15 @@ def no_match_timeout() -> timedelta:
     return timedelta(seconds=settings.RUN_NO_MATCH_TIMEOUT)
 
 
-def order_stop(run: Run, runner_id: str, now: datetime, *, keeps_process: bool = False) -> None:
+def order_run_stop(run: Run, runner_id: str, now: datetime, *, keeps_process: bool = False) -> None:
     """Have the runner told to end the run's process, again if it was told before it had one.
 
     Where it `keeps_process`, the turn alone ends, and the agent waits for the next prompt.
     """
-    order_stop_of(run.run_id, run.session_id, runner_id, now, keeps_process=keeps_process)
+    order_process_stop(run.run_id, run.session_id, runner_id, now, keeps_process=keeps_process)
 
 
-def order_stop_of(
+def order_process_stop(
     run_id: str, session_id: str, runner_id: str, now: datetime, *, keeps_process: bool = False
 ) -> None:
     """Have the runner told to end a session's process, which runs this run or ran it last."""
@@ -283,21 +283,21 @@ def order_stop_of(
 
 
 @dataclass(frozen=True, slots=True)
-class EventNames:
+class RunEventNames:
     """What the start and the end of a run are called in its session's events."""
 
     start: str
     stop: str
 
 
-SESSION_WORDS = EventNames("session_start", "session_stop")
-RUN_WORDS = EventNames("run_start", "run_completed")
+SESSION_WORDS = RunEventNames("session_start", "session_stop")
+RUN_WORDS = RunEventNames("run_start", "run_completed")
 
 
-def words_of(run: Run) -> EventNames:
+def find_event_names(run: Run) -> RunEventNames:
     """Return the words that the run's runner, and the clients of its version, know."""
     runner = Runner.objects.filter(pk=run.runner_id).first()
-    return RUN_WORDS if runner is not None and runner.lifecycle is not None else SESSION_WORDS
+    return RUN_WORDS if runner is not None and runner.executor_lifecycle is not None else SESSION_WORDS
 
 
 def has_event_since(session_id: str, event_types: tuple[str, ...], *, since: datetime) -> bool:
@@ -308,15 +308,18 @@ def has_event_since(session_id: str, event_types: tuple[str, ...], *, since: dat
     ).exists()
 
 
-def write_event(run: Run, event_type: str, now: datetime, **fields: Any) -> None:
+def add_run_event(run: Run, event_type: str, now: datetime, **fields: Any) -> None:
     """Add an event to the run's session that its executor did not send."""
     event = Event.objects.create(
-        session_id=run.session_id, event_type=event_type, timestamp=instants.canonical(now), **fields
+        session_id=run.session_id,
+        event_type=event_type,
+        timestamp=instants.format_canonical_instant(now),
+        **fields,
     )
     EventContext.objects.create(
         event=event,
         session_id=run.session_id,
-        instant_us=instants.to_us(now),
+        instant_us=instants.to_microseconds(now),
         received_at=now,
         run_id=run.run_id,
         source="coordinator",

@@ -10,7 +10,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from coordinator.actions import audit, writers
-from coordinator.actions.runs.machine import lock_session, queue
+from coordinator.actions.runs.machine import lock_session, queue_run
 from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.lib.identifiers import new_session_id
@@ -18,12 +18,12 @@ from coordinator.models import Blueprint, DrivenSession, Run, Session, SessionOw
 from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
 from coordinator.policy import budgets
 from coordinator.runs import demands, offers
-from coordinator.runs.blueprints import brought_agent
-from coordinator.runs.parameters import DRIVEN, require_fit
+from coordinator.runs.blueprints import find_runner_agent
+from coordinator.runs.parameters import DRIVEN, require_valid_parameters
 from coordinator.runs.statuses import RESUME
 
 
-def create(
+def queue_ordered_run(
     *,
     kind: str,
     prompt: str,
@@ -47,23 +47,23 @@ def create(
     """
     if kind == RESUME and not session_id:
         raise BadRequest("session_id is required for resume_session")
-    wanted = _what_is_ordered(kind, session_id, agent_name, prompt, parameters)
+    wanted = resolve_order_requirements(kind, session_id, agent_name, prompt, parameters)
     if not wanted.is_procedural:
-        _refuse_choices(parameters or {}, by)
+        reject_program_choices(parameters or {}, by)
     with transaction.atomic():
         if parent_session_id is not None and not Session.objects.filter(pk=parent_session_id).exists():
             raise NotFound("Parent session not found")
         if kind == RESUME:
             session = lock_session(str(session_id))
         else:
-            session = _new_session(session_id, agent_name, project_dir, parent_session_id, now)
-            writers.note_maker(session.session_id, by)
+            session = insert_new_session(session_id, agent_name, project_dir, parent_session_id, now)
+            writers.record_session_maker(session.session_id, by)
             if by.kind == "user":
                 SessionOwner.objects.create(session=session, person=by.name)
         chosen = (parameters or {}).get("agent")
         names = (agent_name, chosen if isinstance(chosen, str) else None)
-        _refuse_over_budget(session, names, by, now, is_new=kind != RESUME)
-        run = queue(
+        reject_over_budget(session, names, by, now, is_new=kind != RESUME)
+        run = queue_run(
             session,
             kind=kind,
             prompt=prompt,
@@ -71,11 +71,11 @@ def create(
             project_dir=project_dir or session.project_dir,
             parent_session_id=parent_session_id,
             execution_mode=execution_mode,
-            additional_demands=demands.merge(additional_demands, wanted.demands),
+            additional_demands=demands.merge_run_demands(additional_demands, wanted.demands),
             parameters=wanted.parameters,
             now=now,
         )
-        audit.record(
+        audit.record_audit_entry(
             "RUN_CREATED",
             actor=by,
             target=run.run_id,
@@ -87,7 +87,7 @@ def create(
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class OrderRequirements:
     """What an order's agent demands of a runner, and the parameters to be kept beside the prompt."""
 
     demands: dict[str, Any] | None
@@ -95,16 +95,16 @@ class _Wanted:
     is_procedural: bool = False  # else a runner may read them that drives agents, whatever schema they met
 
 
-def _what_is_ordered(
+def resolve_order_requirements(
     kind: str, session_id: str | None, agent_name: str | None, prompt: str, parameters: dict[str, Any] | None
-) -> _Wanted:
+) -> OrderRequirements:
     """Hold the order to what its agent takes. Raises BadRequest."""
     if kind == RESUME:
-        agent_name = agent_name or _agent_of(str(session_id))
+        agent_name = agent_name or find_session_agent(str(session_id))
     blueprint = Blueprint.objects.filter(pk=agent_name).first() if agent_name else None
-    brought = brought_agent(agent_name) if blueprint is None else None
+    brought = find_runner_agent(agent_name) if blueprint is None else None
     is_procedural = brought is not None or (blueprint is not None and blueprint.type == PROCEDURAL)
-    if kind == RESUME and (is_procedural or _was_procedural(str(session_id))):
+    if kind == RESUME and (is_procedural or is_procedural_session(str(session_id))):
         raise BadRequest(
             {
                 "error": "procedural_agent_no_resume",
@@ -113,20 +113,22 @@ def _what_is_ordered(
             }
         )
     if parameters is None and not is_procedural:
-        return _Wanted(None, None)  # as older clients order: a prompt, to any runner of agents
+        return OrderRequirements(None, None)  # as older clients order: a prompt, to any runner of agents
     given = {"prompt": prompt} if parameters is None else parameters
     schema = brought.parameters_schema if brought else blueprint.parameters_schema if blueprint else None
     if schema is None:
-        schema = {"type": "object"} if is_procedural else _driven_schema(given)
-    require_fit(given, schema, agent_name)
+        schema = {"type": "object"} if is_procedural else find_driven_schema(given)
+    require_valid_parameters(given, schema, agent_name)
     demanded = (
-        brought.demands() if brought else {"executor_type": PROCEDURAL if is_procedural else AUTONOMOUS}
+        brought.own_runner_demands()
+        if brought
+        else {"executor_type": PROCEDURAL if is_procedural else AUTONOMOUS}
     )
     kept = given if is_procedural or set(given) != {"prompt"} else None
-    return _Wanted(demanded, kept, is_procedural)
+    return OrderRequirements(demanded, kept, is_procedural)
 
 
-def _refuse_choices(given: dict[str, Any], by: Actor) -> None:
+def reject_program_choices(given: dict[str, Any], by: Actor) -> None:
     """Raise Forbidden where a program chooses how far a driven agent may go by itself.
 
     BadRequest where anybody names the agent's own session: it may be another's.
@@ -142,34 +144,36 @@ def _refuse_choices(given: dict[str, Any], by: Actor) -> None:
         )
 
 
-def _refuse_over_budget(
+def reject_over_budget(
     session: Session, names: Iterable[str | None], by: Actor, now: datetime, *, is_new: bool
 ) -> None:
     """Raise Conflict where a budget is used up that lets no run of this session's agent begin."""
-    if not budgets.hold_runs(now):
+    if not budgets.has_run_holding_budget(now):
         return  # whose agent it is, and whose session, need not be looked up
     driven = DrivenSession.objects.filter(pk=session.pk).values_list("agent", flat=True).first()
     agents = {*names, session.agent_name, session.executor_profile, driven}
     agents |= {offers.PROGRAMS.get(name or "") for name in agents}
-    person = budgets.owner_of(session.pk) or (by.name if by.kind == "user" else budgets.maker_of(by.name))
-    held = budgets.holding_runs(agents, person, None if is_new else session.pk, now)
+    person = budgets.session_owner(session.pk) or (
+        by.name if by.kind == "user" else budgets.key_creator(by.name)
+    )
+    held = budgets.find_budget_holding_run(agents, person, None if is_new else session.pk, now)
     if held is not None:
         raise Conflict(
-            f"The budget of {held.budget.title} is used up ({held.used_words}). No run starts until a "
+            f"The budget of {held.budget.title} is used up ({held.usage_label}). No run starts until a "
             "person raises it on the page Budgets, or allows more until the end of the day."
         )
 
 
-def _driven_schema(given: dict[str, Any]) -> dict[str, Any] | None:
+def find_driven_schema(given: dict[str, Any]) -> dict[str, Any] | None:
     """Return the schema of what a runner takes that drives agents, where any of that is given."""
     return DRIVEN if any(name in given for name in offers.PARAMETERS) else None
 
 
-def _agent_of(session_id: str) -> str | None:
+def find_session_agent(session_id: str) -> str | None:
     return Session.objects.filter(pk=session_id).values_list("agent_name", flat=True).first()
 
 
-def _was_procedural(session_id: str) -> bool:
+def is_procedural_session(session_id: str) -> bool:
     """Say whether the session's runs ran a script, whose runner may be gone."""
     asked = (
         Run.objects.filter(session_id=session_id).order_by("-created_at").values_list("demands", flat=True)
@@ -178,7 +182,7 @@ def _was_procedural(session_id: str) -> bool:
     return isinstance(last, dict) and last.get("executor_type") == PROCEDURAL
 
 
-def _new_session(
+def insert_new_session(
     session_id: str | None, agent_name: str | None, project_dir: str | None, parent: str | None, now: datetime
 ) -> Session:
     session_id = session_id or new_session_id()

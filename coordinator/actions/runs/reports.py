@@ -8,17 +8,17 @@ from django.db import transaction
 
 from coordinator.actions import writers
 from coordinator.actions.runs import executors
-from coordinator.actions.runs.claiming import may_begin
+from coordinator.actions.runs.claiming import can_run_begin
 from coordinator.actions.runs.machine import (
-    active,
-    end,
+    add_run_event,
+    end_run,
+    find_active_run,
+    find_event_names,
     has_event_since,
-    locked,
-    move,
-    note_stop,
-    order_stop,
-    words_of,
-    write_event,
+    lock_run,
+    order_run_stop,
+    record_process_stop,
+    transition_run,
 )
 from coordinator.errors import Forbidden
 from coordinator.models import Run, Runner, Session, StopCommand
@@ -26,7 +26,7 @@ from coordinator.runs import demands
 from coordinator.runs.statuses import OPEN, RESUME, START_EVENTS
 
 
-def started(run_id: str, runner: Runner, now: datetime) -> None:
+def record_run_started(run_id: str, runner: Runner, now: datetime) -> None:
     """The runner has started the run's process.
 
     Too late (the run was stopped or has failed meanwhile): the run stays as it is and the runner is told to
@@ -35,31 +35,31 @@ def started(run_id: str, runner: Runner, now: datetime) -> None:
     Raises Forbidden for a run that another runner holds.
     """
     with transaction.atomic():
-        run, session = locked(run_id)
+        run, session = lock_run(run_id)
         if run.runner_id not in {None, runner.runner_id}:
-            order_stop(run, runner.runner_id, now)
-        elif run.status == Run.Status.CLAIMED or _may_take_up(run, runner, now):
-            _start(run, session, runner, now)
-        elif run.status != Run.Status.RUNNING and not _was_overtaken(run, runner):
-            order_stop(run, runner.runner_id, now)
+            order_run_stop(run, runner.runner_id, now)
+        elif run.status == Run.Status.CLAIMED or can_take_up_run(run, runner, now):
+            start_claimed_run(run, session, runner, now)
+        elif run.status != Run.Status.RUNNING and not is_start_overtaken(run, runner):
+            order_run_stop(run, runner.runner_id, now)
             Run.objects.filter(pk=run.pk, started_at__isnull=True).update(started_at=now)
-    _require_holder(run, runner)
+    require_run_holder(run, runner)
 
 
-def _was_overtaken(run: Run, runner: Runner) -> bool:
+def is_start_overtaken(run: Run, runner: Runner) -> bool:
     """Say whether the newest runners' report of a quick turn's end came first: the process is not to be ended."""
-    return run.status == Run.Status.COMPLETED and runner.lifecycle is not None
+    return run.status == Run.Status.COMPLETED and runner.executor_lifecycle is not None
 
 
-def _may_take_up(run: Run, runner: Runner, now: datetime) -> bool:
-    waits = run.status == Run.Status.PENDING and not active(run.session_id).exists()
-    return waits and demands.meets(runner, run.demands) and may_begin(run, runner, now)
+def can_take_up_run(run: Run, runner: Runner, now: datetime) -> bool:
+    waits = run.status == Run.Status.PENDING and not find_active_run(run.session_id).exists()
+    return waits and demands.runner_meets_demands(runner, run.demands) and can_run_begin(run, runner, now)
 
 
-def _start(run: Run, session: Session, runner: Runner, now: datetime) -> None:
+def start_claimed_run(run: Run, session: Session, runner: Runner, now: datetime) -> None:
     claimed_at = run.claimed_at or now
-    writers.note_runner(session.session_id, runner.registered_by)
-    move(run, Run.Status.RUNNING, runner_id=runner.runner_id, claimed_at=claimed_at, started_at=now)
+    writers.record_session_runner(session.session_id, runner.registered_by)
+    transition_run(run, Run.Status.RUNNING, runner_id=runner.runner_id, claimed_at=claimed_at, started_at=now)
     if run.parent_session_id and run.parent_session_id != session.session_id:
         session.parent_session_id = run.parent_session_id
     if run.type == RESUME:
@@ -67,65 +67,67 @@ def _start(run: Run, session: Session, runner: Runner, now: datetime) -> None:
     session.status = Session.Status.RUNNING
     session.save(update_fields=["status", "parent_session", "last_resumed_at"])
     if not has_event_since(session.session_id, START_EVENTS, since=claimed_at):
-        write_event(run, words_of(run).start, now)
+        add_run_event(run, find_event_names(run).start, now)
 
 
-def completed(run_id: str, runner: Runner, now: datetime, *, session_status: str | None = None) -> None:
+def record_run_completed(
+    run_id: str, runner: Runner, now: datetime, *, session_status: str | None = None
+) -> None:
     """The run is done. The end event is added if its executor sent none.
 
     The session is finished; with `session_status` idle its process lives on and waits for the next run, unless it
     was being stopped, which it then is. A report that overtakes the one of the start says both.
     """
     with transaction.atomic():
-        run, session = locked(run_id)
-        _require_holder(run, runner)
+        run, session = lock_run(run_id)
+        require_run_holder(run, runner)
         if run.status == Run.Status.CLAIMED:
-            _start(run, session, runner, now)
+            start_claimed_run(run, session, runner, now)
         if session_status != Session.Status.IDLE:
-            _forget_process(run)
-            end(run, session, Run.Status.COMPLETED, now)
+            forget_run_process(run)
+            end_run(run, session, Run.Status.COMPLETED, now)
         elif run.status == Run.Status.STOPPING:
-            if _keeps_process(run):
-                executors.lives_on(run, runner.runner_id, now)
+            if should_keep_process(run):
+                executors.mark_executor_living(run, runner.runner_id, now)
             else:
-                executors.has_ended(session.session_id)
-            if end(run, session, Run.Status.STOPPED, now):
-                note_stop(run, now, since=run.started_at, reason="stopped")
+                executors.forget_executor(session.session_id)
+            if end_run(run, session, Run.Status.STOPPED, now):
+                record_process_stop(run, now, since=run.started_at, reason="stopped")
         elif run.status == Run.Status.RUNNING:
-            executors.lives_on(run, runner.runner_id, now)
-            end(run, session, Run.Status.COMPLETED, now)
+            executors.mark_executor_living(run, runner.runner_id, now)
+            end_run(run, session, Run.Status.COMPLETED, now)
 
 
-def failed(run_id: str, runner: Runner, error: str, now: datetime) -> None:
+def record_run_failed(run_id: str, runner: Runner, error: str, now: datetime) -> None:
     """The run's process could not start or ended badly. One that was to be stopped anyway counts as stopped."""
     with transaction.atomic():
-        run, session = locked(run_id)
-        _require_holder(run, runner)
+        run, session = lock_run(run_id)
+        require_run_holder(run, runner)
         stopping = run.status == Run.Status.STOPPING
-        _forget_process(run)
-        end(run, session, Run.Status.STOPPED if stopping else Run.Status.FAILED, now, error=error)
+        forget_run_process(run)
+        end_run(run, session, Run.Status.STOPPED if stopping else Run.Status.FAILED, now, error=error)
 
 
-def stopped(run_id: str, runner: Runner, now: datetime) -> None:
+def record_run_stopped(run_id: str, runner: Runner, now: datetime) -> None:
     """The runner has ended the run's process."""
     with transaction.atomic():
-        run, session = locked(run_id)
-        _require_holder(run, runner)
-        _forget_process(run)
-        end(run, session, Run.Status.STOPPED, now)
+        run, session = lock_run(run_id)
+        require_run_holder(run, runner)
+        forget_run_process(run)
+        end_run(run, session, Run.Status.STOPPED, now)
 
 
-def _keeps_process(run: Run) -> bool:
+def should_keep_process(run: Run) -> bool:
     """Say whether the turn alone was to be stopped."""
     return StopCommand.objects.filter(run_id=run.run_id, keeps_process=True).exists()
 
 
-def _forget_process(run: Run) -> None:
+def forget_run_process(run: Run) -> None:
     """The process of an open run has ended with it; late words of a run that has ended say nothing of the next."""
     if run.status in OPEN:
-        executors.has_ended(run.session_id)
+        executors.forget_executor(run.session_id)
 
 
-def _require_holder(run: Run, runner: Runner) -> None:
+def require_run_holder(run: Run, runner: Runner) -> None:
     if run.runner_id != runner.runner_id:
         raise Forbidden(f"Run {run.run_id} is not held by runner {runner.runner_id}")

@@ -11,14 +11,14 @@ from coordinator.actions import audit
 from coordinator.actions.runs import executors
 from coordinator.actions.runs.machine import (
     AFTERWARDS,
-    active,
-    end,
+    end_run,
+    find_active_run,
+    lock_run,
     lock_session,
-    locked,
-    move,
-    order_stop,
-    order_stop_of,
-    set_session,
+    order_process_stop,
+    order_run_stop,
+    set_session_status,
+    transition_run,
 )
 from coordinator.errors import BadRequest
 from coordinator.identity.actors import Actor
@@ -37,17 +37,17 @@ class StopResult:
     message: str | None = None
 
 
-def stop(run_id: str, *, by: Actor, now: datetime) -> StopResult:
+def request_run_stop(run_id: str, *, by: Actor, now: datetime) -> StopResult:
     """Stop a run: a pending one at once, any other through its runner, which is told on its poll.
 
     A runner that drives agents ends the turn alone: the session's agent waits for the next prompt.
     Raises NotFound, or BadRequest for a run that is being stopped or has ended.
     """
     with transaction.atomic():
-        run, session = locked(run_id)
+        run, session = lock_run(run_id)
         if run.status not in STOPPABLE:
             raise BadRequest(f"Run cannot be stopped (status: RunStatus.{run.status.upper()})")
-        audit.record(
+        audit.record_audit_entry(
             "RUN_STOPPED",
             actor=by,
             target=run.run_id,
@@ -56,28 +56,28 @@ def stop(run_id: str, *, by: Actor, now: datetime) -> StopResult:
             now=now,
         )
         keeps = RunnerOffers.objects.filter(pk=run.runner_id).exists()
-        return _stop(run, session, now, keeps_process=keeps)
+        return stop_locked_run(run, session, now, keeps_process=keeps)
 
 
-def _stop(run: Run, session: Session, now: datetime, *, keeps_process: bool = False) -> StopResult:
+def stop_locked_run(run: Run, session: Session, now: datetime, *, keeps_process: bool = False) -> StopResult:
     """Stop an open run whose session's lock is held."""
     if run.status == Run.Status.PENDING:
-        end(run, session, Run.Status.STOPPED, now)
-        return _stop_of(run, "Run cancelled before execution")
+        end_run(run, session, Run.Status.STOPPED, now)
+        return build_stop_result(run, "Run cancelled before execution")
     if not Runner.objects.filter(pk=run.runner_id).exists():
-        end(run, session, Run.Status.STOPPED, now)
-        return _stop_of(run, "Run stopped: its runner is gone")
-    order_stop(run, str(run.runner_id), now, keeps_process=keeps_process)
-    move(run, Run.Status.STOPPING)
-    set_session(session, Session.Status.STOPPING)
-    return _stop_of(run)
+        end_run(run, session, Run.Status.STOPPED, now)
+        return build_stop_result(run, "Run stopped: its runner is gone")
+    order_run_stop(run, str(run.runner_id), now, keeps_process=keeps_process)
+    transition_run(run, Run.Status.STOPPING)
+    set_session_status(session, Session.Status.STOPPING)
+    return build_stop_result(run)
 
 
-def _stop_of(run: Run, message: str | None = None) -> StopResult:
+def build_stop_result(run: Run, message: str | None = None) -> StopResult:
     return StopResult(run.run_id, run.session_id, run.status, message)
 
 
-def stop_session(session_id: str, *, by: Actor, now: datetime) -> StopResult:
+def request_session_stop(session_id: str, *, by: Actor, now: datetime) -> StopResult:
     """Stop whatever a session does: its run at work, or else its queued run, and all that is queued behind.
 
     A process that waits in an idle session is ended by its runner. Where nothing is open, a session that still looks
@@ -91,7 +91,7 @@ def stop_session(session_id: str, *, by: Actor, now: datetime) -> StopResult:
         living = LivingExecutor.objects.filter(pk=session_id).first()
         if not open_runs and living is None and session.status in {*AFTERWARDS.values()}:
             return StopResult("", session_id, session.status, f"Session already {session.status}")
-        audit.record(
+        audit.record_audit_entry(
             "SESSION_STOPPED",
             actor=by,
             target=session_id,
@@ -100,22 +100,22 @@ def stop_session(session_id: str, *, by: Actor, now: datetime) -> StopResult:
             now=now,
         )
         if not open_runs and living is None:
-            set_session(session, Session.Status.STOPPED)
+            set_session_status(session, Session.Status.STOPPED)
             return StopResult("", session_id, session.status, "No run is open - session marked as stopped")
         # Those that wait go first, so that the end of the one at work does not let one of them begin.
         open_runs.sort(key=lambda run: run.status != Run.Status.PENDING)
-        stops = [_stop(run, session, now) for run in open_runs]
-        if living is not None and not active(session_id).exists():
-            return _stop_process(session, living, now)
+        stops = [stop_locked_run(run, session, now) for run in open_runs]
+        if living is not None and not find_active_run(session_id).exists():
+            return stop_idle_process(session, living, now)
         return stops[-1]
 
 
-def _stop_process(session: Session, living: LivingExecutor, now: datetime) -> StopResult:
+def stop_idle_process(session: Session, living: LivingExecutor, now: datetime) -> StopResult:
     """Have an idle session's process ended by its runner, which is told on its poll; its word ends the session."""
     if not Runner.objects.filter(pk=living.runner_id).exists():
-        executors.end_unconfirmed(session.session_id, living.runner_id)
-        set_session(session, Session.Status.STOPPED)
+        executors.end_unconfirmed_executor(session.session_id, living.runner_id)
+        set_session_status(session, Session.Status.STOPPED)
         return StopResult("", session.session_id, session.status, "Session stopped: its runner is gone")
-    order_stop_of(living.run_id, session.session_id, living.runner_id, now)
-    set_session(session, Session.Status.STOPPING)
+    order_process_stop(living.run_id, session.session_id, living.runner_id, now)
+    set_session_status(session, Session.Status.STOPPING)
     return StopResult("", session.session_id, session.status, "Stop command queued for idle session")

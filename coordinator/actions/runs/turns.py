@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from coordinator.actions.approvals.driven import withdraw_open
+from coordinator.actions.approvals.driven import withdraw_open_questions
 from coordinator.lib import instants
 from coordinator.models import Draft, DrivenCall, DrivenSession, Event, EventContext, Run
-from coordinator.secrets.masking import without_secrets
+from coordinator.secrets.masking import mask_secrets
 
 CUT_OFF = "Its end was never reported."
 
 
-def leave_nothing_open(run: Run, why: str, now: datetime) -> None:
+def close_driven_turn(run: Run, why: str, now: datetime) -> None:
     """Write what was being said, forget the calls under way, and take back the questions, saying why."""
     if not DrivenSession.objects.filter(pk=run.session_id).exists():
         return
     draft = Draft.objects.filter(pk=run.session_id).first()
     if draft is not None:
-        _write(draft, run, now)
+        write_draft_event(draft, run, now)
     DrivenCall.objects.filter(session_id=run.session_id).delete()
     DrivenSession.objects.filter(pk=run.session_id, run_id__isnull=False).update(run_id=None)
-    withdraw_open(run.session_id, why, now=now)
+    withdraw_open_questions(run.session_id, why, now=now)
 
 
-def _write(draft: Draft, run: Run, now: datetime) -> None:
+def write_draft_event(draft: Draft, run: Run, now: datetime) -> None:
     draft.delete()
     kind = "thinking" if draft.kind == "thought" else "text"
     content = [*([{"type": kind, kind: draft.text}] if draft.text.strip() else []), *(draft.blocks or [])]
@@ -35,14 +35,14 @@ def _write(draft: Draft, run: Run, now: datetime) -> None:
         event_type="message",
         timestamp=draft.began_at,
         role="user" if draft.kind == "user" else "assistant",
-        content=without_secrets(content),
+        content=mask_secrets(content),
         reason=CUT_OFF,
     )
-    began = instants.parse(draft.began_at)
+    began = instants.parse_instant(draft.began_at)
     EventContext.objects.create(
         event=event,
         session_id=run.session_id,
-        instant_us=instants.to_us(began or now),
+        instant_us=instants.to_microseconds(began or now),
         received_at=now,
         run_id=run.run_id,
         source="coordinator",

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from coordinator.actions.search.forgetting import forget_deleted, note_gone
-from coordinator.actions.search.indexing import behind, index_new, index_some, rebuild
+from coordinator.actions.search.forgetting import mark_index_untidy, unindex_deleted_events
+from coordinator.actions.search.indexing import (
+    count_unindexed_events,
+    index_new_events,
+    rebuild_search_index,
+    run_indexing_slice,
+)
 
-__all__ = ["behind", "forget_deleted", "index_new", "index_some", "note_gone", "rebuild"]
+__all__ = [
+    "count_unindexed_events",
+    "index_new_events",
+    "mark_index_untidy",
+    "rebuild_search_index",
+    "run_indexing_slice",
+    "unindex_deleted_events",
+]

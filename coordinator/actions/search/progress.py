@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from django.db import connection, transaction
 
 
-class Progress(NamedTuple):
+class IndexProgress(NamedTuple):
     """`followed`: the change up to which events are indexed. `swept`: the event up to which a sweep through all of
     them has come, or None where none is under way. `untidy`: words may be kept that no event has any longer.
     `rebuilt`: how often the index was emptied. `cut_upto`: the word up to which kept words are cut into pieces, or
@@ -26,13 +26,15 @@ class Progress(NamedTuple):
     filed: int | None = 0
 
 
-def progress() -> Progress:
+def load_index_progress() -> IndexProgress:
     """Return how far the index has come; nowhere, where the row is missing."""
-    found = rows(f"SELECT {', '.join(Progress._fields)} FROM sbx_search_progress WHERE id = 1")  # noqa: S608
-    return Progress(*found[0]) if found else Progress()
+    found = fetch_query_rows(
+        f"SELECT {', '.join(IndexProgress._fields)} FROM sbx_search_progress WHERE id = 1"
+    )  # noqa: S608
+    return IndexProgress(*found[0]) if found else IndexProgress()
 
 
-def note(**columns: int | bool | str | None) -> None:
+def save_index_progress(**columns: int | bool | str | None) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("INSERT INTO sbx_search_progress (id, swept) VALUES (1, 0) ON CONFLICT DO NOTHING")
         cursor.execute(
@@ -41,7 +43,7 @@ def note(**columns: int | bool | str | None) -> None:
         )
 
 
-def mark_stale(ids: Sequence[int]) -> None:
+def mark_events_stale(ids: Sequence[int]) -> None:
     """Have the index forget these events' words and read them again."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.executemany(
@@ -49,17 +51,17 @@ def mark_stale(ids: Sequence[int]) -> None:
         )
 
 
-def rows(statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+def fetch_query_rows(statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, list(parameters))
         found: list[tuple[Any, ...]] = cursor.fetchall()
         return found
 
 
-def ids(statement: str, parameters: Sequence[Any] = ()) -> list[int]:
+def fetch_query_ids(statement: str, parameters: Sequence[Any] = ()) -> list[int]:
     """Return the first column of what a query finds."""
-    return [row[0] for row in rows(statement, parameters)]
+    return [row[0] for row in fetch_query_rows(statement, parameters)]
 
 
-def marks(values: Sequence[object]) -> str:
+def build_sql_placeholders(values: Sequence[object]) -> str:
     return ", ".join(["%s"] * len(values))

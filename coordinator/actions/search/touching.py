@@ -7,17 +7,22 @@ from typing import NamedTuple
 
 from django.db import connection, transaction
 
-from coordinator.actions.search.progress import ids, marks, note, rows
-from coordinator.engine.values import text_of
-from coordinator.search.paths import READ_UP_TO, paths_of
+from coordinator.actions.search.progress import (
+    build_sql_placeholders,
+    fetch_query_ids,
+    fetch_query_rows,
+    save_index_progress,
+)
+from coordinator.engine.values import cast_to_text_sql
+from coordinator.search.paths import READ_UP_TO, extract_input_paths
 
 STEP = 500  # events a transaction
 REACH = 300  # events before an end among which its beginning is looked for, where no id says which it is
 FILES_LOOKED_AT = 5_000
 # An end repeats its call's input; it counts only where nobody reported the beginning.
 _CALLS = f"""
-SELECT e.id, e.session_id, {text_of("e.tool_name")}, e.event_type, c.tool_use_id, {text_of("s.project_dir")},
-    substr({text_of("e.tool_input")}, 1, {READ_UP_TO}) FROM events e
+SELECT e.id, e.session_id, {cast_to_text_sql("e.tool_name")}, e.event_type, c.tool_use_id, {cast_to_text_sql("s.project_dir")},
+    substr({cast_to_text_sql("e.tool_input")}, 1, {READ_UP_TO}) FROM events e
 JOIN sessions s ON s.session_id = e.session_id LEFT JOIN event_context c ON c.event_id = e.id
 WHERE e.tool_name IS NOT NULL AND e.id IN ({{ids}}) AND (e.event_type <> 'post_tool' OR NOT EXISTS (
     SELECT 1 FROM event_context o JOIN events p ON p.id = o.event_id
@@ -25,7 +30,7 @@ WHERE e.tool_name IS NOT NULL AND e.id IN ({{ids}}) AND (e.event_type <> 'post_t
 )) ORDER BY e.id"""  # noqa: S608 # constants
 
 
-class _Call(NamedTuple):
+class TouchingCall(NamedTuple):
     """One half of a call, as far as it says what was touched; `given` is the input's beginning, as stored."""
 
     event_id: int
@@ -41,21 +46,26 @@ class _Call(NamedTuple):
         return self.kind == "post_tool" and not self.tool_use_id
 
     @property
-    def paths(self) -> list[str]:
-        return paths_of(self.given if isinstance(self.given, str) else None, self.directory)
+    def touched_paths(self) -> list[str]:
+        return extract_input_paths(self.given if isinstance(self.given, str) else None, self.directory)
 
 
-def note_touches(events: Sequence[int]) -> None:
+def record_touches(events: Sequence[int]) -> None:
     """Note what these events touched and called. Part of a transaction."""
     if not events:
         return
-    found = [_Call(*row) for row in rows(_CALLS.format(ids=marks(events)), events)]
+    found = [
+        TouchingCall(*row)
+        for row in fetch_query_rows(_CALLS.format(ids=build_sql_placeholders(events)), events)
+    ]
     # Another program's id that is no text can be named nowhere else.
     calls = [call for call in found if type(call.session_id) is str]
-    begun = _begun(calls)
-    touched = [(path, call) for call in calls if not _repeats(call, begun) for path in call.paths]
+    begun = find_nearby_starts(calls)
+    touched = [
+        (path, call) for call in calls if not is_repeated_end(call, begun) for path in call.touched_paths
+    ]
     with connection.cursor() as cursor:
-        known = _file_ids(sorted({path for path, _ in touched}))
+        known = get_or_create_file_ids(sorted({path for path, _ in touched}))
         cursor.executemany(
             "INSERT INTO sbx_file_touches (file_id, event_id, session_id) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
             sorted((known[path], call.event_id, call.session_id) for path, call in touched),
@@ -66,26 +76,26 @@ def note_touches(events: Sequence[int]) -> None:
         )
 
 
-def _begun(calls: Sequence[_Call]) -> set[tuple[str, str, int]]:
+def find_nearby_starts(calls: Sequence[TouchingCall]) -> set[tuple[str, str, int]]:
     """Return the beginnings near the ends that have no id: session, tool and event."""
     ends = [call.event_id for call in calls if call.is_nameless_end]
     if not ends:
         return set()
     return set(
-        rows(
+        fetch_query_rows(
             "SELECT session_id, tool_name, id FROM events WHERE id >= %s AND id < %s AND event_type = 'pre_tool'",
             [min(ends) - REACH, max(ends)],
         )
     )
 
 
-def _repeats(call: _Call, begun: set[tuple[str, str, int]]) -> bool:
+def is_repeated_end(call: TouchingCall, begun: set[tuple[str, str, int]]) -> bool:
     """Say whether an end without an id has its beginning among the events before it."""
     before = range(call.event_id - 1, call.event_id - REACH - 1, -1)
     return call.is_nameless_end and any((call.session_id, call.tool, pk) in begun for pk in before)
 
 
-def _file_ids(paths: Sequence[str]) -> dict[str, int]:
+def get_or_create_file_ids(paths: Sequence[str]) -> dict[str, int]:
     """Return the ids of paths, new or known."""
     if not paths:
         return {}
@@ -93,43 +103,51 @@ def _file_ids(paths: Sequence[str]) -> dict[str, int]:
         cursor.executemany(
             "INSERT INTO sbx_files (path) VALUES (%s) ON CONFLICT DO NOTHING", [(path,) for path in paths]
         )
-    return dict(rows(f"SELECT path, id FROM sbx_files WHERE path IN ({marks(paths)})", paths))  # noqa: S608
+    return dict(
+        fetch_query_rows(
+            f"SELECT path, id FROM sbx_files WHERE path IN ({build_sql_placeholders(paths)})", paths
+        )
+    )  # noqa: S608
 
 
-def forget_touches(events: Sequence[int]) -> None:
+def delete_touches(events: Sequence[int]) -> None:
     """Forget what these events touched. Part of a transaction."""
     if events:
         with connection.cursor() as cursor:
             cursor.execute(
-                f"DELETE FROM sbx_file_touches WHERE event_id IN ({marks(events)})",  # noqa: S608
+                f"DELETE FROM sbx_file_touches WHERE event_id IN ({build_sql_placeholders(events)})",  # noqa: S608
                 list(events),
             )
 
 
-def forget_all_touches() -> None:
+def delete_all_touches() -> None:
     """Forget what all events touched. Part of a transaction."""
     with connection.cursor() as cursor:
         for table in ("sbx_file_touches", "sbx_files", "sbx_session_tools"):
             cursor.execute(f"DELETE FROM {table}")  # noqa: S608
 
 
-def forget_files() -> None:
+def delete_unused_files() -> None:
     """Forget the paths that no call names any longer."""
     unused = "NOT EXISTS (SELECT 1 FROM sbx_file_touches t WHERE t.file_id = f.id)"
-    (last,) = ids("SELECT coalesce(max(id), 0) FROM sbx_files")
+    (last,) = fetch_query_ids("SELECT coalesce(max(id), 0) FROM sbx_files")
     for low in range(0, last + 1, FILES_LOOKED_AT):
         stretch = [low, low + FILES_LOOKED_AT]
-        if rows(f"SELECT 1 FROM sbx_files f WHERE id >= %s AND id < %s AND {unused} LIMIT 1", stretch):  # noqa: S608
+        if fetch_query_rows(
+            f"SELECT 1 FROM sbx_files f WHERE id >= %s AND id < %s AND {unused} LIMIT 1", stretch
+        ):  # noqa: S608
             with transaction.atomic(), connection.cursor() as cursor:
                 cursor.execute(f"DELETE FROM sbx_files AS f WHERE id >= %s AND id < %s AND {unused}", stretch)  # noqa: S608
 
 
-def note_all(after: int) -> Iterator[int]:
+def record_older_touches(after: int) -> Iterator[int]:
     """Note what the events beyond `after` touched, oldest first: those that were indexed before this was noted."""
-    while window := ids("SELECT id FROM events WHERE id > %s ORDER BY id LIMIT %s", [after, STEP]):
+    while window := fetch_query_ids(
+        "SELECT id FROM events WHERE id > %s ORDER BY id LIMIT %s", [after, STEP]
+    ):
         after = window[-1]
         with transaction.atomic():
-            note_touches(window)
-            note(filed=after)
+            record_touches(window)
+            save_index_progress(filed=after)
         yield 0
-    note(filed=None)
+    save_index_progress(filed=None)

@@ -21,14 +21,14 @@ from coordinator.models.chat import FilePlace
 FOLDER = "attachments"  # every file's name begins with it, wherever it lies
 
 
-class Unavailable(OSError):
+class StoreUnavailable(OSError):
     """A place does not do what it is asked for, or cannot be reached; `strerror` says why."""
 
     def __init__(self, why: str) -> None:
         super().__init__(errno.EIO, why)
 
 
-class Reading(Protocol):
+class StoredFileStream(Protocol):
     """Bytes on their way from a place."""
 
     def read(self, size: int, /) -> bytes:
@@ -39,7 +39,7 @@ class Reading(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedStoredFile:
     """One file as a place lists it."""
 
     name: str
@@ -47,7 +47,7 @@ class Listed:
     changed_at: datetime
 
 
-class Store(Protocol):
+class AttachmentStore(Protocol):
     """What a place can do, beside what Django's storages do."""
 
     def save(self, name: str, content: Any) -> str:
@@ -56,35 +56,35 @@ class Store(Protocol):
     def delete(self, name: str) -> None:
         """Remove a file; one that is not there is no error."""
 
-    def reading(self, name: str, start: int, length: int) -> Reading:
+    def open_byte_range(self, name: str, start: int, length: int) -> StoredFileStream:
         """Return the bytes from `start` on, at most `length`."""
 
-    def changed_at(self, name: str) -> datetime:
+    def file_modified_at(self, name: str) -> datetime:
         """Return when a file was last written."""
 
-    def listed(self) -> Iterator[Listed]:
+    def iterate_stored_files(self) -> Iterator[ListedStoredFile]:
         """Yield every file."""
 
-    def shown(self, name: str) -> str:
+    def describe_file_location(self, name: str) -> str:
         """Return a file's place in words for an operator."""
 
 
-def store_at(place: str) -> Store:
-    """Return the store of a place. Raises Unavailable where this server's settings name none."""
+def find_store(place: str) -> AttachmentStore:
+    """Return the store of a place. Raises StoreUnavailable where this server's settings name none."""
     try:
-        return cast("Store", storages[place])
+        return cast("AttachmentStore", storages[place])
     except InvalidStorageError:
         why = "it lies in an S3 bucket, and SIGNALBOX_S3_BUCKET names none here"
-        raise Unavailable(
+        raise StoreUnavailable(
             why if place == FilePlace.S3 else f"there is no place called {place[:40]!r}"
         ) from None
 
 
-def here() -> list[FilePlace]:
+def configured_file_places() -> list[FilePlace]:
     """Return the places that this server's settings name."""
     return [place for place in FilePlace if place in settings.STORAGES]
 
 
-def place_of_new() -> FilePlace:
+def place_for_new_files() -> FilePlace:
     """Return the place where new files go."""
     return FilePlace(settings.ATTACHMENTS)

@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.core.files.storage import FileSystemStorage
 
-from coordinator.chat.stores import FOLDER, Listed, Reading
+from coordinator.chat.stores import FOLDER, ListedStoredFile, StoredFileStream
 from coordinator.lib import folders
 
 
@@ -27,7 +27,7 @@ class Folder(FileSystemStorage):
     def location(self) -> str:
         return os.path.abspath(self.base_location)
 
-    def path_of(self, name: str) -> Path:
+    def attachment_path(self, name: str) -> Path:
         """Return where a file lies, links followed. Raises FileNotFoundError for a name that leads elsewhere."""
         base = Path(self.location)
         # A NUL is in no path, and to resolve one with it is an error.
@@ -42,7 +42,7 @@ class Folder(FileSystemStorage):
 
     def _save(self, name: str, content: Any) -> str:
         """Write beside the place and rename: whoever finds the file finds all of it."""
-        path = self.path_of(name)
+        path = self.attachment_path(name)
         part = path.with_name(f"{path.name}.part")
         is_new = not path.parent.exists()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,32 +53,32 @@ class Folder(FileSystemStorage):
                 out.flush()
                 os.fsync(out.fileno())  # the row must never outlive the bytes
             part.replace(path)
-            folders.sync(path.parent)
+            folders.sync_folder(path.parent)
             if is_new:
-                folders.sync(path.parent.parent)
+                folders.sync_folder(path.parent.parent)
         except BaseException:
             part.unlink(missing_ok=True)
             raise
         return name
 
     def delete(self, name: str) -> None:
-        self.path_of(name).unlink(missing_ok=True)
+        self.attachment_path(name).unlink(missing_ok=True)
 
-    def reading(self, name: str, start: int, length: int) -> Reading:
-        file = self.path_of(name).open("rb")
+    def open_byte_range(self, name: str, start: int, length: int) -> StoredFileStream:
+        file = self.attachment_path(name).open("rb")
         file.seek(start)
         return file
 
-    def changed_at(self, name: str) -> datetime:
-        return datetime.fromtimestamp(self.path_of(name).stat().st_mtime, UTC)
+    def file_modified_at(self, name: str) -> datetime:
+        return datetime.fromtimestamp(self.attachment_path(name).stat().st_mtime, UTC)
 
-    def listed(self) -> Iterator[Listed]:
+    def iterate_stored_files(self) -> Iterator[ListedStoredFile]:
         base = Path(self.location)
         for path in sorted((base / FOLDER).rglob("*")):
             if path.is_file():
                 found = path.stat()
                 at = datetime.fromtimestamp(found.st_mtime, UTC)
-                yield Listed(path.relative_to(base).as_posix(), found.st_size, at)
+                yield ListedStoredFile(path.relative_to(base).as_posix(), found.st_size, at)
 
-    def shown(self, name: str) -> str:
+    def describe_file_location(self, name: str) -> str:
         return str(Path(self.location) / name)

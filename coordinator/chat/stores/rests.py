@@ -8,51 +8,51 @@ import time
 REST, MOST_REST = 5.0, 60.0  # seconds for which nothing is asked after a first failure, and after many
 
 
-class Turn:
+class RequestTurn:
     """The right to ask now."""
 
 
-class Rests:
+class StoreCircuitBreaker:
     """While a place answers, everybody may ask. Once it is silent, one at a time, after rests that grow."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._failures = 0
         self._until = 0.0
-        self._asks: Turn | None = None
+        self._asks: RequestTurn | None = None
         self._broke = False
 
-    def begin(self) -> Turn | None:
+    def begin_request(self) -> RequestTurn | None:
         """Return a turn, to be given back by `leave`; None while nothing may be asked."""
         with self._lock:
-            turn = Turn()
+            turn = RequestTurn()
             if self._failures:
                 if self._asks is not None or time.monotonic() < self._until:
                     return None
                 self._asks = turn
             return turn
 
-    def leave(self, turn: Turn) -> None:
+    def end_request(self, turn: RequestTurn) -> None:
         """Let the next one ask."""
         with self._lock:
             if self._asks is turn:
                 self._asks = None
 
-    def answered(self) -> None:
+    def record_success(self) -> None:
         """Note that all is well."""
         with self._lock:
             self._failures, self._broke = 0, False
 
-    def fell_silent(self) -> None:
+    def record_silence(self) -> None:
         """Begin a rest; of several who waited together the first does."""
         with self._lock:
             if time.monotonic() >= self._until:
                 self._failures += 1
                 self._until = time.monotonic() + min(REST * 2 ** (self._failures - 1), MOST_REST)
 
-    def broke_off(self) -> None:
+    def record_broken_answer(self) -> None:
         """Note that an answer ended too early: once may happen, with the second in a row a rest begins."""
         with self._lock:
             before, self._broke = self._broke, True
         if before:
-            self.fell_silent()
+            self.record_silence()

@@ -21,8 +21,8 @@ from django.core.exceptions import SuspiciousOperation
 from storages.backends.s3 import S3Storage
 from urllib3.exceptions import HTTPError
 
-from coordinator.chat.stores import FOLDER, Listed, Reading, Unavailable
-from coordinator.chat.stores.rests import Rests
+from coordinator.chat.stores import FOLDER, ListedStoredFile, StoredFileStream, StoreUnavailable
+from coordinator.chat.stores.rests import StoreCircuitBreaker
 
 # Seconds. With the second try, which boto3 makes by itself after a second at most, nobody waits for longer than eleven.
 CONNECT_WITHIN, ANSWER_WITHIN = 3, 5
@@ -71,7 +71,7 @@ class Bucket(S3Storage):  # type: ignore[misc]
         )
         self._making = threading.Lock()
         self._made: Any = None
-        self.rests = Rests()
+        self.rests = StoreCircuitBreaker()
 
     @property
     def connection(self) -> Any:
@@ -100,87 +100,87 @@ class Bucket(S3Storage):  # type: ignore[misc]
         raise NotImplementedError("An object's address is given to nobody: files are served by Signalbox.")
 
     def save(self, name: str, content: Any, max_length: int | None = None) -> str:
-        with self.in_words():
+        with self.translate_s3_errors():
             return str(super().save(name, content, max_length))
 
     def delete(self, name: str) -> None:
-        with self.in_words():
+        with self.translate_s3_errors():
             super().delete(name)
 
-    def reading(self, name: str, start: int, length: int) -> Reading:
+    def open_byte_range(self, name: str, start: int, length: int) -> StoredFileStream:
         wanted = f"bytes={start}-{start + length - 1}"
-        with self.in_words(answers=False):
+        with self.translate_s3_errors(answers=False):
             client = self.connection.meta.client
             try:
                 answer = client.get_object(
                     Bucket=self.bucket_name, Key=self._normalize_name(name), Range=wanted
                 )
             except ClientError as problem:
-                if _code(problem) not in BEYOND:
+                if s3_error_code(problem) not in BEYOND:
                     raise
                 return io.BytesIO()
-        return _Body(self, answer["Body"])
+        return S3ObjectStream(self, answer["Body"])
 
-    def changed_at(self, name: str) -> datetime:
-        with self.in_words():
+    def file_modified_at(self, name: str) -> datetime:
+        with self.translate_s3_errors():
             found: datetime = self.get_modified_time(name)
             return found
 
-    def listed(self) -> Iterator[Listed]:
+    def iterate_stored_files(self) -> Iterator[ListedStoredFile]:
         below = len(self._normalize_name(FOLDER)) - len(FOLDER)
-        with self.in_words():
+        with self.translate_s3_errors():
             pages = self.connection.meta.client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.bucket_name, Prefix=f"{self._normalize_name(FOLDER)}/"
             )
             for page in pages:
                 for one in page.get("Contents", ()):
-                    yield Listed(one["Key"][below:], one["Size"], one["LastModified"])
+                    yield ListedStoredFile(one["Key"][below:], one["Size"], one["LastModified"])
 
-    def shown(self, name: str) -> str:
+    def describe_file_location(self, name: str) -> str:
         return f"s3://{self.bucket_name}/{super()._normalize_name(name)}"
 
     @contextmanager
-    def in_words(self, *, answers: bool = True) -> Iterator[None]:
-        """Say what went wrong as places do; ask a bucket that fell silent only as `Rests` says.
+    def translate_s3_errors(self, *, answers: bool = True) -> Iterator[None]:
+        """Say what went wrong as places do; ask a bucket that fell silent only as `StoreCircuitBreaker` says.
 
-        Without `answers`, what comes of it is still to be read (`_Body`), and nothing is known before.
+        Without `answers`, what comes of it is still to be read (`S3ObjectStream`), and nothing is known before.
         """
-        turn = self.rests.begin()
+        turn = self.rests.begin_request()
         if turn is None:
-            raise Unavailable(self._silent())
+            raise StoreUnavailable(self.no_answer_message())
         try:
             yield
             if answers:
-                self.rests.answered()
+                self.rests.record_success()
         except ClientError as problem:
-            self.rests.answered()
-            code = _code(problem)
+            self.rests.record_success()
+            code = s3_error_code(problem)
             if code in GONE:
                 raise FileNotFoundError(code) from None
-            raise Unavailable(f"the S3 bucket {self.bucket_name} answers {code[:60]}") from None
+            raise StoreUnavailable(f"the S3 bucket {self.bucket_name} answers {code[:60]}") from None
         except NoCredentialsError:
-            raise Unavailable("there are no credentials for S3 (AWS_ACCESS_KEY_ID)") from None
+            raise StoreUnavailable("there are no credentials for S3 (AWS_ACCESS_KEY_ID)") from None
         except (BotoCoreError, HTTPError, OSError) as problem:
-            if isinstance(problem, Unavailable | FileNotFoundError):
+            if isinstance(problem, StoreUnavailable | FileNotFoundError):
                 raise
-            self.rests.fell_silent()
-            raise self.silent(problem) from None
+            self.rests.record_silence()
+            raise self.build_unavailable_error(problem) from None
         finally:
-            self.rests.leave(turn)
+            self.rests.end_request(turn)
 
-    def silent(self, problem: Exception) -> Unavailable:
+    def build_unavailable_error(self, problem: Exception) -> StoreUnavailable:
         """Return the words for a bucket from which nothing came."""
-        return Unavailable(f"{self._silent()} ({type(problem).__name__})")
+        return StoreUnavailable(f"{self.no_answer_message()} ({type(problem).__name__})")
 
-    def _silent(self) -> str:
+    def no_answer_message(self) -> str:
         return f"the S3 bucket {self.bucket_name} does not answer"
 
 
-def _code(problem: ClientError) -> str:
+def s3_error_code(problem: ClientError) -> str:
     return str(problem.response.get("Error", {}).get("Code", ""))
 
 
-class _Body:
+class S3ObjectStream:
     """An object's bytes as they come."""
 
     def __init__(self, bucket: Bucket, body: Any) -> None:
@@ -195,12 +195,12 @@ class _Body:
                 if time.monotonic() > until:
                     raise TimeoutError
         except SILENT as problem:
-            rests.fell_silent()
-            raise self._bucket.silent(problem) from None
+            rests.record_silence()
+            raise self._bucket.build_unavailable_error(problem) from None
         except (BotoCoreError, HTTPError, OSError) as problem:
-            rests.broke_off()
-            raise self._bucket.silent(problem) from None
-        rests.answered()
+            rests.record_broken_answer()
+            raise self._bucket.build_unavailable_error(problem) from None
+        rests.record_success()
         return bytes(came)
 
     def close(self) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 from coordinator.client import hook_agents, launch, settings
 from coordinator.client.connecting import files, hook_names, plans, programs, record, talk, trial
 from coordinator.client.connecting.files import FileRefused
-from coordinator.client.connecting.plans import Change, UserHome
-from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Agent, Call
-from coordinator.client.connection import address_for_agents
-from coordinator.client.settings import NotConnected, Settings
+from coordinator.client.connecting.plans import FileChange, UserHome
+from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, ConnectableAgent, HookInvocation
+from coordinator.client.connection import replace_localhost_name
+from coordinator.client.settings import ClientSettings, NotConnected
 
 WRONG, USAGE = 1, 2
 NOT_THERE = 404
@@ -33,11 +33,11 @@ class CommandStopped(Exception):
 
 def run(arguments: Sequence[str]) -> int:
     """Connect agents, or check what was connected; return the exit code."""
-    asked = _parser().parse_args(list(arguments))
-    place = UserHome(os.path.expanduser("~"), os.environ, _working_folder())
+    asked = build_connect_parser().parse_args(list(arguments))
+    place = UserHome(os.path.expanduser("~"), os.environ, current_folder_or_empty())
     try:
-        return _check(asked, place) if asked.check else _connect(asked, place)
-    except (CommandStopped, FileRefused, NotConnected, talk.Failed) as problem:
+        return check_connected_agents(asked, place) if asked.check else connect_agents(asked, place)
+    except (CommandStopped, FileRefused, NotConnected, talk.ServerRequestFailed) as problem:
         sys.stderr.write(f"{problem}\n")
     except OSError as problem:
         sys.stderr.write(f"{problem.filename or 'A file'}: {problem.strerror}. Nothing else was changed.\n")
@@ -46,14 +46,14 @@ def run(arguments: Sequence[str]) -> int:
     return WRONG
 
 
-def _working_folder() -> str:
+def current_folder_or_empty() -> str:
     try:
         return os.getcwd()
     except OSError:  # it was deleted
         return ""
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_connect_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="signalbox connect",
         description="Make the agents on this machine report to Signalbox and ask there. Shows each change first.",
@@ -81,48 +81,54 @@ def _parser() -> argparse.ArgumentParser:
 # --- connecting -------------------------------------------------------------------------------------------
 
 
-def _connect(asked: argparse.Namespace, place: UserHome) -> int:
-    known = settings.read()
-    url = talk.address(
+def connect_agents(asked: argparse.Namespace, place: UserHome) -> int:
+    known = settings.read_client_settings()
+    url = talk.normalize_server_url(
         asked.url or os.environ.get(settings.URL_VARIABLE) or (known.url if known else DEFAULT_URL)
     )
-    agents = _chosen(asked.agents, place)
-    key = _key(url, known, asked.key_file)
-    call = Call(program(), url, key, gateway=not asked.no_gateway and _has_gateway(url, key))
-    kept = record.load()
-    changes = [one for agent in agents for one in _changes(agent, call, place, kept, known)]
-    _show(changes, place)
-    if any(change.is_one for change in changes) and not asked.yes:
-        _ask()
+    agents = choose_agents(asked.agents, place)
+    key = obtain_server_key(url, known, asked.key_file)
+    call = HookInvocation(
+        build_client_command(), url, key, gateway=not asked.no_gateway and detect_mcp_gateway(url, key)
+    )
+    kept = record.load_edited_files()
+    changes = [one for agent in agents for one in plan_agent_changes(agent, call, place, kept, known)]
+    print_changes(changes, place)
+    if any(change.has_effect for change in changes) and not asked.yes:
+        confirm_changes()
     connected = dict(known.agents) if known else {}
     for agent in agents:
         told: dict[str, Any] = {"program": list(call.program), "gateway": call.gateway}
         if agent.file:  # `signalbox hook` looks there which hooks are registered
-            told["file"] = os.path.join(agent.folder(place.home, place.environment), agent.file)
+            told["file"] = os.path.join(agent.settings_folder(place.home, place.environment), agent.file)
         connected[agent.name] = {**connected.get(agent.name, {}), **told}
-    settings.save(Settings(url, key, connected, settings.remembered_environment()))
-    if repository := files.repository_of(settings.settings_path()):
-        path = place.shown(settings.settings_path())
+    settings.save_client_settings(
+        ClientSettings(url, key, connected, settings.collect_connection_environment())
+    )
+    if repository := files.find_git_repository(settings.client_settings_path()):
+        path = place.shorten_home_path(settings.client_settings_path())
         sys.stderr.write(
             f"{path} holds the key and lies in the git repository {repository}. Do not commit it.\n"
         )
-    plans.carry_out(changes, kept, connects=True)
+    plans.apply_file_changes(changes, kept, connects=True)
     for agent in agents:
-        _tell(agent, call, place)
-    works = [_try(agent, call, url, key) for agent in agents]
+        print_connected_notes(agent, call, place)
+    works = [print_agent_trial(agent, call, url, key) for agent in agents]
     return 0 if all(works) else WRONG
 
 
-def former(known: Settings | None, agent: str) -> Call | None:
+def find_former_invocation(known: ClientSettings | None, agent: str) -> HookInvocation | None:
     """Return how the agent's hooks call us since it was connected, or None where it was not."""
     remembered = known.agents.get(agent) if known else None
     words = remembered.get("program") if remembered else None
     if known is None or not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         return None
-    return Call(tuple(words), known.url, known.key, gateway=(remembered or {}).get("gateway") is True)
+    return HookInvocation(
+        tuple(words), known.url, known.key, gateway=(remembered or {}).get("gateway") is True
+    )
 
 
-def _chosen(names: Sequence[str], place: UserHome) -> list[Agent]:
+def choose_agents(names: Sequence[str], place: UserHome) -> list[ConnectableAgent]:
     # What `signalbox hook` does not know, it would block.
     known = {name: agent for name, agent in CONNECTABLE_AGENTS.items() if name in hook_agents.HOOK_AGENTS}
     for name in names:
@@ -130,7 +136,7 @@ def _chosen(names: Sequence[str], place: UserHome) -> list[Agent]:
             raise CommandStopped(f"There is no agent {name!r}. Known agents: {', '.join(known)}.")
     if names:
         return [known[name] for name in dict.fromkeys(names)]
-    found = [agent for agent in known.values() if agent.is_here(place.home, place.environment)]
+    found = [agent for agent in known.values() if agent.is_agent_installed(place.home, place.environment)]
     if not found:
         raise CommandStopped(
             f"None of the known agents was found here. Name those to connect: {', '.join(known)}."
@@ -139,47 +145,66 @@ def _chosen(names: Sequence[str], place: UserHome) -> list[Agent]:
     return found
 
 
-def program() -> tuple[str, ...]:
+def build_client_command() -> tuple[str, ...]:
     """Return the words that start this program from anywhere, apart from the environment of whoever starts it.
 
     Python and the file are named in full: agents have a PATH of their own, and a project may change it.
     """
     launcher = os.path.abspath(launch.__file__)
-    return (sys.executable, "-I", "-S", launcher, "--settings", os.path.abspath(settings.settings_path()))
+    return (
+        sys.executable,
+        "-I",
+        "-S",
+        launcher,
+        "--settings",
+        os.path.abspath(settings.client_settings_path()),
+    )
 
 
-def _changes(
-    agent: Agent, call: Call, place: UserHome, kept: Mapping[str, record.EditedFile], known: Settings | None
-) -> list[Change]:
+def plan_agent_changes(
+    agent: ConnectableAgent,
+    call: HookInvocation,
+    place: UserHome,
+    kept: Mapping[str, record.EditedFile],
+    known: ClientSettings | None,
+) -> list[FileChange]:
     plugin = None
     if agent.plugin:
-        plugin = talk.request(call.url, f"/hooks/{agent.plugin_of}/plugin.js").decode("utf-8", "replace")
+        plugin = talk.request_server(call.url, f"/hooks/{agent.plugin_of}/plugin.js").decode(
+            "utf-8", "replace"
+        )
         try:
-            plugin = programs.filled_plugin(plugin, agent.name, call)
+            plugin = programs.fill_plugin_template(plugin, agent.name, call)
         except ValueError:
             raise CommandStopped(
                 f"Signalbox at {call.url} is older than this program. Update it there, then try again."
             ) from None
-    unknown = hook_names.unknown_hooks(agent, place.environment)
-    return plans.to_connect(
-        agent, call, place, kept, plugin=plugin, former=former(known, agent.name), unknown_hooks=unknown
+    unknown = hook_names.find_unregistrable_hooks(agent, place.environment)
+    return plans.plan_connect_changes(
+        agent,
+        call,
+        place,
+        kept,
+        plugin=plugin,
+        former=find_former_invocation(known, agent.name),
+        unknown_hooks=unknown,
     )
 
 
-def _show(changes: Sequence[Change], place: UserHome) -> None:
+def print_changes(changes: Sequence[FileChange], place: UserHome) -> None:
     for change in changes:
-        if change.is_one:
-            sys.stdout.write(f"\n{visible(change.diff(place))}\n")
+        if change.has_effect:
+            sys.stdout.write(f"\n{escape_control_characters(change.format_file_diff(place))}\n")
         else:
-            sys.stdout.write(f"{place.shown(change.found.path)} needs no change.\n")
+            sys.stdout.write(f"{place.shorten_home_path(change.found.path)} needs no change.\n")
 
 
-def visible(text: str) -> str:
+def escape_control_characters(text: str) -> str:
     """Return text in which nothing can move the terminal's cursor or colour it."""
     return "".join(sign if sign.isprintable() or sign in "\n\t" else f"\\x{ord(sign):02x}" for sign in text)
 
 
-def _ask() -> None:
+def confirm_changes() -> None:
     if not sys.stdin.isatty():
         raise CommandStopped("Nothing was changed: pass --yes to change these files without being asked.")
     sys.stdout.write("\nChange these files? [y/N] ")
@@ -188,49 +213,51 @@ def _ask() -> None:
         raise CommandStopped("Nothing was changed.")
 
 
-def _key(url: str, known: Settings | None, key_file: str | None) -> str:
+def obtain_server_key(url: str, known: ClientSettings | None, key_file: str | None) -> str:
     """Return a key that opens the server: the one that is there, none where none is asked for, or a new one."""
     if key_file is None:
         for key in (
             os.environ.get(settings.KEY_VARIABLE, ""),
-            known.key if known and address_for_agents(known.url) == url else "",
+            known.key if known and replace_localhost_name(known.url) == url else "",
         ):
-            if _opens(url, key.strip()):
+            if check_server_key(url, key.strip()):
                 return key.strip()
-    if talk.travels_open(url):
+    if talk.is_sent_unencrypted(url):
         sys.stderr.write(f"{url} is not encrypted: whoever can listen on the way can use the key.\n")
-    given = _given(url, key_file)
-    key = given if given.startswith(KEY_MARK) else talk.exchange(url, given)
-    talk.opens(url, key)
+    given = read_connect_code(url, key_file)
+    key = given if given.startswith(KEY_MARK) else talk.request_key_for_code(url, given)
+    talk.require_working_key(url, key)
     # A code works once: what it brought must not be lost if somebody says no.
     if not given.startswith(KEY_MARK):
         agents = known.agents if known else {}
-        settings.save(Settings(url, key, agents, settings.remembered_environment()))
+        settings.save_client_settings(
+            ClientSettings(url, key, agents, settings.collect_connection_environment())
+        )
     return key
 
 
-def _has_gateway(url: str, key: str) -> bool:
+def detect_mcp_gateway(url: str, key: str) -> bool:
     """Say whether the server has an MCP gateway that this key may use; print why where it may not."""
     try:
-        talk.greets(url, key)
-    except talk.Failed as problem:
+        talk.require_mcp_gateway(url, key)
+    except talk.ServerRequestFailed as problem:
         if problem.status != NOT_THERE:
             sys.stderr.write(f"The agents are not given Signalbox's MCP servers: {problem}\n")
         return False
     return True
 
 
-def _opens(url: str, key: str) -> bool:
+def check_server_key(url: str, key: str) -> bool:
     try:
-        talk.opens(url, key)
-    except talk.Failed as problem:
+        talk.require_working_key(url, key)
+    except talk.ServerRequestFailed as problem:
         if problem.status not in {401, 403}:
             raise
         return False
     return True
 
 
-def _given(url: str, key_file: str | None) -> str:
+def read_connect_code(url: str, key_file: str | None) -> str:
     if key_file == "-" or (key_file is None and not sys.stdin.isatty()):
         given = sys.stdin.readline()
     elif key_file:
@@ -247,10 +274,10 @@ def _given(url: str, key_file: str | None) -> str:
     return given.strip()
 
 
-def _tell(agent: Agent, call: Call, place: UserHome) -> None:
+def print_connected_notes(agent: ConnectableAgent, call: HookInvocation, place: UserHome) -> None:
     sys.stdout.write(f"\n{agent.title}: connected. {agent.afterwards}\n")
-    notes = plans.notes_of(agent, call, place)
-    if command := plans.restart_command(agent, place):
+    notes = plans.describe_hook_obstacles(agent, call, place)
+    if command := plans.find_restart_command(agent, place):
         notes.append(f"{agent.title} runs in the background with its old settings. Restart it: {command}")
     if agent.from_projects:
         notes.append(agent.from_projects)
@@ -258,41 +285,45 @@ def _tell(agent: Agent, call: Call, place: UserHome) -> None:
         sys.stdout.write(f"  Note: {note}\n")
 
 
-def _try(agent: Agent, call: Call, url: str, key: str) -> bool:
+def print_agent_trial(agent: ConnectableAgent, call: HookInvocation, url: str, key: str) -> bool:
     sys.stdout.write(f"\nTest of {agent.title}:\n")
     works = True
-    for step in trial.run(agent, call, url, key):
+    for step in trial.iterate_trial_steps(agent, call, url, key):
         works = works and step.works
         mark = "works" if step.works else "FAILS"
-        sys.stdout.write(f"  {mark}  {step.ms:6.0f} ms  {step.what}: {visible(step.words)}\n")
+        sys.stdout.write(
+            f"  {mark}  {step.ms:6.0f} ms  {step.what}: {escape_control_characters(step.words)}\n"
+        )
     return works
 
 
 # --- checking ---------------------------------------------------------------------------------------------
 
 
-def _check(asked: argparse.Namespace, place: UserHome) -> int:
+def check_connected_agents(asked: argparse.Namespace, place: UserHome) -> int:
     """Say what differs from what connecting would write; the server is asked only for the plugin file."""
-    known = settings.read()
+    known = settings.read_client_settings()
     if known is None or not known.agents:
         raise CommandStopped("Nothing is connected here. Run `signalbox connect`.")
-    kept, differs = record.load(), False
+    kept, differs = record.load_edited_files(), False
     names = asked.agents or [name for name in known.agents if name in CONNECTABLE_AGENTS]
-    for agent in _chosen(names, place):
-        was = former(known, agent.name)
-        call = Call(program(), known.url, known.key, gateway=was is not None and was.gateway)
-        changes = _changes(agent, call, place, kept, known)
-        notes = plans.notes_of(agent, call, place)
+    for agent in choose_agents(names, place):
+        was = find_former_invocation(known, agent.name)
+        call = HookInvocation(
+            build_client_command(), known.url, known.key, gateway=was is not None and was.gateway
+        )
+        changes = plan_agent_changes(agent, call, place, kept, known)
+        notes = plans.describe_hook_obstacles(agent, call, place)
         if was is not None and "-I" not in was.program and was.program != call.program:
             notes.append(TRUSTS_ENVIRONMENT)
-        wrong = agent.name not in known.agents or any(change.is_one for change in changes)
+        wrong = agent.name not in known.agents or any(change.has_effect for change in changes)
         off = any("switches all hooks off" in note for note in notes)
         differs = differs or wrong or off
         sys.stdout.write(f"{agent.title}: {'differs' if wrong or off else 'as it should be'}.\n")
         for change in changes:
-            if change.is_one:
-                sys.stdout.write(f"{visible(change.diff(place))}\n")
-        notes += hook_names.notes_of(agent, place.environment)
+            if change.has_effect:
+                sys.stdout.write(f"{escape_control_characters(change.format_file_diff(place))}\n")
+        notes += hook_names.describe_known_hooks(agent, place.environment)
         if agent.from_projects:
             notes.append(agent.from_projects)
         for note in notes:

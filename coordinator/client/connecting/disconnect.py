@@ -9,12 +9,17 @@ from collections.abc import Sequence
 
 from coordinator.client import settings
 from coordinator.client.connecting import plans, record, talk
-from coordinator.client.connecting.connect import WRONG, CommandStopped, former, visible
+from coordinator.client.connecting.connect import (
+    WRONG,
+    CommandStopped,
+    escape_control_characters,
+    find_former_invocation,
+)
 from coordinator.client.connecting.files import FileRefused
 from coordinator.client.connecting.plans import Entry, UserHome
-from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Call
+from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, HookInvocation
 from coordinator.client.connecting.record import EditedFile
-from coordinator.client.settings import NotConnected, Settings
+from coordinator.client.settings import ClientSettings, NotConnected
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -27,16 +32,16 @@ def run(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(list(arguments))
     place = UserHome(os.path.expanduser("~"), os.environ)
     try:
-        return _disconnect(asked.agents, place)
-    except (CommandStopped, FileRefused, NotConnected, talk.Failed) as problem:
+        return disconnect_agents(asked.agents, place)
+    except (CommandStopped, FileRefused, NotConnected, talk.ServerRequestFailed) as problem:
         sys.stderr.write(f"{problem}\n")
     except OSError as problem:
         sys.stderr.write(f"{problem.filename or 'A file'}: {problem.strerror}. Nothing else was changed.\n")
     return WRONG
 
 
-def _disconnect(names: Sequence[str], place: UserHome) -> int:
-    kept, known = record.load(), settings.read()
+def disconnect_agents(names: Sequence[str], place: UserHome) -> int:
+    kept, known = record.load_edited_files(), settings.read_client_settings()
     connected = {one.agent for one in kept.values()} | set(known.agents if known else {})
     for name in names:
         if name not in connected:
@@ -47,22 +52,29 @@ def _disconnect(names: Sequence[str], place: UserHome) -> int:
     if not leaving:
         raise CommandStopped("Nothing is connected here.")
     chosen = {path: one for path, one in kept.items() if one.agent in leaving}
-    plan = {path: plans.to_disconnect(path, one, _entries(path, one, known)) for path, one in chosen.items()}
-    plans.carry_out([change for change, _ in plan.values()], kept, connects=False)
+    plan = {
+        path: plans.plan_disconnect_change(path, one, list_own_entries(path, one, known))
+        for path, one in chosen.items()
+    }
+    plans.apply_file_changes([change for change, _ in plan.values()], kept, connects=False)
     for path, (change, exact) in plan.items():
-        sys.stdout.write(f"{place.shown(path)}: {_words(chosen[path], change, exact=exact)}\n")
-        if not exact and change.is_one:
-            sys.stdout.write(f"{visible(change.diff(place))}\n")
-    _forget(leaving, known)
+        sys.stdout.write(
+            f"{place.shorten_home_path(path)}: {describe_disconnect_result(chosen[path], change, exact=exact)}\n"
+        )
+        if not exact and change.has_effect:
+            sys.stdout.write(f"{escape_control_characters(change.format_file_diff(place))}\n")
+    remove_agents_from_settings(leaving, known)
     return 0
 
 
-def _entries(path: str, kept: EditedFile, known: Settings | None) -> list[Entry]:
+def list_own_entries(path: str, kept: EditedFile, known: ClientSettings | None) -> list[Entry]:
     """Return what we put into a file; nothing where it is ours alone. The agent's folder may have moved since."""
     agent = CONNECTABLE_AGENTS.get(kept.agent)
     if agent is None:
         return []
-    call = former(known, agent.name) or Call(("signalbox",), known.url if known else "")
+    call = find_former_invocation(known, agent.name) or HookInvocation(
+        ("signalbox",), known.url if known else ""
+    )
     for lines in agent.former_lines:
         if path.endswith(os.sep + lines.path):
             return [lines]
@@ -78,7 +90,7 @@ def _entries(path: str, kept: EditedFile, known: Settings | None) -> list[Entry]
     return []
 
 
-def _words(kept: EditedFile, change: plans.Change, *, exact: bool) -> str:
+def describe_disconnect_result(kept: EditedFile, change: plans.FileChange, *, exact: bool) -> str:
     if exact:
         return "deleted: it did not exist before." if kept.original is None else "exactly as it was before."
     if change.after is None:
@@ -86,13 +98,13 @@ def _words(kept: EditedFile, change: plans.Change, *, exact: bool) -> str:
     return "was edited after it was connected, so only Signalbox's entries were removed:"
 
 
-def _forget(leaving: set[str], known: Settings | None) -> None:
+def remove_agents_from_settings(leaving: set[str], known: ClientSettings | None) -> None:
     """Take the agents out of the settings; with the last one the key goes, too."""
     if known is None:
         return
     left = {name: one for name, one in known.agents.items() if name not in leaving}
     if left:
-        settings.save(Settings(known.url, known.key, left, known.environment))
+        settings.save_client_settings(ClientSettings(known.url, known.key, left, known.environment))
         return
-    os.unlink(settings.settings_path())
+    os.unlink(settings.client_settings_path())
     sys.stdout.write(f"The key was deleted here. Revoke it at {known.url}/ui/keys/ if nobody else uses it.\n")

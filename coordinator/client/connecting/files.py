@@ -18,7 +18,7 @@ class FileRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FileSnapshot:
     """A file as it was found: `content` is None where there is none. `target` is its path with links followed."""
 
     path: str
@@ -27,7 +27,7 @@ class Found:
     mode: int = 0o600
 
     @property
-    def text(self) -> str:
+    def decoded_text(self) -> str:
         """The content as text, a byte order mark kept. Raises FileRefused where it is not UTF-8."""
         try:
             return (self.content or b"").decode("utf-8")
@@ -35,13 +35,13 @@ class Found:
             raise FileRefused(f"{self.path} is not UTF-8. Nothing was changed.") from None
 
 
-def read(path: str) -> Found:
+def read_file_snapshot(path: str) -> FileSnapshot:
     """Return the file. Raises FileRefused where it is something else than a readable file of a settings file's size."""
     target = os.path.realpath(path)
     try:
         descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
-        return Found(path, target, None)
+        return FileSnapshot(path, target, None)
     except OSError as problem:
         raise FileRefused(f"{path} cannot be read: {problem.strerror}.") from None
     about = os.fstat(descriptor)
@@ -51,10 +51,10 @@ def read(path: str) -> Found:
     with open(descriptor, "rb") as file:
         if about.st_size > LARGEST:
             raise FileRefused(f"{path} is larger than {LARGEST >> 20} MB.")
-        return Found(path, target, file.read(LARGEST + 1), stat.S_IMODE(about.st_mode))
+        return FileSnapshot(path, target, file.read(LARGEST + 1), stat.S_IMODE(about.st_mode))
 
 
-def why_no_key(path: str, home: str) -> str:
+def find_key_write_problem(path: str, home: str) -> str:
     """Return why no key may be written to the file, "" where one may.
 
     What is reached by a link, or lies in a git repository, is kept and shown elsewhere too: a key would go with it.
@@ -64,13 +64,13 @@ def why_no_key(path: str, home: str) -> str:
     target = os.path.realpath(path)
     if target != plain:
         return f"a link leads to {target}, so the key is not written there"
-    repository = repository_of(target)
+    repository = find_git_repository(target)
     return (
         f"it lies in the git repository {repository}, so the key is not written there" if repository else ""
     )
 
 
-def repository_of(path: str) -> str | None:
+def find_git_repository(path: str) -> str | None:
     """Return the folder of the git repository that a file lies in; None where it lies in none."""
     folder = os.path.dirname(os.path.realpath(path))
     while not os.path.lexists(os.path.join(folder, ".git")):
@@ -80,10 +80,10 @@ def repository_of(path: str) -> str | None:
     return folder
 
 
-def require_writable(found: Found) -> None:
+def require_replaceable_file(found: FileSnapshot) -> None:
     """Raise FileRefused where the file or its folder may not be written, or is not ours to replace."""
     if found.content is None:
-        folder = _nearest(os.path.dirname(found.target))
+        folder = nearest_existing_folder(os.path.dirname(found.target))
         if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
             raise FileRefused(f"{found.path} cannot be created: you may not write to {folder}.")
         return
@@ -98,7 +98,7 @@ def require_writable(found: Found) -> None:
         raise FileRefused(f"{found.path} cannot be replaced: you may not write to its folder.")
 
 
-def write(found: Found, content: bytes | None, mode: int | None = None) -> list[str]:
+def replace_unchanged_file(found: FileSnapshot, content: bytes | None, mode: int | None = None) -> list[str]:
     """Write the file, or delete it (None), if it still is as it was found. Return the folders that were made.
 
     It keeps its mode unless there is another to set.
@@ -106,14 +106,14 @@ def write(found: Found, content: bytes | None, mode: int | None = None) -> list[
     Raises FileRefused where it has changed meanwhile, and OSError.
     """
     mode = found.mode if mode is None else mode
-    if read(found.path).content != found.content:
+    if read_file_snapshot(found.path).content != found.content:
         raise FileRefused(f"{found.path} has changed meanwhile. Try again.")
     if content is None:
         with suppress(FileNotFoundError):
             os.unlink(found.target)
         return []
     folder = os.path.dirname(found.target)
-    made = _missing(folder)
+    made = list_missing_folders(folder)
     make_private_folder(folder)
     aside = os.path.join(folder, f".{os.path.basename(found.target)}.signalbox-{os.getpid()}")
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -131,14 +131,14 @@ def write(found: Found, content: bytes | None, mode: int | None = None) -> list[
     return made
 
 
-def remove_folders(folders: list[str]) -> None:
+def remove_empty_folders(folders: list[str]) -> None:
     """Remove those of these folders that are empty, the innermost first."""
     for folder in sorted(folders, key=len, reverse=True):
         with suppress(OSError):
             os.rmdir(folder)
 
 
-def _missing(folder: str) -> list[str]:
+def list_missing_folders(folder: str) -> list[str]:
     found = []
     while not os.path.lexists(folder):
         found.append(folder)
@@ -146,7 +146,7 @@ def _missing(folder: str) -> list[str]:
     return found
 
 
-def _nearest(folder: str) -> str:
+def nearest_existing_folder(folder: str) -> str:
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     return folder

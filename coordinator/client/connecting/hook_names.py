@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 
-from coordinator.client.connecting.programs import LEFT_OUT, READABLE_HOOKS, Agent
+from coordinator.client.connecting.programs import LEFT_OUT, READABLE_HOOKS, ConnectableAgent
 
 # Claude Code lists its hooks; Gemini CLI and Qwen Code have them as an enumeration.
 _LIST = re.compile(rb'\["PreToolUse"(?:,"[A-Z][A-Za-z]{2,40}"){10,100}\]')
@@ -28,13 +28,13 @@ LINES_UNTOLD = (
 )
 
 
-def notes_of(agent: Agent, environment: Mapping[str, str]) -> list[str]:
+def describe_known_hooks(agent: ConnectableAgent, environment: Mapping[str, str]) -> list[str]:
     """Return what follows from the hooks that the installed program knows, in words; nothing where none is found."""
-    program = program_of(agent.programs, environment)
+    program = find_agent_program(agent.programs, environment)
     if program is None:
         return []
     used = READABLE_HOOKS.get(agent.name)
-    known = known_hooks(program) if used is not None else None
+    known = read_program_hooks(program) if used is not None else None
     if used is None or known is None:
         return [f"Which hooks {program} knows cannot be read from it, so new ones would not be noticed."]
     notes = []
@@ -45,29 +45,29 @@ def notes_of(agent: Agent, environment: Mapping[str, str]) -> list[str]:
     return notes
 
 
-def unknown_hooks(agent: Agent, environment: Mapping[str, str]) -> frozenset[str]:
+def find_unregistrable_hooks(agent: ConnectableAgent, environment: Mapping[str, str]) -> frozenset[str]:
     """Return those of our hooks that the installed program does not know, as far as can be read from it.
 
     Claude Code opens a dialog about them each time it starts in a terminal, so they are not registered there. Once it
     is updated, a check says that they are missing.
     """
-    if agent.name != "claude-code" or (program := program_of(agent.programs, environment)) is None:
+    if agent.name != "claude-code" or (program := find_agent_program(agent.programs, environment)) is None:
         return frozenset()
-    known = known_hooks(program)
+    known = read_program_hooks(program)
     return READABLE_HOOKS[agent.name] - known if known else frozenset()
 
 
-def program_of(names: tuple[str, ...], environment: Mapping[str, str]) -> str | None:
+def find_agent_program(names: tuple[str, ...], environment: Mapping[str, str]) -> str | None:
     """Return the path of an agent's program, the first of these names that is on the PATH; None for none."""
     found = (shutil.which(name, path=environment.get("PATH", os.defpath)) for name in names)
     return next((os.path.realpath(path) for path in found if path), None)
 
 
-def known_hooks(program: str) -> frozenset[str] | None:
+def read_program_hooks(program: str) -> frozenset[str] | None:
     """Return the names of the hooks that a program knows; None where they cannot be read from it."""
     budget, deadline = MAX_BYTES, time.monotonic() + SECONDS
     names: set[str] = set()
-    for path in _files_of(program):
+    for path in iterate_program_files(program):
         overlap = b""
         try:
             with open(path, "rb") as file:
@@ -85,31 +85,33 @@ def known_hooks(program: str) -> frozenset[str] | None:
     return frozenset(names) or None
 
 
-def _files_of(program: str) -> Iterator[str]:
+def iterate_program_files(program: str) -> Iterator[str]:
     """Yield the program itself, and the files that belong to it: a script is one of several."""
     yield program
     folder = os.path.dirname(program)
     # npm puts the program of a machine into a package beside the one with the script that starts it.
     packages = os.path.dirname(os.path.dirname(folder))
-    places = [folder, os.path.join(folder, "chunks")] if _is_script(program) else []
+    places = [folder, os.path.join(folder, "chunks")] if is_javascript_file(program) else []
     beside = [
-        os.path.join(packages, name) for name in _list_folder(packages) if name.startswith("claude-code-")
+        os.path.join(packages, name)
+        for name in list_folder_names(packages)
+        if name.startswith("claude-code-")
     ]
     if os.path.basename(program).startswith("claude"):
         yield from (os.path.join(package, "claude") for package in beside)
     left = MAX_FILES
     for place in places:
-        for name in _list_folder(place):
+        for name in list_folder_names(place):
             if name.endswith((".js", ".mjs", ".cjs")) and left:
                 left -= 1
                 yield os.path.join(place, name)
 
 
-def _is_script(program: str) -> bool:
+def is_javascript_file(program: str) -> bool:
     return program.endswith((".js", ".mjs", ".cjs"))
 
 
-def _list_folder(folder: str) -> list[str]:
+def list_folder_names(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except OSError:

@@ -26,12 +26,12 @@ _INDENT = re.compile(r"[ \t]*")
 Path = Sequence[str | int]
 
 
-class Unreadable(Exception):
+class UnreadableSettings(Exception):
     """The text is no JSON, not even with comments; the text says where and why."""
 
 
 @dataclass(slots=True)
-class Node:
+class JsonNode:
     """A value and its place: `text[start:end]`.
 
     Of an object `items` are its members' values, of an array its elements. `keys` and `begins` belong to the items: a
@@ -42,162 +42,166 @@ class Node:
     start: int
     end: int = 0
     value: Any = None  # a scalar's
-    items: list[Node] = field(default_factory=list)
+    items: list[JsonNode] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     begins: list[int] = field(default_factory=list)
     comma: bool = False
 
-    def index(self, step: str | int) -> int | None:
+    def find_item_index(self, step: str | int) -> int | None:
         """Return the place of a member (of several of one name the last, which counts) or of an element."""
         if isinstance(step, int):
             return step if self.kind == "array" and 0 <= step < len(self.items) else None
         found = [at for at, key in enumerate(self.keys) if key == step]
         return found[-1] if self.kind == "object" and found else None
 
-    def plain(self) -> Any:
+    def to_python_value(self) -> Any:
         """Return the value as Python knows it."""
         if self.kind == "object":
-            return {key: item.plain() for key, item in zip(self.keys, self.items, strict=True)}
-        return [item.plain() for item in self.items] if self.kind == "array" else self.value
+            return {key: item.to_python_value() for key, item in zip(self.keys, self.items, strict=True)}
+        return [item.to_python_value() for item in self.items] if self.kind == "array" else self.value
 
 
 @lru_cache(maxsize=2)
-def parse(text: str) -> Node:
-    """Return the root, which nobody may change. Raises Unreadable."""
+def parse_jsonc(text: str) -> JsonNode:
+    """Return the root, which nobody may change. Raises UnreadableSettings."""
     if len(text) > LARGEST:
-        raise Unreadable(f"it is larger than {LARGEST >> 20} MB")
-    reader = _Reader(text)
-    root = reader.value(reader.blank(text.startswith("\ufeff")), 0)
-    if reader.blank(root.end) != len(text):
-        raise reader.problem(reader.blank(root.end), "something follows the end")
+        raise UnreadableSettings(f"it is larger than {LARGEST >> 20} MB")
+    reader = JsoncParser(text)
+    root = reader.parse_json_value(reader.skip_blanks(text.startswith("\ufeff")), 0)
+    if reader.skip_blanks(root.end) != len(text):
+        raise reader.build_syntax_error(reader.skip_blanks(root.end), "something follows the end")
     return root
 
 
-def loads(text: str) -> Any:
-    """Return the value of the text. Raises Unreadable."""
-    return parse(text).plain()
+def load_jsonc_value(text: str) -> Any:
+    """Return the value of the text. Raises UnreadableSettings."""
+    return parse_jsonc(text).to_python_value()
 
 
-class _Reader:
+class JsoncParser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.count = 0
 
-    def problem(self, at: int, why: str) -> Unreadable:
+    def build_syntax_error(self, at: int, why: str) -> UnreadableSettings:
         line = self.text.count("\n", 0, at) + 1
-        return Unreadable(f"line {line}, column {at - self.text.rfind(chr(10), 0, at)}: {why}")
+        return UnreadableSettings(f"line {line}, column {at - self.text.rfind(chr(10), 0, at)}: {why}")
 
-    def blank(self, at: int) -> int:
+    def skip_blanks(self, at: int) -> int:
         found = _BLANK.match(self.text, at)
         return found.end() if found else at
 
-    def value(self, at: int, depth: int) -> Node:
+    def parse_json_value(self, at: int, depth: int) -> JsonNode:
         if depth > DEEPEST:
-            raise self.problem(at, "it is nested too deeply")
+            raise self.build_syntax_error(at, "it is nested too deeply")
         self.count += 1
         if self.count > MAX_VALUES:
-            raise Unreadable(f"it has more than {MAX_VALUES:,} values")
+            raise UnreadableSettings(f"it has more than {MAX_VALUES:,} values")
         sign = self.text[at : at + 1]
         if sign == "{":
-            return self.several(Node("object", at), "}", depth)
+            return self.parse_json_container(JsonNode("object", at), "}", depth)
         if sign == "[":
-            return self.several(Node("array", at), "]", depth)
+            return self.parse_json_container(JsonNode("array", at), "]", depth)
         found = _STRING.match(self.text, at) or _SCALAR.match(self.text, at)
         if found is None:
-            raise self.problem(at, "a value is missing" if sign else "the text ends too early")
-        return Node("scalar", at, found.end(), json.loads(found.group()))
+            raise self.build_syntax_error(at, "a value is missing" if sign else "the text ends too early")
+        return JsonNode("scalar", at, found.end(), json.loads(found.group()))
 
-    def several(self, node: Node, closing: str, depth: int) -> Node:
-        at = self.blank(node.start + 1)
+    def parse_json_container(self, node: JsonNode, closing: str, depth: int) -> JsonNode:
+        at = self.skip_blanks(node.start + 1)
         while self.text[at : at + 1] != closing:
             if node.items and not node.comma:
-                raise self.problem(at, f"a comma or {closing} is missing")
+                raise self.build_syntax_error(at, f"a comma or {closing} is missing")
             node.begins.append(at)
             if node.kind == "object":
-                at = self.name(node, at)
-            item = self.value(at, depth + 1)
+                at = self.parse_member_name(node, at)
+            item = self.parse_json_value(at, depth + 1)
             node.items.append(item)
-            at = self.blank(item.end)
+            at = self.skip_blanks(item.end)
             node.comma = self.text[at : at + 1] == ","
             if node.comma:
-                at = self.blank(at + 1)
+                at = self.skip_blanks(at + 1)
         node.end = at + 1
         return node
 
-    def name(self, node: Node, at: int) -> int:
+    def parse_member_name(self, node: JsonNode, at: int) -> int:
         found = _STRING.match(self.text, at)
         if found is None:
-            raise self.problem(at, "a name in double quotes is missing")
-        colon = self.blank(found.end())
+            raise self.build_syntax_error(at, "a name in double quotes is missing")
+        colon = self.skip_blanks(found.end())
         if self.text[colon : colon + 1] != ":":
-            raise self.problem(colon, "a colon is missing")
+            raise self.build_syntax_error(colon, "a colon is missing")
         node.keys.append(json.loads(found.group()))
-        return self.blank(colon + 1)
+        return self.skip_blanks(colon + 1)
 
 
 # --- edits ------------------------------------------------------------------------------------------------
 
 
-def find(root: Node, path: Path) -> Node | None:
+def find_jsonc_node(root: JsonNode, path: Path) -> JsonNode | None:
     """Return the value at the path, or None."""
     for step in path:
-        at = root.index(step)
+        at = root.find_item_index(step)
         if at is None:
             return None
         root = root.items[at]
     return root
 
 
-def put(text: str, path: Sequence[str], value: Any) -> str:
+def set_jsonc_value(text: str, path: Sequence[str], value: Any) -> str:
     """Return the text with a value at the path; what is missing on the way is made, the former value is replaced.
 
-    Raises Unreadable where something on the way is no object.
+    Raises UnreadableSettings where something on the way is no object.
     """
-    node = parse(text)
+    node = parse_jsonc(text)
     for place, key in enumerate(path):
         if node.kind != "object":
-            raise Unreadable(f"{'.'.join(path[:place]) or 'the whole'} is not an object")
-        at = node.index(key)
+            raise UnreadableSettings(f"{'.'.join(path[:place]) or 'the whole'} is not an object")
+        at = node.find_item_index(key)
         if at is None:
             for missing in reversed(path[place + 1 :]):
                 value = {missing: value}
-            return _insert(text, node, value, key)
+            return insert_jsonc_item(text, node, value, key)
         node = node.items[at]
-    return text[: node.start] + _written(text, value, _indent_of(text, node.start)) + text[node.end :]
+    return (
+        text[: node.start]
+        + format_jsonc_value(text, value, line_indentation(text, node.start))
+        + text[node.end :]
+    )
 
 
-def append(text: str, path: Sequence[str], value: Any) -> str:
+def append_jsonc_element(text: str, path: Sequence[str], value: Any) -> str:
     """Return the text with an element added to the list at the path, which is made if it is missing.
 
-    Raises Unreadable where there is something other than a list.
+    Raises UnreadableSettings where there is something other than a list.
     """
-    node = find(parse(text), path)
+    node = find_jsonc_node(parse_jsonc(text), path)
     if node is None:
-        return put(text, path, [value])
+        return set_jsonc_value(text, path, [value])
     if node.kind != "array":
-        raise Unreadable(f"{'.'.join(path)} is not a list")
-    return _insert(text, node, value, None)
+        raise UnreadableSettings(f"{'.'.join(path)} is not a list")
+    return insert_jsonc_item(text, node, value, None)
 
 
-def remove(text: str, path: Path) -> str:
+def remove_jsonc_item(text: str, path: Path) -> str:
     """Return the text without the member or element at the path. Comments around it stay."""
-    root = parse(text)
-    node = find(root, path[:-1])
-    at = node.index(path[-1]) if node is not None else None
+    root = parse_jsonc(text)
+    node = find_jsonc_node(root, path[:-1])
+    at = node.find_item_index(path[-1]) if node is not None else None
     if node is None or at is None:
         return text
     begin, end = node.begins[at], node.items[at].end
     last = at == len(node.items) - 1
     if not last or node.comma:
-        end = text.index(",", _Reader(text).blank(end)) + 1
-    text = _cut(text, begin, end)
+        end = text.index(",", JsoncParser(text).skip_blanks(end)) + 1
+    text = cut_text_range(text, begin, end)
     if last and not node.comma and at > 0:
-        before = _Reader(text).blank(node.items[at - 1].end)
+        before = JsoncParser(text).skip_blanks(node.items[at - 1].end)
         text = text[:before] + text[before + 1 :]  # the comma that now is followed by nothing
     return text
 
 
-def _cut(text: str, begin: int, end: int) -> str:
+def cut_text_range(text: str, begin: int, end: int) -> str:
     """Return the text without that part, nor the line that it leaves empty."""
     line = text.rfind("\n", 0, begin) + 1
     rest = re.compile(r"[ \t]*\r?\n").match(text, end)
@@ -209,27 +213,27 @@ def _cut(text: str, begin: int, end: int) -> str:
     return text[:begin] + text[end:]
 
 
-def _insert(text: str, node: Node, value: Any, key: str | None) -> str:
+def insert_jsonc_item(text: str, node: JsonNode, value: Any, key: str | None) -> str:
     """Return the text with an item at the end of `node`."""
     lead = "" if key is None else f"{json.dumps(key, ensure_ascii=False)}: "
-    if _in_one_line(text, node):
+    if is_node_on_one_line(text, node):
         item = lead + json.dumps(value, ensure_ascii=False)
         at = node.items[-1].end if node.items else node.start + 1
         between = ", " if node.items else ""
         if node.comma:
-            at, between = text.index(",", _Reader(text).blank(at)) + 1, " "
+            at, between = text.index(",", JsoncParser(text).skip_blanks(at)) + 1, " "
             item += ","
         return f"{text[:at]}{between}{item}{text[at:]}"
-    outer = _indent_of(text, node.start)
-    inner = _indent_of(text, node.begins[0]) if node.items else outer + _unit(text)
-    line = _newline(text)
-    item = line + inner + lead + _written(text, value, inner) + ("," if node.comma else "")
+    outer = line_indentation(text, node.start)
+    inner = line_indentation(text, node.begins[0]) if node.items else outer + detect_indentation_unit(text)
+    line = detect_jsonc_newline(text)
+    item = line + inner + lead + format_jsonc_value(text, value, inner) + ("," if node.comma else "")
     if not node.items:
         inside = text[node.start + 1 : node.end - 1].rstrip()
         return f"{text[: node.start + 1]}{inside}{item}{line}{outer}{text[node.end - 1 :]}"
     end = node.items[-1].end
     if node.comma:
-        end = text.index(",", _Reader(text).blank(end)) + 1
+        end = text.index(",", JsoncParser(text).skip_blanks(end)) + 1
     here = _ON_THIS_LINE.match(text, end)
     words = here.end() if here and here.end() < node.end - 1 else end
     comma = "" if node.comma else ","
@@ -239,27 +243,27 @@ def _insert(text: str, node: Node, value: Any, key: str | None) -> str:
     return f"{text[:end]}{comma}{text[end:words].rstrip()}{item}{rest}"
 
 
-def _in_one_line(text: str, node: Node) -> bool:
+def is_node_on_one_line(text: str, node: JsonNode) -> bool:
     if node.items:
         return "\n" not in text[node.start : node.begins[0]]
     return "\n" not in text.strip() and len(text.strip()) > len("{}")
 
 
-def _written(text: str, value: Any, indent: str) -> str:
+def format_jsonc_value(text: str, value: Any, indent: str) -> str:
     """Return the value as JSON, in lines as the text is, each but the first with `indent` before it."""
     if "\n" not in text.strip() and len(text.strip()) > len("{}"):
         return json.dumps(value, ensure_ascii=False)
-    lines = json.dumps(value, ensure_ascii=False, indent=_unit(text)).split("\n")
-    return (_newline(text) + indent).join(lines)
+    lines = json.dumps(value, ensure_ascii=False, indent=detect_indentation_unit(text)).split("\n")
+    return (detect_jsonc_newline(text) + indent).join(lines)
 
 
-def _newline(text: str) -> str:
+def detect_jsonc_newline(text: str) -> str:
     return "\r\n" if 2 * text.count("\r\n") > text.count("\n") else "\n"
 
 
-def _unit(text: str) -> str:
+def detect_indentation_unit(text: str) -> str:
     """Return what one level of indentation is made of."""
-    root = parse(text)
+    root = parse_jsonc(text)
     for begin in root.begins:
         line = text.rfind("\n", 0, begin) + 1
         if line and line < begin and not text[line:begin].strip(" \t"):
@@ -267,15 +271,17 @@ def _unit(text: str) -> str:
     return "  "
 
 
-def _indent_of(text: str, at: int) -> str:
+def line_indentation(text: str, at: int) -> str:
     """Return the indentation of the line at a place."""
     found = _INDENT.match(text, text.rfind("\n", 0, at) + 1)
     return found.group() if found else ""
 
 
-def places(node: Node, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Node]]:
+def iterate_jsonc_nodes(
+    node: JsonNode, path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], JsonNode]]:
     """Yield every value below the node with its path."""
     for at, item in enumerate(node.items):
         step = (*path, node.keys[at] if node.kind == "object" else at)
         yield step, item
-        yield from places(item, step)
+        yield from iterate_jsonc_nodes(item, step)

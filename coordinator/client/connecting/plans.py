@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coordinator.client.connecting import files, jsonc, lines, merging, record, toml_tables, yaml_entries
-from coordinator.client.connecting.files import FileRefused, Found
-from coordinator.client.connecting.jsonc import Unreadable
+from coordinator.client.connecting.files import FileRefused, FileSnapshot
+from coordinator.client.connecting.jsonc import UnreadableSettings
 from coordinator.client.connecting.lines import FormerLines
-from coordinator.client.connecting.merging import Wanted
-from coordinator.client.connecting.programs import TAKEN, Agent, Call
+from coordinator.client.connecting.merging import SettingsEntries
+from coordinator.client.connecting.programs import TAKEN, ConnectableAgent, HookInvocation
 from coordinator.client.connecting.record import EditedFile
 from coordinator.client.connecting.toml_tables import TomlTable, TomlValue
 from coordinator.client.connecting.yaml_entries import YamlEntry
 
-Entry = Wanted | FormerLines | TomlTable | TomlValue | YamlEntry
+Entry = SettingsEntries | FormerLines | TomlTable | TomlValue | YamlEntry
 OWNERS = 0o700
 _KEY = re.compile(r"sbx_[A-Za-z0-9_-]{6,}")
 
@@ -38,133 +38,152 @@ class UserHome:
     environment: Mapping[str, str]
     working_folder: str = ""
 
-    def shown(self, path: str) -> str:
+    def shorten_home_path(self, path: str) -> str:
         """Return the path as people write it."""
         inside = path.startswith(self.home + os.sep)
         return "~" + path[len(self.home) :] if inside else path
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """A file that would change: to `after` (None: deleted). `base` is it without us, what a disconnect brings back.
 
     Where it holds `secret`, only its owner may read it afterwards. `mode` is what it had before us, where it goes back.
     """
 
     agent: str
-    found: Found
+    found: FileSnapshot
     after: bytes | None
     base: bytes | None = None
     secret: str = ""
     mode: int | None = None
 
     @property
-    def is_one(self) -> bool:
+    def has_effect(self) -> bool:
         """Say whether anything would change."""
-        return self.after != self.found.content or self.mode_after != self.found.mode
+        return self.after != self.found.content or self.resulting_file_mode != self.found.mode
 
     @property
-    def mode_after(self) -> int:
+    def resulting_file_mode(self) -> int:
         """The mode that the file has then."""
         if self.mode is not None:
             return self.mode
         return self.found.mode & OWNERS if self.secret else self.found.mode
 
-    def diff(self, place: UserHome) -> str:
+    def format_file_diff(self, place: UserHome) -> str:
         """Return the change as a unified diff; how lines end is shown where it is not a plain new line.
 
         The key is not shown. A mode that changes is a line of its own.
         """
-        name = place.shown(self.found.path)
+        name = place.shorten_home_path(self.found.path)
         before = "/dev/null" if self.found.content is None else name
         after = "/dev/null" if self.after is None else name
-        lines = difflib.unified_diff(_lines(self.found.content), _lines(self.after), before, after)
+        lines = difflib.unified_diff(
+            split_diff_lines(self.found.content), split_diff_lines(self.after), before, after
+        )
         shown = [_KEY.sub("sbx_…", line.rstrip("\n")) for line in lines]
-        if self.mode_after != self.found.mode and self.found.content is not None and self.after is not None:
-            shown.append(f"{name}: mode {self.found.mode:o} becomes {self.mode_after:o}")
+        if (
+            self.resulting_file_mode != self.found.mode
+            and self.found.content is not None
+            and self.after is not None
+        ):
+            shown.append(f"{name}: mode {self.found.mode:o} becomes {self.resulting_file_mode:o}")
         return "\n".join(shown)
 
 
-def _lines(content: bytes | None) -> list[str]:
+def split_diff_lines(content: bytes | None) -> list[str]:
     text = (content or b"").decode("utf-8", "replace").replace("\ufeff", "<BOM>")
     return [one.replace("\r", "␍") for one in text.split("\n")[: -1 if text.endswith("\n") else None]]
 
 
-def to_connect(
-    agent: Agent,
-    call: Call,
+def plan_connect_changes(
+    agent: ConnectableAgent,
+    call: HookInvocation,
     place: UserHome,
     kept: Mapping[str, EditedFile],
     *,
     plugin: str | None = None,
-    former: Call | None = None,
+    former: HookInvocation | None = None,
     unknown_hooks: frozenset[str] = frozenset(),
-) -> list[Change]:
+) -> list[FileChange]:
     """Return what would change for the agent's hooks to call us; `former` is how they call us now.
 
     `unknown_hooks` are those that the installed program does not know; they are left away.
 
     Raises FileRefused; nothing is changed.
     """
-    folder, changes = agent.folder(place.home, place.environment), []
+    folder, changes = agent.settings_folder(place.home, place.environment), []
     former = former or call
     if agent.file and agent.wanted:
         wanted = agent.wanted(call)
         hooks = {name: entry for name, entry in wanted.hooks.items() if name not in unknown_hooks}
         wanted = replace(wanted, hooks=hooks)
-        changes.append(_merged(os.path.join(folder, agent.file), wanted, agent.wanted(former), kept))
+        changes.append(
+            plan_merged_settings(os.path.join(folder, agent.file), wanted, agent.wanted(former), kept)
+        )
     for own_lines in agent.former_lines:
-        changes += _without_lines(os.path.join(folder, own_lines.path), own_lines, kept)
-    changes += _with_servers(agent, (call, former), place, kept)
+        changes += plan_former_lines_removal(os.path.join(folder, own_lines.path), own_lines, kept)
+    changes += plan_mcp_server_changes(agent, (call, former), place, kept)
     for own in agent.own(call):
-        changes.append(_whole(agent, os.path.join(folder, own.path), own.content, kept))
+        changes.append(plan_own_file(agent, os.path.join(folder, own.path), own.content, kept))
     if agent.plugin and plugin is not None:
-        changes.append(_whole(agent, os.path.join(folder, agent.plugin), plugin, kept))
+        changes.append(plan_own_file(agent, os.path.join(folder, agent.plugin), plugin, kept))
     for change in changes:
-        if change.is_one:
-            files.require_writable(change.found)
+        if change.has_effect:
+            files.require_replaceable_file(change.found)
     return changes
 
 
-def _merged(path: str, wanted: Wanted, former: Wanted, kept: Mapping[str, EditedFile]) -> Change:
-    found, before = files.read(path), kept.get(path)
+def plan_merged_settings(
+    path: str, wanted: SettingsEntries, former: SettingsEntries, kept: Mapping[str, EditedFile]
+) -> FileChange:
+    found, before = files.read_file_snapshot(path), kept.get(path)
     try:
-        after = merging.put_in(found.text, wanted, former).encode()
-        if before is not None and before.is_untouched(found.content):
+        after = merging.merge_settings_entries(found.decoded_text, wanted, former).encode()
+        if before is not None and before.matches_written_content(found.content):
             base = before.original
         elif before is not None and found.content is not None:
-            base = merging.take_out(found.text, former, _text(before.original)).encode()
+            base = merging.remove_settings_entries(
+                found.decoded_text, former, decode_file_content(before.original)
+            ).encode()
         else:
             base = found.content
-    except Unreadable as problem:
-        raise _refusal(path, problem) from None
-    return Change(wanted.agent, found, after, base)
+    except UnreadableSettings as problem:
+        raise build_edit_refusal(path, problem) from None
+    return FileChange(wanted.agent, found, after, base)
 
 
-def _refusal(path: str, problem: Unreadable) -> FileRefused:
+def build_edit_refusal(path: str, problem: UnreadableSettings) -> FileRefused:
     return FileRefused(f"{path} cannot be changed: {problem}. Fix that, then try again. Nothing was changed.")
 
 
-def _without_lines(path: str, former: FormerLines, kept: Mapping[str, EditedFile]) -> list[Change]:
+def plan_former_lines_removal(
+    path: str, former: FormerLines, kept: Mapping[str, EditedFile]
+) -> list[FileChange]:
     """Return the change that takes an older version's lines out of a file."""
-    found, before = files.read(path), kept.get(path)
-    rest = lines.take_out(found.text, former)
-    if found.content is None or rest == found.text:
+    found, before = files.read_file_snapshot(path), kept.get(path)
+    rest = lines.remove_former_lines(found.decoded_text, former)
+    if found.content is None or rest == found.decoded_text:
         return []
-    if before is not None and before.is_untouched(found.content):
-        return [Change(former.agent, found, before.original, before.original, mode=before.mode)]
-    return [Change(former.agent, found, rest.encode(), rest.encode(), mode=before.mode if before else None)]
+    if before is not None and before.matches_written_content(found.content):
+        return [FileChange(former.agent, found, before.original, before.original, mode=before.mode)]
+    return [
+        FileChange(former.agent, found, rest.encode(), rest.encode(), mode=before.mode if before else None)
+    ]
 
 
-def _with_servers(
-    agent: Agent, calls: tuple[Call, Call], place: UserHome, kept: Mapping[str, EditedFile]
-) -> list[Change]:
+def plan_mcp_server_changes(
+    agent: ConnectableAgent,
+    calls: tuple[HookInvocation, HookInvocation],
+    place: UserHome,
+    kept: Mapping[str, EditedFile],
+) -> list[FileChange]:
     """Return what gives the agent the gateway and the table of its telemetry, or takes them away.
 
     `calls` are the new call and the former one.
     """
     call, former = calls
-    path = agent.mcp_path(place.home, place.environment)
+    path = agent.mcp_settings_path(place.home, place.environment)
     if path is None or agent.mcp is None:
         return []
     wanted, was = agent.mcp(call), agent.mcp(former)
@@ -173,157 +192,163 @@ def _with_servers(
         entries: list[tuple[TomlTable | YamlEntry, TomlTable | YamlEntry, bool]] = []
         # Telemetry comes first: `codex mcp add` drops comments before MCP servers, which may be a person's last ones.
         if agent.telemetry:
-            sends = not why_no_telemetry(agent, call, place, former)
+            sends = not find_telemetry_problem(agent, call, place, former)
             entries.append((agent.telemetry(call), agent.telemetry(former), sends))
-        return _with_entries(path, [*entries, (wanted, was, call.gateway)], kept, agent.toml_value)
+        return plan_file_entries(path, [*entries, (wanted, was, call.gateway)], kept, agent.toml_value)
     if isinstance(wanted, YamlEntry):
         assert isinstance(was, YamlEntry)
-        return _with_entries(path, [(wanted, was, call.gateway)], kept)
-    assert isinstance(was, Wanted)
+        return plan_file_entries(path, [(wanted, was, call.gateway)], kept)
+    assert isinstance(was, SettingsEntries)
     if call.gateway:
-        return [_merged(path, wanted, was, kept)]
-    return [to_disconnect(path, kept[path], [was])[0]] if path in kept else []
+        return [plan_merged_settings(path, wanted, was, kept)]
+    return [plan_disconnect_change(path, kept[path], [was])[0]] if path in kept else []
 
 
-def _with_entries(
+def plan_file_entries(
     path: str,
     entries: Sequence[tuple[TomlTable | YamlEntry, TomlTable | YamlEntry, bool]],
     kept: Mapping[str, EditedFile],
     value: TomlValue | None = None,
-) -> list[Change]:
+) -> list[FileChange]:
     """Return the change of a file that is to hold these tables or entries, or, where one is not wanted, to lose it.
 
     Each comes with what it was formerly, and whether it is wanted. `value` is to stand there in any case. A file that
     the agent cannot read is left alone.
     """
-    found, before = files.read(path), kept.get(path)
-    if any(isinstance(wanted, TomlTable) for wanted, _, _ in entries) and not toml_tables.is_toml(found.text):
+    found, before = files.read_file_snapshot(path), kept.get(path)
+    if any(isinstance(wanted, TomlTable) for wanted, _, _ in entries) and not toml_tables.is_valid_toml(
+        found.decoded_text
+    ):
         return []
-    after = base = found.text
+    after = base = found.decoded_text
     try:
         for wanted, was, wants in entries:
-            without = take_out(take_out(base, wanted), was)
+            without = remove_entry_from_text(remove_entry_from_text(base, wanted), was)
             if not wants:
-                after = take_out(take_out(after, wanted), was)
-            elif not _is_taken(after, wanted):
-                after = put_in(after, wanted)
-            elif not _is_taken(after, was):
-                after = put_in(take_out(after, was), wanted)
+                after = remove_entry_from_text(remove_entry_from_text(after, wanted), was)
+            elif not is_entry_name_taken(after, wanted):
+                after = add_entry_to_text(after, wanted)
+            elif not is_entry_name_taken(after, was):
+                after = add_entry_to_text(remove_entry_from_text(after, was), wanted)
             base = without
         if value is not None:
             # Where we never wrote, the same value is the person's own.
-            is_theirs = before is None and base == found.text
-            is_theirs = is_theirs or (before is not None and has_value(before, value))
-            base = base if is_theirs else toml_tables.take_out_value(base, value)
-            after = toml_tables.put_in_value(after, value)
-    except Unreadable as problem:
+            is_theirs = before is None and base == found.decoded_text
+            is_theirs = is_theirs or (before is not None and had_value_before(before, value))
+            base = base if is_theirs else toml_tables.remove_toml_value(base, value)
+            after = toml_tables.add_toml_value(after, value)
+    except UnreadableSettings as problem:
         if isinstance(entries[0][0], YamlEntry):
             return []
-        raise _refusal(path, problem) from None
-    if before is None and after == found.text == base:
+        raise build_edit_refusal(path, problem) from None
+    if before is None and after == found.decoded_text == base:
         return []  # nothing of ours is there, and nothing is wanted
-    if before is not None and (found.content is None or before.is_untouched(found.content)):
+    if before is not None and (found.content is None or before.matches_written_content(found.content)):
         original = before.original
     else:
         original = base.encode() if found.content is not None else None
     secret = "".join(one.secret for one, _, wants in entries if isinstance(one, TomlTable) and wants)
-    return [Change(entries[0][0].agent, found, after.encode(), original, secret)]
+    return [FileChange(entries[0][0].agent, found, after.encode(), original, secret)]
 
 
-def has_value(before: EditedFile, value: TomlValue) -> bool:
+def had_value_before(before: EditedFile, value: TomlValue) -> bool:
     """Say whether the value was set, to whatever, before we changed the file."""
-    return toml_tables.has_value(_text(before.original), value)
+    return toml_tables.has_toml_value(decode_file_content(before.original), value)
 
 
-def put_in(text: str, wanted: TomlTable | YamlEntry) -> str:
-    """Return the settings with a table or an entry. Raises Unreadable."""
+def add_entry_to_text(text: str, wanted: TomlTable | YamlEntry) -> str:
+    """Return the settings with a table or an entry. Raises UnreadableSettings."""
     return (
-        toml_tables.put_in(text, wanted)
+        toml_tables.add_toml_table(text, wanted)
         if isinstance(wanted, TomlTable)
-        else yaml_entries.put_in(text, wanted)
+        else yaml_entries.add_yaml_entry(text, wanted)
     )
 
 
-def take_out(text: str, wanted: TomlTable | YamlEntry) -> str:
-    """Return the settings without a table or an entry. Raises Unreadable."""
+def remove_entry_from_text(text: str, wanted: TomlTable | YamlEntry) -> str:
+    """Return the settings without a table or an entry. Raises UnreadableSettings."""
     if isinstance(wanted, TomlTable):
-        return toml_tables.take_out(text, wanted)
-    return yaml_entries.take_out(text, wanted)
+        return toml_tables.remove_toml_table(text, wanted)
+    return yaml_entries.remove_yaml_entry(text, wanted)
 
 
-def _is_taken(text: str, wanted: TomlTable | YamlEntry) -> bool:
+def is_entry_name_taken(text: str, wanted: TomlTable | YamlEntry) -> bool:
     if isinstance(wanted, TomlTable):
-        return toml_tables.is_taken(text, wanted)
-    return yaml_entries.is_taken(text, wanted)
+        return toml_tables.is_toml_table_taken(text, wanted)
+    return yaml_entries.is_yaml_entry_taken(text, wanted)
 
 
-def why_no_telemetry(agent: Agent, call: Call, place: UserHome, former: Call | None = None) -> str:
+def find_telemetry_problem(
+    agent: ConnectableAgent, call: HookInvocation, place: UserHome, former: HookInvocation | None = None
+) -> str:
     """Return why the agent's telemetry cannot come here though its hooks can, in words; "" where nothing is wrong."""
-    path = agent.mcp_path(place.home, place.environment)
+    path = agent.mcp_settings_path(place.home, place.environment)
     if agent.telemetry is None or path is None:
         return ""
     wanted = agent.telemetry(call)
-    if wanted.secret and (reason := files.why_no_key(path, place.home)):
-        return f"{place.shown(path)} is left as it is: {reason}"
-    text = files.read(path).text
-    reason = toml_tables.why_not(text, wanted)
-    if reason and former and not toml_tables.why_not(text, agent.telemetry(former)):
+    if wanted.secret and (reason := files.find_key_write_problem(path, place.home)):
+        return f"{place.shorten_home_path(path)} is left as it is: {reason}"
+    text = files.read_file_snapshot(path).decoded_text
+    reason = toml_tables.find_table_conflict(text, wanted)
+    if reason and former and not toml_tables.find_table_conflict(text, agent.telemetry(former)):
         return ""
-    return f"{place.shown(path)} is left as it is: {reason}" if reason else ""
+    return f"{place.shorten_home_path(path)} is left as it is: {reason}" if reason else ""
 
 
-def _whole(agent: Agent, path: str, content: str, kept: Mapping[str, EditedFile]) -> Change:
-    found, before = files.read(path), kept.get(path)
+def plan_own_file(
+    agent: ConnectableAgent, path: str, content: str, kept: Mapping[str, EditedFile]
+) -> FileChange:
+    found, before = files.read_file_snapshot(path), kept.get(path)
     if found.content is not None and before is None and found.content != content.encode():
         raise FileRefused(
             f"{path} exists already and was not made by Signalbox. Move it away, then try again."
         )
-    return Change(agent.name, found, content.encode(), before.original if before else None)
+    return FileChange(agent.name, found, content.encode(), before.original if before else None)
 
 
-def notes_of(agent: Agent, call: Call, place: UserHome) -> list[str]:
+def describe_hook_obstacles(agent: ConnectableAgent, call: HookInvocation, place: UserHome) -> list[str]:
     """Return what prevents the agent's hooks or telemetry, in words."""
-    folder, notes = agent.folder(place.home, place.environment), []
+    folder, notes = agent.settings_folder(place.home, place.environment), []
     files_of_project = [
         (os.path.join(parent, name), path, value)
-        for parent in _parents(place.working_folder)
+        for parent in list_parent_folders(place.working_folder)
         for name, path, value in agent.project_switches
     ]
     own = [(os.path.join(folder, name), path, value) for name, path, value in agent.switches]
     for file, path, value in dict.fromkeys((*own, *files_of_project)):
-        settings = _settings_in(file)
+        settings = load_settings_file(file)
         for step in path:
             settings = settings.get(step) if isinstance(settings, dict) else None
         if settings is not None and settings == value:
             notes.append(
-                f"{'.'.join(path)} in {place.shown(file)} switches all hooks off. Nothing is reported or held."
+                f"{'.'.join(path)} in {place.shorten_home_path(file)} switches all hooks off. Nothing is reported or held."
             )
     if agent.file and agent.wanted:
         wanted = agent.wanted(call)
-        with suppress(FileRefused, Unreadable):
-            text = files.read(os.path.join(folder, agent.file)).text
-            if text.strip() and merging.gives_way(text, wanted):
+        with suppress(FileRefused, UnreadableSettings):
+            text = files.read_file_snapshot(os.path.join(folder, agent.file)).decoded_text
+            if text.strip() and merging.has_conflicting_values(text, wanted):
                 notes.append(f"{wanted.given_way[:1].upper()}{wanted.given_way[1:]}.")
-    servers = agent.mcp_path(place.home, place.environment)
+    servers = agent.mcp_settings_path(place.home, place.environment)
     if (
         call.gateway
         and servers is not None
         and agent.mcp is not None
-        and _gives_way(servers, agent.mcp(call))
+        and is_server_name_taken(servers, agent.mcp(call))
     ):
-        notes.append(f"{place.shown(servers)}: {TAKEN}.")
+        notes.append(f"{place.shorten_home_path(servers)}: {TAKEN}.")
     with suppress(FileRefused):
-        if reason := why_no_telemetry(agent, call, place):
+        if reason := find_telemetry_problem(agent, call, place):
             notes.append(f"{reason}. So Signalbox will not see {agent.title}'s tokens.")
     return notes
 
 
-def restart_command(agent: Agent, place: UserHome) -> str:
+def find_restart_command(agent: ConnectableAgent, place: UserHome) -> str:
     """Return the command that restarts the agent's background server; "" where none runs."""
     if agent.background is None:
         return ""
     name, command = agent.background
-    path = os.path.join(agent.folder(place.home, place.environment), name)
+    path = os.path.join(agent.settings_folder(place.home, place.environment), name)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
@@ -335,7 +360,7 @@ def restart_command(agent: Agent, place: UserHome) -> str:
     return command
 
 
-def _parents(folder: str) -> list[str]:
+def list_parent_folders(folder: str) -> list[str]:
     """Return the folder and those that it lies in; agents look for a project's settings in some of them."""
     folders = [folder] if folder else []
     while folders and os.path.dirname(folders[-1]) != folders[-1]:
@@ -343,103 +368,113 @@ def _parents(folder: str) -> list[str]:
     return folders
 
 
-def _gives_way(path: str, wanted: Wanted | TomlTable | YamlEntry) -> bool:
+def is_server_name_taken(path: str, wanted: SettingsEntries | TomlTable | YamlEntry) -> bool:
     """Say whether somebody else's server has our name there."""
-    with suppress(FileRefused, Unreadable):
-        text = files.read(path).text
+    with suppress(FileRefused, UnreadableSettings):
+        text = files.read_file_snapshot(path).decoded_text
         if isinstance(wanted, TomlTable | YamlEntry):
-            return _is_taken(text, wanted)
-        return bool(text.strip()) and merging.gives_way(text, wanted)
+            return is_entry_name_taken(text, wanted)
+        return bool(text.strip()) and merging.has_conflicting_values(text, wanted)
     return False
 
 
-def _settings_in(path: str) -> Any:
-    with suppress(FileRefused, Unreadable, tomllib.TOMLDecodeError):
-        text = files.read(path).text
+def load_settings_file(path: str) -> Any:
+    with suppress(FileRefused, UnreadableSettings, tomllib.TOMLDecodeError):
+        text = files.read_file_snapshot(path).decoded_text
         if text.strip():
-            return tomllib.loads(text) if path.endswith(".toml") else jsonc.loads(text)
+            return tomllib.loads(text) if path.endswith(".toml") else jsonc.load_jsonc_value(text)
     return None
 
 
-def to_disconnect(path: str, kept: EditedFile, wanted: Sequence[Entry]) -> tuple[Change, bool]:
+def plan_disconnect_change(path: str, kept: EditedFile, wanted: Sequence[Entry]) -> tuple[FileChange, bool]:
     """Return what would change for a file to be without us, and whether it then is exactly what it was before.
 
     `wanted` are the entries that we put in; none for a file of our own. Raises FileRefused.
     """
-    found = files.read(path)
-    if found.content is None or kept.is_untouched(found.content) or found.content == kept.original:
+    found = files.read_file_snapshot(path)
+    if found.content is None or kept.matches_written_content(found.content) or found.content == kept.original:
         after, exact = (kept.original, True) if found.content is not None else (None, kept.original is None)
     elif not wanted:
         after, exact = None, False
     else:
         try:
-            text = found.text
+            text = found.decoded_text
             for one in wanted:
-                text = _without(text, one, kept)
-        except Unreadable as problem:
+                text = remove_any_entry(text, one, kept)
+        except UnreadableSettings as problem:
             raise FileRefused(
                 f"{path} cannot be read: {problem}. Remove Signalbox's hooks by hand."
             ) from None
-        empty = kept.original is None and _is_empty(text)
+        empty = kept.original is None and is_empty_settings_text(text)
         after, exact = (None if empty else text.encode()), False
-    change = Change(kept.agent, found, after, mode=kept.mode if after is not None else None)
-    if change.is_one:
-        files.require_writable(found)
+    change = FileChange(kept.agent, found, after, mode=kept.mode if after is not None else None)
+    if change.has_effect:
+        files.require_replaceable_file(found)
     return change, exact
 
 
-def _without(text: str, wanted: Entry, kept: EditedFile) -> str:
+def remove_any_entry(text: str, wanted: Entry, kept: EditedFile) -> str:
     if isinstance(wanted, TomlTable | YamlEntry):
-        return take_out(text, wanted)
+        return remove_entry_from_text(text, wanted)
     if isinstance(wanted, TomlValue):
-        return text if has_value(kept, wanted) else toml_tables.take_out_value(text, wanted)
+        return text if had_value_before(kept, wanted) else toml_tables.remove_toml_value(text, wanted)
     if isinstance(wanted, FormerLines):
-        return lines.take_out(text, wanted)
-    return merging.take_out(text, wanted, _text(kept.original))
+        return lines.remove_former_lines(text, wanted)
+    return merging.remove_settings_entries(text, wanted, decode_file_content(kept.original))
 
 
-def _is_empty(text: str) -> bool:
+def is_empty_settings_text(text: str) -> bool:
     return text.strip("\ufeff \t\r\n") in {"", "{}"}
 
 
-def _text(content: bytes | None) -> str:
+def decode_file_content(content: bytes | None) -> str:
     return (content or b"").decode("utf-8", "replace")
 
 
-def carry_out(changes: Iterable[Change], kept: dict[str, EditedFile], *, connects: bool) -> None:
+def apply_file_changes(changes: Iterable[FileChange], kept: dict[str, EditedFile], *, connects: bool) -> None:
     """Write all changes or none, and the record with them. Raises FileRefused and OSError."""
-    done: list[tuple[Change, list[str]]] = []
+    done: list[tuple[FileChange, list[str]]] = []
     before = dict(kept)
     try:
         for change in changes:
             # The record comes first: a file that is changed and not in it could never be put back.
             if connects and change.after is not None:
-                kept[change.found.path] = _kept(change, change.after, kept.get(change.found.path))
-                record.save(kept)
-            made = files.write(change.found, change.after, change.mode_after) if change.is_one else []
+                kept[change.found.path] = build_edited_file(change, change.after, kept.get(change.found.path))
+                record.save_edited_files(kept)
+            made = (
+                files.replace_unchanged_file(change.found, change.after, change.resulting_file_mode)
+                if change.has_effect
+                else []
+            )
             done.append((change, made))
             if connects and made:
                 kept[change.found.path] = replace(kept[change.found.path], folders=made)
-                record.save(kept)
+                record.save_edited_files(kept)
     except (OSError, FileRefused):
-        _undo(done)
-        record.save(before)
+        undo_file_changes(done)
+        record.save_edited_files(before)
         raise
     if not connects:
         gone = [(change, kept.pop(change.found.path)) for change, _ in done]
-        record.save(kept)
-        files.remove_folders([one for change, was in gone if change.after is None for one in was.folders])
+        record.save_edited_files(kept)
+        files.remove_empty_folders(
+            [one for change, was in gone if change.after is None for one in was.folders]
+        )
 
 
-def _kept(change: Change, after: bytes, known: EditedFile | None) -> EditedFile:
+def build_edited_file(change: FileChange, after: bytes, known: EditedFile | None) -> EditedFile:
     mode = known.mode if known else change.found.mode if change.secret else None
-    return EditedFile(change.agent, change.base, record.digest(after), known.folders if known else [], mode)
+    return EditedFile(
+        change.agent, change.base, record.hash_file_content(after), known.folders if known else [], mode
+    )
 
 
-def _undo(done: list[tuple[Change, list[str]]]) -> None:
+def undo_file_changes(done: list[tuple[FileChange, list[str]]]) -> None:
     for change, made in reversed(done):
-        if change.is_one:
+        if change.has_effect:
             with suppress(OSError, FileRefused):
-                now = files.read(change.found.path)
-                files.write(Found(now.path, now.target, now.content, change.found.mode), change.found.content)
-                files.remove_folders(made)
+                now = files.read_file_snapshot(change.found.path)
+                files.replace_unchanged_file(
+                    FileSnapshot(now.path, now.target, now.content, change.found.mode), change.found.content
+                )
+                files.remove_empty_folders(made)

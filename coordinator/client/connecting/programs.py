@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coordinator.client.connecting.lines import FormerLines
-from coordinator.client.connecting.merging import Wanted
+from coordinator.client.connecting.merging import SettingsEntries
 from coordinator.client.connecting.toml_tables import TomlTable, TomlValue
 from coordinator.client.connecting.yaml_entries import YamlEntry
 
@@ -40,7 +40,7 @@ Entries = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class OwnFile:
+class GeneratedFile:
     """A file that is ours alone: its place below the agent's folder, and what it holds."""
 
     path: str
@@ -48,7 +48,7 @@ class OwnFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class HookInvocation:
     """How hooks call us: the program (its words), and which server's the telemetry is, with which key ("": none).
 
     With `gateway` the agent is given Signalbox's MCP servers, too.
@@ -59,22 +59,22 @@ class Call:
     key: str = ""
     gateway: bool = False
 
-    def hook(self, agent: str, seconds: float) -> str:
+    def hook_command(self, agent: str, seconds: float) -> str:
         """Return the shell command of a hook whose agent waits `seconds` for it."""
         return shlex.join([*self.program, "hook", agent, "--timeout", f"{seconds:g}"])
 
-    def holding_hook(self, agent: str, seconds: float) -> str:
+    def blocking_hook_command(self, agent: str, seconds: float) -> str:
         """Return the same for an agent that goes on where its hook fails, and that exit code 2 stops.
 
         The hook ends with 0 where it has answered, or has nothing to say. Every other end blocks the call: killed,
         crashed, or not there any more.
         """
         blocks = f'{{ echo "{HOOK_FAILED}" >&2; exit 2; }}'
-        return shlex.join(["/bin/sh", "-c", f"{self.hook(agent, seconds)} || {blocks}"])
+        return shlex.join(["/bin/sh", "-c", f"{self.hook_command(agent, seconds)} || {blocks}"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
+class ConnectableAgent:
     """An agent: it keeps its settings in `home` (below the person's; `variable` may move it).
 
     `programs` on the PATH and folders in `signs` (`home` unless told otherwise) show that it is on this machine.
@@ -97,28 +97,28 @@ class Agent:
     signs: tuple[str, ...] = ()
     variable: str | None = None
     file: str | None = None
-    wanted: Callable[[Call], Wanted] | None = None
-    telemetry: Callable[[Call], TomlTable] | None = None
+    wanted: Callable[[HookInvocation], SettingsEntries] | None = None
+    telemetry: Callable[[HookInvocation], TomlTable] | None = None
     toml_value: TomlValue | None = None
     background: tuple[str, str] | None = None
     former_lines: tuple[FormerLines, ...] = ()
-    own: Callable[[Call], list[OwnFile]] = lambda _call: []
+    own: Callable[[HookInvocation], list[GeneratedFile]] = lambda _call: []
     switches: tuple[tuple[str, tuple[str, ...], Any], ...] = ()
     project_switches: tuple[tuple[str, tuple[str, ...], Any], ...] = ()
     from_projects: str = ""
     plugin: str | None = None
     plugin_of: str = "opencode"
-    mcp: Callable[[Call], Wanted | TomlTable | YamlEntry] | None = None
+    mcp: Callable[[HookInvocation], SettingsEntries | TomlTable | YamlEntry] | None = None
     mcp_file: str | None = None
     trial: Callable[[str, str], list[dict[str, Any]]] | None = None
     was_run: bool = True
 
-    def folder(self, home: str, environment: Mapping[str, str]) -> str:
+    def settings_folder(self, home: str, environment: Mapping[str, str]) -> str:
         """Return where the agent keeps its settings."""
         moved = environment.get(self.variable or "", "")
         return os.path.expanduser(moved) if moved else os.path.join(home, self.home)
 
-    def mcp_path(self, home: str, environment: Mapping[str, str]) -> str | None:
+    def mcp_settings_path(self, home: str, environment: Mapping[str, str]) -> str | None:
         """Return the file with the agent's MCP servers; None where it is the one with its hooks."""
         if self.mcp_file is None:
             return None
@@ -126,18 +126,18 @@ class Agent:
         name = self.mcp_file.removeprefix(HOME)
         if name != self.mcp_file and not moved:
             return os.path.join(home, name)
-        return os.path.join(self.folder(home, environment), name)
+        return os.path.join(self.settings_folder(home, environment), name)
 
-    def is_here(self, home: str, environment: Mapping[str, str]) -> bool:
+    def is_agent_installed(self, home: str, environment: Mapping[str, str]) -> bool:
         """Say whether the agent seems to be used on this machine."""
-        signs = [os.path.join(home, one) for one in self.signs] or [self.folder(home, environment)]
+        signs = [os.path.join(home, one) for one in self.signs] or [self.settings_folder(home, environment)]
         if any(os.path.isdir(one) for one in signs):
             return True
         places = environment.get("PATH", "").split(os.pathsep)
         return any(os.access(os.path.join(p, one), os.X_OK) for p in places if p for one in self.programs)
 
 
-def filled_plugin(text: str, agent: str, call: Call) -> str:
+def fill_plugin_template(text: str, agent: str, call: HookInvocation) -> str:
     """Return the plugin file for an agent, with the words by which it calls us.
 
     Raises ValueError where the file has no place for them: an older server made it.
@@ -154,9 +154,9 @@ def filled_plugin(text: str, agent: str, call: Call) -> str:
 # --- entries ----------------------------------------------------------------------------------------------
 
 
-def _grouped(
+def build_grouped_hooks(
     agent: str,
-    call: Call,
+    call: HookInvocation,
     events: Mapping[str, int],
     unit: int = 1,
     *,
@@ -173,11 +173,11 @@ def _grouped(
             "hooks": [
                 {
                     "type": "command",
-                    "command": _command(agent, call, seconds, blocks_itself=blocks_itself),
+                    "command": choose_hook_command(agent, call, seconds, blocks_itself=blocks_itself),
                     "timeout": seconds * unit,
                     **({"on_failure": "block"} if blocks_itself and seconds > QUICK else {}),
                     **(
-                        {"statusMessage": waiting_status(call.url)}
+                        {"statusMessage": waiting_status_message(call.url)}
                         if shows_status and seconds > QUICK
                         else {}
                     ),
@@ -188,24 +188,26 @@ def _grouped(
     }
 
 
-def waiting_status(url: str) -> str:
+def waiting_status_message(url: str) -> str:
     """Return what an agent's terminal shows while a hook of ours holds a call."""
     return f"Waiting for approval in Signalbox: {url}/ui/approvals/"
 
 
-def _command(agent: str, call: Call, seconds: float, *, blocks_itself: bool = False) -> str:
+def choose_hook_command(
+    agent: str, call: HookInvocation, seconds: float, *, blocks_itself: bool = False
+) -> str:
     if seconds <= QUICK or blocks_itself:
-        return call.hook(agent, seconds)
-    return call.holding_hook(agent, seconds)
+        return call.hook_command(agent, seconds)
+    return call.blocking_hook_command(agent, seconds)
 
 
 _ELSEWHERE = "it sends its telemetry elsewhere, so Signalbox will not see its tokens and costs"
 
 
-def _claude_code(call: Call) -> Wanted:
-    return Wanted(
+def claude_code_entries(call: HookInvocation) -> SettingsEntries:
+    return SettingsEntries(
         "claude-code",
-        _grouped("claude-code", call, CLAUDE_CODE_EVENTS, shows_status=True),
+        build_grouped_hooks("claude-code", call, CLAUDE_CODE_EVENTS, shows_status=True),
         values={
             ("env", "CLAUDE_CODE_ENABLE_TELEMETRY"): "1",
             ("env", "OTEL_LOGS_EXPORTER"): "otlp",
@@ -217,28 +219,34 @@ def _claude_code(call: Call) -> Wanted:
     )
 
 
-def _codex(call: Call) -> Wanted:
-    return Wanted("codex", _grouped("codex", call, CODEX_EVENTS, shows_status=True))
+def codex_entries(call: HookInvocation) -> SettingsEntries:
+    return SettingsEntries("codex", build_grouped_hooks("codex", call, CODEX_EVENTS, shows_status=True))
 
 
-def _codex_telemetry(call: Call) -> TomlTable:
+def codex_telemetry_table(call: HookInvocation) -> TomlTable:
     """Return what sends Codex's telemetry here; its settings fill in no variables, so they hold the key itself."""
 
-    def exporter(signal: str) -> dict[str, Any]:
+    def build_codex_exporter(signal: str) -> dict[str, Any]:
         sends: dict[str, Any] = {"endpoint": f"{call.url}/v1/{signal}", "protocol": "json"}
         if call.key:
             sends["headers"] = {"Authorization": f"Bearer {call.key}"}
         return {"otlp-http": sends}
 
-    values = {"exporter": exporter("logs"), "trace_exporter": exporter("traces"), "log_user_prompt": True}
+    values = {
+        "exporter": build_codex_exporter("logs"),
+        "trace_exporter": build_codex_exporter("traces"),
+        "log_user_prompt": True,
+    }
 
-    def is_ours(table: Mapping[str, Any]) -> bool:
-        return any(_sends_here(table.get(name), call.url) for name in ("exporter", "trace_exporter"))
+    def is_own_telemetry_table(table: Mapping[str, Any]) -> bool:
+        return any(
+            is_exporter_to_signalbox(table.get(name), call.url) for name in ("exporter", "trace_exporter")
+        )
 
-    return TomlTable("codex", ("otel",), values, is_ours, call.key, is_whole=False)
+    return TomlTable("codex", ("otel",), values, is_own_telemetry_table, call.key, is_whole=False)
 
 
-def _sends_here(exporter: Any, url: str) -> bool:
+def is_exporter_to_signalbox(exporter: Any, url: str) -> bool:
     """Say whether an exporter of Codex sends to Signalbox: to this address, or with a key of Signalbox's."""
     sends = exporter.get("otlp-http") if isinstance(exporter, dict) else None
     if not isinstance(sends, dict):
@@ -248,7 +256,7 @@ def _sends_here(exporter: Any, url: str) -> bool:
     return str(sends.get("endpoint")).startswith(f"{url}/v1/") or str(key).startswith("Bearer sbx_")
 
 
-def _gemini(call: Call) -> Wanted:
+def gemini_entries(call: HookInvocation) -> SettingsEntries:
     """Return Gemini CLI's entries, without telemetry: its exporter holds up its end where the server is away."""
     former: dict[tuple[str, ...], Any] = {
         ("telemetry", "enabled"): True,
@@ -256,22 +264,22 @@ def _gemini(call: Call) -> Wanted:
         ("telemetry", "otlpEndpoint"): call.url,
         ("telemetry", "otlpProtocol"): "http",
     }
-    return Wanted(
+    return SettingsEntries(
         "gemini",
-        _gemini_hooks(call),
-        values=_gemini_mcp(call),
+        gemini_hook_entries(call),
+        values=gemini_mcp_server(call),
         given_way=TAKEN,
-        is_ours=_calls_gateway(call),
+        is_ours=build_gateway_matcher(call),
         former_values=former,
     )
 
 
-def _gemini_hooks(call: Call) -> Entries:
+def gemini_hook_entries(call: HookInvocation) -> Entries:
     """Return the hooks, with a name for the one that holds calls: while it runs, Gemini CLI shows that on its screen.
 
     It reads "Executing Hook: Signalbox (…)"; without a name it would show the whole command.
     """
-    entries = _grouped("gemini", call, GEMINI_EVENTS, unit=1000)
+    entries = build_grouped_hooks("gemini", call, GEMINI_EVENTS, unit=1000)
     name = f"Signalbox (approvals: {call.url}/ui/approvals/)"
     for event, seconds in GEMINI_EVENTS.items():
         if seconds == WAITING:
@@ -282,17 +290,17 @@ def _gemini_hooks(call: Call) -> Entries:
     return entries
 
 
-def _qwen_code(call: Call) -> Wanted:
-    return Wanted(
+def qwen_code_entries(call: HookInvocation) -> SettingsEntries:
+    return SettingsEntries(
         "qwen-code",
-        _grouped("qwen-code", call, QWEN_CODE_EVENTS),
-        values=_gemini_mcp(call),  # whose form it has kept
+        build_grouped_hooks("qwen-code", call, QWEN_CODE_EVENTS),
+        values=gemini_mcp_server(call),  # whose form it has kept
         given_way=TAKEN,
-        is_ours=_calls_gateway(call),
+        is_ours=build_gateway_matcher(call),
     )
 
 
-def _gemini_mcp(call: Call) -> dict[tuple[str, ...], Any]:
+def gemini_mcp_server(call: HookInvocation) -> dict[tuple[str, ...], Any]:
     program, *words = call.program
     server = {"command": program, "args": [*words, "mcp"], "timeout": MCP_SECONDS * 1000}
     return {("mcpServers", "signalbox"): server} if call.gateway else {}
@@ -302,17 +310,21 @@ def _gemini_mcp(call: Call) -> dict[tuple[str, ...], Any]:
 # so that the key stands in no settings.
 
 
-def _mcp(agent: str, at: tuple[str, ...], server: Mapping[str, Any], call: Call) -> Wanted:
-    return Wanted(agent, {}, values={at: server}, given_way=TAKEN, is_ours=_calls_gateway(call))
+def build_mcp_entries(
+    agent: str, at: tuple[str, ...], server: Mapping[str, Any], call: HookInvocation
+) -> SettingsEntries:
+    return SettingsEntries(
+        agent, {}, values={at: server}, given_way=TAKEN, is_ours=build_gateway_matcher(call)
+    )
 
 
-def _calls_gateway(call: Call) -> Callable[[Mapping[str, Any]], bool]:
+def build_gateway_matcher(call: HookInvocation) -> Callable[[Mapping[str, Any]], bool]:
     """Return what says whether an MCP server in an agent's settings is the gateway, whichever version wrote it.
 
     Agents write their settings anew, with members of their own and without our comments. What it starts tells.
     """
 
-    def is_ours(server: Mapping[str, Any]) -> bool:
+    def is_gateway_server(server: Mapping[str, Any]) -> bool:
         begins = server.get("command", server.get("cmd"))
         words = begins if isinstance(begins, list) else [begins, *(server.get("args") or [])]
         helper, ends = server.get("headersHelper"), " headers --mcp"
@@ -324,43 +336,43 @@ def _calls_gateway(call: Call) -> Callable[[Mapping[str, Any]], bool]:
             or any(str(word).replace(os.sep, "/").endswith("coordinator/client/launch.py") for word in words)
         )
 
-    return is_ours
+    return is_gateway_server
 
 
-def _claude_code_mcp(call: Call) -> Wanted:
+def claude_code_mcp_entries(call: HookInvocation) -> SettingsEntries:
     helper = shlex.join([*call.program, "headers", "--mcp"])
     server = {"type": "http", "url": f"{call.url}/mcp", "headersHelper": helper}
-    return _mcp("claude-code", ("mcpServers", "signalbox"), server, call)
+    return build_mcp_entries("claude-code", ("mcpServers", "signalbox"), server, call)
 
 
-def _codex_mcp(call: Call) -> TomlTable:
+def codex_mcp_table(call: HookInvocation) -> TomlTable:
     program, *words = call.program
     values = {"command": program, "args": [*words, "mcp"], "tool_timeout_sec": MCP_SECONDS}
-    return TomlTable("codex", ("mcp_servers", "signalbox"), values, _calls_gateway(call))
+    return TomlTable("codex", ("mcp_servers", "signalbox"), values, build_gateway_matcher(call))
 
 
-def _opencode_mcp(call: Call) -> Wanted:
+def opencode_mcp_entries(call: HookInvocation) -> SettingsEntries:
     server = {"type": "local", "command": [*call.program, "mcp"], "enabled": True}
-    return _mcp("opencode", ("mcp", "signalbox"), server, call)
+    return build_mcp_entries("opencode", ("mcp", "signalbox"), server, call)
 
 
-def _kilo_mcp(call: Call) -> Wanted:
-    return replace(_opencode_mcp(call), agent="kilo")
+def kilo_mcp_entries(call: HookInvocation) -> SettingsEntries:
+    return replace(opencode_mcp_entries(call), agent="kilo")
 
 
-def _copilot_mcp(call: Call) -> Wanted:
+def copilot_mcp_entries(call: HookInvocation) -> SettingsEntries:
     program, *words = call.program
     server = {"type": "local", "command": program, "args": [*words, "mcp"], "tools": ["*"]}
-    return _mcp("copilot", ("mcpServers", "signalbox"), server, call)
+    return build_mcp_entries("copilot", ("mcpServers", "signalbox"), server, call)
 
 
-def _cursor_mcp(call: Call) -> Wanted:
+def cursor_mcp_entries(call: HookInvocation) -> SettingsEntries:
     program, *words = call.program
     server = {"command": program, "args": [*words, "mcp"]}
-    return _mcp("cursor", ("mcpServers", "signalbox"), server, call)
+    return build_mcp_entries("cursor", ("mcpServers", "signalbox"), server, call)
 
 
-def _goose_mcp(call: Call) -> YamlEntry:
+def goose_mcp_entry(call: HookInvocation) -> YamlEntry:
     program, *words = call.program
     values = {
         "enabled": True,
@@ -372,44 +384,44 @@ def _goose_mcp(call: Call) -> YamlEntry:
         "envs": {},
         "timeout": MCP_SECONDS,
     }
-    return YamlEntry("goose", ("extensions", "signalbox"), values, _calls_gateway(call))
+    return YamlEntry("goose", ("extensions", "signalbox"), values, build_gateway_matcher(call))
 
 
-def _cursor(call: Call) -> Wanted:
+def cursor_entries(call: HookInvocation) -> SettingsEntries:
     hooks = {
-        event: {"command": _command("cursor", call, seconds), "timeout": seconds}
+        event: {"command": choose_hook_command("cursor", call, seconds), "timeout": seconds}
         for event, seconds in CURSOR_EVENTS.items()
     }
-    return Wanted("cursor", hooks, basics={("version",): 1})
+    return SettingsEntries("cursor", hooks, basics={("version",): 1})
 
 
-def _copilot(call: Call) -> list[OwnFile]:
+def copilot_hook_files(call: HookInvocation) -> list[GeneratedFile]:
     # It denies a call whose hook crashes by itself.
     hooks = {
-        event: [{"type": "command", "bash": call.hook("copilot", seconds), "timeoutSec": seconds}]
+        event: [{"type": "command", "bash": call.hook_command("copilot", seconds), "timeoutSec": seconds}]
         for event, seconds in COPILOT_EVENTS.items()
     }
-    return [OwnFile("hooks/signalbox.json", _json({"version": 1, "hooks": hooks}))]
+    return [GeneratedFile("hooks/signalbox.json", format_indented_json({"version": 1, "hooks": hooks}))]
 
 
-def _goose(call: Call) -> list[OwnFile]:
+def goose_plugin_files(call: HookInvocation) -> list[GeneratedFile]:
     # Without a decision from our hook Goose then denies the call, also where the hook was killed.
-    entries = _grouped("goose", call, GOOSE_EVENTS, blocks_itself=True)
+    entries = build_grouped_hooks("goose", call, GOOSE_EVENTS, blocks_itself=True)
     manifest = {"name": "signalbox", "version": "1.0.0", "description": "Reports to Signalbox and asks it."}
     return [
-        OwnFile("plugins/signalbox/plugin.json", _json(manifest)),
-        OwnFile(
+        GeneratedFile("plugins/signalbox/plugin.json", format_indented_json(manifest)),
+        GeneratedFile(
             "plugins/signalbox/hooks/hooks.json",
-            _json({"hooks": {event: [entry] for event, entry in entries.items()}}),
+            format_indented_json({"hooks": {event: [entry] for event, entry in entries.items()}}),
         ),
     ]
 
 
-def _json(value: Any) -> str:
+def format_indented_json(value: Any) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-def _trial(
+def build_trial_hooks(
     session: str, event: str, begins: str, ends: str, **more: Any
 ) -> Callable[[str, str], list[dict[str, Any]]]:
     return lambda mark, folder: [
@@ -550,19 +562,19 @@ READABLE_HOOKS = {
 
 _RESTART = "Restart {0}: sessions that run now are not reported."
 
-CONNECTABLE_AGENTS: dict[str, Agent] = {
+CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
     agent.name: agent
     for agent in (
-        Agent(
+        ConnectableAgent(
             name="claude-code",
-            trial=_trial("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            trial=build_trial_hooks("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
             title="Claude Code",
             programs=("claude",),
             home=".claude",
             variable="CLAUDE_CONFIG_DIR",
             file="settings.json",
-            wanted=_claude_code,
-            mcp=_claude_code_mcp,
+            wanted=claude_code_entries,
+            mcp=claude_code_mcp_entries,
             mcp_file=f"{HOME}.claude.json",
             afterwards=_RESTART.format("Claude Code"),
             switches=(("settings.json", ("disableAllHooks",), True),),
@@ -575,19 +587,19 @@ CONNECTABLE_AGENTS: dict[str, Agent] = {
                 " Hooks in managed settings stay on: the page Connections has them ready to paste."
             ),
         ),
-        Agent(
+        ConnectableAgent(
             name="codex",
-            trial=_trial("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            trial=build_trial_hooks("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
             title="Codex",
             programs=("codex",),
             home=".codex",
             variable="CODEX_HOME",
             file="hooks.json",
-            wanted=_codex,
-            telemetry=_codex_telemetry,
+            wanted=codex_entries,
+            telemetry=codex_telemetry_table,
             toml_value=TomlValue("codex", "thread_unload_delay_secs", CODEX_UNLOADS_AFTER),
             background=("app-server-control/app-server-control.sock", "codex app-server daemon restart"),
-            mcp=_codex_mcp,
+            mcp=codex_mcp_table,
             mcp_file="config.toml",
             afterwards="Start Codex, enter /hooks and trust the new hooks: until then Codex skips them.",
             switches=(
@@ -603,14 +615,14 @@ CONNECTABLE_AGENTS: dict[str, Agent] = {
                 " `[features] hooks = true` in /etc/codex/requirements.toml holds against that."
             ),
         ),
-        Agent(
+        ConnectableAgent(
             name="gemini",
-            trial=_trial("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            trial=build_trial_hooks("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
             title="Gemini CLI",
             programs=("gemini",),
             home=".gemini",
             file="settings.json",
-            wanted=_gemini,
+            wanted=gemini_entries,
             former_lines=(FormerLines("gemini", ".env", "OTEL_EXPORTER_OTLP_HEADERS"),),
             afterwards=_RESTART.format("Gemini CLI"),
             switches=(
@@ -627,15 +639,15 @@ CONNECTABLE_AGENTS: dict[str, Agent] = {
                 " security.folderTrust in your own settings has you asked first."
             ),
         ),
-        Agent(
+        ConnectableAgent(
             name="opencode",
-            trial=_trial("session_id", "hook_event_name", "session.created", "session.deleted"),
+            trial=build_trial_hooks("session_id", "hook_event_name", "session.created", "session.deleted"),
             title="OpenCode",
             programs=("opencode",),
             home=".config/opencode",
             variable="OPENCODE_CONFIG_DIR",
             plugin="plugins/signalbox.js",
-            mcp=_opencode_mcp,
+            mcp=opencode_mcp_entries,
             mcp_file="opencode.json",
             from_projects=(
                 "A project's plugins (.opencode/plugins, opencode.json) run in the same process and can undo ours."
@@ -643,15 +655,15 @@ CONNECTABLE_AGENTS: dict[str, Agent] = {
             ),
             afterwards=_RESTART.format("OpenCode"),
         ),
-        Agent(
+        ConnectableAgent(
             name="copilot",
-            trial=_trial("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            trial=build_trial_hooks("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
             title="GitHub Copilot CLI",
             programs=("copilot",),
             home=".copilot",
             variable="COPILOT_HOME",
-            own=_copilot,
-            mcp=_copilot_mcp,
+            own=copilot_hook_files,
+            mcp=copilot_mcp_entries,
             mcp_file="mcp-config.json",
             afterwards=_RESTART.format("Copilot CLI"),
             project_switches=tuple(
@@ -664,14 +676,14 @@ CONNECTABLE_AGENTS: dict[str, Agent] = {
                 " settings.local.json beside each, can switch all hooks off (disableAllHooks)."
             ),
         ),
-        Agent(
+        ConnectableAgent(
             name="qwen-code",
-            trial=_trial("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            trial=build_trial_hooks("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
             title="Qwen Code",
             programs=("qwen",),
             home=".qwen",
             file="settings.json",
-            wanted=_qwen_code,
+            wanted=qwen_code_entries,
             afterwards=_RESTART.format("Qwen Code"),
             switches=(("settings.json", ("disableAllHooks",), True),),
             project_switches=((".qwen/settings.json", ("disableAllHooks",), True),),
@@ -680,15 +692,15 @@ CONNECTABLE_AGENTS: dict[str, Agent] = {
                 " --safe-mode switch them off, too."
             ),
         ),
-        Agent(
+        ConnectableAgent(
             name="kilo",
-            trial=_trial("session_id", "hook_event_name", "session.created", "session.deleted"),
+            trial=build_trial_hooks("session_id", "hook_event_name", "session.created", "session.deleted"),
             title="Kilo",
             programs=("kilo",),
             home=".config/kilo",
             variable="KILO_CONFIG_DIR",
             plugin="plugins/signalbox.js",
-            mcp=_kilo_mcp,
+            mcp=kilo_mcp_entries,
             mcp_file="kilo.json",
             from_projects=(
                 "A project's plugins (.kilo/plugins, .kilocode/plugins) run in the same process and can undo ours."
@@ -696,28 +708,28 @@ CONNECTABLE_AGENTS: dict[str, Agent] = {
             ),
             afterwards=_RESTART.format("Kilo"),
         ),
-        Agent(
+        ConnectableAgent(
             name="cursor",
-            trial=_trial("conversation_id", "hook_event_name", "sessionStart", "sessionEnd"),
+            trial=build_trial_hooks("conversation_id", "hook_event_name", "sessionStart", "sessionEnd"),
             title="Cursor",
             programs=("cursor", "cursor-agent"),
             home=".cursor",
             file="hooks.json",
-            wanted=_cursor,
-            mcp=_cursor_mcp,
+            wanted=cursor_entries,
+            mcp=cursor_mcp_entries,
             mcp_file="mcp.json",
             afterwards="Restart Cursor. Its settings list the hooks under Hooks.",
             was_run=False,
         ),
-        Agent(
+        ConnectableAgent(
             name="goose",
-            trial=_trial("session_id", "event", "SessionStart", "SessionEnd"),
+            trial=build_trial_hooks("session_id", "event", "SessionStart", "SessionEnd"),
             title="Goose",
             programs=(),  # another well-known program is called goose, too
             home=".agents",
             signs=(".config/goose",),
-            own=_goose,
-            mcp=_goose_mcp,
+            own=goose_plugin_files,
+            mcp=goose_mcp_entry,
             mcp_file=f"{HOME}.config/goose/config.yaml",
             afterwards=_RESTART.format("Goose"),
             was_run=False,

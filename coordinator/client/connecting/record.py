@@ -29,40 +29,40 @@ class EditedFile:
     folders: list[str] = field(default_factory=list)
     mode: int | None = None
 
-    def is_untouched(self, content: bytes | None) -> bool:
+    def matches_written_content(self, content: bytes | None) -> bool:
         """Say whether the file is exactly what we wrote."""
-        return content is not None and digest(content) == self.written
+        return content is not None and hash_file_content(content) == self.written
 
 
-def digest(content: bytes) -> str:
+def hash_file_content(content: bytes) -> str:
     """Return the digest by which content is known again."""
     return hashlib.sha256(content).hexdigest()
 
 
-def path() -> str:
+def edited_files_path() -> str:
     """Return the record's path."""
-    return os.path.join(settings.state_folder(), "connected.json")
+    return os.path.join(settings.client_state_folder(), "connected.json")
 
 
-def load() -> dict[str, EditedFile]:
+def load_edited_files() -> dict[str, EditedFile]:
     """Return what was changed, by path. Raises FileRefused where the record cannot be read: it must not be lost."""
     try:
-        with open(path(), "rb") as file:
+        with open(edited_files_path(), "rb") as file:
             value = json.load(file)
-        return {name: _kept(one) for name, one in value.items()}
+        return {name: parse_edited_file(one) for name, one in value.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise FileRefused(
-            f"{path()} says what agents' settings were, and cannot be read: {problem}."
+            f"{edited_files_path()} says what agents' settings were, and cannot be read: {problem}."
         ) from None
 
 
-def save(files: dict[str, EditedFile]) -> None:
+def save_edited_files(files: dict[str, EditedFile]) -> None:
     """Write the record; without files there is none. Raises OSError."""
     if not files:
-        if os.path.exists(path()):
-            os.unlink(path())
+        if os.path.exists(edited_files_path()):
+            os.unlink(edited_files_path())
         return
     value = {
         name: {
@@ -74,10 +74,10 @@ def save(files: dict[str, EditedFile]) -> None:
         }
         for name, kept in files.items()
     }
-    settings.write_private(path(), json.dumps(value, indent=1).encode())
+    settings.write_private_file(edited_files_path(), json.dumps(value, indent=1).encode())
 
 
-def _kept(value: dict[str, Any]) -> EditedFile:
+def parse_edited_file(value: dict[str, Any]) -> EditedFile:
     original = value["original"]
     content = None if original is None else base64.b64decode(original, validate=True)
     mode = value.get("mode")

@@ -10,13 +10,13 @@ import urllib.request
 from contextlib import suppress
 from typing import Any
 
-from coordinator.client.connection import Address, address_for_agents
+from coordinator.client.connection import ServerAddress, replace_localhost_name
 
 ANSWER_WAIT_SECONDS = 10.0
 LARGEST = 1 << 20
 
 
-class Failed(Exception):
+class ServerRequestFailed(Exception):
     """The server cannot be reached, or refused; the text says why. `status` is its answer's, 0 where none came."""
 
     def __init__(self, words: str, status: int = 0) -> None:
@@ -24,27 +24,27 @@ class Failed(Exception):
         self.status = status
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
+class NoRedirectHandler(urllib.request.HTTPRedirectHandler):
     """A redirect would carry the key to wherever it leads."""
 
     def redirect_request(self, *_args: Any, **_fields: Any) -> None:
         return None
 
 
-def greets(url: str, key: str) -> None:
-    """Check that the MCP gateway lets the key in. Raises Failed."""
+def require_mcp_gateway(url: str, key: str) -> None:
+    """Check that the MCP gateway lets the key in. Raises ServerRequestFailed."""
     about = {"name": "signalbox-connect", "version": "1"}
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": about}
     body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    answer = request(url, "/mcp", key, body, accept="application/json, text/event-stream")
+    answer = request_server(url, "/mcp", key, body, accept="application/json, text/event-stream")
     if b'"protocolVersion"' not in answer:
-        raise Failed(f"{url}/mcp is not an MCP server: it answered something else.")
+        raise ServerRequestFailed(f"{url}/mcp is not an MCP server: it answered something else.")
 
 
-def request(
+def request_server(
     url: str, path: str, key: str = "", body: Any = None, *, accept: str = "application/json"
 ) -> bytes:
-    """Return the body of the answer to a GET, or to a POST of `body` as JSON. Raises Failed."""
+    """Return the body of the answer to a GET, or to a POST of `body` as JSON. Raises ServerRequestFailed."""
     headers = {"Accept": accept, "User-Agent": "signalbox-connect"}
     if key:
         headers["Authorization"] = f"Bearer {key}"
@@ -53,24 +53,24 @@ def request(
         data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
     asked = urllib.request.Request(url + path, data=data, headers=headers)  # noqa: S310 - http or https, see address()
     try:
-        with _opener(url).open(asked, timeout=ANSWER_WAIT_SECONDS) as answer:
+        with build_url_opener(url).open(asked, timeout=ANSWER_WAIT_SECONDS) as answer:
             return bytes(answer.read(LARGEST))
     except urllib.error.HTTPError as refusal:
         with refusal:
-            raise Failed(_words(refusal), refusal.code) from None
+            raise ServerRequestFailed(describe_http_error(refusal), refusal.code) from None
     except (urllib.error.URLError, http.client.HTTPException, OSError) as problem:
         why = getattr(problem, "reason", None) or problem
-        raise Failed(f"{url} does not answer: {why}. Is Signalbox running there?") from None
+        raise ServerRequestFailed(f"{url} does not answer: {why}. Is Signalbox running there?") from None
 
 
-def _opener(url: str) -> urllib.request.OpenerDirector:
+def build_url_opener(url: str) -> urllib.request.OpenerDirector:
     proxies: list[urllib.request.BaseHandler] = (
-        [urllib.request.ProxyHandler({})] if Address(url).is_here else []
+        [urllib.request.ProxyHandler({})] if ServerAddress(url).is_local_host else []
     )
-    return urllib.request.build_opener(_NoRedirects, *proxies)
+    return urllib.request.build_opener(NoRedirectHandler, *proxies)
 
 
-def _words(refusal: urllib.error.HTTPError) -> str:
+def describe_http_error(refusal: urllib.error.HTTPError) -> str:
     words = refusal.read(10_000).decode("utf-8", "replace")
     with suppress(ValueError, AttributeError):
         body = json.loads(words)
@@ -79,45 +79,45 @@ def _words(refusal: urllib.error.HTTPError) -> str:
     return f"HTTP {refusal.code}: {printable[:500]}"
 
 
-def address(text: str) -> str:
-    """Return a server's address as agents are given it: no slash at its end, no query. Raises Failed for others."""
+def normalize_server_url(text: str) -> str:
+    """Return a server's address as agents are given it: no slash at its end, no query. Raises ServerRequestFailed for others."""
     text = text.strip().partition("#")[0].rstrip("/")
     with suppress(ValueError):
-        scheme = Address(text).scheme
+        scheme = ServerAddress(text).scheme
         if "?" not in text:
-            return address_for_agents(f"{scheme}://{text.partition('://')[2]}")
-    raise Failed(
+            return replace_localhost_name(f"{scheme}://{text.partition('://')[2]}")
+    raise ServerRequestFailed(
         f"{text!r} is not an address. It looks like http://127.0.0.1:8765 or https://signalbox.example."
     )
 
 
-def travels_open(url: str) -> bool:
+def is_sent_unencrypted(url: str) -> bool:
     """Say whether a key sent there could be read on the way."""
-    return url.startswith("http://") and not Address(url).is_here
+    return url.startswith("http://") and not ServerAddress(url).is_local_host
 
 
-def exchange(url: str, code: str) -> str:
-    """Exchange the code for a key. Raises Failed."""
-    answer = request(url, "/api/connect/exchange", body={"code": code, "host": socket.gethostname()})
+def request_key_for_code(url: str, code: str) -> str:
+    """Exchange the code for a key. Raises ServerRequestFailed."""
+    answer = request_server(url, "/api/connect/exchange", body={"code": code, "host": socket.gethostname()})
     with suppress(ValueError, KeyError, TypeError):
         key = json.loads(answer)["key"]
         if isinstance(key, str) and key:
             return key
-    raise Failed(f"{url} did not answer with a key. Is it Signalbox?")
+    raise ServerRequestFailed(f"{url} did not answer with a key. Is it Signalbox?")
 
 
-def opens(url: str, key: str) -> None:
-    """Check that the key may report there. Raises Failed."""
-    answer = request(url, "/sessions?limit=1", key)
+def require_working_key(url: str, key: str) -> None:
+    """Check that the key may report there. Raises ServerRequestFailed."""
+    answer = request_server(url, "/sessions?limit=1", key)
     with suppress(ValueError, KeyError, TypeError):
         if isinstance(json.loads(answer)["sessions"], list):
             return
-    raise Failed(f"{url} is not Signalbox: it answered something else.")
+    raise ServerRequestFailed(f"{url} is not Signalbox: it answered something else.")
 
 
-def session_of(url: str, key: str, executor_session_id: str) -> str | None:
-    """Return the id of the newest session that an agent calls by this id. Raises Failed."""
-    answer = json.loads(request(url, "/sessions?limit=100", key))
+def find_reported_session(url: str, key: str, executor_session_id: str) -> str | None:
+    """Return the id of the newest session that an agent calls by this id. Raises ServerRequestFailed."""
+    answer = json.loads(request_server(url, "/sessions?limit=100", key))
     for one in answer.get("sessions", []):
         if one.get("executor_session_id") == executor_session_id:
             return str(one.get("session_id"))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from coordinator.client.connecting.jsonc import Unreadable
+from coordinator.client.connecting.jsonc import UnreadableSettings
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -58,53 +58,53 @@ class TomlTable:
     is_whole: bool = True
 
     @property
-    def name(self) -> str:
+    def dotted_path(self) -> str:
         """The path as TOML writes it."""
         return ".".join(self.path)
 
 
-def put_in(text: str, wanted: TomlTable) -> str:
+def add_toml_table(text: str, wanted: TomlTable) -> str:
     """Return the settings with our table, once; the same text where it is there, or somebody else's is in its place.
 
-    Raises Unreadable where the settings are no TOML, or have no room for it.
+    Raises UnreadableSettings where the settings are no TOML, or have no room for it.
     """
-    known = _loaded(text)
-    value = _find_value(known, wanted.path)
-    if value is not None and not _is_ours(value, wanted):
+    known = load_toml(text)
+    value = find_toml_value(known, wanted.path)
+    if value is not None and not is_own_toml_table(value, wanted):
         return text
     changed = {name: new for name, new in wanted.values.items() if value is None or value.get(name) != new}
     if not changed:
         return text
-    after = _appended(text, wanted) if value is None else _updated(text, wanted, changed)
+    after = append_toml_table(text, wanted) if value is None else update_toml_table(text, wanted, changed)
     holder = known
     for name in wanted.path:
         holder = holder.setdefault(name, {})
         if not isinstance(holder, dict):
-            raise Unreadable(f"{wanted.name} cannot be added to it")
+            raise UnreadableSettings(f"{wanted.dotted_path} cannot be added to it")
     holder.update(changed)
-    return _verified(after, known)
+    return require_expected_toml(after, known)
 
 
-def take_out(text: str, wanted: TomlTable) -> str:
-    """Return the settings without our table and the comments of older versions. Raises Unreadable."""
-    known = _loaded(text)
-    value = _find_value(known, wanted.path)
-    if value is None or not _is_ours(value, wanted):
+def remove_toml_table(text: str, wanted: TomlTable) -> str:
+    """Return the settings without our table and the comments of older versions. Raises UnreadableSettings."""
+    known = load_toml(text)
+    value = find_toml_value(known, wanted.path)
+    if value is None or not is_own_toml_table(value, wanted):
         return text
     others = {} if wanted.is_whole else {key: one for key, one in value.items() if key not in wanted.values}
-    document, mark = _parsed(without_marks(text))
-    _remove(document, wanted.path, None if not others else set(wanted.values))
-    after = mark + _without_cuts(document.as_string())
-    _forget(known, wanted.path, others)
-    return _verified(after, known)
+    document, mark = parse_toml_document(remove_marker_comments(text))
+    delete_toml_entries(document, wanted.path, None if not others else set(wanted.values))
+    after = mark + remove_cut_marks(document.as_string())
+    delete_plain_table(known, wanted.path, others)
+    return require_expected_toml(after, known)
 
 
-def put_in_value(text: str, wanted: TomlValue) -> str:
-    """Return the settings with our value; the same text where one is set. Raises Unreadable."""
-    known = _loaded(text)
+def add_toml_value(text: str, wanted: TomlValue) -> str:
+    """Return the settings with our value; the same text where one is set. Raises UnreadableSettings."""
+    known = load_toml(text)
     if wanted.name in known:
         return text
-    document, mark = _parsed(text)
+    document, mark = parse_toml_document(text)
     from tomlkit.items import AoT, Table, Whitespace  # noqa: PLC0415 - loaded with the document
 
     at = 0
@@ -112,120 +112,124 @@ def put_in_value(text: str, wanted: TomlValue) -> str:
         if isinstance(item, AoT) or (isinstance(item, Table) and not (key and key.is_dotted())):
             break
         at = place + 1 if key is not None else at
-    glue = _line_end(text) if at == len(document.body) and text and not text.endswith("\n") else ""
-    document.body.insert(at, (None, Whitespace(f"{glue}{wanted.name} = {wanted.value}{_line_end(text)}")))
-    return _verified(mark + document.as_string(), known | {wanted.name: wanted.value})
+    glue = toml_line_ending(text) if at == len(document.body) and text and not text.endswith("\n") else ""
+    document.body.insert(
+        at, (None, Whitespace(f"{glue}{wanted.name} = {wanted.value}{toml_line_ending(text)}"))
+    )
+    return require_expected_toml(mark + document.as_string(), known | {wanted.name: wanted.value})
 
 
-def take_out_value(text: str, wanted: TomlValue) -> str:
-    """Return the settings without our value; another one stays. Raises Unreadable."""
-    known = _loaded(text)
+def remove_toml_value(text: str, wanted: TomlValue) -> str:
+    """Return the settings without our value; another one stays. Raises UnreadableSettings."""
+    known = load_toml(text)
     if known.get(wanted.name) != wanted.value:
         return text
-    document, mark = _parsed(text)
-    _remove(document, (wanted.name,), None)
+    document, mark = parse_toml_document(text)
+    delete_toml_entries(document, (wanted.name,), None)
     del known[wanted.name]
-    return _verified(mark + document.as_string(), known)
+    return require_expected_toml(mark + document.as_string(), known)
 
 
-def has_value(text: str, wanted: TomlValue) -> bool:
+def has_toml_value(text: str, wanted: TomlValue) -> bool:
     """Say whether the value is set there, to whatever. False where the text is no TOML."""
-    return is_toml(text) and wanted.name in _loaded(text)
+    return is_valid_toml(text) and wanted.name in load_toml(text)
 
 
-def without_marks(text: str) -> str:
+def remove_marker_comments(text: str) -> str:
     """Return the text without the comments that older versions wrote around their entries."""
     return _MARKS.sub("", text)
 
 
-def why_not(text: str, wanted: TomlTable) -> str:
+def find_table_conflict(text: str, wanted: TomlTable) -> str:
     """Return why our table cannot go into the settings, in words; "" where it can."""
     try:
-        value = _find_value(_loaded(text), wanted.path)
-    except Unreadable as problem:
+        value = find_toml_value(load_toml(text), wanted.path)
+    except UnreadableSettings as problem:
         return f"it is not TOML ({problem})"
     return (
-        f"[{wanted.name}] is set there already" if value is not None and not _is_ours(value, wanted) else ""
+        f"[{wanted.dotted_path}] is set there already"
+        if value is not None and not is_own_toml_table(value, wanted)
+        else ""
     )
 
 
-def is_taken(text: str, wanted: TomlTable) -> bool:
-    """Say whether somebody else's table stands where ours would. Raises Unreadable."""
-    value = _find_value(_loaded(text), wanted.path)
-    return value is not None and not _is_ours(value, wanted)
+def is_toml_table_taken(text: str, wanted: TomlTable) -> bool:
+    """Say whether somebody else's table stands where ours would. Raises UnreadableSettings."""
+    value = find_toml_value(load_toml(text), wanted.path)
+    return value is not None and not is_own_toml_table(value, wanted)
 
 
-def is_toml(text: str) -> bool:
+def is_valid_toml(text: str) -> bool:
     """Say whether the text can be read as TOML."""
     try:
-        _loaded(text)
-    except Unreadable:
+        load_toml(text)
+    except UnreadableSettings:
         return False
     return True
 
 
-def format_table(wanted: TomlTable) -> str:
+def format_toml_table(wanted: TomlTable) -> str:
     """Return our table alone."""
-    return _appended("", wanted)
+    return append_toml_table("", wanted)
 
 
-def _is_ours(value: Any, wanted: TomlTable) -> bool:
+def is_own_toml_table(value: Any, wanted: TomlTable) -> bool:
     return isinstance(value, dict) and wanted.is_ours(value)
 
 
-def _find_value(known: Any, path: Path) -> Any:
+def find_toml_value(known: Any, path: Path) -> Any:
     for name in path:
         known = known.get(name) if isinstance(known, dict) else None
     return known
 
 
-def _loaded(text: str) -> dict[str, Any]:
+def load_toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text.removeprefix("\ufeff"))
     except (tomllib.TOMLDecodeError, RecursionError) as problem:
-        raise Unreadable(str(problem)) from None
+        raise UnreadableSettings(str(problem)) from None
 
 
-def _parsed(text: str) -> tuple[TOMLDocument, str]:
+def parse_toml_document(text: str) -> tuple[TOMLDocument, str]:
     """Return the settings for an edit, and their byte order mark."""
     try:
         import tomlkit  # noqa: PLC0415 - only where something is changed
         from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
     except ImportError:
-        raise Unreadable("changing TOML needs one more package: pip install tomlkit") from None
+        raise UnreadableSettings("changing TOML needs one more package: pip install tomlkit") from None
     plain = text.removeprefix("\ufeff")
     try:
         document = tomlkit.parse(plain)
     except (TOMLKitError, RecursionError) as problem:
-        raise Unreadable(str(problem)) from None
+        raise UnreadableSettings(str(problem)) from None
     if document.as_string() != plain:
-        raise Unreadable("it could not be kept as it is written")
+        raise UnreadableSettings("it could not be kept as it is written")
     return document, text[: len(text) - len(plain)]
 
 
-def _appended(text: str, wanted: TomlTable) -> str:
-    line_end = _line_end(text)
+def append_toml_table(text: str, wanted: TomlTable) -> str:
+    line_end = toml_line_ending(text)
     lines = [
-        f"[{wanted.name}]",
-        *(f"{name} = {_format_value(value)}" for name, value in wanted.values.items()),
+        f"[{wanted.dotted_path}]",
+        *(f"{name} = {format_toml_value(value)}" for name, value in wanted.values.items()),
         "",
     ]
     glue = "" if not text or text.endswith("\n") else line_end
     return text + glue + (line_end if text.removeprefix("\ufeff") else "") + line_end.join(lines)
 
 
-def _format_value(value: Any) -> str:
+def format_toml_value(value: Any) -> str:
     """Return a value as TOML, in one line: JSON's form of texts, numbers and lists is TOML's, too."""
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{name} = {_format_value(one)}' for name, one in value.items())} }}"
+        return f"{{ {', '.join(f'{name} = {format_toml_value(one)}' for name, one in value.items())} }}"
     return json.dumps(value, ensure_ascii=False)
 
 
-def _updated(text: str, wanted: TomlTable, changed: Mapping[str, Any]) -> str:
+def update_toml_table(text: str, wanted: TomlTable, changed: Mapping[str, Any]) -> str:
     """Return the settings with these values in our table, which is there."""
     from tomlkit.items import Table  # noqa: PLC0415 - loaded with what follows
 
-    document, mark = _parsed(text)
+    document, mark = parse_toml_document(text)
     holders: list[Container] = [document]
     for name in wanted.path:
         holders = [
@@ -236,22 +240,22 @@ def _updated(text: str, wanted: TomlTable, changed: Mapping[str, Any]) -> str:
         ]
     holder = next((one for one in holders if any(key is not None for key, _ in one.body)), None)
     if holder is None:
-        raise Unreadable(f"{wanted.name} is not a table of its own there")
+        raise UnreadableSettings(f"{wanted.dotted_path} is not a table of its own there")
     for name, value in changed.items():
         if name in holder:
-            holder[name] = _item(value)
+            holder[name] = build_toml_item(value)
         else:
-            holder.append(name, _item(value))
+            holder.append(name, build_toml_item(value))
     return mark + document.as_string()
 
 
-def _item(value: Any) -> Any:
+def build_toml_item(value: Any) -> Any:
     import tomlkit  # noqa: PLC0415 - loaded already
 
-    return tomlkit.value(_format_value(value))
+    return tomlkit.value(format_toml_value(value))
 
 
-def _remove(holder: Container, path: Path, keys: set[str] | None) -> None:
+def delete_toml_entries(holder: Container, path: Path, keys: set[str] | None) -> None:
     """Take the table at the path out wherever a part of it stands, or only these keys of it.
 
     What stands behind its last line belongs to whatever comes next, so it stays.
@@ -263,30 +267,30 @@ def _remove(holder: Container, path: Path, keys: set[str] | None) -> None:
             continue
         if len(path) > 1 or keys:
             if not isinstance(item, Table):
-                raise Unreadable(f"{path[0]} is not a table of its own there")
+                raise UnreadableSettings(f"{path[0]} is not a table of its own there")
             if len(path) > 1:
-                _remove(item.value, path[1:], keys)
+                delete_toml_entries(item.value, path[1:], keys)
             for name in keys or () if len(path) == 1 else ():
-                _remove(item.value, (name,), None)
+                delete_toml_entries(item.value, (name,), None)
         else:
-            behind = _behind(item.value) if isinstance(item, Table) else ""
+            behind = trailing_table_text(item.value) if isinstance(item, Table) else ""
             holder.body[at] = (None, Whitespace((_CUT if isinstance(item, Table) else "") + behind))
 
 
-def _behind(holder: Container) -> str:
+def trailing_table_text(holder: Container) -> str:
     """Return what stands behind the last entry of a table: blank lines and comments."""
     from tomlkit.items import Table  # noqa: PLC0415 - loaded with the document
 
     behind: list[str] = []
     for key, item in reversed(holder.body):
         if key is not None:
-            last = _behind(item.value) if isinstance(item, Table) else ""
+            last = trailing_table_text(item.value) if isinstance(item, Table) else ""
             return last + "".join(reversed(behind))
         behind.append(item.as_string())
     return "".join(reversed(behind))
 
 
-def _without_cuts(text: str) -> str:
+def remove_cut_marks(text: str) -> str:
     """Return the text without the marks of what was taken out, and without one blank line before each."""
     first, *parts = text.split(_CUT)
     for part in parts:
@@ -298,7 +302,7 @@ def _without_cuts(text: str) -> str:
     return first
 
 
-def _forget(known: dict[str, Any], path: Path, others: Mapping[str, Any]) -> None:
+def delete_plain_table(known: dict[str, Any], path: Path, others: Mapping[str, Any]) -> None:
     """Take the table at the path out of the plain value; holders that it leaves empty go with it."""
     holders = [known]
     for name in path[:-1]:
@@ -312,22 +316,22 @@ def _forget(known: dict[str, Any], path: Path, others: Mapping[str, Any]) -> Non
             del holders[at][path[at]]
 
 
-def _verified(after: str, expected: Mapping[str, Any]) -> str:
-    """Return the text if it says just what is expected. Raises Unreadable."""
-    if _comparable(_loaded(after)) != _comparable(expected):
-        raise Unreadable("our table cannot be changed without changing what else is there")
+def require_expected_toml(after: str, expected: Mapping[str, Any]) -> str:
+    """Return the text if it says just what is expected. Raises UnreadableSettings."""
+    if to_comparable_json(load_toml(after)) != to_comparable_json(expected):
+        raise UnreadableSettings("our table cannot be changed without changing what else is there")
     return after
 
 
-def _comparable(value: Any) -> str:
-    def without_empty(one: Any) -> Any:
+def to_comparable_json(value: Any) -> str:
+    def drop_empty_tables(one: Any) -> Any:
         if isinstance(one, dict):
-            inner = {key: without_empty(item) for key, item in one.items()}
+            inner = {key: drop_empty_tables(item) for key, item in one.items()}
             return {key: item for key, item in inner.items() if item != {}}
-        return [without_empty(item) for item in one] if isinstance(one, list) else one
+        return [drop_empty_tables(item) for item in one] if isinstance(one, list) else one
 
-    return json.dumps(without_empty(copy.deepcopy(value)), sort_keys=True, default=str)
+    return json.dumps(drop_empty_tables(copy.deepcopy(value)), sort_keys=True, default=str)
 
 
-def _line_end(text: str) -> str:
+def toml_line_ending(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"

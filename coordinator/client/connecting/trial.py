@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.client.connecting import talk
-from coordinator.client.connecting.programs import QUICK, Agent, Call
+from coordinator.client.connecting.programs import QUICK, ConnectableAgent, HookInvocation
 
 SESSION_WAIT_SECONDS = 10.0  # seconds for a session to appear
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TrialStep:
     """A hop that was tried: what, whether it works, and what came of it."""
 
     what: str
@@ -27,40 +27,42 @@ class Step:
     ms: float
 
 
-def run(agent: Agent, call: Call, url: str, key: str) -> Iterator[Step]:
+def iterate_trial_steps(
+    agent: ConnectableAgent, call: HookInvocation, url: str, key: str
+) -> Iterator[TrialStep]:
     """Try each hop from the agent's hook to a session on the server; stop at the first that fails.
 
     The session stays and is ended: it is where people see that this machine reports.
     """
     mark = f"signalbox-test-{uuid.uuid4()}"
-    step = _try("Reach the server with the key", lambda: _opened(url, key))
+    step = time_trial_step("Reach the server with the key", lambda: try_server_key(url, key))
     yield step
     if step.works and agent.trial is not None:
         payloads = agent.trial(mark, os.getcwd())
-        step = _try("Run the hook's command", lambda: _hooks(agent, call, payloads))
+        step = time_trial_step("Run the hook's command", lambda: run_trial_hooks(agent, call, payloads))
         yield step
         if step.works:
-            yield _try("Find it as a session", lambda: _found(url, key, mark))
+            yield time_trial_step("Find it as a session", lambda: wait_for_trial_session(url, key, mark))
 
 
-def _try(what: str, work: Any) -> Step:
+def time_trial_step(what: str, work: Any) -> TrialStep:
     began = time.perf_counter()
     try:
         words, works = work(), True
-    except (talk.Failed, OSError, subprocess.SubprocessError, ValueError) as problem:
+    except (talk.ServerRequestFailed, OSError, subprocess.SubprocessError, ValueError) as problem:
         words, works = str(problem), False
-    return Step(what, works, words, (time.perf_counter() - began) * 1000)
+    return TrialStep(what, works, words, (time.perf_counter() - began) * 1000)
 
 
-def _opened(url: str, key: str) -> str:
-    talk.opens(url, key)
+def try_server_key(url: str, key: str) -> str:
+    talk.require_working_key(url, key)
     return url
 
 
-def _hooks(agent: Agent, call: Call, payloads: list[dict[str, Any]]) -> str:
+def run_trial_hooks(agent: ConnectableAgent, call: HookInvocation, payloads: list[dict[str, Any]]) -> str:
     for payload in payloads:
         ran = subprocess.run(  # noqa: S602 - agents run hooks in a shell, too
-            call.hook(agent.name, QUICK),
+            call.hook_command(agent.name, QUICK),
             shell=True,
             input=json.dumps(payload).encode(),
             capture_output=True,
@@ -70,14 +72,14 @@ def _hooks(agent: Agent, call: Call, payloads: list[dict[str, Any]]) -> str:
         if ran.returncode:
             said = ran.stderr.decode("utf-8", "replace").strip()[-300:]
             raise ValueError(f"It ended with {ran.returncode}: {said}")
-    return call.hook(agent.name, QUICK)
+    return call.hook_command(agent.name, QUICK)
 
 
-def _found(url: str, key: str, mark: str) -> str:
+def wait_for_trial_session(url: str, key: str, mark: str) -> str:
     deadline = time.monotonic() + SESSION_WAIT_SECONDS
     while time.monotonic() < deadline:
-        found = talk.session_of(url, key, mark)
+        found = talk.find_reported_session(url, key, mark)
         if found is not None:
             return f"{found}. It stays in the list of sessions, ended."
         time.sleep(0.1)
-    raise talk.Failed("The hook was accepted, but its session did not appear.")
+    raise talk.ServerRequestFailed("The hook was accepted, but its session did not appear.")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from coordinator.client.connecting.jsonc import Unreadable
-from coordinator.client.connecting.toml_tables import without_marks
+from coordinator.client.connecting.jsonc import UnreadableSettings
+from coordinator.client.connecting.toml_tables import remove_marker_comments
 
 if TYPE_CHECKING:
     from yaml.nodes import MappingNode, Node
@@ -31,121 +31,133 @@ class YamlEntry:
     is_ours: Callable[[Mapping[str, Any]], bool]
 
 
-def put_in(text: str, wanted: YamlEntry) -> str:
+def add_yaml_entry(text: str, wanted: YamlEntry) -> str:
     """Return the settings with our entry, once; the same text where somebody else's stands in its place.
 
-    What the agent added to our entry stays in it. Raises Unreadable where there is no room for it.
+    What the agent added to our entry stays in it. Raises UnreadableSettings where there is no room for it.
     """
-    group = _group(text, wanted)
-    value = _find_value(text, wanted)
+    group = find_entry_mapping(text, wanted)
+    value = find_yaml_value(text, wanted)
     if value is not None:
-        if not _is_ours(value, wanted) or all(value.get(key) == new for key, new in wanted.values.items()):
+        if not is_own_yaml_entry(value, wanted) or all(
+            value.get(key) == new for key, new in wanted.values.items()
+        ):
             return text
         assert group is not None
-        start, end, _ = _span(text, group, wanted.path[1])
-        return text[:start] + _format_lines(wanted, {**value, **wanted.values}, _indent(group)) + text[end:]
+        start, end, _ = find_entry_span(text, group, wanted.path[1])
+        return (
+            text[:start]
+            + format_entry_lines(wanted, {**value, **wanted.values}, mapping_indentation(group))
+            + text[end:]
+        )
     if group is None:
-        line_end = _line_end(text)
+        line_end = yaml_line_ending(text)
         glue = "" if not text or text.endswith("\n") else line_end
-        return f"{text}{glue}{wanted.path[0]}:{line_end}" + _format_lines(
+        return f"{text}{glue}{wanted.path[0]}:{line_end}" + format_entry_lines(
             wanted, wanted.values, "  ", line_end
         )
     start = text.rindex("\n", 0, group.start_mark.index) + 1
-    return text[:start] + _format_lines(wanted, wanted.values, _indent(group), _line_end(text)) + text[start:]
+    return (
+        text[:start]
+        + format_entry_lines(wanted, wanted.values, mapping_indentation(group), yaml_line_ending(text))
+        + text[start:]
+    )
 
 
-def take_out(text: str, wanted: YamlEntry) -> str:
-    """Return the settings without our entry, and without the mapping that it leaves empty. Raises Unreadable."""
-    value = _find_value(text, wanted)
-    if value is None or not _is_ours(value, wanted):
+def remove_yaml_entry(text: str, wanted: YamlEntry) -> str:
+    """Return the settings without our entry, and without the mapping that it leaves empty. Raises UnreadableSettings."""
+    value = find_yaml_value(text, wanted)
+    if value is None or not is_own_yaml_entry(value, wanted):
         return text
-    group = _group(text, wanted)
+    group = find_entry_mapping(text, wanted)
     assert group is not None
-    start, end, is_alone = _span(text, group, wanted.path[1])
+    start, end, is_alone = find_entry_span(text, group, wanted.path[1])
     if is_alone:
         start = text.rfind("\n", 0, text.rindex("\n", 0, start)) + 1
-    return without_marks(text[:start] + text[end:])
+    return remove_marker_comments(text[:start] + text[end:])
 
 
-def is_taken(text: str, wanted: YamlEntry) -> bool:
-    """Say whether somebody else's entry stands where ours would. Raises Unreadable."""
-    value = _find_value(text, wanted)
-    return value is not None and not _is_ours(value, wanted)
+def is_yaml_entry_taken(text: str, wanted: YamlEntry) -> bool:
+    """Say whether somebody else's entry stands where ours would. Raises UnreadableSettings."""
+    value = find_yaml_value(text, wanted)
+    return value is not None and not is_own_yaml_entry(value, wanted)
 
 
-def format_entry(wanted: YamlEntry) -> str:
+def format_yaml_entry(wanted: YamlEntry) -> str:
     """Return our entry alone, in its mapping."""
-    return f"{wanted.path[0]}:\n" + _format_lines(wanted, wanted.values, "  ")
+    return f"{wanted.path[0]}:\n" + format_entry_lines(wanted, wanted.values, "  ")
 
 
-def _is_ours(value: Any, wanted: YamlEntry) -> bool:
+def is_own_yaml_entry(value: Any, wanted: YamlEntry) -> bool:
     return isinstance(value, dict) and wanted.is_ours(value)
 
 
-def _yaml() -> Any:
+def import_yaml() -> Any:
     try:
         import yaml  # noqa: PLC0415 - only where Goose is connected
     except ImportError:
-        raise Unreadable("changing YAML needs one more package: pip install pyyaml") from None
+        raise UnreadableSettings("changing YAML needs one more package: pip install pyyaml") from None
     return yaml
 
 
-def _find_value(text: str, wanted: YamlEntry) -> Any:
-    yaml = _yaml()
+def find_yaml_value(text: str, wanted: YamlEntry) -> Any:
+    yaml = import_yaml()
     try:
         value = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
-        raise Unreadable(" ".join(str(problem).split())) from None
+        raise UnreadableSettings(" ".join(str(problem).split())) from None
     for name in wanted.path:
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
-def _group(text: str, wanted: YamlEntry) -> MappingNode | None:
-    """Return the mapping that our entry belongs in; None where there is none. Raises Unreadable."""
-    yaml = _yaml()
+def find_entry_mapping(text: str, wanted: YamlEntry) -> MappingNode | None:
+    """Return the mapping that our entry belongs in; None where there is none. Raises UnreadableSettings."""
+    yaml = import_yaml()
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
-        raise Unreadable(" ".join(str(problem).split())) from None
+        raise UnreadableSettings(" ".join(str(problem).split())) from None
     if root is None:
         return None
     if not isinstance(root, yaml.MappingNode) or root.flow_style:
-        raise Unreadable("its settings are not a mapping with one entry on a line")
+        raise UnreadableSettings("its settings are not a mapping with one entry on a line")
     for key, value in root.value:
         if key.value == wanted.path[0]:
             if not isinstance(value, yaml.MappingNode) or value.flow_style:
-                raise Unreadable(f"its {wanted.path[0]} are not on lines of their own")
+                raise UnreadableSettings(f"its {wanted.path[0]} are not on lines of their own")
             group: MappingNode = value
             return group
     return None
 
 
-def _span(text: str, group: MappingNode, name: str) -> tuple[int, int, bool]:
+def find_entry_span(text: str, group: MappingNode, name: str) -> tuple[int, int, bool]:
     """Return where an entry's first line begins and its last one ends, and whether it is the only one."""
     key, value = next((key, value) for key, value in group.value if key.value == name)
     start = text.rfind("\n", 0, key.start_mark.index) + 1
-    last = _end(value)
+    last = find_node_end(value)
     at_line_end = text[last - 1 : last] == "\n"
     end = last if at_line_end else text.find("\n", last) + 1 or len(text)
     return start, end, len(group.value) == 1
 
 
-def _end(node: Node) -> int:
+def find_node_end(node: Node) -> int:
     """Return where the last thing in a value ends; behind it there may be comments of somebody else's."""
     is_block = not getattr(node, "flow_style", True)
     inner = node.value[-1] if is_block and isinstance(node.value, list) and node.value else None
     if inner is None:
         index: int = node.end_mark.index
         return index
-    return _end(inner[1] if isinstance(inner, tuple) else inner)
+    return find_node_end(inner[1] if isinstance(inner, tuple) else inner)
 
 
-def _indent(group: MappingNode) -> str:
+def mapping_indentation(group: MappingNode) -> str:
     return " " * group.start_mark.column
 
 
-def _format_lines(wanted: YamlEntry, values: Mapping[str, Any], indent: str, line_end: str = "\n") -> str:
+def format_entry_lines(
+    wanted: YamlEntry, values: Mapping[str, Any], indent: str, line_end: str = "\n"
+) -> str:
     lines = [
         f"{indent}{wanted.path[1]}:",
         *(f"{indent}  {key}: {json.dumps(one)}" for key, one in values.items()),
@@ -153,5 +165,5 @@ def _format_lines(wanted: YamlEntry, values: Mapping[str, Any], indent: str, lin
     return "".join(f"{line}{line_end}" for line in lines)
 
 
-def _line_end(text: str) -> str:
+def yaml_line_ending(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"

@@ -19,22 +19,22 @@ from django.conf import settings
 from django.utils import timezone
 
 from coordinator.actions import gateway_calls
-from coordinator.actions.gateway_sessions import KnownLink
-from coordinator.edge.gateway.calls import Calls
-from coordinator.edge.gateway.clients import Clients
+from coordinator.actions.gateway_sessions import StoredUpstreamSession
+from coordinator.edge.gateway.calls import ToolCallHandler
+from coordinator.edge.gateway.clients import ClientSessions
 from coordinator.edge.gateway.exchange import Exchange
-from coordinator.edge.gateway.line import Line
-from coordinator.edge.gateway.links import STATELESS, VERSIONS, Links
-from coordinator.edge.gateway.listings import Listings
-from coordinator.edge.gateway.refusals import Refusals
-from coordinator.edge.gateway.registry import Registry
-from coordinator.edge.gateway.upstreams import Forgotten, Upstreams
+from coordinator.edge.gateway.line import ResponseStream
+from coordinator.edge.gateway.links import STATELESS, VERSIONS, UpstreamSessions
+from coordinator.edge.gateway.listings import AgentToolListings
+from coordinator.edge.gateway.refusals import RefusalAudit
+from coordinator.edge.gateway.registry import ServerRegistry
+from coordinator.edge.gateway.upstreams import UpstreamClient, UpstreamSessionForgotten
 from coordinator.errors import Forbidden, NotFound, SignalboxError
 from coordinator.gateway import answers, messages, servers, sse
 from coordinator.gateway.http_client import UpstreamFailed
-from coordinator.gateway.listing import NoListing
-from coordinator.gateway.messages import INVALID_PARAMS, METHOD_NOT_FOUND, TASKS, Message
-from coordinator.gateway.servers import Server
+from coordinator.gateway.listing import UnreadableListing
+from coordinator.gateway.messages import INVALID_PARAMS, METHOD_NOT_FOUND, TASKS, McpMessage
+from coordinator.gateway.servers import UpstreamServer
 from coordinator.lib.asgi import Send
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.names import name_in_calls
@@ -55,7 +55,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class NamedLine(Line):
+class ServerTaggedStream(ResponseStream):
     """A line on which requests of several servers reach one client: each says whose it is by its id."""
 
     __slots__ = ("server",)
@@ -64,9 +64,9 @@ class NamedLine(Line):
         super().__init__(send)
         self.server = ""
 
-    async def event(self, raw: bytes) -> None:
+    async def send_event(self, raw: bytes) -> None:
         """Send an event; a server's request with an id that leads back to it."""
-        await super().event(_named(raw, self.server) if self.server else raw)
+        await super().send_event(tag_server_event(raw, self.server) if self.server else raw)
 
 
 class AllServers:
@@ -75,13 +75,13 @@ class AllServers:
     def __init__(
         self,
         *,
-        clients: Clients,
-        links: Links,
-        refusals: Refusals,
-        registry: Registry,
-        upstreams: Upstreams,
-        listings: Listings,
-        calls: Calls,
+        clients: ClientSessions,
+        links: UpstreamSessions,
+        refusals: RefusalAudit,
+        registry: ServerRegistry,
+        upstreams: UpstreamClient,
+        listings: AgentToolListings,
+        calls: ToolCallHandler,
         threads: EdgeThreads,
     ) -> None:
         self._clients = clients
@@ -93,32 +93,33 @@ class AllServers:
         self._calls = calls
         self._threads = threads
 
-    async def answer(self, x: Exchange) -> None:
+    async def answer_combined_message(self, x: Exchange) -> None:
         """Answer one message."""
         ways: dict[str, Callable[[Exchange], Awaitable[None]]] = {
-            "initialize": self._initialize,
-            "server/discover": self._discover,
-            "ping": self._ping,
-            "tools/list": self._list,
-            "tools/call": self._call,
+            "initialize": self.answer_initialize,
+            "server/discover": self.answer_discover,
+            "ping": self.answer_ping,
+            "tools/list": self.list_combined_tools,
+            "tools/call": self.call_combined_tool,
         }
         if x.message.is_response:
-            await self._respond(x)
+            await self.forward_client_response(x)
         elif not x.message.is_request:
-            await self._hear(x)
+            await self.receive_notification(x)
         elif x.message.method in ways:
             await ways[x.message.method](x)
         else:
             words = "Not available at this address, which has the tools of all servers. A server's own address has it."
-            await x.line.answer(
-                answers.error(x.message.id, METHOD_NOT_FOUND, words), 404 if x.client is None else 200
+            await x.line.send_answer(
+                answers.build_error_response(x.message.id, METHOD_NOT_FOUND, words),
+                404 if x.client is None else 200,
             )
 
-    async def _initialize(self, x: Exchange) -> None:
+    async def answer_initialize(self, x: Exchange) -> None:
         wanted = x.message.params.get("protocolVersion")
         version = wanted if isinstance(wanted, str) and wanted in VERSIONS else VERSIONS[0]
-        client = await self._clients.begin(
-            "", key_id=x.key.id, agent_id=x.agent_id, version=version, params=x.message.params
+        client = await self._clients.begin_client_session(
+            "", key_id=x.caller_key.id, agent_id=x.agent_id, version=version, params=x.message.params
         )
         x.line.extra.append((b"mcp-session-id", client.session_id.encode()))
         value = {
@@ -127,9 +128,9 @@ class AllServers:
             "serverInfo": ABOUT,
             "instructions": INSTRUCTIONS,
         }
-        await x.line.answer(answers.result(x.message.id, value))
+        await x.line.send_answer(answers.build_result_response(x.message.id, value))
 
-    async def _discover(self, x: Exchange) -> None:
+    async def answer_discover(self, x: Exchange) -> None:
         value = {
             "resultType": "complete",
             "supportedVersions": [STATELESS, *VERSIONS],
@@ -139,122 +140,134 @@ class AllServers:
             "ttlMs": 60_000,
             "cacheScope": "private",
         }
-        await x.line.answer(answers.result(x.message.id, value))
+        await x.line.send_answer(answers.build_result_response(x.message.id, value))
 
-    async def _ping(self, x: Exchange) -> None:
-        await x.line.answer(answers.result(x.message.id, {}))
+    async def answer_ping(self, x: Exchange) -> None:
+        await x.line.send_answer(answers.build_result_response(x.message.id, {}))
 
-    async def _list(self, x: Exchange) -> None:
+    async def list_combined_tools(self, x: Exchange) -> None:
         """Answer with the tools of all servers that can be reached, by server and name.
 
         Servers that cannot be reached, or that no call can tell from another, are named in `_meta`.
         """
-        if x.client is None and x.key.session_id is not None:
-            await self._links.standing(x)  # by which hooks and questions of this agent know that it is here
+        if x.client is None and x.caller_key.session_id is not None:
+            await self._links.find_stateless_session(
+                x
+            )  # by which hooks and questions of this agent know that it is here
         turns = asyncio.Semaphore(AT_ONCE)
-        opened = await self._open_servers(x)
-        alone = [server for server in opened if not server.twins]
-        found = await asyncio.gather(*(self._tools_of(x, server, turns) for server in alone))
+        opened = await self.find_open_servers(x)
+        alone = [server for server in opened if not server.indistinguishable_servers]
+        found = await asyncio.gather(*(self.fetch_server_tools(x, server, turns) for server in alone))
         tools = [tool for _, some in sorted(found) for tool in some or []]
         silent = sorted(name for name, some in found if some is None)
-        twins = sorted(server.name for server in opened if server.twins)
+        twins = sorted(server.name for server in opened if server.indistinguishable_servers)
         value: dict[str, Any] = {"tools": [msgspec.Raw(tool) for tool in tools]}
         meta = {"signalbox/unreachable": silent, "signalbox/same-name": twins}
         if silent or twins:
             value["_meta"] = {name: servers for name, servers in meta.items() if servers}
         if x.message.is_stateless:
             value |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-        await x.line.answer(answers.result(x.message.id, value))
+        await x.line.send_answer(answers.build_result_response(x.message.id, value))
 
-    async def _open_servers(self, x: Exchange) -> list[Server]:
+    async def find_open_servers(self, x: Exchange) -> list[UpstreamServer]:
         """Return the servers of which something is open to the agent, those that cannot be used now among them."""
-        names = await self._threads.run(access.named_servers, timezone.now(), x.agent_id)
+        names = await self._threads.run_in_thread(
+            access.default_policies_by_server, timezone.now(), x.agent_id
+        )
         found = []
         for name in names:
-            server = await self._registry.get(name)
-            if server is not None and not server.is_off and not server.is_beside:
+            server = await self._registry.find_registered_server(name)
+            if server is not None and not server.is_off and not server.is_local_server:
                 inner = replace(x, server=server)
-                if await self._listings.may_reach(inner):
+                if await self._listings.can_reach_server(inner):
                     found.append(server)
         return found
 
-    async def _tools_of(
-        self, x: Exchange, server: Server, turns: asyncio.Semaphore
+    async def fetch_server_tools(
+        self, x: Exchange, server: UpstreamServer, turns: asyncio.Semaphore
     ) -> tuple[str, list[bytes] | None]:
         async with turns:
             try:
                 async with asyncio.timeout(LIST_WITHIN):
-                    inner = await self._links.linked(replace(x, server=server))
-                    return server.name, await self._listings.all_visible(
+                    inner = await self._links.attach_upstream_session(replace(x, server=server))
+                    return server.name, await self._listings.list_all_visible_tools(
                         inner, f"{name_in_calls(server.name)}__"
                     )
-            except (UpstreamFailed, NoListing, SignalboxError, TimeoutError):
+            except (UpstreamFailed, UnreadableListing, SignalboxError, TimeoutError):
                 return server.name, None
 
-    async def _hear(self, x: Exchange) -> None:
+    async def receive_notification(self, x: Exchange) -> None:
         """Take a client's notification; what its servers have to know is passed on to them."""
         if x.client is not None and x.message.method in FOR_SERVERS:
-            await self._tell_servers(x, x.message.raw)
-        await x.line.empty(202)
+            await self.notify_servers(x, x.message.raw)
+        await x.line.send_empty_answer(202)
 
-    async def end(self, x: Exchange) -> None:
+    async def end_combined_session(self, x: Exchange) -> None:
         """End the client's session, and the servers' own within it."""
         assert x.client is not None
-        await self._clients.end(x.client)
-        await self._tell_servers(x, b"", method="DELETE")
+        await self._clients.end_client_session(x.client)
+        await self.notify_servers(x, b"", method="DELETE")
 
-    async def _tell_servers(self, x: Exchange, body: bytes, method: str = "POST") -> None:
+    async def notify_servers(self, x: Exchange, body: bytes, method: str = "POST") -> None:
         """Send a message to all servers with which the client has a session, as far as they hear it soon."""
         assert x.client is not None
 
-        async def tell(server_id: str, link: KnownLink) -> None:
-            server = await self._registry.get(server_id)
+        async def notify_server(server_id: str, link: StoredUpstreamSession) -> None:
+            server = await self._registry.find_registered_server(server_id)
             if server is None or server.target is None or (link.upstream_session is None and not body):
                 return
             inner = replace(x, server=server)
             with contextlib.suppress(UpstreamFailed):
-                answer = await self._upstreams.send(inner, body, session=link.upstream_session, method=method)
+                answer = await self._upstreams.send_client_message(
+                    inner, body, session=link.upstream_session, method=method
+                )
                 answer.close()
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TELL_WITHIN):
-                await asyncio.gather(*(tell(*link) for link in x.client.links.items()))
+                await asyncio.gather(*(notify_server(*link) for link in x.client.links.items()))
 
-    async def _call(self, x: Exchange) -> None:
+    async def call_combined_tool(self, x: Exchange) -> None:
         name = x.message.params.get("name")
-        prefixes = [(f"{name_in_calls(server.name)}__", server) for server in await self._open_servers(x)]
+        prefixes = [(f"{name_in_calls(server.name)}__", server) for server in await self.find_open_servers(x)]
         meant = [pair for pair in prefixes if isinstance(name, str) and name.startswith(pair[0])]
         # Of names that begin alike the longest has the call. Where that server is closed to the agent, a shorter one's
         # tool of this name is refused when it is judged.
         prefix, server = max(meant, key=lambda pair: len(pair[0]), default=("", None))
         if server is None or not isinstance(name, str):
-            await self._refuse(x, name)
+            await self.refuse_unknown_tool(x, name)
             return
-        if server.twins:
-            others = " and ".join([server.name, *server.twins])
+        if server.indistinguishable_servers:
+            others = " and ".join([server.name, *server.indistinguishable_servers])
             words = f"Calls cannot tell the servers {others} apart. An admin must rename one."
-            await x.line.answer(answers.error(x.message.id, INVALID_PARAMS, words))
+            await x.line.send_answer(answers.build_error_response(x.message.id, INVALID_PARAMS, words))
             return
         tool = name.removeprefix(prefix)
         try:
-            inner = await self._links.linked(replace(x, server=server, message=_as_own(x.message, tool)))
+            inner = await self._links.attach_upstream_session(
+                replace(x, server=server, message=rename_called_tool(x.message, tool))
+            )
         except UpstreamFailed as problem:
-            words = answers.not_reached(server.name, tool, str(problem))
-            await x.line.answer(answers.tool_error(x.message, words))
+            words = answers.describe_unreached_call(server.name, tool, str(problem))
+            await x.line.send_answer(answers.build_tool_error(x.message, words))
             return
         if b"mcp-name" in inner.headers:
-            inner.headers = inner.headers | {b"mcp-name": _header(tool)}
-        if isinstance(x.line, NamedLine):
+            inner.headers = inner.headers | {b"mcp-name": encode_header_value(tool)}
+        if isinstance(x.line, ServerTaggedStream):
             x.line.server = server.name
-        await self._calls.call(inner)
+        await self._calls.handle_tool_call(inner)
 
-    async def _refuse(self, x: Exchange, name: Any) -> None:
+    async def refuse_unknown_tool(self, x: Exchange, name: Any) -> None:
         """Refuse a call of no server that is open here, and have that audited.
 
         To whom nothing of a server is open, it is like one that is not there.
         """
-        meant = await self._threads.run(servers.called, name) if isinstance(name, str) else None
-        server = await self._registry.get(meant) if meant else None
+        meant = (
+            await self._threads.run_in_thread(servers.find_called_server, name)
+            if isinstance(name, str)
+            else None
+        )
+        server = await self._registry.find_registered_server(meant) if meant else None
         words = (
             "There is no such tool here. Tools that you are not shown are denied. A person can allow them at "
         )
@@ -262,72 +275,78 @@ class AllServers:
         told = str(name)[:200]
         if server is None:
             problem: SignalboxError = NotFound(f"{told!r} is called, which is no registered server's tool.")
-        elif not await self._listings.may_reach(replace(x, server=server)):
+        elif not await self._listings.can_reach_server(replace(x, server=server)):
             problem = Forbidden(f"{x.agent_id} has no grant for anything of the MCP server {server.name}.")
         else:
-            why = "runs beside its agent, and is not called from here" if server.is_beside else server.fault
+            why = (
+                "runs beside its agent, and is not called from here"
+                if server.is_local_server
+                else server.fault
+            )
             problem = Forbidden(f"The MCP server {server.name} {why}.")
             words = f"Denied: {told} did not run. {problem.detail} An admin can change that."
-        await self._refusals.note(
+        await self._refusals.audit_refusal(
             x.admission, x.agent_id, server.name if server else told, problem, known=server is not None
         )
-        await x.line.answer(answers.error(x.message.id, INVALID_PARAMS, words))
+        await x.line.send_answer(answers.build_error_response(x.message.id, INVALID_PARAMS, words))
 
-    async def _respond(self, x: Exchange) -> None:
+    async def forward_client_response(self, x: Exchange) -> None:
         """Pass the response to a server's request on to that server."""
-        server_id, number = _unmarked(x.message.id)
-        server = await self._registry.get(server_id) if server_id else None
+        server_id, number = untag_request_id(x.message.id)
+        server = await self._registry.find_registered_server(server_id) if server_id else None
         link = x.client.links.get(server_id) if x.client and server_id else None
         if server is None or link is None:
-            await x.line.answer(answers.error(None, INVALID_PARAMS, "Nobody asked for this response."), 400)
+            await x.line.send_answer(
+                answers.build_error_response(None, INVALID_PARAMS, "Nobody asked for this response."), 400
+            )
             return
         body = _encode(_fields(x.message.raw) | {"id": msgspec.Raw(_encode(number))})
         inner = replace(x, server=server)
-        with contextlib.suppress(Forgotten):
-            answer = await self._upstreams.send(inner, body, session=link.upstream_session)
+        with contextlib.suppress(UpstreamSessionForgotten):
+            answer = await self._upstreams.send_client_message(inner, body, session=link.upstream_session)
             answer.close()
-        await x.line.empty(202)
+        await x.line.send_empty_answer(202)
 
 
-def _as_own(message: Message, tool: str) -> Message:
+def rename_called_tool(message: McpMessage, tool: str) -> McpMessage:
     """Return a call with the tool's name as its server knows it; everything else stays as it came."""
     fields = _fields(message.raw)
     params = _fields(fields["params"]) | {"name": msgspec.Raw(_encode(tool))}
-    return messages.read(_encode(fields | {"params": msgspec.Raw(_encode(params))}))
+    return messages.parse_mcp_message(_encode(fields | {"params": msgspec.Raw(_encode(params))}))
 
 
-def _header(name: str) -> bytes:
+def encode_header_value(name: str) -> bytes:
     if name.isascii() and name.isprintable():
         return name.encode()
     return b"=?base64?" + base64.b64encode(name.encode()) + b"?="
 
 
-def _named(event: bytes, server: str) -> bytes:
+def tag_server_event(event: bytes, server: str) -> bytes:
     """Return a server's request, and its word that it needs none any more, with an id that leads back to it."""
-    data = sse.data_of(event)
+    data = sse.extract_event_data(event)
     if b'"method"' not in data:
         return event
     try:
         fields = _fields(data)
         method = msgspec.json.decode(fields["method"])
         if "id" in fields:
-            changed = {"id": _marked(server, fields["id"])}
+            changed = {"id": tag_request_id(server, fields["id"])}
         elif method == CANCELLED:
             params = _fields(fields["params"])
-            params["requestId"] = _marked(server, params["requestId"])
+            params["requestId"] = tag_request_id(server, params["requestId"])
             changed = {"params": msgspec.Raw(_encode(params))}
         else:
             return event
     except (msgspec.MsgspecError, KeyError):
         return event
-    return sse.with_data(event, _encode(fields | changed))
+    return sse.replace_event_data(event, _encode(fields | changed))
 
 
-def _marked(server: str, number: msgspec.Raw) -> msgspec.Raw:
+def tag_request_id(server: str, number: msgspec.Raw) -> msgspec.Raw:
     return msgspec.Raw(_encode(f"{MARK}{json.dumps([server, msgspec.json.decode(number)])}"))
 
 
-def _unmarked(number: Any) -> tuple[str, Any]:
+def untag_request_id(number: Any) -> tuple[str, Any]:
     """Return which server an id leads to, and its own id; no server where it is none of ours."""
     if not isinstance(number, str) or not number.startswith(MARK):
         return "", None

@@ -9,7 +9,7 @@ from typing import Any
 from django.utils import timezone
 
 from coordinator.actions import gateway_sessions, gateway_timelines
-from coordinator.actions.gateway_sessions import KnownClient, KnownLink
+from coordinator.actions.gateway_sessions import GatewayClient, StoredUpstreamSession
 from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.lib.threads import EdgeThreads
 
@@ -18,30 +18,37 @@ MOST_KEPT = 10_000
 ClientKey = tuple[str, str, int, str]
 
 
-class Clients:
+class ClientSessions:
     """Sessions by id, door, key and agent. One a process."""
 
     def __init__(self, threads: EdgeThreads) -> None:
         self._threads = threads
-        self._kept: ExpiringCache[ClientKey, KnownClient] = ExpiringCache(CLIENT_KEPT_FOR, MOST_KEPT)
+        self._kept: ExpiringCache[ClientKey, GatewayClient] = ExpiringCache(CLIENT_KEPT_FOR, MOST_KEPT)
 
-    async def get(self, session_id: str, door: str, key_id: int, agent_id: str) -> KnownClient:
+    async def find_client_session(
+        self, session_id: str, door: str, key_id: int, agent_id: str
+    ) -> GatewayClient:
         """Return a session of this caller. Raises NotFound."""
         key = session_id, door, key_id, agent_id
         kept = self._kept.get(key, asyncio.get_running_loop().time())
         if kept is not None:
             return kept
-        found = await self._threads.run(
-            gateway_sessions.find, session_id, door=door, key_id=key_id, agent_id=agent_id, now=timezone.now()
+        found = await self._threads.run_in_thread(
+            gateway_sessions.find_gateway_session,
+            session_id,
+            door=door,
+            key_id=key_id,
+            agent_id=agent_id,
+            now=timezone.now(),
         )
-        return self._keep(found)
+        return self.cache_client_session(found)
 
-    async def begin(
+    async def begin_client_session(
         self, door: str, *, key_id: int, agent_id: str, version: str, params: dict[str, Any]
-    ) -> KnownClient:
+    ) -> GatewayClient:
         """Make a session by what a client said of itself."""
-        found = await self._threads.run(
-            gateway_sessions.begin,
+        found = await self._threads.run_in_thread(
+            gateway_sessions.create_gateway_session,
             door,
             key_id=key_id,
             agent_id=agent_id,
@@ -50,19 +57,19 @@ class Clients:
             capabilities=params.get("capabilities"),
             now=timezone.now(),
         )
-        return self._keep(found)
+        return self.cache_client_session(found)
 
-    async def fresh(self, client: KnownClient) -> KnownClient:
+    async def reload_client_session(self, client: GatewayClient) -> GatewayClient:
         """Return the session as it stands now. Raises NotFound."""
-        self._kept.forget(_key(client))
-        found = await self.get(client.session_id, client.door, client.key_id, client.agent_id)
+        self._kept.remove_key(build_client_key(client))
+        found = await self.find_client_session(client.session_id, client.door, client.key_id, client.agent_id)
         return replace(found, client=client.client, capabilities=client.capabilities)
 
-    async def standing(self, key_id: int, agent_id: str, version: str) -> KnownClient:
+    async def find_default_session(self, key_id: int, agent_id: str, version: str) -> GatewayClient:
         """Return the one session of a caller that has none, at the door of all servers."""
-        return self._keep(
-            await self._threads.run(
-                gateway_sessions.standing,
+        return self.cache_client_session(
+            await self._threads.run_in_thread(
+                gateway_sessions.get_or_create_default_session,
                 key_id=key_id,
                 agent_id=agent_id,
                 version=version,
@@ -70,31 +77,35 @@ class Clients:
             )
         )
 
-    async def unlink(self, client: KnownClient, server_id: str) -> None:
+    async def unlink_upstream_session(self, client: GatewayClient, server_id: str) -> None:
         """Forget a server's session that it does not know any more."""
-        self._kept.forget(_key(client))
-        await self._threads.run(gateway_sessions.unlink, client.session_id, server_id)
-
-    async def link(
-        self, client: KnownClient, server_id: str, upstream_session: str | None, version: str
-    ) -> KnownClient:
-        """Note a server's own session within the client's."""
-        await self._threads.run(
-            gateway_sessions.link, client.session_id, server_id, upstream_session, version
+        self._kept.remove_key(build_client_key(client))
+        await self._threads.run_in_thread(
+            gateway_sessions.forget_upstream_session, client.session_id, server_id
         )
-        links = client.links | {server_id: KnownLink(upstream_session, version)}
-        return self._keep(replace(client, links=links))
 
-    async def end(self, client: KnownClient) -> None:
+    async def link_upstream_session(
+        self, client: GatewayClient, server_id: str, upstream_session: str | None, version: str
+    ) -> GatewayClient:
+        """Note a server's own session within the client's."""
+        await self._threads.run_in_thread(
+            gateway_sessions.save_upstream_session, client.session_id, server_id, upstream_session, version
+        )
+        links = client.links | {server_id: StoredUpstreamSession(upstream_session, version)}
+        return self.cache_client_session(replace(client, links=links))
+
+    async def end_client_session(self, client: GatewayClient) -> None:
         """End a session, and the one in whose timeline its calls stand where that is no agent's own."""
-        self._kept.forget(_key(client))
-        await self._threads.run(gateway_sessions.end, client.session_id)
-        await self._threads.run(gateway_timelines.end_session, client.session_id, timezone.now())
+        self._kept.remove_key(build_client_key(client))
+        await self._threads.run_in_thread(gateway_sessions.end_gateway_session, client.session_id)
+        await self._threads.run_in_thread(
+            gateway_timelines.end_connection_session, client.session_id, timezone.now()
+        )
 
-    def _keep(self, client: KnownClient) -> KnownClient:
-        self._kept.put(_key(client), client, asyncio.get_running_loop().time())
+    def cache_client_session(self, client: GatewayClient) -> GatewayClient:
+        self._kept.put(build_client_key(client), client, asyncio.get_running_loop().time())
         return client
 
 
-def _key(client: KnownClient) -> ClientKey:
+def build_client_key(client: GatewayClient) -> ClientKey:
     return client.session_id, client.door, client.key_id, client.agent_id

@@ -12,21 +12,21 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.http.request import validate_host
 
-from coordinator.actions.gateway_sessions import KnownClient
+from coordinator.actions.gateway_sessions import GatewayClient
 from coordinator.client.mcp_methods import META_CLIENT
 from coordinator.edge.auth import Admission
 from coordinator.edge.brake_gate import BrakeGate
-from coordinator.edge.gateway.line import Line
+from coordinator.edge.gateway.line import ResponseStream
 from coordinator.edge.http import Headers
-from coordinator.edge.waits import Disconnect
+from coordinator.edge.waits import DisconnectWatcher
 from coordinator.errors import Forbidden
 from coordinator.gateway import param_headers
 from coordinator.gateway.claims import NO_CLAIM, CallClaim
-from coordinator.gateway.deciding import Caller
-from coordinator.gateway.messages import NAMED_BY, Message
-from coordinator.gateway.servers import Server
+from coordinator.gateway.deciding import GatewayCaller
+from coordinator.gateway.messages import NAMED_BY, McpMessage
+from coordinator.gateway.servers import UpstreamServer
 from coordinator.identity.keys import KeyIdentity
-from coordinator.policy.brakes import Braked
+from coordinator.policy.brakes import ActiveBrake
 from coordinator.sessions.agent_programs import AGENT_TITLES, MCP_CLIENTS
 
 NO_AGENT = (
@@ -53,30 +53,30 @@ class Exchange:
     admission: Admission
     agent_id: str
     headers: Headers
-    message: Message
-    server: Server
-    line: Line
-    gone: Disconnect
+    message: McpMessage
+    server: UpstreamServer
+    line: ResponseStream
+    gone: DisconnectWatcher
     started: float
-    client: KnownClient | None = None
+    client: GatewayClient | None = None
     program: str = ""
     named_session: str | None = None
-    brake: Braked | None = None
+    brake: ActiveBrake | None = None
     looked_at: float = 0.0
     is_sent: bool = False
     resumed: int = 0
     takes_notes: bool = False
     claim: CallClaim = NO_CLAIM
-    caller: Caller = field(init=False)
+    caller: GatewayCaller = field(init=False)
 
     def __post_init__(self) -> None:
         if self.claim is NO_CLAIM:  # else a message that is made anew for its server would lose it
             self.claim = self.message.claim
-        self.program = program_of(self.client_name)
-        self.caller = Caller(self.agent_id, self.program)
+        self.program = identify_client_program(self.client_name)
+        self.caller = GatewayCaller(self.agent_id, self.program)
 
     @property
-    def key(self) -> KeyIdentity:
+    def caller_key(self) -> KeyIdentity:
         return self.admission.caller
 
     @property
@@ -87,33 +87,33 @@ class Exchange:
         return name[:200] if isinstance(name, str) else ""
 
     @property
-    def capabilities(self) -> dict[str, Any]:
+    def client_capabilities(self) -> dict[str, Any]:
         """Return what the client says that it can do."""
-        return self.client.capabilities if self.client else self.message.capabilities
+        return self.client.capabilities if self.client else self.message.declared_capabilities
 
     @property
-    def known_as(self) -> list[str]:
+    def brake_names(self) -> list[str]:
         """Return the names by which a brake may mean the agent, its id first: nothing proves which program it is."""
         return [self.agent_id, *AGENT_TITLES]
 
-    async def braked(self, gate: BrakeGate) -> Braked | None:
+    async def find_exchange_brake(self, gate: BrakeGate) -> ActiveBrake | None:
         """Return the brake that is on for this agent; None where the call may go on."""
-        return await gate.on_agent(self.agent_id, self.known_as[1:])
+        return await gate.find_agent_brake(self.agent_id, self.brake_names[1:])
 
     @property
-    def takes_events(self) -> bool:
+    def accepts_event_stream(self) -> bool:
         return b"text/event-stream" in self.headers.get(b"accept", b"") or b"*/*" in self.headers.get(
             b"accept", b""
         )
 
 
-def agent_of(admission: Admission, headers: Headers) -> str:
+def resolve_agent_id(admission: Admission, headers: Headers) -> str:
     """Return the agent that a key speaks for. Raises Forbidden where it is none."""
     named = headers.get(b"x-signalbox-agent", b"").decode("latin-1").strip()
     bound = admission.caller.agent_id
     if named and not admission.caller.can_speak_for(named):
         raise Forbidden(
-            f"This key is bound to {admission.caller.bound_to} and may not call as another agent."
+            f"This key is bound to {admission.caller.bound_agents_label} and may not call as another agent."
         )
     agent_id = bound or named
     if not agent_id or "\x00" in agent_id:
@@ -131,44 +131,44 @@ def refuse_other_origins(headers: Headers) -> None:
         raise Forbidden("Pages of other sites may not call MCP servers here.")
 
 
-def named_session(headers: Headers) -> str | None:
+def parse_named_session(headers: Headers) -> str | None:
     """Return the session that the client says it belongs to; a variable that was not filled in names none."""
     told = headers.get(b"x-signalbox-session", b"").decode("latin-1").strip()
     return None if not told or told.startswith("$") or "\x00" in told else told[:200]
 
 
-def is_impatience(reason: str) -> bool:
+def is_timeout_reason(reason: str) -> bool:
     """Say whether a client cancels since its own patience ended: people may still decide, as where its line breaks."""
     said = reason.lower()
     return "timed out" in said or "timeout" in said
 
 
-def program_of(name: str) -> str:
+def identify_client_program(name: str) -> str:
     """Return the agent program that a client's name means; nothing where it is none that we know."""
     lowered = name.lower()
     return next((program for begins, program in PROGRAMS if lowered.startswith(begins)), "")
 
 
-def mismatch(message: Message, headers: Headers) -> str | None:
+def find_header_mismatch(message: McpMessage, headers: Headers) -> str | None:
     """Return what the headers of a stateless message say otherwise than its body; None where they agree.
 
     Whoever stands behind us may go by the headers, so nothing passes whose body says something else.
     """
     told = {
-        b"mcp-protocol-version": message.version,
+        b"mcp-protocol-version": message.protocol_version,
         b"mcp-method": message.method or None,
-        b"mcp-name": message.name if message.method in NAMED_BY else None,
+        b"mcp-name": message.target_name if message.method in NAMED_BY else None,
     }
     for name, wanted in told.items():
         found = headers.get(name)
         if found is None and wanted is not None:
             return f"The header {name.decode()} is missing."
-        if found is not None and wanted is not None and _decoded(found) != wanted:
+        if found is not None and wanted is not None and decode_header_value(found) != wanted:
             return f"The header {name.decode()} does not match the body."
     return None
 
 
-def _decoded(value: bytes) -> str | None:
+def decode_header_value(value: bytes) -> str | None:
     text = value.strip()
     if not (text.startswith(b"=?base64?") and text.endswith(b"?=")):
         return text.decode("latin-1")
@@ -178,20 +178,20 @@ def _decoded(value: bytes) -> str | None:
         return None
 
 
-def param_mismatch(x: Exchange) -> str | None:
+def find_param_mismatch(x: Exchange) -> str | None:
     """Return which header of a stateless call says something else than the argument that it repeats; None for none."""
-    for name, path in _declared_headers(x):
+    for name, path in list_declared_headers(x):
         found = x.headers.get(name.encode())
-        if found is not None and not _repeats(found, x, path):
+        if found is not None and not is_repeated_argument(found, x, path):
             return f"The header {name} does not match the argument {'.'.join(path)}."
     return None
 
 
-def headers_for_server(x: Exchange, method: str) -> Headers:
+def build_upstream_headers(x: Exchange, method: str) -> Headers:
     """Return the headers of a client's request that go on to the server, none of which says what its body does not."""
     found = {}
     if b"accept" in x.headers:
-        found[b"accept"] = BOTH if x.takes_events else b"application/json"
+        found[b"accept"] = BOTH if x.accepts_event_stream else b"application/json"
     if _TRACE.fullmatch(x.headers.get(b"traceparent", b"")):
         found[b"traceparent"] = x.headers[b"traceparent"]
     version = x.headers.get(b"mcp-protocol-version", b"")
@@ -201,19 +201,21 @@ def headers_for_server(x: Exchange, method: str) -> Headers:
         found[b"last-event-id"] = x.headers[b"last-event-id"]
     if x.message.is_stateless:
         names = [b"mcp-method"] if x.message.method else []
-        names += [b"mcp-name"] if x.message.name is not None else []
+        names += [b"mcp-name"] if x.message.target_name is not None else []
         found |= {name: x.headers[name] for name in names if name in x.headers}
-        for header, path in _declared_headers(x):
+        for header, path in list_declared_headers(x):
             name = header.encode()
-            if name in x.headers and _repeats(x.headers[name], x, path):
+            if name in x.headers and is_repeated_argument(x.headers[name], x, path):
                 found[name] = x.headers[name]
     return found
 
 
-def _declared_headers(x: Exchange) -> param_headers.Declared:
-    tool = x.server.tools.get(x.message.name or "") if x.message.method == "tools/call" else None
+def list_declared_headers(x: Exchange) -> param_headers.Declared:
+    tool = x.server.tools.get(x.message.target_name or "") if x.message.method == "tools/call" else None
     return tool.param_headers if tool is not None and x.message.is_stateless else ()
 
 
-def _repeats(header: bytes, x: Exchange, path: tuple[str, ...]) -> bool:
-    return param_headers.repeats_argument(_decoded(header), x.message.params.get("arguments"), path)
+def is_repeated_argument(header: bytes, x: Exchange, path: tuple[str, ...]) -> bool:
+    return param_headers.is_argument_value(
+        decode_header_value(header), x.message.params.get("arguments"), path
+    )

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from coordinator.edge import auth
 from coordinator.engine import round_trips
 from coordinator.lib.threads import EdgeThreads
-from coordinator.lib.turns import for_all
-from coordinator.live.hub import Hub
+from coordinator.lib.turns import clear_caller
+from coordinator.live.hub import FeedHub
 from coordinator.policy import brakes
-from coordinator.policy.brakes import Braked
+from coordinator.policy.brakes import ActiveBrake
 
 TOPICS = ("tool_rules", "mcp_servers", "grants", "mcp_tools", "mcp_upstreams", "budgets", *auth.TOPICS)
 NEWS = f"SELECT 1 FROM changes WHERE id > %s AND topic IN ({', '.join(['%s'] * len(TOPICS))})"  # noqa: S608
@@ -24,37 +24,37 @@ LOOK = f"SELECT EXISTS ({NEWS}), EXISTS (SELECT 1 FROM brakes WHERE released_at 
 Look = tuple[bool, bool]  # whether all edits are known here, and whether any brake is on
 
 
-class Instant:
+class FreshnessCheck:
     """One a process."""
 
-    def __init__(self, hub: Hub, threads: EdgeThreads) -> None:
+    def __init__(self, hub: FeedHub, threads: EdgeThreads) -> None:
         self._hub = hub
         self._threads = threads
         self._next: asyncio.Future[Look] | None = None  # the look that has not begun
         self._looking: asyncio.Task[None] | None = None
 
-    async def look(self, agents: Sequence[str]) -> tuple[bool, Braked | None]:
+    async def check_freshness(self, agents: Sequence[str]) -> tuple[bool, ActiveBrake | None]:
         """Return whether this process knows of every edit of policy and keys, and the brake that is on for the agent.
 
         `agents` are its id and then the programs that it may be.
         """
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
-            self._next.add_done_callback(_failure)  # read here: who asked may be gone by then
+            self._next.add_done_callback(consume_check_error)  # read here: who asked may be gone by then
         answer = self._next
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(self._look())
+            self._looking = asyncio.ensure_future(self.run_freshness_checks())
         is_told, is_braked = await asyncio.shield(answer)
         if not is_braked:
             return is_told, None
-        return is_told, await self._threads.run(brakes.holding_agent, agents[0], agents[1:])
+        return is_told, await self._threads.run_in_thread(brakes.find_brake_on_agent, agents[0], agents[1:])
 
-    async def _look(self) -> None:
-        for_all()
+    async def run_freshness_checks(self) -> None:
+        clear_caller()
         while (answer := self._next) is not None:
             self._next = None  # whoever asks from here on is answered by another look
             try:
-                answer.set_result(await self._threads.run(_look, self._hub.position))
+                answer.set_result(await self._threads.run_in_thread(query_freshness, self._hub.position))
             except Exception as problem:
                 answer.set_exception(problem)
             except BaseException:
@@ -62,11 +62,11 @@ class Instant:
                 raise
 
 
-def _failure(answer: asyncio.Future[Look]) -> None:
+def consume_check_error(answer: asyncio.Future[Look]) -> None:
     if not answer.cancelled():
         answer.exception()
 
 
-def _look(position: int) -> Look:
-    has_news, is_braked = round_trips.row_of(LOOK, [position, *TOPICS])
+def query_freshness(position: int) -> Look:
+    has_news, is_braked = round_trips.select_single_row(LOOK, [position, *TOPICS])
     return not has_news, bool(is_braked)

@@ -16,11 +16,11 @@ from django.utils import timezone
 
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.instant import TOPICS
-from coordinator.feed.reader import Change
+from coordinator.feed.reader import FeedChange
 from coordinator.gateway import answers, reach, sse
-from coordinator.gateway.deciding import Caller
+from coordinator.gateway.deciding import GatewayCaller
 from coordinator.lib.threads import EdgeThreads
-from coordinator.live.hub import Hub
+from coordinator.live.hub import FeedHub
 
 log = logging.getLogger(__name__)
 
@@ -28,34 +28,34 @@ ALIVE_EVERY = 15.0  # seconds of silence after which a stream says that it is th
 SETTLES = 0.2  # seconds for which more edits are waited for: people save several at once
 MOST_KEPT = 2_000
 HERE = b": here\n\n"
-CHANGED = sse.event(answers.notification("notifications/tools/list_changed", {}))
+CHANGED = sse.build_sse_event(answers.build_notification("notifications/tools/list_changed", {}))
 
 
-class News:
+class ToolListUpdates:
     """Who listens in this process, and what each agent could see when that was looked at last."""
 
-    def __init__(self, hub: Hub, threads: EdgeThreads) -> None:
+    def __init__(self, hub: FeedHub, threads: EdgeThreads) -> None:
         self._threads = threads
         self._edits = 0
         self._listening: set[asyncio.Event] = set()
-        self._seen: dict[Caller, tuple[int, asyncio.Future[str]]] = {}
-        hub.listeners.append(self._on_changes)
+        self._seen: dict[GatewayCaller, tuple[int, asyncio.Future[str]]] = {}
+        hub.listeners.append(self.wake_changed_listeners)
 
-    async def stream(self, x: Exchange) -> None:
+    async def stream_list_changes(self, x: Exchange) -> None:
         """Tell a client what is new until it leaves."""
-        await x.line.open()
-        await x.line.event(HERE)
+        await x.line.open_event_stream()
+        await x.line.send_event(HERE)
         changed = asyncio.Event()
         self._listening.add(changed)
         try:
-            with x.gone.then(changed.set):
-                await self._tell(x, changed)
+            with x.gone.call_on_disconnect(changed.set):
+                await self.send_list_changes(x, changed)
         finally:
             self._listening.discard(changed)
-        await x.line.end()
+        await x.line.end_event_stream()
 
-    async def _tell(self, x: Exchange, changed: asyncio.Event) -> None:
-        known = await self._look(x.caller)
+    async def send_list_changes(self, x: Exchange, changed: asyncio.Event) -> None:
+        known = await self.find_visible_digest(x.caller)
         while not x.gone.happened:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ALIVE_EVERY):
@@ -66,20 +66,22 @@ class News:
                 await asyncio.sleep(SETTLES)
                 changed.clear()
             else:
-                await x.line.event(HERE)
+                await x.line.send_event(HERE)
                 self._seen.pop(x.caller, None)  # a grant may have ended: that is no change that is told
-            now = await self._look(x.caller)
+            now = await self.find_visible_digest(x.caller)
             if now not in (known, None):
                 known = now
-                await x.line.event(CHANGED)
+                await x.line.send_event(CHANGED)
 
-    async def _look(self, caller: Caller) -> str | None:
+    async def find_visible_digest(self, caller: GatewayCaller) -> str | None:
         """Return what the agent may see, as a digest: looked up once for all of its clients. None: not known now."""
         kept = self._seen.get(caller)
         if kept is None or kept[0] != self._edits or (kept[1].done() and kept[1].exception() is not None):
             if len(self._seen) >= MOST_KEPT:
                 self._seen.clear()
-            looking = asyncio.ensure_future(self._threads.run(reach.visible, caller, timezone.now()))
+            looking = asyncio.ensure_future(
+                self._threads.run_in_thread(reach.hash_visible_tools, caller, timezone.now())
+            )
             kept = self._seen[caller] = self._edits, looking
         try:
             return await asyncio.shield(kept[1])
@@ -87,7 +89,7 @@ class News:
             log.warning("What %s may see cannot be read just now: %s", caller.agent_id, str(problem).strip())
             return None
 
-    def _on_changes(self, batch: Sequence[Change]) -> None:
+    def wake_changed_listeners(self, batch: Sequence[FeedChange]) -> None:
         if any(change.topic in TOPICS for change in batch):
             self._edits += 1
             for changed in self._listening:

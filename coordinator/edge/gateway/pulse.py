@@ -14,7 +14,7 @@ FIRST_AFTER = 0.05  # seconds after which who has just come is told
 SILENT = b": waits\n\n"
 
 
-class Pulse:
+class ClientKeepAlive:
     """Who is told that their call still waits. One a process."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Pulse:
         self._telling: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
-    def beating(self, x: Exchange, words: str) -> Iterator[None]:
+    def keep_client_alive(self, x: Exchange, words: str) -> Iterator[None]:
         """Tell the client that it waits, with `words`, now and then, as long as the block lasts."""
         if not x.line.is_stream:
             yield
@@ -31,36 +31,36 @@ class Pulse:
         place = id(x)
         self._waiting[place] = x, words, 0
         if self._clock is None or self._clock.done():
-            self._clock = asyncio.ensure_future(self._run())
-        first = asyncio.get_running_loop().call_later(FIRST_AFTER, self._tell_soon, place)
+            self._clock = asyncio.ensure_future(self.run_keep_alives())
+        first = asyncio.get_running_loop().call_later(FIRST_AFTER, self.schedule_keep_alive, place)
         try:
             yield
         finally:
             first.cancel()
             del self._waiting[place]
 
-    def _tell_soon(self, place: int) -> None:
-        task = asyncio.ensure_future(self._tell(place))
+    def schedule_keep_alive(self, place: int) -> None:
+        task = asyncio.ensure_future(self.send_keep_alive(place))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
-    async def _run(self) -> None:
+    async def run_keep_alives(self) -> None:
         while self._waiting:
             await asyncio.sleep(EVERY)
             for place in list(self._waiting):
-                await self._tell(place)
+                await self.send_keep_alive(place)
 
-    async def _tell(self, place: int) -> None:
+    async def send_keep_alive(self, place: int) -> None:
         if place in self._waiting:
             x, words, count = self._waiting[place]
             self._waiting[place] = x, words, count + 1
-            await x.line.try_event(_sign(x, words, count + 1))
+            await x.line.try_send_event(build_keep_alive(x, words, count + 1))
 
 
-def _sign(x: Exchange, words: str, count: int) -> bytes:
+def build_keep_alive(x: Exchange, words: str, count: int) -> bytes:
     token = x.message.progress_token
     if token is None:
         return SILENT
     # The server's own progress comes after ours, begins at nothing, and must not fall behind.
     told = {"progressToken": token, "progress": count / 1_000_000, "message": words}
-    return sse.event(answers.notification("notifications/progress", told))
+    return sse.build_sse_event(answers.build_notification("notifications/progress", told))

@@ -17,21 +17,21 @@ import msgspec
 from django.utils import timezone
 
 from coordinator.actions import gateway_timelines
-from coordinator.actions.gateway_timelines import AgentsCall, TimelineSession
+from coordinator.actions.gateway_timelines import ReportedCall, TimelineSession
 from coordinator.edge.gateway.exchange import Exchange
-from coordinator.edge.gateway.tallies import Tallies
+from coordinator.edge.gateway.tallies import CallCounters
 from coordinator.edge.writer import GroupWriter
-from coordinator.errors import Invalid, SignalboxError
-from coordinator.gateway.binding import name_of, name_of_method
+from coordinator.errors import SignalboxError, UnprocessableRequest
+from coordinator.gateway.binding import build_method_name, build_tool_name
 from coordinator.gateway.claims import NO_CLAIM
-from coordinator.gateway.outputs import kept_output
+from coordinator.gateway.outputs import build_stored_output
 from coordinator.lib import instants, meters
 from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.lib.turns import CALLER
-from coordinator.mcp.names import behind_gateway
+from coordinator.mcp.names import find_call_behind_gateway
 from coordinator.models.gateway import BY_GATEWAY
-from coordinator.sessions.events import DedupedEvent, NewEvent, Recorded
-from coordinator.sessions.reports import beginning_origin
+from coordinator.sessions.events import DedupedEvent, NewEvent, RecordedEvent
+from coordinator.sessions.reports import call_start_origin
 
 log = logging.getLogger(__name__)
 
@@ -90,12 +90,12 @@ class CallRecord:
     goes_on: bool = False
     is_read: bool = False
     claimed: str = ""
-    told: AgentsCall | None = None
+    told: ReportedCall | None = None
     beginning: asyncio.Task[None] | None = field(default=None, repr=False)
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     @contextlib.contextmanager
-    def at_server(self, x: Exchange) -> Iterator[None]:
+    def measure_server_time(self, x: Exchange) -> Iterator[None]:
         """Take in how long the server has the call, and how often it is asked for the rest of the answer."""
         began = time.perf_counter()
         try:
@@ -105,21 +105,21 @@ class CallRecord:
             self.resumed = x.resumed
 
     @property
-    def own_id(self) -> str:
+    def timeline_call_id(self) -> str:
         """Return the id under which the call stands in its timeline."""
         return self.told.call_id if self.told else self.call_id
 
     @property
-    def name(self) -> str:
+    def timeline_tool_name(self) -> str:
         """Return the name of its tool there: as its agent calls it, where that can mean nothing else."""
         if self.is_read:
-            return name_of_method(self.server_id, self.tool)
-        own, told = name_of(self.server_id, self.tool), self.told.tool_name if self.told else ""
-        return told if own in {told, behind_gateway(told)} else own
+            return build_method_name(self.server_id, self.tool)
+        own, told = build_tool_name(self.server_id, self.tool), self.told.tool_name if self.told else ""
+        return told if own in {told, find_call_behind_gateway(told)} else own
 
 
 @dataclass(slots=True)
-class Gathered:
+class EndedCallBatch:
     """The events of one caller's calls that have ended, each call's together. `size` in bytes of answers."""
 
     timer: asyncio.TimerHandle
@@ -127,34 +127,36 @@ class Gathered:
     size: int = 0
 
 
-class Records:
+class CallRecords:
     """Writes calls into timelines. One a process."""
 
     def __init__(self, writer: GroupWriter) -> None:
         self._writer = writer
-        self._tallies = Tallies(writer)
+        self._tallies = CallCounters(writer)
         self._known: ExpiringCache[tuple[str, str, str, str], TimelineSession] = ExpiringCache(
             KNOWN_FOR, MOST_KNOWN
         )
         self._of_agents: set[str] = set()  # sessions in which agents tell of themselves
         self._made: set[str] = set()  # clients' connections for which sessions were made, by `own` below
         self._writing: set[asyncio.Task[Any]] = set()
-        self._gathered: dict[str, Gathered] = {}
+        self._gathered: dict[str, EndedCallBatch] = {}
 
-    async def session_of(self, x: Exchange) -> str:
+    async def find_timeline_session(self, x: Exchange) -> str:
         """Return the session in whose timeline the caller's calls stand. Raises Busy."""
-        own = x.client.session_id if x.client else f"{x.key.id}:{timezone.now():%Y-%m-%d}"
-        claim = NO_CLAIM if x.named_session or x.key.session_id else x.claim
+        own = x.client.session_id if x.client else f"{x.caller_key.id}:{timezone.now():%Y-%m-%d}"
+        claim = NO_CLAIM if x.named_session or x.caller_key.session_id else x.claim
         place = (x.agent_id, own, x.named_session or "", claim.session or claim.call_id)
         now = asyncio.get_running_loop().time()
         known = self._known.get(place, now)
         if known is None:
-            session_for = functools.partial(gateway_timelines.session_for, claim=claim)
-            find = functools.partial(session_for, own, x.named_session, x.agent_id, x.key, timezone.now())
-            known = await self._writer.perform(find, deadline=time.monotonic() + 5.0)
+            session_for = functools.partial(gateway_timelines.resolve_timeline_session, claim=claim)
+            find = functools.partial(
+                session_for, own, x.named_session, x.agent_id, x.caller_key, timezone.now()
+            )
+            known = await self._writer.perform_in_transaction(find, deadline=time.monotonic() + 5.0)
             if known.is_agents or not claim.session:  # its hooks may make it any moment
                 self._known.put(place, known, now)
-            await self._end_made(own, known)
+            await self.end_replaced_session(own, known)
         if known.is_agents:
             if len(self._of_agents) >= MOST_KNOWN:
                 self._of_agents.clear()
@@ -162,7 +164,7 @@ class Records:
         x.takes_notes = known.is_certain
         return known.session_id
 
-    async def _end_made(self, own: str, known: TimelineSession) -> None:
+    async def end_replaced_session(self, own: str, known: TimelineSession) -> None:
         """End the session that was made for a client's connection before its agent's own was there. Raises Busy."""
         if not known.is_agents:
             if len(self._made) >= MOST_KNOWN:
@@ -170,119 +172,129 @@ class Records:
             self._made.add(own)
         elif own in self._made:
             self._made.discard(own)
-            await self.perform(functools.partial(gateway_timelines.end_session, own, timezone.now()))
+            await self.perform_record_write(
+                functools.partial(gateway_timelines.end_connection_session, own, timezone.now())
+            )
 
-    def begin(self, x: Exchange, call_id: str, session_id: str, tool: str, arguments: Any) -> CallRecord:
+    def begin_call_record(
+        self, x: Exchange, call_id: str, session_id: str, tool: str, arguments: Any
+    ) -> CallRecord:
         """Note that a call begins; it is written when it takes a moment, or ends."""
         known = tool in x.server.tools
-        at = instants.canonical(timezone.now())
+        at = instants.format_canonical_instant(timezone.now())
         record = CallRecord(call_id, x.server.name, tool, arguments, session_id, at, x.started, known)
         record.claimed = x.claim.call_id
-        record.timer = asyncio.get_running_loop().call_later(BEGUN_AFTER, self._begin_soon, record)
+        record.timer = asyncio.get_running_loop().call_later(BEGUN_AFTER, self.schedule_begin_write, record)
         return record
 
-    def begin_read(self, x: Exchange, session_id: str, method: str, params: Any) -> CallRecord:
+    def begin_read_record(self, x: Exchange, session_id: str, method: str, params: Any) -> CallRecord:
         """Note that a request other than a call begins, as `begin` does."""
-        record = self.begin(x, f"sbx-{uuid.uuid4().hex}", session_id, method, params)
+        record = self.begin_call_record(x, f"sbx-{uuid.uuid4().hex}", session_id, method, params)
         record.is_read = record.known = True
         return record
 
-    def taken_up(
+    def resume_call_record(
         self, x: Exchange, call_id: str, session_id: str, tool: str, *, known: bool = True
     ) -> CallRecord:
         """Return the record of a call that was begun, and left open, with an earlier request."""
-        at = instants.canonical(timezone.now())
+        at = instants.format_canonical_instant(timezone.now())
         arguments = x.message.params.get("arguments")
         record = CallRecord(call_id, x.server.name, tool, arguments, session_id, at, x.started, known)
         record.is_begun = record.goes_on = True
         return record
 
-    def begin_anew(self, record: CallRecord, call_id: str) -> None:
+    def restart_call_record(self, record: CallRecord, call_id: str) -> None:
         """Make it the record of a call of its own, which begins now: the one that it was taken up for has run."""
-        record.call_id, record.at = call_id, instants.canonical(timezone.now())
+        record.call_id, record.at = call_id, instants.format_canonical_instant(timezone.now())
         record.is_begun = record.goes_on = False
-        record.timer = asyncio.get_running_loop().call_later(BEGUN_AFTER, self._begin_soon, record)
+        record.timer = asyncio.get_running_loop().call_later(BEGUN_AFTER, self.schedule_begin_write, record)
 
-    def _begin_soon(self, record: CallRecord) -> None:
-        record.beginning = self._soon(self._begun(record))
+    def schedule_begin_write(self, record: CallRecord) -> None:
+        record.beginning = self.run_write_in_background(self.record_call_begin(record))
 
-    async def write_begin(self, record: CallRecord) -> int | None:
+    async def write_call_begin(self, record: CallRecord) -> int | None:
         """Have the call's beginning written now; return the id of its event. Raises Busy."""
         if record.timer is not None:
             record.timer.cancel()
-        await self._begun(record)
+        await self.record_call_begin(record)
         return record.event_id
 
-    async def _begun(self, record: CallRecord) -> None:
+    async def record_call_begin(self, record: CallRecord) -> None:
         if record.is_begun:
             return
         record.is_begun = True
-        record.told = await self._told(record)
+        record.told = await self.find_reported_call(record)
         if record.told is not None and record.told.event_id is not None:
             record.event_id = record.told.event_id
             return
-        outcomes = await self._submit([self._beginning(record)])
+        outcomes = await self.submit_call_events([self.build_begin_event(record)])
         first = outcomes[0] if outcomes else None
-        record.event_id = first.event_id if isinstance(first, Recorded) else None
+        record.event_id = first.event_id if isinstance(first, RecordedEvent) else None
 
-    async def _told(self, record: CallRecord) -> AgentsCall | None:
+    async def find_reported_call(self, record: CallRecord) -> ReportedCall | None:
         """Return the same call as its agent told it. Raises Busy."""
-        find: Callable[..., AgentsCall | None]
+        find: Callable[..., ReportedCall | None]
         if record.goes_on:
-            find = functools.partial(gateway_timelines.told_before, record.session_id, record.tool)
+            find = functools.partial(gateway_timelines.find_claimed_call, record.session_id, record.tool)
         elif record.session_id in self._of_agents:
-            told_call = functools.partial(gateway_timelines.told_call, claimed=record.claimed)
+            told_call = functools.partial(gateway_timelines.claim_reported_call, claimed=record.claimed)
             about = (record.session_id, record.server_id, record.tool, record.arguments)
             find = functools.partial(told_call, *about)
         else:
             return None
-        return await self.perform(functools.partial(find, as_call=record.call_id, now=timezone.now()))
+        return await self.perform_record_write(
+            functools.partial(find, as_call=record.call_id, now=timezone.now())
+        )
 
-    def _beginning(self, record: CallRecord) -> NewEvent:
+    def build_begin_event(self, record: CallRecord) -> NewEvent:
         arguments = record.arguments if isinstance(record.arguments, dict) else {}
         values: dict[str, Any] = {
             "event_type": "pre_tool",
             "session_id": record.session_id,
             "timestamp": record.at,
-            "tool_name": record.name,
+            "tool_name": record.timeline_tool_name,
             "tool_input": arguments,
-            "tool_use_id": record.own_id,
+            "tool_use_id": record.timeline_call_id,
             "reason": record.decided_by or None,
             "source": BY_GATEWAY,
         }
         if record.told is None:
             return NewEvent(**values)
-        begins = (beginning_origin(record.own_id, arguments),)  # which its agent's hook may report any moment
+        begins = (
+            call_start_origin(record.timeline_call_id, arguments),
+        )  # which its agent's hook may report any moment
         own = f"gateway:{record.call_id}:begin"
         return DedupedEvent(**values, origin=own, claims=begins, unless=begins)
 
-    async def close(self) -> None:
+    async def flush_call_records(self) -> None:
         """Write what was counted or has ended, and is not written yet."""
         for caller in list(self._gathered):
-            self._write_gathered(caller)
+            self.write_ended_batch(caller)
         if self._writing:
             await asyncio.wait(self._writing, timeout=CLOSE_WITHIN)
-        await self._tallies.write()
+        await self._tallies.write_counters()
 
-    async def perform(self, work: Callable[[], T]) -> T:
+    async def perform_record_write(self, work: Callable[[], T]) -> T:
         """Have a small piece of work done with the next group of events. Raises Busy."""
-        return await self._writer.perform(work, deadline=time.monotonic() + 5.0)
+        return await self._writer.perform_in_transaction(work, deadline=time.monotonic() + 5.0)
 
-    def leave(self, record: CallRecord) -> None:
+    def leave_call_open(self, record: CallRecord) -> None:
         """Leave a call open that goes on with another request of its client."""
         record.is_over = True
         if record.timer is not None:
             record.timer.cancel()
         CALLS.add(record.server_id, record.tool if record.known else "?", "held")
 
-    def turn_away(self, record: CallRecord, response: bytes) -> None:
+    def record_refused_retry(self, record: CallRecord, response: bytes) -> None:
         """Note a refusal of what came with the state of another call: that one stays open, its own try may come."""
         if record.goes_on:
-            self.leave(record)
+            self.leave_call_open(record)
         else:
-            self.end(record, "held", response)
+            self.end_call_record(record, "held", response)
 
-    def end(self, record: CallRecord, outcome: str, response: bytes | None, error: str | None = None) -> None:
+    def end_call_record(
+        self, record: CallRecord, outcome: str, response: bytes | None, error: str | None = None
+    ) -> None:
         """Note how a call ended: `outcome` is ok, error, denied, held or failed. Returns at once."""
         record.is_over = True
         total = time.perf_counter() - record.began
@@ -291,52 +303,52 @@ class Records:
         CALLS.add(record.server_id, tool, outcome)
         OWN.observe(own, record.server_id)
         upstream_ms = record.upstream * 1000 if record.upstream else None
-        self._tallies.count(record.server_id, tool, outcome, upstream_ms=upstream_ms, own_ms=own * 1000)
+        self._tallies.count_call(record.server_id, tool, outcome, upstream_ms=upstream_ms, own_ms=own * 1000)
         if record.upstream:
             UPSTREAM.observe(record.upstream, record.server_id, tool)
         if record.timer is not None:
             record.timer.cancel()
-        at, size = instants.canonical(timezone.now()), len(response or b"")
-        ended = functools.partial(self._ending, record, at, own, response, error)
-        if record.beginning is None and not self._may_be_told(record):
-            begins = [] if record.is_begun else [self._beginning(record)]
+        at, size = instants.format_canonical_instant(timezone.now()), len(response or b"")
+        ended = functools.partial(self.build_end_event, record, at, own, response, error)
+        if record.beginning is None and not self.should_find_reported_call(record):
+            begins = [] if record.is_begun else [self.build_begin_event(record)]
             record.is_begun = True
-            self._gather([*begins, ended()], size)
+            self.batch_ended_call([*begins, ended()], size)
         else:
-            self._soon(self._ended(record, ended, size))
+            self.run_write_in_background(self.write_call_end(record, ended, size))
 
-    async def _ended(self, record: CallRecord, ended: Callable[[], NewEvent], size: int) -> None:
+    async def write_call_end(self, record: CallRecord, ended: Callable[[], NewEvent], size: int) -> None:
         """Write the end under the id of the beginning, which may be being written, or its agent's to tell."""
         if record.beginning is not None:
             await asyncio.wait([record.beginning])
         begins: list[NewEvent] = []
-        if self._may_be_told(record):
-            record.told = await self._told(record)
+        if self.should_find_reported_call(record):
+            record.told = await self.find_reported_call(record)
             is_told = record.told is not None and record.told.event_id is not None
-            begins = [] if record.is_begun or is_told else [self._beginning(record)]
+            begins = [] if record.is_begun or is_told else [self.build_begin_event(record)]
             record.is_begun = True
-        self._gather([*begins, ended()], size)
+        self.batch_ended_call([*begins, ended()], size)
 
-    def _may_be_told(self, record: CallRecord) -> bool:
+    def should_find_reported_call(self, record: CallRecord) -> bool:
         """Say whether it is still to be looked up if the call's agent told its beginning."""
         of_agents = record.session_id in self._of_agents and not record.is_read
         return record.goes_on or (not record.is_begun and of_agents)
 
-    def _ending(
+    def build_end_event(
         self, record: CallRecord, at: str, own: float, response: bytes | None, error: str | None
     ) -> NewEvent:
-        output, failed = kept_output(response)
+        output, failed = build_stored_output(response)
         # Told twice in the same words it is one end; but no refusal on the way stands for what came of the call.
         said = hashlib.sha256(msgspec.json.encode([output, error or failed], enc_hook=str)).hexdigest()[:16]
         return DedupedEvent(
             event_type="post_tool",
             session_id=record.session_id,
             timestamp=at,
-            tool_name=record.name,
+            tool_name=record.timeline_tool_name,
             tool_input=record.arguments if isinstance(record.arguments, dict) else {},
             tool_output=output,
             error=error or failed,
-            tool_use_id=record.own_id,
+            tool_use_id=record.timeline_call_id,
             duration_ms=round((record.upstream + own) * 1000),
             reason=record.decided_by or None,
             source=BY_GATEWAY,
@@ -353,47 +365,47 @@ class Records:
             },
         )
 
-    def _gather(self, events: list[NewEvent], size: int) -> None:
+    def batch_ended_call(self, events: list[NewEvent], size: int) -> None:
         """Have a call's events written with those of the caller's other calls that end about now."""
         caller = CALLER.get()
         gathered = self._gathered.get(caller)
         if gathered is None:
-            timer = asyncio.get_running_loop().call_later(GATHER_FOR, self._write_gathered, caller)
-            gathered = self._gathered[caller] = Gathered(timer)
+            timer = asyncio.get_running_loop().call_later(GATHER_FOR, self.write_ended_batch, caller)
+            gathered = self._gathered[caller] = EndedCallBatch(timer)
         gathered.calls.append(events)
         gathered.size += size
         if len(gathered.calls) >= MOST_GATHERED or gathered.size > MOST_GATHERED_BYTES:
-            self._write_gathered(caller)
+            self.write_ended_batch(caller)
 
-    def _write_gathered(self, caller: str) -> None:
+    def write_ended_batch(self, caller: str) -> None:
         gathered = self._gathered.pop(caller, None)
         if gathered is not None:
             gathered.timer.cancel()
-            self._soon(self._written(gathered.calls, gathered.size))
+            self.run_write_in_background(self.write_call_events(gathered.calls, gathered.size))
 
-    def _soon(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(self._kept(work))
+    def run_write_in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(self.await_and_log_failure(work))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
         return task
 
-    async def _kept(self, work: Coroutine[Any, Any, Any]) -> None:
+    async def await_and_log_failure(self, work: Coroutine[Any, Any, Any]) -> None:
         try:
             await work
         except SignalboxError as problem:
             log.error("A call through the gateway is missing from its timeline: %s", problem.detail)
 
-    async def _written(self, calls: list[list[NewEvent]], size: int) -> None:
+    async def write_call_events(self, calls: list[list[NewEvent]], size: int) -> None:
         """Write several calls' events; where the database cannot hold those of one, the others without them."""
         try:
-            await self._submit([event for events in calls for event in events], size)
-        except Invalid:
+            await self.submit_call_events([event for events in calls for event in events], size)
+        except UnprocessableRequest:
             if len(calls) == 1:
                 raise
             for events in calls:
-                await self._kept(self._written([events], size // len(calls)))
+                await self.await_and_log_failure(self.write_call_events([events], size // len(calls)))
 
-    async def _submit(self, events: list[NewEvent], size: int = 0) -> list[Any]:
+    async def submit_call_events(self, events: list[NewEvent], size: int = 0) -> list[Any]:
         deadline = time.monotonic() + WRITE_WITHIN
-        found = await self._writer.submit(events, deadline=deadline, size=size + 500 * len(events))
+        found = await self._writer.submit_events(events, deadline=deadline, size=size + 500 * len(events))
         return found if isinstance(found, list) else []

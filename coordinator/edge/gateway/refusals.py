@@ -9,21 +9,21 @@ from django.utils import timezone
 
 from coordinator.actions import gateway_refusals
 from coordinator.edge.auth import Admission
-from coordinator.edge.gateway.records import Records
+from coordinator.edge.gateway.records import CallRecords
 from coordinator.errors import SignalboxError
 
 EVERY = 60.0  # seconds
 MOST_KEPT = 10_000
 
 
-class Refusals:
+class RefusalAudit:
     """One a process."""
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: CallRecords) -> None:
         self._records = records
         self._noted: dict[tuple[int, str], float] = {}
 
-    async def note(
+    async def audit_refusal(
         self, admission: Admission, agent_id: str, server_id: str, problem: SignalboxError, *, known: bool
     ) -> None:
         """Have it written. Servers that nobody knows count as one: their names are the asker's. Raises Busy."""
@@ -34,10 +34,10 @@ class Refusals:
         if len(self._noted) >= MOST_KEPT:
             self._noted.clear()
         self._noted[place] = now
-        await self._records.perform(
+        await self._records.perform_record_write(
             functools.partial(
-                gateway_refusals.note,
-                admission.caller.actor,
+                gateway_refusals.record_server_refusal,
+                admission.caller.caller_actor,
                 agent_id,
                 server_id,
                 str(problem.detail),

@@ -5,49 +5,54 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from coordinator.feed.reader import Change
+from coordinator.feed.reader import FeedChange
 from coordinator.gateway import servers
-from coordinator.gateway.servers import Server
+from coordinator.gateway.servers import UpstreamServer
 from coordinator.lib.threads import EdgeThreads
-from coordinator.live.hub import Hub
+from coordinator.live.hub import FeedHub
 
 SERVER_KEPT_FOR = 15.0  # seconds; what the feed may have missed is seen within this time
 MOST_KEPT = 2_000
 OWN = frozenset({"mcp_servers", "mcp_upstreams"})  # topics whose key is the server
 
 
-class Registry:
+class ServerRegistry:
     """Servers by name. Used on the event loop; reading is done in a thread, once for all who wait."""
 
-    def __init__(self, hub: Hub, threads: EdgeThreads) -> None:
+    def __init__(self, hub: FeedHub, threads: EdgeThreads) -> None:
         self._threads = threads
-        self._kept: dict[str, tuple[float, asyncio.Future[Server | None]]] = {}
-        hub.listeners.append(self._on_changes)
+        self._kept: dict[str, tuple[float, asyncio.Future[UpstreamServer | None]]] = {}
+        hub.listeners.append(self.forget_changed_servers)
 
-    async def get(self, name: str) -> Server | None:
+    async def find_registered_server(self, name: str) -> UpstreamServer | None:
         """Return the server; None where none of this name is registered."""
         now = asyncio.get_running_loop().time()
         kept = self._kept.get(name)
-        if kept is None or kept[0] < now or _failed(kept[1]):
+        if kept is None or kept[0] < now or has_failed_reading(kept[1]):
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
-            kept = now + SERVER_KEPT_FOR, asyncio.ensure_future(self._threads.run(servers.load, name))
-            kept[1].add_done_callback(_failed)  # reads the exception: who asked may be gone by then
+            kept = (
+                now + SERVER_KEPT_FOR,
+                asyncio.ensure_future(self._threads.run_in_thread(servers.load_upstream_server, name)),
+            )
+            kept[1].add_done_callback(
+                has_failed_reading
+            )  # reads the exception: who asked may be gone by then
             self._kept[name] = kept
         return await asyncio.shield(kept[1])
 
-    def forget(self, name: str) -> None:
+    def forget_server(self, name: str) -> None:
         self._kept.pop(name, None)
 
-    def _on_changes(self, batch: Sequence[Change]) -> None:
+    def forget_changed_servers(self, batch: Sequence[FeedChange]) -> None:
         for change in batch:
             if change.topic == "mcp_servers" and change.op != "update":
                 self._kept.clear()  # another server's name may now stand for some of this one's tools
             elif change.topic in OWN:
-                self.forget(change.key)
+                self.forget_server(change.key)
             elif change.topic == "mcp_tools" and change.parent is not None:
-                self.forget(change.parent)
+                self.forget_server(change.parent)
 
 
-def _failed(reading: asyncio.Future[Server | None]) -> bool:
+def has_failed_reading(reading: asyncio.Future[UpstreamServer | None]) -> bool:
     return reading.done() and (reading.cancelled() or reading.exception() is not None)

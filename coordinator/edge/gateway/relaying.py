@@ -6,26 +6,26 @@ from typing import Any
 
 import msgspec
 
-from coordinator.edge.gateway.clients import Clients
+from coordinator.edge.gateway.clients import ClientSessions
 from coordinator.edge.gateway.exchange import Exchange
-from coordinator.edge.gateway.instant import Instant
-from coordinator.edge.gateway.links import Links
-from coordinator.edge.gateway.listings import Listings
-from coordinator.edge.gateway.refusals import Refusals
+from coordinator.edge.gateway.instant import FreshnessCheck
+from coordinator.edge.gateway.links import UpstreamSessions
+from coordinator.edge.gateway.listings import AgentToolListings
+from coordinator.edge.gateway.refusals import RefusalAudit
 from coordinator.edge.gateway.upstreams import (
-    Forgotten,
-    LeftOpen,
-    Upstreams,
-    body_of,
-    call_response,
-    finish,
-    response_of,
+    StreamLeftOpen,
+    UpstreamClient,
+    UpstreamSessionForgotten,
+    read_answer_body,
+    read_call_response,
+    read_response,
+    send_final_response,
 )
 from coordinator.errors import Forbidden
 from coordinator.gateway import answers
 from coordinator.gateway.http_client import Look, UpstreamAnswer
 from coordinator.gateway.messages import BRAKED, INTERNAL, TASKS
-from coordinator.policy.brakes import Braked
+from coordinator.policy.brakes import ActiveBrake
 
 # Requests that pass a brake: what there is, what is new, and what becomes of a call that runs, or is to run no more.
 PASS_A_BRAKE = frozenset(
@@ -45,26 +45,26 @@ PASS_A_BRAKE = frozenset(
 )
 
 
-class HeldByBrake(Exception):
+class RequestStoppedByBrake(Exception):
     """A brake is on for the agent."""
 
-    def __init__(self, brake: Braked) -> None:
-        super().__init__(brake.words)
+    def __init__(self, brake: ActiveBrake) -> None:
+        super().__init__(brake.agent_message)
         self.brake = brake
 
 
-class Relaying:
+class MessageRelay:
     """One a process."""
 
     def __init__(
         self,
-        upstreams: Upstreams,
-        clients: Clients,
-        links: Links,
-        listings: Listings,
+        upstreams: UpstreamClient,
+        clients: ClientSessions,
+        links: UpstreamSessions,
+        listings: AgentToolListings,
         *,
-        instant: Instant,
-        refusals: Refusals,
+        instant: FreshnessCheck,
+        refusals: RefusalAudit,
     ) -> None:
         self._upstreams = upstreams
         self._clients = clients
@@ -73,111 +73,116 @@ class Relaying:
         self._instant = instant
         self._refusals = refusals
 
-    async def relay(self, x: Exchange, change: Any) -> None:
+    async def relay_request(self, x: Exchange, change: Any) -> None:
         """Pass a request on, and its answer back; nothing that reads or does something while a brake is on."""
         try:
-            await self.pass_on(x, change)
-        except HeldByBrake as stopped:
+            await self.forward_request(x, change)
+        except RequestStoppedByBrake as stopped:
             await self.refuse_for_brake(x, stopped)
 
-    async def pass_on(self, x: Exchange, change: Any) -> bytes | None:
+    async def forward_request(self, x: Exchange, change: Any) -> bytes | None:
         """Pass a request on, and its answer back, as `relay` does; return the answer, None where it comes elsewhere.
 
-        Raises HeldByBrake.
+        Raises RequestStoppedByBrake.
         """
         if x.message.method in PASS_A_BRAKE:
-            return await self._relay(x, change, None)
+            return await self.send_and_relay_answer(x, change, None)
 
-        async def look() -> None:
-            await self._require_no_brake(x)
+        async def require_no_brake() -> None:
+            await self.require_no_relay_brake(x)
 
-        await look()
-        return await self._relay(x, change, look)
+        await require_no_brake()
+        return await self.send_and_relay_answer(x, change, require_no_brake)
 
-    async def refuse_for_brake(self, x: Exchange, stopped: HeldByBrake) -> bytes:
+    async def refuse_for_brake(self, x: Exchange, stopped: RequestStoppedByBrake) -> bytes:
         """Answer that a brake stops a request, and have that audited; return the answer."""
         words = f"{x.message.method} was not sent to the server {x.server.name}. {stopped}"
-        await self._refusals.note(x.admission, x.agent_id, x.server.name, Forbidden(words), known=True)
-        response = answers.error(x.message.id, BRAKED, words)
-        await x.line.answer(response)
+        await self._refusals.audit_refusal(
+            x.admission, x.agent_id, x.server.name, Forbidden(words), known=True
+        )
+        response = answers.build_error_response(x.message.id, BRAKED, words)
+        await x.line.send_answer(response)
         return response
 
-    async def _require_no_brake(self, x: Exchange) -> None:
-        """Raise HeldByBrake where a brake is on for the agent at this instant."""
-        _, brake = await self._instant.look(x.known_as)
+    async def require_no_relay_brake(self, x: Exchange) -> None:
+        """Raise RequestStoppedByBrake where a brake is on for the agent at this instant."""
+        _, brake = await self._instant.check_freshness(x.brake_names)
         if brake is not None:
-            raise HeldByBrake(brake)
+            raise RequestStoppedByBrake(brake)
 
-    async def _relay(self, x: Exchange, change: Any, look: Look | None) -> bytes | None:
-        async def changed(body: bytes) -> bytes:
+    async def send_and_relay_answer(self, x: Exchange, change: Any, look: Look | None) -> bytes | None:
+        async def transform_response(body: bytes) -> bytes:
             found: bytes = await change(x, body)
             return found
 
-        answer = await self._sent(x, look)
+        answer = await self.send_upstream_message(x, look)
         try:
-            response, event = await response_of(
-                answer, x.message.id, x.line, transform=changed if change else None
+            response, event = await read_response(
+                answer, x.message.id, x.line, transform=transform_response if change else None
             )
-        except LeftOpen as left:
+        except StreamLeftOpen as left:
             if not left.by_server:
                 raise
-            await x.line.end()  # its client asks the server for the rest
+            await x.line.end_event_stream()  # its client asks the server for the rest
             return None
         finally:
             answer.close()
-        await finish(x.line, response, event, answer.status)
+        await send_final_response(x.line, response, event, answer.status)
         return response
 
-    async def _sent(self, x: Exchange, look: Look | None = None) -> UpstreamAnswer:
+    async def send_upstream_message(self, x: Exchange, look: Look | None = None) -> UpstreamAnswer:
         """Send a message on; return the answer. Raises UpstreamFailed, SessionOver, and what `look` raises."""
         link = x.client.links.get(x.server.name) if x.client else None
         session = link.upstream_session if link else None
         try:
             if look is not None:
-                return await self._upstreams.send_call(x, x.message.raw, session=session, look=look)
-            return await self._upstreams.send(x, x.message.raw, session=session)
-        except Forgotten:
-            raise await self._links.over(x) from None
+                return await self._upstreams.send_call_when_ready(
+                    x, x.message.raw, session=session, look=look
+                )
+            return await self._upstreams.send_client_message(x, x.message.raw, session=session)
+        except UpstreamSessionForgotten:
+            raise await self._links.end_lost_session(x) from None
 
-    async def send_on(self, x: Exchange) -> None:
+    async def forward_notification(self, x: Exchange) -> None:
         """Pass on a notification, or the response to a request of the server's."""
-        answer = await self._sent(x)
+        answer = await self.send_upstream_message(x)
         try:
             if answer.status in {200, 202, 204}:
-                await x.line.empty(202)
+                await x.line.send_empty_answer(202)
                 return
-            body = await body_of(answer, 64 * 1024)
-            await x.line.answer(
-                body or answers.error(None, INTERNAL, "The server refused the message."), answer.status
+            body = await read_answer_body(answer, 64 * 1024)
+            await x.line.send_answer(
+                body or answers.build_error_response(None, INTERNAL, "The server refused the message."),
+                answer.status,
             )
         finally:
             answer.close()
 
-    async def initialize(self, x: Exchange) -> None:
+    async def initialize_session(self, x: Exchange) -> None:
         """Begin a session: the server's own, and one of ours around it."""
-        answer = await self._upstreams.send(x, x.message.raw, session=None)
+        answer = await self._upstreams.send_client_message(x, x.message.raw, session=None)
         try:
-            response, _ = await call_response(answer, x, None)
+            response, _ = await read_call_response(answer, x, None)
         finally:
             answer.close()
-        version = _version_in(response)
+        version = read_protocol_version(response)
         if version is not None:
-            client = await self._clients.begin(
+            client = await self._clients.begin_client_session(
                 x.server.name,
-                key_id=x.key.id,
+                key_id=x.caller_key.id,
                 agent_id=x.agent_id,
                 version=version,
                 params=x.message.params,
             )
-            client = await self._clients.link(
+            client = await self._clients.link_upstream_session(
                 client, x.server.name, answer.headers.get("mcp-session-id"), version
             )
             x.line.extra.append((b"mcp-session-id", client.session_id.encode()))
-        await x.line.answer(response, answer.status)
+        await x.line.send_answer(response, answer.status)
 
-    async def discovered(self, x: Exchange, body: bytes) -> bytes:
+    async def add_tasks_extension(self, x: Exchange, body: bytes) -> bytes:
         """Return what a server says of itself, with our tasks where a call of this agent may have to wait."""
-        if not await self._listings.may_ask(x):
+        if not await self._listings.can_require_approval(x):
             return body
         try:
             value = msgspec.json.decode(body)
@@ -188,7 +193,7 @@ class Relaying:
             return body
 
 
-def _version_in(response: bytes) -> str | None:
+def read_protocol_version(response: bytes) -> str | None:
     try:
         found = msgspec.json.decode(response)["result"]["protocolVersion"]
     except (msgspec.MsgspecError, KeyError, TypeError):

@@ -15,11 +15,17 @@ import msgspec
 
 from coordinator.client.mcp_methods import META_CAPABILITIES, META_CLIENT, META_VERSION
 from coordinator.edge.gateway.exchange import Exchange
-from coordinator.edge.gateway.line import Line
-from coordinator.edge.gateway.links import Links
-from coordinator.edge.gateway.resuming import Resuming
+from coordinator.edge.gateway.line import ResponseStream
+from coordinator.edge.gateway.links import UpstreamSessions
+from coordinator.edge.gateway.resuming import ResponseResumer
 from coordinator.edge.gateway.server_tasks import ServerTasks
-from coordinator.edge.gateway.upstreams import BOTH, Forgotten, Upstreams, call_response, own_response
+from coordinator.edge.gateway.upstreams import (
+    BOTH,
+    UpstreamClient,
+    UpstreamSessionForgotten,
+    read_call_response,
+    read_own_response,
+)
 from coordinator.gateway import answers, sse
 from coordinator.gateway.http_client import Look
 
@@ -27,17 +33,17 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Sending:
+class UpstreamSender:
     """One a process."""
 
-    def __init__(self, upstreams: Upstreams, links: Links, tasks: ServerTasks) -> None:
+    def __init__(self, upstreams: UpstreamClient, links: UpstreamSessions, tasks: ServerTasks) -> None:
         self._upstreams = upstreams
         self._tasks = tasks
         self._links = links
-        self._resuming = Resuming(upstreams)
+        self._resuming = ResponseResumer(upstreams)
 
-    async def call(
-        self, x: Exchange, body: bytes, line: Line | None, look: Look
+    async def send_upstream_call(
+        self, x: Exchange, body: bytes, line: ResponseStream | None, look: Look
     ) -> tuple[bytes, bytes | None, int]:
         """Send a call that may run, and what its server tells before the response to the line.
 
@@ -47,65 +53,73 @@ class Sending:
         for the rest itself), SessionOver, and what `look` raises.
         """
         try:
-            answer = await self._call(x, body, line, look)
-        except Forgotten:
-            await self._links.renew(x)
+            answer = await self.try_upstream_call(x, body, line, look)
+        except UpstreamSessionForgotten:
+            await self._links.renew_upstream_session(x)
             await look()
-            answer = await self._call(x, body, line, look)
-        await self._tasks.note(x, answer[0])
+            answer = await self.try_upstream_call(x, body, line, look)
+        await self._tasks.record_task_owner(x, answer[0])
         return answer
 
-    async def _call(
-        self, x: Exchange, body: bytes, line: Line | None, look: Look
+    async def try_upstream_call(
+        self, x: Exchange, body: bytes, line: ResponseStream | None, look: Look
     ) -> tuple[bytes, bytes | None, int]:
-        ids = _Ids.of(x)
-        answer = await self._upstreams.send_call(
-            x, ids.sent(body) if ids else body, session=_session(x), look=look
+        ids = SharedCallIds.create_call_ids(x)
+        answer = await self._upstreams.send_call_when_ready(
+            x, ids.set_call_ids(body) if ids else body, session=find_upstream_session(x), look=look
         )
-        follow = functools.partial(self._resuming.rest, x)
+        follow = functools.partial(self._resuming.fetch_remaining_response, x)
         try:
             if ids is None:
-                response, event = await call_response(answer, x, line, follow=follow)
+                response, event = await read_call_response(answer, x, line, follow=follow)
             else:
-                response, event = await call_response(
-                    answer, x, line, follow=follow, number=ids.number, transform=ids.answered, told=ids.told
+                response, event = await read_call_response(
+                    answer,
+                    x,
+                    line,
+                    follow=follow,
+                    number=ids.number,
+                    transform=ids.restore_response_id,
+                    told=ids.restore_progress_token,
                 )
             return response, event, answer.status
         finally:
             answer.close()
 
-    async def ask(self, x: Exchange, method: str, params: dict[str, Any]) -> bytes:
+    async def send_own_request(self, x: Exchange, method: str, params: dict[str, Any]) -> bytes:
         """Return the response to a question of ours in the client's place. Raises UpstreamFailed, SessionOver."""
         try:
-            return await self._ask(x, method, params)
-        except Forgotten:
-            await self._links.renew(x)
-            return await self._ask(x, method, params)
+            return await self.try_own_request(x, method, params)
+        except UpstreamSessionForgotten:
+            await self._links.renew_upstream_session(x)
+            return await self.try_own_request(x, method, params)
 
-    async def _ask(self, x: Exchange, method: str, params: dict[str, Any]) -> bytes:
+    async def try_own_request(self, x: Exchange, method: str, params: dict[str, Any]) -> bytes:
         headers = [BOTH, ("Content-Type", "application/json")]
         if x.client is None:
             names = (META_VERSION, META_CLIENT, META_CAPABILITIES)
             params = params | {
                 "_meta": {name: x.message.meta[name] for name in names if name in x.message.meta}
             }
-            headers += [("Mcp-Protocol-Version", x.message.version or ""), ("Mcp-Method", method)]
+            headers += [("Mcp-Protocol-Version", x.message.protocol_version or ""), ("Mcp-Method", method)]
         else:
             link = x.client.links.get(x.server.name)
             headers.append(
                 ("Mcp-Protocol-Version", link.protocol_version if link else x.client.protocol_version)
             )
-        number = _unique()
-        body = answers.request(number, method, params)
-        answer = await self._upstreams.ask(x.server, headers, body, session=_session(x), caller=x.agent_id)
+        number = create_request_id()
+        body = answers.build_json_rpc_request(number, method, params)
+        answer = await self._upstreams.send_to_server(
+            x.server, headers, body, session=find_upstream_session(x), caller=x.agent_id
+        )
         try:
-            return await own_response(answer, number)
+            return await read_own_response(answer, number)
         finally:
             answer.close()
 
 
 @dataclass(frozen=True, slots=True)
-class _Ids:
+class SharedCallIds:
     """A call's id in the session that its client shares with others, and the client's own id and progress token."""
 
     number: str
@@ -113,28 +127,28 @@ class _Ids:
     token: Any
 
     @classmethod
-    def of(cls, x: Exchange) -> _Ids | None:
+    def create_call_ids(cls, x: Exchange) -> SharedCallIds | None:
         """Return new ids for a call; None where its client has the session for itself, or there is none."""
         if x.client is None or not x.message.is_stateless:
             return None
-        return cls(_unique(), x.message.id, x.message.progress_token)
+        return cls(create_request_id(), x.message.id, x.message.progress_token)
 
-    def sent(self, body: bytes) -> bytes:
+    def set_call_ids(self, body: bytes) -> bytes:
         """Return a call as its server gets it."""
-        fields = _fields(body) | {"id": _raw(self.number)}
+        fields = _fields(body) | {"id": encode_raw_json(self.number)}
         if self.token is not None:
             params = _fields(fields["params"])
-            meta = _fields(params["_meta"]) | {"progressToken": _raw(self.number)}
-            fields["params"] = _raw(params | {"_meta": _raw(meta)})
+            meta = _fields(params["_meta"]) | {"progressToken": encode_raw_json(self.number)}
+            fields["params"] = encode_raw_json(params | {"_meta": encode_raw_json(meta)})
         return _encode(fields)
 
-    async def answered(self, response: bytes) -> bytes:
+    async def restore_response_id(self, response: bytes) -> bytes:
         """Return the response as its client gets it."""
-        return _encode(_fields(response) | {"id": _raw(self.own)})
+        return _encode(_fields(response) | {"id": encode_raw_json(self.own)})
 
-    def told(self, event: bytes) -> bytes:
+    def restore_progress_token(self, event: bytes) -> bytes:
         """Return what comes before the response as its client gets it: progress under the client's own token."""
-        data = sse.data_of(event)
+        data = sse.extract_event_data(event)
         if self.token is None or self.number.encode() not in data:
             return event
         try:
@@ -144,18 +158,18 @@ class _Ids:
                 return event
         except (msgspec.MsgspecError, KeyError):
             return event
-        params["progressToken"] = _raw(self.token)
-        return sse.with_data(event, _encode(fields | {"params": _raw(params)}))
+        params["progressToken"] = encode_raw_json(self.token)
+        return sse.replace_event_data(event, _encode(fields | {"params": encode_raw_json(params)}))
 
 
-def _raw(value: Any) -> msgspec.Raw:
+def encode_raw_json(value: Any) -> msgspec.Raw:
     return msgspec.Raw(_encode(value))
 
 
-def _unique() -> str:
+def create_request_id() -> str:
     return f"signalbox-{uuid.uuid4().hex}"
 
 
-def _session(x: Exchange) -> str | None:
+def find_upstream_session(x: Exchange) -> str | None:
     link = x.client.links.get(x.server.name) if x.client else None
     return link.upstream_session if link else None

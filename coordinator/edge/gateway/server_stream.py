@@ -7,10 +7,15 @@ import contextlib
 import logging
 
 from coordinator.edge.gateway.exchange import Exchange
-from coordinator.edge.gateway.links import Links
-from coordinator.edge.gateway.listings import Listings
+from coordinator.edge.gateway.links import UpstreamSessions
+from coordinator.edge.gateway.listings import AgentToolListings
 from coordinator.edge.gateway.news import HERE
-from coordinator.edge.gateway.upstreams import MOST_STREAM, Forgotten, Upstreams, events_of
+from coordinator.edge.gateway.upstreams import (
+    MOST_STREAM,
+    UpstreamClient,
+    UpstreamSessionForgotten,
+    iterate_answer_events,
+)
 from coordinator.gateway import answers, listing, sse
 from coordinator.gateway.http_client import UpstreamAnswer, UpstreamFailed
 from coordinator.gateway.messages import UNREACHABLE
@@ -20,18 +25,20 @@ log = logging.getLogger(__name__)
 REFUSES_WITHIN = 0.5  # seconds in which a server says that it has no such stream
 
 
-class Telling:
+class ServerStreamRelay:
     """One a process."""
 
-    def __init__(self, upstreams: Upstreams, links: Links, listings: Listings) -> None:
+    def __init__(
+        self, upstreams: UpstreamClient, links: UpstreamSessions, listings: AgentToolListings
+    ) -> None:
         self._upstreams = upstreams
         self._links = links
         self._listings = listings
 
-    async def stream(self, x: Exchange) -> None:
+    async def relay_server_stream(self, x: Exchange) -> None:
         """Pass on what the server tells until the client leaves, or may not stay."""
-        passing = asyncio.ensure_future(self._pass(x))
-        with x.gone.then(passing.cancel):
+        passing = asyncio.ensure_future(self.relay_stream_answer(x))
+        with x.gone.call_on_disconnect(passing.cancel):
             if x.gone.happened:
                 passing.cancel()
             try:
@@ -39,56 +46,60 @@ class Telling:
             except asyncio.CancelledError:
                 if not x.gone.happened:
                     raise
-        await x.line.end()
+        await x.line.end_event_stream()
 
-    async def _pass(self, x: Exchange) -> None:
+    async def relay_stream_answer(self, x: Exchange) -> None:
         try:
-            answer = await self._answer(x)
-        except Forgotten:
-            over = await self._links.over(x)
+            answer = await self.request_server_stream(x)
+        except UpstreamSessionForgotten:
+            over = await self._links.end_lost_session(x)
             if x.line.is_stream:
                 return
             raise over from None
         except UpstreamFailed as problem:
             words = f"The MCP server {x.server.name} {problem}."
-            await x.line.answer(answers.error(None, UNREACHABLE, words), 502)
+            await x.line.send_answer(answers.build_error_response(None, UNREACHABLE, words), 502)
             return
         try:
-            if answer.status != 200 or answer.kind != "text/event-stream":
-                await x.line.empty(answer.status if answer.status >= 400 else 405)
+            if answer.status != 200 or answer.media_type != "text/event-stream":
+                await x.line.send_empty_answer(answer.status if answer.status >= 400 else 405)
                 return
-            await self._open(x)
+            await self.open_client_stream(x)
             with contextlib.suppress(UpstreamFailed):
-                await self._pass_events(x, answer)
+                await self.relay_server_events(x, answer)
         finally:
             answer.close()
 
-    async def _answer(self, x: Exchange) -> UpstreamAnswer:
+    async def request_server_stream(self, x: Exchange) -> UpstreamAnswer:
         """Ask for the server's stream. Many send nothing of it before they tell something: ours is open by then."""
         link = x.client.links.get(x.server.name) if x.client else None
         session = link.upstream_session if link else None
-        asking = asyncio.ensure_future(self._upstreams.send(x, b"", session=session, method="GET"))
+        asking = asyncio.ensure_future(
+            self._upstreams.send_client_message(x, b"", session=session, method="GET")
+        )
         try:
             done, _ = await asyncio.wait({asking}, timeout=REFUSES_WITHIN)
             if not done:
-                await self._open(x)
+                await self.open_client_stream(x)
             return await asking
         finally:
             asking.cancel()
 
-    async def _open(self, x: Exchange) -> None:
+    async def open_client_stream(self, x: Exchange) -> None:
         if not x.line.is_stream:
-            await x.line.open()
-            await x.line.event(HERE)  # or the headers wait for what the server tells first
+            await x.line.open_event_stream()
+            await x.line.send_event(HERE)  # or the headers wait for what the server tells first
 
-    async def _pass_events(self, x: Exchange, answer: UpstreamAnswer) -> None:
+    async def relay_server_events(self, x: Exchange, answer: UpstreamAnswer) -> None:
         """Pass on what a server tells by itself. A list of tools in it, asked for on another line, is one here, too."""
-        async for event in events_of(answer, MOST_STREAM):
-            data = sse.data_of(event).replace(b"\n", b" ")
-            if not data or not listing.has_tools(data):
-                await x.line.event(event)
+        async for event in iterate_answer_events(answer, MOST_STREAM):
+            data = sse.extract_event_data(event).replace(b"\n", b" ")
+            if not data or not listing.has_tool_list(data):
+                await x.line.send_event(event)
                 continue
             try:
-                await x.line.event(sse.with_data(event, await self._listings.shown(x, data)))
+                await x.line.send_event(
+                    sse.replace_event_data(event, await self._listings.filter_tool_listing(x, data))
+                )
             except UpstreamFailed as problem:
                 log.warning("A list of tools was held back: %s %s", x.server.name, problem)

@@ -13,24 +13,24 @@ import msgspec
 from django.utils import timezone
 
 from coordinator.actions import gateway_calls
-from coordinator.actions.gateway_calls import Attempt, CallPlace
+from coordinator.actions.gateway_calls import CallAttempt, CallOrigin
 from coordinator.edge.gateway.exchange import Exchange
-from coordinator.edge.gateway.line import Line
-from coordinator.edge.gateway.records import Records
-from coordinator.edge.gateway.registry import Registry
+from coordinator.edge.gateway.line import ResponseStream
+from coordinator.edge.gateway.records import CallRecords
+from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.edge.gateway.running import (
-    Runner,
+    ApprovedCallRunner,
     ServerQuestion,
-    kept_with,
-    opened_message,
-    question_in,
-    task_of,
-    told_with,
+    add_task_answers,
+    describe_task,
+    parse_server_question,
+    read_task_answers,
+    unpack_task_request,
 )
 from coordinator.errors import NotFound
 from coordinator.gateway import answers, messages
-from coordinator.gateway.binding import Binding
-from coordinator.gateway.messages import INVALID_PARAMS, MISSING_CAPABILITY, TASKS, Message
+from coordinator.gateway.binding import CallBinding
+from coordinator.gateway.messages import INVALID_PARAMS, MISSING_CAPABILITY, TASKS, McpMessage
 from coordinator.lib import instants
 from coordinator.lib.asgi import Message as AsgiMessage
 from coordinator.lib.threads import EdgeThreads
@@ -44,15 +44,15 @@ OURS = "sbx-"
 MOST_TRIES = 4  # how often an answer is taken in anew while others come
 
 
-class Tasks:
+class GatewayTasks:
     """Answers for tasks of ours. One a process."""
 
     def __init__(
         self,
         threads: EdgeThreads,
-        records: Records,
-        runner: Runner,
-        registry: Registry,
+        records: CallRecords,
+        runner: ApprovedCallRunner,
+        registry: ServerRegistry,
         linked: Callable[[Exchange], Awaitable[Exchange]],
     ) -> None:
         """`linked` finds the way to a call's server for what came to the door of all servers."""
@@ -63,149 +63,181 @@ class Tasks:
         self._runner = runner
 
     @staticmethod
-    def is_ours(message: Message) -> bool:
-        return message.method in METHODS and (message.name or "").startswith(OURS)
+    def is_gateway_task(message: McpMessage) -> bool:
+        return message.method in METHODS and (message.target_name or "").startswith(OURS)
 
-    async def answer(self, x: Exchange) -> None:
+    async def answer_gateway_task(self, x: Exchange) -> None:
         """Answer a request about one of our tasks."""
-        if not declares_tasks(x.message):
-            await x.line.answer(ask_to_declare(x.message), 400)
+        if not has_tasks_capability(x.message):
+            await x.line.send_answer(build_missing_capability_error(x.message), 400)
             return
         try:
-            call = await self._threads.run(
-                gateway_calls.find_task,
-                x.message.name or "",
-                key_id=x.key.id,
+            call = await self._threads.run_in_thread(
+                gateway_calls.find_call_task,
+                x.message.target_name or "",
+                key_id=x.caller_key.id,
                 agent_id=x.agent_id,
                 now=timezone.now(),
             )
         except NotFound as problem:
-            await x.line.answer(answers.error(x.message.id, INVALID_PARAMS, str(problem.detail)))
+            await x.line.send_answer(
+                answers.build_error_response(x.message.id, INVALID_PARAMS, str(problem.detail))
+            )
             return
         if x.message.method == "tasks/get":
-            await self._get(x, call)
+            await self.answer_task_get(x, call)
         elif x.message.method == "tasks/update":
-            await self._update(x, call)
+            await self.answer_task_update(x, call)
         else:
-            await self._threads.run(gateway_calls.cancel_task, call, x.key.actor, now=timezone.now())
-            await x.line.answer(answers.result(x.message.id, {"resultType": "complete"}))
+            await self._threads.run_in_thread(
+                gateway_calls.cancel_call_task, call, x.caller_key.caller_actor, now=timezone.now()
+            )
+            await x.line.send_answer(answers.build_result_response(x.message.id, {"resultType": "complete"}))
 
-    async def _get(self, x: Exchange, call: GatewayCall) -> None:
-        request = await self._threads.run(rules.find, call.request_id or "")
-        if call.state == CallState.WAITING and not rules.standing(request, timezone.now()).waiting:
-            await self._decided(x, call, request)
-            call = await self._threads.run(GatewayCall.objects.get, pk=call.call_id)
-        elif (question := _question(call)) is not None:
-            await self._answered(x, call, question)
-            call = await self._threads.run(GatewayCall.objects.get, pk=call.call_id)
-        value: dict[str, Any] = {"resultType": "complete", **task_of(call, gateway_calls.card(request))}
-        value |= _payload(call, x.message)
-        await x.line.answer(answers.result(x.message.id, value))
+    async def answer_task_get(self, x: Exchange, call: GatewayCall) -> None:
+        request = await self._threads.run_in_thread(rules.find_permission_request, call.request_id or "")
+        if (
+            call.state == CallState.WAITING
+            and not rules.current_request_state(request, timezone.now()).waiting
+        ):
+            await self.apply_task_verdict(x, call, request)
+            call = await self._threads.run_in_thread(GatewayCall.objects.get, pk=call.call_id)
+        elif (question := find_task_question(call)) is not None:
+            await self.continue_answered_task(x, call, question)
+            call = await self._threads.run_in_thread(GatewayCall.objects.get, pk=call.call_id)
+        value: dict[str, Any] = {
+            "resultType": "complete",
+            **describe_task(call, gateway_calls.approval_url(request)),
+        }
+        value |= build_task_payload(call, x.message)
+        await x.line.send_answer(answers.build_result_response(x.message.id, value))
 
-    async def _update(self, x: Exchange, call: GatewayCall) -> None:
+    async def answer_task_update(self, x: Exchange, call: GatewayCall) -> None:
         """Take in what the client says to its server's question; what nobody asks any more is let go."""
         told = x.message.params.get("inputResponses")
         if not isinstance(told, dict):
             words = "A task update must contain inputResponses, an object."
-            await x.line.answer(answers.error(x.message.id, INVALID_PARAMS, words))
+            await x.line.send_answer(answers.build_error_response(x.message.id, INVALID_PARAMS, words))
             return
         for _ in range(MOST_TRIES):
-            question = _question(call)
+            question = find_task_question(call)
             if question is None:
                 break
-            kept = gateway_calls.message_of(call)
+            kept = gateway_calls.read_call_message(call)
             said = {name: told[name] for name in question.requests if name in told}
-            with_it = kept_with(kept, told_with(kept) | said)
-            is_noted = await self._threads.run(gateway_calls.note_said, call, with_it)
-            call = await self._threads.run(GatewayCall.objects.get, pk=call.call_id)
+            with_it = add_task_answers(kept, read_task_answers(kept) | said)
+            is_noted = await self._threads.run_in_thread(gateway_calls.save_client_answer, call, with_it)
+            call = await self._threads.run_in_thread(GatewayCall.objects.get, pk=call.call_id)
             if is_noted:
-                await self._answered(x, call, question)
+                await self.continue_answered_task(x, call, question)
                 break
-        await x.line.answer(answers.result(x.message.id, {"resultType": "complete"}))
+        await x.line.send_answer(answers.build_result_response(x.message.id, {"resultType": "complete"}))
 
-    async def _answered(self, x: Exchange, call: GatewayCall, question: ServerQuestion) -> None:
+    async def continue_answered_task(self, x: Exchange, call: GatewayCall, question: ServerQuestion) -> None:
         """Let a task go on whose client has said all that its server asks."""
-        said = question.said(told_with(gateway_calls.message_of(call)))
+        said = question.select_client_answers(read_task_answers(gateway_calls.read_call_message(call)))
         if len(said) < len(question.requests):
             return
-        original, attempt = await self._attempt(x, call)
-        refusal = await self._threads.run(
-            gateway_calls.go_on, attempt, question.state.round, now=timezone.now()
+        original, attempt = await self.build_task_attempt(x, call)
+        refusal = await self._threads.run_in_thread(
+            gateway_calls.resume_gateway_call, attempt, question.state.round, now=timezone.now()
         )
         if refusal is None:
-            record = self._records.taken_up(original, call.call_id, call.session_id or "", call.tool_name)
-            self._runner.run_task(original, record, attempt.binding, question.state, said)
+            record = self._records.resume_call_record(
+                original, call.call_id, call.session_id or "", call.tool_name
+            )
+            self._runner.run_task_call(original, record, attempt.binding, question.state, said)
         elif refusal.decision == DENY:
-            await self._refuse(original, call, _denied(call, refusal))
+            await self.refuse_task_call(original, call, describe_task_denial(call, refusal))
         else:
-            await self._refuse(original, call, answers.stopped_short(call.tool_name, refusal.reason))
+            await self.refuse_task_call(
+                original, call, answers.describe_stopped_call(call.tool_name, refusal.reason)
+            )
 
-    async def _decided(self, x: Exchange, call: GatewayCall, request: PermissionRequest) -> None:
+    async def apply_task_verdict(self, x: Exchange, call: GatewayCall, request: PermissionRequest) -> None:
         now = timezone.now()
-        original, attempt = await self._attempt(x, call)
-        if rules.standing(request, now).allowed:
-            refusal = await self._threads.run(gateway_calls.begin, attempt, request.request_id, now=now)
+        original, attempt = await self.build_task_attempt(x, call)
+        if rules.current_request_state(request, now).allowed:
+            refusal = await self._threads.run_in_thread(
+                gateway_calls.begin_gateway_call, attempt, request.request_id, now=now
+            )
             if refusal is None:
-                record = self._records.taken_up(original, call.call_id, call.session_id or "", call.tool_name)
+                record = self._records.resume_call_record(
+                    original, call.call_id, call.session_id or "", call.tool_name
+                )
                 record.decided_by = f"approved by {request.approved_by or 'somebody'}"
-                self._runner.run_task(original, record, attempt.binding)
+                self._runner.run_task_call(original, record, attempt.binding)
                 return
             if refusal.decision == DENY:
-                words = _denied(call, refusal)
+                words = describe_task_denial(call, refusal)
             else:
                 words = f"{call.tool_name} did not run. {refusal.reason} Call it again to ask again."
         elif request.status == PermissionRequest.Status.DENIED:
-            await self._threads.run(gateway_calls.take_denial, attempt, request.request_id, now=now)
-            context = rules.context_of(request)
-            words = answers.by_person(call.tool_name, context.reason if context else None)
+            await self._threads.run_in_thread(
+                gateway_calls.consume_call_denial, attempt, request.request_id, now=now
+            )
+            context = rules.request_context(request)
+            words = answers.describe_person_denial(call.tool_name, context.reason if context else None)
         else:
-            words = answers.undecided(call.tool_name, rules.standing(request, now).word)
-        await self._refuse(original, call, words)
+            words = answers.describe_undecided_call(
+                call.tool_name, rules.current_request_state(request, now).word
+            )
+        await self.refuse_task_call(original, call, words)
 
-    async def _refuse(self, original: Exchange, call: GatewayCall, words: str) -> None:
+    async def refuse_task_call(self, original: Exchange, call: GatewayCall, words: str) -> None:
         """End a task without running it, or its rest; nothing where another line of its client was faster."""
-        response = answers.tool_error(original.message, words)
-        if await self._threads.run(gateway_calls.refuse_task, call, response, now=timezone.now()):
-            record = self._records.taken_up(original, call.call_id, call.session_id or "", call.tool_name)
-            self._records.end(record, "denied", response)
+        response = answers.build_tool_error(original.message, words)
+        if await self._threads.run_in_thread(
+            gateway_calls.refuse_call_task, call, response, now=timezone.now()
+        ):
+            record = self._records.resume_call_record(
+                original, call.call_id, call.session_id or "", call.tool_name
+            )
+            self._records.end_call_record(record, "denied", response)
 
-    async def _attempt(self, x: Exchange, call: GatewayCall) -> tuple[Exchange, Attempt]:
+    async def build_task_attempt(self, x: Exchange, call: GatewayCall) -> tuple[Exchange, CallAttempt]:
         """Return the call's own request, and the try to run it. Raises NotFound."""
-        original = await self._original(x, call)
-        place = CallPlace(call.session_id, call.gateway_session)
-        return original, Attempt(call.call_id, _binding(call, original), original.caller, place)
+        original = await self.restore_task_request(x, call)
+        place = CallOrigin(call.session_id, call.gateway_session)
+        return original, CallAttempt(call.call_id, build_task_binding(call, original), original.caller, place)
 
-    async def _original(self, x: Exchange, call: GatewayCall) -> Exchange:
+    async def restore_task_request(self, x: Exchange, call: GatewayCall) -> Exchange:
         """Return the call's own request, with nobody on its line. Raises NotFound."""
-        headers, body = opened_message(gateway_calls.message_of(call))
-        server = await self._registry.get(call.server_id)
+        headers, body = unpack_task_request(gateway_calls.read_call_message(call))
+        server = await self._registry.find_registered_server(call.server_id)
         if server is None:
             raise NotFound(f"The MCP server {call.server_id} no longer exists.")
-        original = replace(x, server=server, headers=headers, message=messages.read(body), line=Line(_nobody))
+        original = replace(
+            x,
+            server=server,
+            headers=headers,
+            message=messages.parse_mcp_message(body),
+            line=ResponseStream(discard_task_message),
+        )
         return original if x.server.name else await self._linked(original)
 
 
-def declares_tasks(message: Message) -> bool:
+def has_tasks_capability(message: McpMessage) -> bool:
     """Say whether the client of a stateless message says that it knows tasks."""
-    extensions = message.capabilities.get("extensions")
+    extensions = message.declared_capabilities.get("extensions")
     return isinstance(extensions, dict) and TASKS in extensions
 
 
-def ask_to_declare(message: Message) -> bytes:
+def build_missing_capability_error(message: McpMessage) -> bytes:
     """Return the answer to a client that asks about a task and does not say that it knows them."""
     wanted: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
     words = f"Declare the extension {TASKS} to ask about tasks."
-    return answers.error(message.id, MISSING_CAPABILITY, words, wanted)
+    return answers.build_error_response(message.id, MISSING_CAPABILITY, words, wanted)
 
 
-async def _nobody(_: AsgiMessage) -> None:
+async def discard_task_message(_: AsgiMessage) -> None:
     return
 
 
-def _binding(call: GatewayCall, original: Exchange) -> Binding:
+def build_task_binding(call: GatewayCall, original: Exchange) -> CallBinding:
     arguments = original.message.params.get("arguments")
-    return Binding(
-        original.key.actor,
+    return CallBinding(
+        original.caller_key.caller_actor,
         call.key_id,
         call.agent_id,
         call.server_id,
@@ -217,34 +249,37 @@ def _binding(call: GatewayCall, original: Exchange) -> Binding:
     )
 
 
-def _denied(call: GatewayCall, denial: Ruling) -> str:
-    return answers.denied(call.server_id, call.tool_name, denial.reason, gateway_calls.allowed_at(denial))
+def describe_task_denial(call: GatewayCall, denial: Ruling) -> str:
+    return answers.describe_policy_denial(
+        call.server_id, call.tool_name, denial.reason, gateway_calls.policy_page_url(denial)
+    )
 
 
-def _question(call: GatewayCall) -> ServerQuestion | None:
+def find_task_question(call: GatewayCall) -> ServerQuestion | None:
     """Return what a task's server asks its client; None where it does not, or its result was not kept."""
     if call.state != CallState.DONE or call.message is None:
         return None
     try:
-        return question_in(gateway_calls.result_of(call))
+        return parse_server_question(gateway_calls.read_call_result(call))
     except NotFound:
         return None
 
 
-def _payload(call: GatewayCall, message: Message) -> dict[str, Any]:
+def build_task_payload(call: GatewayCall, message: McpMessage) -> dict[str, Any]:
     """Return what a task brings: what its server asks, its result once it has ended, or the error that it met."""
     if call.state not in {CallState.DONE, CallState.DENIED, CallState.LOST}:
         return {}
-    if (question := _question(call)) is not None:
+    if (question := find_task_question(call)) is not None:
         return {"status": "input_required", "inputRequests": question.requests}
     try:
-        response = msgspec.json.decode(gateway_calls.result_of(call))
+        response = msgspec.json.decode(gateway_calls.read_call_result(call))
     except (NotFound, msgspec.MsgspecError):
         at = call.started_at
-        words = answers.unknown_end(
-            call.tool_name, "an unknown time" if at is None or isinstance(at, str) else instants.canonical(at)
+        words = answers.describe_unknown_end(
+            call.tool_name,
+            "an unknown time" if at is None or isinstance(at, str) else instants.format_canonical_instant(at),
         )
-        response = msgspec.json.decode(answers.tool_error(message, words))
+        response = msgspec.json.decode(answers.build_tool_error(message, words))
     if "error" in response:
         told = response["error"]
         words = str(told.get("message", "")) if isinstance(told, dict) else ""

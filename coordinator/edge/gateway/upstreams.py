@@ -14,12 +14,18 @@ from typing import Any
 
 import msgspec
 
-from coordinator.edge.gateway.exchange import Exchange, headers_for_server
-from coordinator.edge.gateway.line import Line
+from coordinator.edge.gateway.exchange import Exchange, build_upstream_headers
+from coordinator.edge.gateway.line import ResponseStream
 from coordinator.gateway import sse
-from coordinator.gateway.answer_shares import AnswerShares
-from coordinator.gateway.http_client import BrokenOff, HttpClient, Look, UpstreamAnswer, UpstreamFailed
-from coordinator.gateway.servers import Server
+from coordinator.gateway.answer_shares import AnswerByteLimits
+from coordinator.gateway.http_client import (
+    AnswerInterrupted,
+    HttpClient,
+    Look,
+    UpstreamAnswer,
+    UpstreamFailed,
+)
+from coordinator.gateway.servers import UpstreamServer
 from coordinator.lib import json_bounds, turns
 from coordinator.mcp.stdio_host import ASKER, CALLER, STARTED, WHEN_READY
 
@@ -36,7 +42,7 @@ BOTH = ("Accept", "application/json, text/event-stream")
 NOTHING = msgspec.Raw(b"")
 
 
-class LeftOpen(UpstreamFailed):
+class StreamLeftOpen(UpstreamFailed):
     """The stream ended before its response, which the server gives to whoever asks for what follows its last event.
 
     `by_server`: the server ended it on purpose (SEP-1699); else the connection broke.
@@ -48,47 +54,49 @@ class LeftOpen(UpstreamFailed):
         self.by_server = by_server
 
 
-class Forgotten(UpstreamFailed):
+class UpstreamSessionForgotten(UpstreamFailed):
     """The server does not know the session that it was asked in: it has begun anew. What was sent has not run."""
 
     def __init__(self) -> None:
         super().__init__("restarted and lost this session")
 
 
-class _Head(msgspec.Struct):
+class MessageHead(msgspec.Struct):
     id: Any = None
     method: str | None = None
     result: msgspec.Raw = NOTHING
     error: msgspec.Raw = NOTHING
 
 
-_head = msgspec.json.Decoder(_Head).decode
+_head = msgspec.json.Decoder(MessageHead).decode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Upstreams:
+class UpstreamClient:
     """The way to all servers. One a process."""
 
     def __init__(self) -> None:
         self.http = HttpClient()
-        self.answers = AnswerShares()
+        self.answers = AnswerByteLimits()
 
-    async def send_call(self, x: Exchange, body: bytes, *, session: str | None, look: Look) -> UpstreamAnswer:
+    async def send_call_when_ready(
+        self, x: Exchange, body: bytes, *, session: str | None, look: Look
+    ) -> UpstreamAnswer:
         """Send a call that may run, or what else a brake holds. Raises UpstreamFailed, and what `look` raises.
 
         Close the answer. A server that has to be started first, or connected to for a moment, gets the call only once
         `look` has found, after that wait, that it still may.
         """
         for _ in range(MOST_STARTS):
-            answer = await self.send(x, body, session=session, when_ready=True, look=look)
+            answer = await self.send_client_message(x, body, session=session, when_ready=True, look=look)
             if answer.status != STARTED or not x.server.is_stdio:
                 return answer
             answer.close()
             await look()
         raise UpstreamFailed("ends as soon as it is started")
 
-    async def send(
+    async def send_client_message(
         self,
         x: Exchange,
         body: bytes,
@@ -99,7 +107,7 @@ class Upstreams:
         look: Look | None = None,
     ) -> UpstreamAnswer:
         """Send a client's message to its server. Raises UpstreamFailed, and what `look` raises. Close the answer."""
-        passed = headers_for_server(x, method)
+        passed = build_upstream_headers(x, method)
         found = [(name.decode(), value.decode("latin-1")) for name, value in passed.items()]
         if method == "POST":
             found.append(("Content-Type", "application/json"))
@@ -111,13 +119,13 @@ class Upstreams:
             found.append(("Mcp-Protocol-Version", link.protocol_version))
         if when_ready and x.server.is_stdio:
             found.append((WHEN_READY, "1"))
-        return await self.ask(
+        return await self.send_to_server(
             x.server, found, body, session=session, caller=x.agent_id, method=method, look=look
         )
 
-    async def ask(
+    async def send_to_server(
         self,
-        server: Server,
+        server: UpstreamServer,
         headers: list[tuple[str, str]],
         body: bytes,
         *,
@@ -135,24 +143,24 @@ class Upstreams:
             found.append(("Mcp-Session-Id", session))
         if server.is_stdio:
             # A digest: names of agents may hold letters that no header has, and would be taken for one another.
-            found.append((CALLER, digest_of_agent(caller) if server.for_each_caller else "all"))
-            found.append((ASKER, digest_of_agent(caller)))
-        answer = await self.http.request(
+            found.append((CALLER, hash_agent_id(caller) if server.for_each_caller else "all"))
+            found.append((ASKER, hash_agent_id(caller)))
+        answer = await self.http.send_http_request(
             server.target, method, found, body, within=server.call_seconds, look=look
         )
-        answer.share = self.answers.hold(turns.CALLER.get(), server.name)
+        answer.share = self.answers.reserve_answer(turns.CALLER.get(), server.name)
         if answer.status in {401, 403, 407}:
             answer.close()
             raise UpstreamFailed(
                 f"rejected Signalbox's credentials ({answer.status}); an admin must renew them"
             )
         if answer.status == 503 and server.is_stdio:
-            words = await _problem(answer)
+            words = await read_host_problem(answer)
             answer.close()
             raise UpstreamFailed(f"does not run: {words}")
-        if session is not None and await _is_forgotten(answer):
+        if session is not None and await check_session_forgotten(answer):
             answer.close()
-            raise Forgotten
+            raise UpstreamSessionForgotten
         if 300 <= answer.status < 400:
             answer.close()
             raise UpstreamFailed(
@@ -162,35 +170,35 @@ class Upstreams:
         return answer
 
 
-def digest_of_agent(agent_id: str) -> str:
+def hash_agent_id(agent_id: str) -> str:
     """Return how an agent is told apart towards the host of stdio servers."""
     return hashlib.sha256(agent_id.encode(errors="surrogatepass")).hexdigest()
 
 
-async def _is_forgotten(answer: UpstreamAnswer) -> bool:
+async def check_session_forgotten(answer: UpstreamAnswer) -> bool:
     """Say whether a message was refused because the server does not know its session.
 
     That is 404. Many servers (those made with the official Python package before 2026, and from the TypeScript one's
     examples) say 400 and these words.
     """
-    if answer.status != 400 or answer.kind == "text/event-stream":
+    if answer.status != 400 or answer.media_type == "text/event-stream":
         return answer.status == 404
-    return b"no valid session id" in (await body_of(answer, MOST_ANSWER)).lower()
+    return b"no valid session id" in (await read_answer_body(answer, MOST_ANSWER)).lower()
 
 
-async def _problem(answer: UpstreamAnswer) -> str:
+async def read_host_problem(answer: UpstreamAnswer) -> str:
     """Return what the keeper of stdio servers says is wrong."""
     try:
-        told = msgspec.json.decode(await answer.body(64 * 1024))["detail"]
+        told = msgspec.json.decode(await answer.read_whole_body(64 * 1024))["detail"]
     except (UpstreamFailed, msgspec.MsgspecError, KeyError, TypeError):
         return "it cannot be started"
     return str(told).rstrip(".")[:1_000]
 
 
-def answers_to(body: bytes, number: Any) -> bool:
+def is_response_to(body: bytes, number: Any) -> bool:
     """Say whether a message is the response to this number; what is no response is not."""
     try:
-        json_bounds.check(body)
+        json_bounds.require_json_bounds(body)
         head = _head(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError):
         return False
@@ -200,7 +208,7 @@ def answers_to(body: bytes, number: Any) -> bool:
     return is_response and (same or (head.id is None and head.error != NOTHING))
 
 
-def is_response(body: bytes) -> bool:
+def is_response_body(body: bytes) -> bool:
     """Say whether a message is a response at all, or cannot be read, and so must not pass as something else."""
     try:
         head = _head(body)
@@ -209,10 +217,10 @@ def is_response(body: bytes) -> bool:
     return head.method is None
 
 
-async def events_of(answer: UpstreamAnswer, most: float = math.inf) -> AsyncIterator[bytes]:
+async def iterate_answer_events(answer: UpstreamAnswer, most: float = math.inf) -> AsyncIterator[bytes]:
     """Yield an answer's events. Raises UpstreamFailed, also where the stream goes on for too long, or is too much."""
-    splitter, taken = sse.Splitter(), 0
-    pieces = answer.pieces()
+    splitter, taken = sse.EventSplitter(), 0
+    pieces = answer.iterate_body()
     ends = asyncio.get_running_loop().time() + LONGEST_STREAM
     while True:
         try:
@@ -227,28 +235,28 @@ async def events_of(answer: UpstreamAnswer, most: float = math.inf) -> AsyncIter
         if taken > most:
             raise UpstreamFailed(f"streamed more than {most:.0f} bytes", may_have_run=True)
         try:
-            answer.hold(len(piece))
+            answer.reserve_answer_bytes(len(piece))
             for event in splitter.feed(piece):
                 yield event
-                answer.share.shrink(len(event))
-        except sse.TooLong as problem:
+                answer.share.release_answer_bytes(len(event))
+        except sse.EventTooLong as problem:
             raise UpstreamFailed(f"sent {problem}", may_have_run=True) from None
 
 
-async def body_of(answer: UpstreamAnswer, most: int, within: float = BODY_WITHIN) -> bytes:
+async def read_answer_body(answer: UpstreamAnswer, most: int, within: float = BODY_WITHIN) -> bytes:
     """Return the body of an answer in one piece. Raises UpstreamFailed where it is too long, or too slow."""
     try:
         async with asyncio.timeout(within):
-            return await answer.body(most)
+            return await answer.read_whole_body(most)
     except TimeoutError:
         words = f"did not end its answer within {within:.0f} seconds"
         raise UpstreamFailed(words, may_have_run=True) from None
 
 
-async def response_of(
+async def read_response(
     answer: UpstreamAnswer,
     number: Any,
-    line: Line | None,
+    line: ResponseStream | None,
     *,
     transform: Transform | None = None,
     told: Callable[[bytes], bytes] | None = None,
@@ -260,62 +268,62 @@ async def response_of(
     `transform` changes the response, `told` the events before it. `within`: seconds for a response in one piece.
     `place` is how far an earlier stream of the same was heard. Raises UpstreamFailed where none comes.
     """
-    if answer.kind != "text/event-stream":
-        body = await body_of(answer, MOST_ANSWER, within)
-        if not answers_to(body, number):
+    if answer.media_type != "text/event-stream":
+        body = await read_answer_body(answer, MOST_ANSWER, within)
+        if not is_response_to(body, number):
             words = "sent an answer that does not match the request" if body else "gave no answer"
             raise UpstreamFailed(f"{words} ({answer.status})", may_have_run=True)
-        body = _numbered(body, number)
+        body = add_response_id(body, number)
         return (await transform(body) if transform else body), None
     place = place or sse.StreamPosition()
     try:
-        async for event in events_of(answer):
-            place.note(event)
-            data = sse.data_of(event)
-            if data and answers_to(data, number):
-                named = _numbered(data, number)
+        async for event in iterate_answer_events(answer):
+            place.update_position(event)
+            data = sse.extract_event_data(event)
+            if data and is_response_to(data, number):
+                named = add_response_id(data, number)
                 changed = await transform(named) if transform else named
-                return changed, event if changed is data else sse.with_data(event, changed)
-            if line is not None and not (data and is_response(data)):
-                await line.open()
-                await line.event(told(event) if told else event)
-    except BrokenOff as problem:
+                return changed, event if changed is data else sse.replace_event_data(event, changed)
+            if line is not None and not (data and is_response_body(data)):
+                await line.open_event_stream()
+                await line.send_event(told(event) if told else event)
+    except AnswerInterrupted as problem:
         if not place.last_id:
             raise
-        raise LeftOpen(str(problem), place, by_server=False) from None
+        raise StreamLeftOpen(str(problem), place, by_server=False) from None
     words = "ended its answer without a response"
     if not place.last_id:
         raise UpstreamFailed(words, may_have_run=True)
-    raise LeftOpen(words, place, by_server=True)
+    raise StreamLeftOpen(words, place, by_server=True)
 
 
-def _numbered(response: bytes, number: Any) -> bytes:
+def add_response_id(response: bytes, number: Any) -> bytes:
     """Return a response that names no request, which its client could not place, as the answer to this one."""
     if _head(response).id is not None:
         return response
     return _encode(_fields(response) | {"id": msgspec.Raw(_encode(number))})
 
 
-async def own_response(answer: UpstreamAnswer, number: str) -> bytes:
+async def read_own_response(answer: UpstreamAnswer, number: str) -> bytes:
     """Return the response to a request of ours. Raises UpstreamFailed where it does not come soon."""
     try:
         async with asyncio.timeout(OWN_WITHIN):
-            response, _ = await response_of(answer, number, None)
+            response, _ = await read_response(answer, number, None)
     except TimeoutError:
         raise UpstreamFailed(f"did not answer within {OWN_WITHIN:.0f} seconds", may_have_run=True) from None
     return response
 
 
-async def call_response(
+async def read_call_response(
     answer: UpstreamAnswer,
     x: Exchange,
-    line: Line | None,
+    line: ResponseStream | None,
     *,
     number: Any = None,
     follow: Callable[..., Awaitable[tuple[bytes, bytes | None]]] | None = None,
     **changes: Any,
 ) -> tuple[bytes, bytes | None]:
-    """Return the response to a call as `response_of` does, within the time that the server has for a call.
+    """Return the response to a call as `read_response` does, within the time that the server has for a call.
 
     `number` is the call's id at the server, where that is not its client's. `follow` gets the response of a stream
     that ended before it.
@@ -324,8 +332,10 @@ async def call_response(
     try:
         async with asyncio.timeout(x.server.call_seconds):
             try:
-                return await response_of(answer, number, line, within=float(x.server.call_seconds), **changes)
-            except LeftOpen as left:
+                return await read_response(
+                    answer, number, line, within=float(x.server.call_seconds), **changes
+                )
+            except StreamLeftOpen as left:
                 if follow is None:
                     raise
                 return await follow(left, number, line, **changes)
@@ -334,11 +344,13 @@ async def call_response(
         raise UpstreamFailed(words, may_have_run=True) from None
 
 
-async def finish(line: Line, body: bytes, event: bytes | None, status: int = 200) -> None:
+async def send_final_response(
+    line: ResponseStream, body: bytes, event: bytes | None, status: int = 200
+) -> None:
     """Hand over a response: in the event in which it came, or as it came."""
     if event is None or line.is_over:
-        await line.answer(body, status)
+        await line.send_answer(body, status)
         return
-    await line.open()
-    await line.event(event)
-    await line.end()
+    await line.open_event_stream()
+    await line.send_event(event)
+    await line.end_event_stream()

@@ -23,7 +23,7 @@ from django.utils.functional import cached_property
 from psycopg import errors
 
 
-class ErrorWrapper(DatabaseErrorWrapper):
+class ReadOnlyErrorWrapper(DatabaseErrorWrapper):
     """Django's, but for the refusal of a write."""
 
     wrapper: DatabaseWrapper
@@ -41,7 +41,7 @@ class ErrorWrapper(DatabaseErrorWrapper):
         super().__exit__(exc_type, exc_value, traceback)
 
 
-class Operations(DatabaseOperations):
+class PostgresDatabaseOperations(DatabaseOperations):
     """Django's, which also tell of a statement whose plan is kept: psycopg remembers only what it sent whole."""
 
     def last_executed_query(self, cursor: CursorWrapper, sql: str, params: Any) -> str:
@@ -52,7 +52,7 @@ class Operations(DatabaseOperations):
 class DatabaseWrapper(base.DatabaseWrapper):
     """Django's, which also knows whether its server has refused to write, and keeps plans of statements."""
 
-    ops_class = Operations
+    ops_class = PostgresDatabaseOperations
     only_reads = False
     _is_session: bool | None = (
         None  # whether the connection is one session of the server's; None: not asked yet
@@ -60,7 +60,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     @cached_property
     def wrap_database_errors(self) -> DatabaseErrorWrapper:
-        return ErrorWrapper(self)
+        return ReadOnlyErrorWrapper(self)
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         self.only_reads = False
@@ -73,14 +73,14 @@ class DatabaseWrapper(base.DatabaseWrapper):
         A pooler in transaction mode hands out another session each time, and plans are a session's: an ordinary cursor.
         """
         self.ensure_connection()
-        if not self._keeps_plans():
+        if not self.detect_plan_support():
             return self.cursor()
         with self.wrap_database_errors:
             cursor = base.ServerBindingCursor(self.connection)  # type: ignore[call-arg] # the stubs do not know it
             wrapped: CursorWrapper = self._prepare_cursor(cursor)  # type: ignore[attr-defined] # … nor this
             return wrapped
 
-    def _keeps_plans(self) -> bool:
+    def detect_plan_support(self) -> bool:
         if self._is_session is None:
             with self.cursor() as cursor:
                 cursor.execute("SELECT pg_backend_pid()")

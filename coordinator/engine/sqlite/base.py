@@ -36,7 +36,7 @@ LONGEST_REMEMBERED = 10_000  # characters of a statement
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 
 
-def read_text(stored: bytes) -> str:
+def decode_text_bytes(stored: bytes) -> str:
     """Return a text's bytes as text. Called for every text of every row."""
     try:
         return stored.decode()
@@ -44,14 +44,14 @@ def read_text(stored: bytes) -> str:
         return UnreadableText(stored.decode("utf-8", "backslashreplace"))
 
 
-def as_text(value: Any, *_: object) -> Any:
+def read_text_column(value: Any, *_: object) -> Any:
     """Return a text column's value as text."""
     if value is None or isinstance(value, str):
         return value
-    return UnreadableText(read_text(value) if isinstance(value, bytes) else value)
+    return UnreadableText(decode_text_bytes(value) if isinstance(value, bytes) else value)
 
 
-def as_integer(value: Any, expression: Any = None, *_: object) -> Any:
+def read_integer_column(value: Any, expression: Any = None, *_: object) -> Any:
     """Return an integer column's value: an int or, where it is no whole number, its text.
 
     What was computed of such values, as a sum, is the nearest integer that a column holds; None where there is none.
@@ -61,22 +61,22 @@ def as_integer(value: Any, expression: Any = None, *_: object) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(expression, Col):
-        return UnreadableText(as_text(value))
+        return UnreadableText(read_text_column(value))
     return round(max(min(value, _LARGEST), -_LARGEST)) if isinstance(value, float) else None
 
 
-def as_bytes(value: Any, *_: object) -> Any:
+def read_bytes_column(value: Any, *_: object) -> Any:
     """Return a BLOB column's value as bytes."""
     if value is None or isinstance(value, bytes):
         return value
     return str(value).encode()
 
 
-def as_boolean(value: Any, *_: object) -> bool | None:
+def read_boolean_column(value: Any, *_: object) -> bool | None:
     """Return what SQLite takes the value for in a condition: a text counts as the number that it begins with."""
     if value is None or isinstance(value, int | float):
         return None if value is None else bool(value)
-    number = _NUMBER.match(as_text(value))
+    number = _NUMBER.match(read_text_column(value))
     return bool(number and float(number[0]))
 
 
@@ -86,11 +86,11 @@ _INTEGERS = (
     "PositiveIntegerField", "PositiveBigIntegerField", "PositiveSmallIntegerField",
 )  # fmt: skip
 READERS: dict[str, Callable[..., Any]] = {
-    "TextField": as_text,
-    "CharField": as_text,
-    "BinaryField": as_bytes,
-    "BooleanField": as_boolean,
-    **dict.fromkeys(_INTEGERS, as_integer),
+    "TextField": read_text_column,
+    "CharField": read_text_column,
+    "BinaryField": read_bytes_column,
+    "BooleanField": read_boolean_column,
+    **dict.fromkeys(_INTEGERS, read_integer_column),
 }
 
 
@@ -102,7 +102,7 @@ class DatabaseOperations(operations.DatabaseOperations):
         return [reader] if reader else super().get_db_converters(expression)
 
 
-class ErrorWrapper(DatabaseErrorWrapper):
+class MovedErrorWrapper(DatabaseErrorWrapper):
     """Django's, for which what a trigger of `moved` refuses is no fault of the row: the database is not to be had."""
 
     def __exit__(self, kind: Any, problem: Any, traceback: Any) -> None:
@@ -116,16 +116,16 @@ class ErrorWrapper(DatabaseErrorWrapper):
             raise wrapped.with_traceback(traceback) from problem
 
 
-class Cursor(base.SQLiteCursorWrapper):
+class StatementCachingCursor(base.SQLiteCursorWrapper):
     """Django's, which remembers how SQLite writes the parameters of a statement that comes again and again."""
 
     def convert_query(self, query: str, *, param_names: Any = None) -> str:
         if param_names is not None or len(query) > LONGEST_REMEMBERED:
             return str(super().convert_query(query, param_names=param_names))
-        return _with_question_marks(query)
+        return convert_to_question_marks(query)
 
 
-class KeptCursor(CursorWrapper):
+class ReusableCursor(CursorWrapper):
     """A cursor that stays open after its block, for the next: opening one takes longer than a small statement."""
 
     def __exit__(self, *_: object) -> None:
@@ -133,7 +133,7 @@ class KeptCursor(CursorWrapper):
 
 
 @functools.lru_cache(maxsize=1_000)
-def _with_question_marks(query: str) -> str:
+def convert_to_question_marks(query: str) -> str:
     return base.FORMAT_QMARK_REGEX.sub("?", query).replace("%%", "%")
 
 
@@ -142,26 +142,28 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     ops_class = DatabaseOperations
     looks_often = False  # for the write lock as a transaction begins, instead of waiting in SQLite's library
-    _kept: KeptCursor | None = None
+    _kept: ReusableCursor | None = None
 
     def _start_transaction_under_autocommit(self) -> None:
         raw = self.connection
         with self.wrap_database_errors:
             if self.looks_often:
-                self._write_order.begin(self._begin, seconds=LOOKS * LOOK_EVERY, try_every=LOOK_EVERY)
+                self.write_order.begin_write(
+                    self.execute_begin, seconds=LOOKS * LOOK_EVERY, try_every=LOOK_EVERY
+                )
                 return
             (milliseconds,) = raw.execute("PRAGMA busy_timeout").fetchone()
             raw.execute("PRAGMA busy_timeout = 0")
             try:
-                self._write_order.begin(self._begin, seconds=milliseconds / 1000)
+                self.write_order.begin_write(self.execute_begin, seconds=milliseconds / 1000)
             finally:
                 raw.execute(f"PRAGMA busy_timeout = {milliseconds}")
 
-    def _begin(self) -> None:
+    def execute_begin(self) -> None:
         self.connection.execute(f"BEGIN {self.transaction_mode or ''}")  # type: ignore[attr-defined] # stubs leave it out
 
-    def create_cursor(self, name: str | None = None) -> Cursor:
-        made: Cursor = self.connection.cursor(factory=Cursor)
+    def create_cursor(self, name: str | None = None) -> StatementCachingCursor:
+        made: StatementCachingCursor = self.connection.cursor(factory=StatementCachingCursor)
         return made
 
     def planning_cursor(self) -> CursorWrapper:
@@ -170,23 +172,23 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if self.queries_logged:
             return self.cursor()
         if self._kept is None:
-            self._kept = KeptCursor(self.create_cursor(), self)
+            self._kept = ReusableCursor(self.create_cursor(), self)
         return self._kept
 
     @cached_property
-    def _write_order(self) -> WriteOrder:
+    def write_order(self) -> WriteOrder:
         return WriteOrder(str(self.settings_dict["NAME"]))
 
     def _close(self) -> None:
         self._kept = None
-        self._write_order.close()
+        self.write_order.close()
         super()._close()  # type: ignore[misc]
 
     @cached_property
-    def wrap_database_errors(self) -> ErrorWrapper:
-        return ErrorWrapper(self)
+    def wrap_database_errors(self) -> MovedErrorWrapper:
+        return MovedErrorWrapper(self)
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         connection = super().get_new_connection(conn_params)
-        connection.text_factory = read_text
+        connection.text_factory = decode_text_bytes
         return connection

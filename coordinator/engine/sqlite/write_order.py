@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from coordinator.lib.turns import is_for_person
+from coordinator.lib.turns import is_caller_person
 
 FILE_ENDING = ".people-wait"
 STAND_BACK_SECONDS = 0.5
@@ -37,15 +37,17 @@ class WriteOrder:
         self._file: int | None = None
         self._stand_back_seconds_left = STAND_BACK_SECONDS
 
-    def begin(self, begin: Callable[[], object], *, seconds: float, try_every: float | None = None) -> None:
+    def begin_write(
+        self, begin: Callable[[], object], *, seconds: float, try_every: float | None = None
+    ) -> None:
         """Call `begin` until it has the write lock, for about so many seconds.
 
         Raises what `begin` raises: at once where that is not for the lock, and where the lock did not come free.
         """
-        if is_for_person():
-            self._begin_for_person(begin, int(seconds / PERSON_TRIES_EVERY))
+        if is_caller_person():
+            self.begin_for_person(begin, int(seconds / PERSON_TRIES_EVERY))
         else:
-            self._begin_for_program(begin, seconds, try_every or PROGRAM_TRIES_EVERY)
+            self.begin_for_program(begin, seconds, try_every or PROGRAM_TRIES_EVERY)
 
     def close(self) -> None:
         """Close the file."""
@@ -53,42 +55,42 @@ class WriteOrder:
             os.close(self._file)
             self._file = None
 
-    def _begin_for_person(self, begin: Callable[[], object], tries: int) -> None:
+    def begin_for_person(self, begin: Callable[[], object], tries: int) -> None:
         is_announced = False
         try:
             for _ in range(tries - 1):
-                if _has_begun(begin):
+                if try_begin(begin):
                     return
-                is_announced = is_announced or self._lock(fcntl.LOCK_EX)
+                is_announced = is_announced or self._lock_order_file(fcntl.LOCK_EX)
                 time.sleep(PERSON_TRIES_EVERY)
             begin()
         finally:
             if is_announced:
-                self._unlock()
+                self._unlock_order_file()
 
-    def _begin_for_program(self, begin: Callable[[], object], seconds: float, try_every: float) -> None:
+    def begin_for_program(self, begin: Callable[[], object], seconds: float, try_every: float) -> None:
         for _ in range(round(seconds / try_every) - 1):
-            self._stand_back(try_every)
-            if _has_begun(begin):
+            self.wait_for_people(try_every)
+            if try_begin(begin):
                 break
             time.sleep(try_every)
         else:
-            self._stand_back(try_every)
+            self.wait_for_people(try_every)
             begin()
         self._stand_back_seconds_left = STAND_BACK_SECONDS
 
-    def _stand_back(self, check_every: float) -> None:
-        while self._stand_back_seconds_left > 0 and self._does_person_wait():
+    def wait_for_people(self, check_every: float) -> None:
+        while self._stand_back_seconds_left > 0 and self.is_person_waiting():
             time.sleep(check_every)
             self._stand_back_seconds_left -= check_every
 
-    def _does_person_wait(self) -> bool:
-        if self._lock(fcntl.LOCK_SH):
-            self._unlock()
+    def is_person_waiting(self) -> bool:
+        if self._lock_order_file(fcntl.LOCK_SH):
+            self._unlock_order_file()
             return False
         return self._file is not None
 
-    def _lock(self, kind: int) -> bool:
+    def _lock_order_file(self, kind: int) -> bool:
         """Lock the file if it is free; say whether this connection has locked it."""
         if self._file is None and self._path is not None:
             try:
@@ -103,12 +105,12 @@ class WriteOrder:
             return False
         return True
 
-    def _unlock(self) -> None:
+    def _unlock_order_file(self) -> None:
         if self._file is not None:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
 
-def _has_begun(begin: Callable[[], object]) -> bool:
+def try_begin(begin: Callable[[], object]) -> bool:
     """Call `begin`; say whether it has the write lock. Raises what it raises for anything else than the lock."""
     try:
         begin()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from coordinator.errors import Busy, Forbidden
+from coordinator.errors import Forbidden, ServiceBusy
 
 
-class Unreachable(Busy):
+class ProviderUnreachable(ServiceBusy):
     """The provider does not answer, too slowly, or not with what it should. `problem` is for the log."""
 
     def __init__(self, problem: str) -> None:
@@ -28,5 +28,5 @@ class SignInRefused(Forbidden):
         self.problem = problem
 
 
-class CodeRefused(SignInRefused):
+class AuthorizationCodeRefused(SignInRefused):
     """The provider was asked about a code, and would not have it."""

@@ -15,7 +15,7 @@ from authlib.integrations.base_client import OAuthError
 from authlib.integrations.requests_client import OAuth2Session
 from django.conf import settings
 
-from coordinator.identity.openid.errors import CodeRefused, SignInRefused, Unreachable
+from coordinator.identity.openid.errors import AuthorizationCodeRefused, ProviderUnreachable, SignInRefused
 
 T = TypeVar("T")
 EACH_WAIT = 3.0  # seconds, to connect and for each piece
@@ -28,12 +28,12 @@ REST = 5.0  # seconds for which a provider is not asked that did not answer: who
 _silent_at = float("-inf")
 
 
-class Client(OAuth2Session):  # type: ignore[misc] # Authlib has no types
+class ProviderClient(OAuth2Session):  # type: ignore[misc] # Authlib has no types
     """Authlib's client, which reads no more than MOST_BYTES of an answer and follows no redirect."""
 
     def request(self, method: str, url: str, **options: Any) -> requests.Response:
         """Ask, and read the whole answer."""
-        require_safe(url)
+        require_safe_provider_url(url)
         more = {"stream": True, "allow_redirects": False, "timeout": EACH_WAIT}
         answer: requests.Response = super().request(method, url, **options | more)
         with answer:
@@ -41,76 +41,76 @@ class Client(OAuth2Session):  # type: ignore[misc] # Authlib has no types
             for piece in answer.iter_content(16 * 1024):
                 body += piece
                 if len(body) > MOST_BYTES:
-                    raise Unreachable(f"{url} answers with more than {MOST_BYTES} bytes")
+                    raise ProviderUnreachable(f"{url} answers with more than {MOST_BYTES} bytes")
         answer._content = body
         if answer.is_redirect:
-            raise Unreachable(f"{url} redirects, which is not followed")
+            raise ProviderUnreachable(f"{url} redirects, which is not followed")
         return answer
 
 
-def require_safe(url: str) -> None:
+def require_safe_provider_url(url: str) -> None:
     """Refuse an address without TLS, unless the issuer itself is one on this machine."""
     scheme, issuer = urlsplit(url).scheme, urlsplit(settings.OIDC_ISSUER)
     if scheme != "https" and not (
         scheme == "http" == issuer.scheme and issuer.netloc == urlsplit(url).netloc
     ):
-        raise Unreachable(f"{url!r} is no https:// address")
+        raise ProviderUnreachable(f"{url!r} is no https:// address")
 
 
-def get_json(url: str, access_token: str = "") -> dict[str, Any]:
+def fetch_provider_json(url: str, access_token: str = "") -> dict[str, Any]:
     """Return the JSON object at `url`, which is shown the access token if there is one."""
     headers = {"Accept": "application/json"}
     if access_token:
         headers["Authorization"] = f"Bearer {access_token}"
-    with Client(settings.OIDC_CLIENT_ID) as client:
+    with ProviderClient(settings.OIDC_CLIENT_ID) as client:
         answer = client.request("GET", url, withhold_token=True, headers=headers)
     if answer.status_code != 200:
-        raise Unreachable(f"{url} answers {answer.status_code}")
+        raise ProviderUnreachable(f"{url} answers {answer.status_code}")
     found = json.loads(answer.content)
     if not isinstance(found, dict):
-        raise Unreachable(f"{url} answers with no JSON object")
+        raise ProviderUnreachable(f"{url} answers with no JSON object")
     return found
 
 
-def in_time(work: Callable[[], T]) -> T:
-    """Return what `work` returns. Raises Unreachable after IN_ALL seconds, and for whatever requests raises.
+def run_within_deadline(work: Callable[[], T]) -> T:
+    """Return what `work` returns. Raises ProviderUnreachable after IN_ALL seconds, and for whatever requests raises.
 
     In a thread of its own, since a server that sends a byte now and then keeps within every single timeout.
     """
     if time.monotonic() - _silent_at < REST:
-        raise Unreachable("it did not answer a moment ago")
+        raise ProviderUnreachable("it did not answer a moment ago")
     if not _turn.acquire(timeout=TURN_WITHIN):
-        raise Unreachable("the requests before take long")
+        raise ProviderUnreachable("the requests before take long")
     try:
         done: queue.SimpleQueue[T | Exception] = queue.SimpleQueue()
-        threading.Thread(target=_put, args=(done, work), name="openid", daemon=True).start()
+        threading.Thread(target=put_result_or_error, args=(done, work), name="openid", daemon=True).start()
         try:
             result = done.get(timeout=IN_ALL)
         except queue.Empty:
-            remember(silent=True)
-            raise Unreachable(f"no whole answer within {IN_ALL:.0f} s") from None
+            record_provider_silence(silent=True)
+            raise ProviderUnreachable(f"no whole answer within {IN_ALL:.0f} s") from None
     finally:
         _turn.release()
     if isinstance(result, requests.ConnectionError | requests.Timeout):
-        remember(silent=True)
-    if isinstance(result, Unreachable | SignInRefused):
+        record_provider_silence(silent=True)
+    if isinstance(result, ProviderUnreachable | SignInRefused):
         raise result
     if isinstance(result, OAuthError):  # the token endpoint's own word
-        raise CodeRefused(f"the token endpoint: {result.error!r}")
+        raise AuthorizationCodeRefused(f"the token endpoint: {result.error!r}")
     if isinstance(result, requests.RequestException | ValueError | RecursionError):
-        raise Unreachable(f"{type(result).__name__}: {result}")
+        raise ProviderUnreachable(f"{type(result).__name__}: {result}")
     if isinstance(result, Exception):
         raise result
     return result
 
 
-def remember(*, silent: bool) -> None:
+def record_provider_silence(*, silent: bool) -> None:
     """Note that the provider does not answer just now, or forget that it did not."""
     global _silent_at  # noqa: PLW0603 - one provider, one process
     _silent_at = time.monotonic() if silent else float("-inf")
 
 
-def _put(done: queue.SimpleQueue[T | Exception], work: Callable[[], T]) -> None:
+def put_result_or_error(done: queue.SimpleQueue[T | Exception], work: Callable[[], T]) -> None:
     try:
         done.put(work())
     except Exception as problem:

@@ -19,7 +19,7 @@ from django.urls import reverse
 from coordinator.identity import proofs
 from coordinator.identity.openid import provider, tokens
 from coordinator.identity.openid.errors import SignInRefused
-from coordinator.identity.openid.identities import Identity, Purpose
+from coordinator.identity.openid.identities import OpenIdIdentity, Purpose
 from coordinator.identity.openid.tokens import SKEW
 
 HELD = "openid"  # in the session: the flows that are on their way, oldest first
@@ -33,7 +33,7 @@ GONE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class SignInFlow:
     """One way to the provider. `secret` is the hash of the browser's secret, `user` who set out."""
 
     purpose: Purpose
@@ -46,14 +46,14 @@ class Flow:
     user: int | None = None
 
 
-def begin(
+def begin_sign_in_flow(
     session: SessionBase, purpose: Purpose, *, secret: str, goal: str, now: datetime, user: int | None = None
 ) -> str:
     """Note a flow in the session and return the address at the provider. `secret` is the hash of the browser's.
 
     Raises Unreachable.
     """
-    flow = Flow(
+    flow = SignInFlow(
         purpose,
         state=generate_token(43),
         nonce=generate_token(43),
@@ -65,61 +65,65 @@ def begin(
     )
     # Asked anew whether it is them: for that a sign-in that the provider still holds is not enough.
     more = {} if purpose == "sign in" else {"prompt": "login", "max_age": "0"}
-    with tokens.client(redirect_uri=redirect_uri()) as client:
+    with tokens.create_provider_client(redirect_uri=provider_redirect_uri()) as client:
         address, _ = client.create_authorization_url(
-            provider.description()["authorization_endpoint"],
+            provider.provider_description()["authorization_endpoint"],
             state=flow.state,
             code_verifier=flow.verifier,
             nonce=flow.nonce,
             **more,
         )
-    session[HELD] = [*_held(session, now), asdict(flow)][-MOST_TABS:]
+    session[HELD] = [*pending_sign_in_flows(session, now), asdict(flow)][-MOST_TABS:]
     return str(address)
 
 
-def redirect_uri() -> str:
+def provider_redirect_uri() -> str:
     """Return where the provider sends people back to; it must be registered there."""
     return settings.PUBLIC_URL + reverse("accounts:provider-back")
 
 
-def take(session: SessionBase, state: str, secret: str, now: datetime) -> Flow:
+def take_sign_in_flow(session: SessionBase, state: str, secret: str, now: datetime) -> SignInFlow:
     """Take the flow with that state out of the session. Raises SignInRefused without one, or for another browser."""
-    held = _held(session, now)
+    held = pending_sign_in_flows(session, now)
     found = [one for one in held if state and hmac.compare_digest(one["state"].encode(), state.encode())]
     if not found:  # a stranger's session stays empty, and is not kept
         raise SignInRefused("no flow of this session has that state", GONE)
     session[HELD] = [one for one in held if one not in found]
-    flow = Flow(**found[0])
-    if not hmac.compare_digest(flow.secret, proofs.hash_of(secret)):
+    flow = SignInFlow(**found[0])
+    if not hmac.compare_digest(flow.secret, proofs.hash_browser_secret(secret)):
         raise SignInRefused("the browser's secret is not the one that it set out with", GONE)
     return flow
 
 
-def _held(session: SessionBase, now: datetime) -> list[dict[str, Any]]:
+def pending_sign_in_flows(session: SessionBase, now: datetime) -> list[dict[str, Any]]:
     held = session.get(HELD)
     since = now.timestamp() - GOOD_FOR
     return [one for one in held if one["at"] > since] if isinstance(held, list) else []
 
 
-def finish(flow: Flow, *, code: str, issuer: str, now: datetime) -> tuple[Identity, str]:
+def finish_sign_in_flow(
+    flow: SignInFlow, *, code: str, issuer: str, now: datetime
+) -> tuple[OpenIdIdentity, str]:
     """Return who came back with `code`, and their ID token as text. Raises SignInRefused and Unreachable.
 
     `issuer` is who says to have sent them (RFC 9207), "" if nobody does.
     """
-    says_so = provider.description().get("authorization_response_iss_parameter_supported") is True
+    says_so = provider.provider_description().get("authorization_response_iss_parameter_supported") is True
     if (issuer or says_so) and issuer != settings.OIDC_ISSUER:
         raise SignInRefused(f"the answer comes from {issuer!r}")
     if not 0 < len(code) <= LONGEST_CODE:
         raise SignInRefused("there is no code in the answer")
-    answer = tokens.redeem(code, verifier=flow.verifier, redirect_uri=redirect_uri())
+    answer = tokens.redeem_authorization_code(
+        code, verifier=flow.verifier, redirect_uri=provider_redirect_uri()
+    )
     asked_at = datetime.fromtimestamp(flow.at, UTC)
-    identity = tokens.verify(answer, nonce=flow.nonce, asked_at=asked_at, now=now)
+    identity = tokens.verify_id_token(answer, nonce=flow.nonce, asked_at=asked_at, now=now)
     if flow.purpose != "sign in":
-        _require_fresh(identity, flow)
+        require_fresh_authentication(identity, flow)
     return identity, str(answer["id_token"])
 
 
-def _require_fresh(identity: Identity, flow: Flow) -> None:
+def require_fresh_authentication(identity: OpenIdIdentity, flow: SignInFlow) -> None:
     """Refuse a sign-in at the provider that is older than the question."""
     at = identity.authenticated_at
     if isinstance(at, bool) or not isinstance(at, int | float) or at < flow.at - SKEW:

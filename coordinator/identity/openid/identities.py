@@ -9,7 +9,7 @@ Purpose = Literal["sign in", "confirm", "connect"]
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class OpenIdIdentity:
     """Somebody, in the words of the provider. `issuer` and `subject` together are who it is; the rest may change."""
 
     issuer: str

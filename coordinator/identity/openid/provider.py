@@ -11,8 +11,13 @@ from django.conf import settings
 from joserfc.errors import JoseError
 from joserfc.jwk import Key, KeySet
 
-from coordinator.identity.openid.errors import Unreachable
-from coordinator.identity.openid.fetching import get_json, in_time, remember, require_safe
+from coordinator.identity.openid.errors import ProviderUnreachable
+from coordinator.identity.openid.fetching import (
+    fetch_provider_json,
+    record_provider_silence,
+    require_safe_provider_url,
+    run_within_deadline,
+)
 
 FETCHED_KEPT_FOR = 3600.0  # seconds
 NOT_AGAIN_FOR = 5.0  # seconds, after a failure: a provider that is down must not hold every visitor
@@ -34,51 +39,51 @@ class CachedFetch:
     failed: str = ""
     failed_at: float = float("-inf")
 
-    def get(self, newer_than: float = FETCHED_KEPT_FOR) -> Any:
+    def get_or_fetch(self, newer_than: float = FETCHED_KEPT_FOR) -> Any:
         """Return what was fetched within the last `newer_than` seconds, or fetch it."""
         now = time.monotonic()
         if now - self.at < newer_than:
             return self.value
         if self.failed and now - self.failed_at < NOT_AGAIN_FOR:
-            raise Unreachable(self.failed)
+            raise ProviderUnreachable(self.failed)
         try:
-            self.value = in_time(self.fetch)
-        except Unreachable as problem:
+            self.value = run_within_deadline(self.fetch)
+        except ProviderUnreachable as problem:
             self.failed, self.failed_at = problem.problem, time.monotonic()
             raise
         self.at, self.failed = time.monotonic(), ""
         return self.value
 
 
-def _discover() -> dict[str, Any]:
-    found = get_json(settings.OIDC_ISSUER.rstrip("/") + "/.well-known/openid-configuration")
+def fetch_discovery_document() -> dict[str, Any]:
+    found = fetch_provider_json(settings.OIDC_ISSUER.rstrip("/") + "/.well-known/openid-configuration")
     if found.get("issuer") != settings.OIDC_ISSUER:
-        raise Unreachable(f"it calls itself {found.get('issuer')!r}, not {settings.OIDC_ISSUER!r}")
+        raise ProviderUnreachable(f"it calls itself {found.get('issuer')!r}, not {settings.OIDC_ISSUER!r}")
     for name in NEEDED:
         if not isinstance(found.get(name), str):
-            raise Unreachable(f"its discovery document names no {name}")
+            raise ProviderUnreachable(f"its discovery document names no {name}")
     for name in (*NEEDED, "userinfo_endpoint", "end_session_endpoint"):
         if found.get(name):
-            require_safe(str(found[name]))
+            require_safe_provider_url(str(found[name]))
     return found
 
 
-def _fetch_keys() -> KeySet:
-    listed = get_json(description()["jwks_uri"]).get("keys")
+def fetch_provider_keys() -> KeySet:
+    listed = fetch_provider_json(provider_description()["jwks_uri"]).get("keys")
     usable = [
         key
         for key in (listed if isinstance(listed, list) else [])
         if isinstance(key, dict) and key.get("kty") in {"RSA", "EC", "OKP"} and key.get("use", "sig") == "sig"
     ]
     if not usable:
-        raise Unreachable("it lists no keys for signatures")
-    found = [key for one in usable for key in _readable(one)]
+        raise ProviderUnreachable("it lists no keys for signatures")
+    found = [key for one in usable for key in import_supported_keys(one)]
     if not found:
-        raise Unreachable("none of its keys can be read")
+        raise ProviderUnreachable("none of its keys can be read")
     return KeySet(found)
 
 
-def _readable(listed: dict[str, Any]) -> list[Key]:
+def import_supported_keys(listed: dict[str, Any]) -> list[Key]:
     """Return the key; nothing for one of a kind or curve that is not known here, as RFC 7517 (5) has it."""
     try:
         return list(KeySet.import_key_set({"keys": [listed]}).keys)
@@ -86,31 +91,31 @@ def _readable(listed: dict[str, Any]) -> list[Key]:
         return []
 
 
-_description = CachedFetch(_discover)
-_keys = CachedFetch(_fetch_keys)
+_description = CachedFetch(fetch_discovery_document)
+_keys = CachedFetch(fetch_provider_keys)
 
 
-def forget() -> None:
+def forget_cached_provider() -> None:
     """Fetch everything anew when it is next needed."""
     for kept in (_description, _keys):
         kept.at, kept.failed = float("-inf"), ""
-    remember(silent=False)
+    record_provider_silence(silent=False)
 
 
-def description() -> dict[str, Any]:
-    """Return the provider's discovery document. Raises Unreachable."""
-    found: dict[str, Any] = _description.get()
+def provider_description() -> dict[str, Any]:
+    """Return the provider's discovery document. Raises ProviderUnreachable."""
+    found: dict[str, Any] = _description.get_or_fetch()
     return found
 
 
-def keys(*, anew: bool = False) -> KeySet:
-    """Return the provider's keys; `anew` asks for one that is not among them. Raises Unreachable."""
-    description()  # before, since in_time does not nest
-    found: KeySet = _keys.get(KEYS_NOT_AGAIN_FOR if anew else FETCHED_KEPT_FOR)
+def provider_keys(*, anew: bool = False) -> KeySet:
+    """Return the provider's keys; `anew` asks for one that is not among them. Raises ProviderUnreachable."""
+    provider_description()  # before, since in_time does not nest
+    found: KeySet = _keys.get_or_fetch(KEYS_NOT_AGAIN_FOR if anew else FETCHED_KEPT_FOR)
     return found
 
 
-def algorithms() -> list[str]:
+def accepted_signature_algorithms() -> list[str]:
     """Return the signatures that count, of those that the provider makes."""
-    made = description().get("id_token_signing_alg_values_supported") or ["RS256"]
+    made = provider_description().get("id_token_signing_alg_values_supported") or ["RS256"]
     return [name for name in ALGORITHMS if name in made]

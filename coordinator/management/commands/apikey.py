@@ -11,13 +11,13 @@ from django.utils import timezone
 
 from coordinator.actions import key_binding, keys
 from coordinator.errors import SignalboxError
-from coordinator.identity.actors import system
-from coordinator.identity.keys import speaks_for_any
+from coordinator.identity.actors import system_actor
+from coordinator.identity.keys import is_unbound_agent_key
 from coordinator.identity.scopes import SCOPES
-from coordinator.lib.invisible import show_invisible
+from coordinator.lib.invisible import reveal_invisible_characters
 from coordinator.models import ApiKey
 
-COMMAND_LINE = system("command-line")
+COMMAND_LINE = system_actor("command-line")
 
 
 class Command(BaseCommand):
@@ -47,13 +47,16 @@ class Command(BaseCommand):
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
         """Run one subcommand. Raises CommandError where it is refused."""
         try:
-            {"create": self.create, "list": self.list, "bind": self.bind, "revoke": self.revoke}[verb](
-                options
-            )
+            {
+                "create": self.create_api_key,
+                "list": self.print_api_keys,
+                "bind": self.bind_api_key,
+                "revoke": self.revoke_named_key,
+            }[verb](options)
         except SignalboxError as refusal:
             raise CommandError(str(refusal.detail)) from None
 
-    def create(self, options: dict[str, Any]) -> None:
+    def create_api_key(self, options: dict[str, Any]) -> None:
         """Make a key. The key alone goes to stdout, so that a script can take it."""
         now = timezone.now()
         if options["days"] is not None and not 0 < options["days"] <= 36_500:
@@ -72,28 +75,32 @@ class Command(BaseCommand):
         )
         self.stdout.write(raw)
 
-    def list(self, _options: dict[str, Any]) -> None:
+    def print_api_keys(self, _options: dict[str, Any]) -> None:
         for row in ApiKey.objects.order_by("name"):
             scopes = ",".join(map(str, row.scopes)) if isinstance(row.scopes, list) else str(row.scopes)
-            state = "revoked" if row.revoked_at else f"expires {day(row.expires_at)}"
-            agents = "any agent" if speaks_for_any(row) else ",".join(sorted(row.bound_agents or ())) or "-"
+            state = "revoked" if row.revoked_at else f"expires {format_key_day(row.expires_at)}"
+            agents = (
+                "any agent" if is_unbound_agent_key(row) else ",".join(sorted(row.bound_agents or ())) or "-"
+            )
             self.stdout.write(
-                f"{show_invisible(row.name)}  {row.prefix}…  {scopes}  {agents}  used {day(row.last_used_at)}  {state}"
+                f"{reveal_invisible_characters(row.name)}  {row.prefix}…  {scopes}  {agents}  used {format_key_day(row.last_used_at)}  {state}"
             )
 
-    def bind(self, options: dict[str, Any]) -> None:
-        row = key_binding.bind(options["name"], options["agent"], by=COMMAND_LINE, now=timezone.now())
+    def bind_api_key(self, options: dict[str, Any]) -> None:
+        row = key_binding.bind_key_to_agents(
+            options["name"], options["agent"], by=COMMAND_LINE, now=timezone.now()
+        )
         self.stdout.write(f"The key {row.name!r} speaks for {', '.join(sorted(row.bound_agents or ()))}.")
 
-    def revoke(self, options: dict[str, Any]) -> None:
+    def revoke_named_key(self, options: dict[str, Any]) -> None:
         row = ApiKey.objects.filter(name=options["name"]).first()
         if row is None:
             raise CommandError(f"There is no key named {options['name']!r}.")
-        keys.revoke(row.id, by=COMMAND_LINE, now=timezone.now())
+        keys.invalidate_api_key(row.id, by=COMMAND_LINE, now=timezone.now())
         self.stdout.write(f"The key {row.name!r} is revoked.")
 
 
-def day(value: Any) -> str:
+def format_key_day(value: Any) -> str:
     """Return the day of an instant, `never` for None, and a text that is no instant as it is."""
     if value is None:
         return "never"

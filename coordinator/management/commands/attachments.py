@@ -30,11 +30,13 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         now = timezone.now()
-        found = attachments.examine(now, checksums=options["checksums"])
+        found = attachments.check_attachment_files(now, checksums=options["checksums"])
         for why in found.silent:
             self.stderr.write(why)
         for orphan in found.orphans:
-            self.stdout.write(f"orphan   {stores.store_at(orphan.place).shown(orphan.name)}")
+            self.stdout.write(
+                f"orphan   {stores.find_store(orphan.place).describe_file_location(orphan.name)}"
+            )
         for path in found.thumbnails:
             self.stdout.write(f"orphan   {path}")
         for pk in found.missing:
@@ -42,7 +44,7 @@ class Command(BaseCommand):
         for pk in found.damaged:
             self.stdout.write(f"damaged  {pk}")
         if options["delete_orphans"]:
-            self.stdout.write(f"Removed {attachments.remove_orphans(found, now)} orphans.")
+            self.stdout.write(f"Removed {attachments.remove_orphan_files(found, now)} orphans.")
         elif not (found.orphans or found.thumbnails or found.missing or found.damaged or found.silent):
             self.stdout.write("Every file belongs to a message, and no file is missing.")
         if found.missing or found.damaged or found.silent:

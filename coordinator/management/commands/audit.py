@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from coordinator.actions import audit, sealing
-from coordinator.identity.actors import system
+from coordinator.identity.actors import system_actor
 from coordinator.models import AuditCheckpoint, AuditLog
 from coordinator.models.audit import AUDIT_KEPT
 from coordinator.transparency import checking, exporting, keys, notes, proofs, tree
@@ -52,36 +52,36 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         {
-            "seal": self._seal,
-            "verify": self._verify,
-            "proof": self._proof,
-            "export": self._export,
-            "checkpoint": self._checkpoint,
-            "key": self._key,
-            "rotate-key": self._rotate_key,
+            "seal": self.seal_audit_log,
+            "verify": self.verify_audit_log,
+            "proof": self.print_audit_proof,
+            "export": self.export_audit_log,
+            "checkpoint": self.print_newest_checkpoint,
+            "key": self.print_public_key,
+            "rotate-key": self.rotate_audit_key,
         }[options["what"]](options)
 
-    def _seal(self, options: dict[str, Any]) -> None:
+    def seal_audit_log(self, options: dict[str, Any]) -> None:
         now = timezone.now()
         try:
-            made = sealing.seal(now)
-        except (sealing.Inconsistent, keys.KeyUnusable) as problem:
+            made = sealing.sign_audit_checkpoint(now)
+        except (sealing.InconsistentLog, keys.KeyUnusable) as problem:
             raise CommandError(str(problem)) from None
-        sealing.send_out(now)
+        sealing.send_pending_checkpoints(now)
         self.stdout.write(f"Sealed {made.tree_size:,} entries." if made else "Everything is sealed already.")
 
-    def _verify(self, options: dict[str, Any]) -> None:
+    def verify_audit_log(self, options: dict[str, Any]) -> None:
         try:
-            trusted = [notes.Verifier.parse(text) for text in options["key"]] or keys.known()
-            kept = [note for file in options["checkpoint"] for note in notes_in(file)]
+            trusted = [notes.NoteVerifier.parse(text) for text in options["key"]] or keys.load_log_verifiers()
+            kept = [note for file in options["checkpoint"] for note in read_signed_notes(file)]
         except notes.NoteError as problem:
             raise CommandError(str(problem)) from None
-        report = checking.check(kept, trusted, timezone.now())
+        report = checking.check_entire_log(kept, trusted, timezone.now())
         self.stdout.write(
             f"Checked {report.entries:,} entries, {report.rows:,} rows that are still there, and "
             f"{report.checkpoints:,} checkpoints."
         )
-        for remark in report.remarks:
+        for remark in report.remark_texts:
             self.stdout.write(remark)
         if not report.problems:
             self.stdout.write("Nothing was changed.")
@@ -91,20 +91,20 @@ class Command(BaseCommand):
         more = f" (and {report.unlisted:,} more)" if report.unlisted else ""
         raise CommandError(f"The audit log fails the check. Findings: {len(report.problems):,}{more}.")
 
-    def _proof(self, options: dict[str, Any]) -> None:
+    def print_audit_proof(self, options: dict[str, Any]) -> None:
         row = AuditLog.objects.filter(pk=options["row"]).first()
         if row is None:
             raise CommandError(f"There is no such audit row. Rows are deleted after {AUDIT_KEPT.days} days.")
         try:
-            self.stdout.write(proofs.proof_of(row).text, ending="")
-        except proofs.NoProof as problem:
+            self.stdout.write(proofs.build_proof_for_row(row).proof_file_text, ending="")
+        except proofs.ProofUnavailable as problem:
             raise CommandError(str(problem)) from None
 
-    def _export(self, options: dict[str, Any]) -> None:
-        newest = _newest()
+    def export_audit_log(self, options: dict[str, Any]) -> None:
+        newest = require_newest_checkpoint()
         try:
             with options["file"].open("x", encoding="utf-8") as file:
-                count = _write(file, newest)
+                count = write_audit_export(file, newest)
         except FileExistsError:
             raise CommandError(f"{options['file']} already exists. Name a new file.") from None
         except OSError as problem:
@@ -113,40 +113,45 @@ class Command(BaseCommand):
             f"Wrote {count:,} entries. Check them with verify_audit.py (page Audit log, Verify)."
         )
 
-    def _checkpoint(self, options: dict[str, Any]) -> None:
-        self.stdout.write(_newest().note, ending="")
+    def print_newest_checkpoint(self, options: dict[str, Any]) -> None:
+        self.stdout.write(require_newest_checkpoint().note, ending="")
 
-    def _key(self, options: dict[str, Any]) -> None:
+    def print_public_key(self, options: dict[str, Any]) -> None:
         try:
-            self.stdout.write(keys.signer().verifier.text)
+            self.stdout.write(keys.load_audit_signer().verifier.public_key_text)
         except keys.KeyUnusable as problem:
             raise CommandError(str(problem)) from None
 
-    def _rotate_key(self, options: dict[str, Any]) -> None:
+    def rotate_audit_key(self, options: dict[str, Any]) -> None:
         now = timezone.now()
         try:
-            old = self._seal_with_old_key(now)
-            new = keys.rotate().verifier.text
-        except (keys.KeyUnusable, sealing.Inconsistent, OSError) as problem:
+            old = self.seal_with_old_key(now)
+            new = keys.replace_audit_key().verifier.public_key_text
+        except (keys.KeyUnusable, sealing.InconsistentLog, OSError) as problem:
             raise CommandError(str(problem)) from None
         change = {"before": {"key": old}, "after": {"key": new}}
-        audit.record(
-            "AUDIT_KEY_ROTATED", actor=system("cli"), target=None, result="success", metadata=change, now=now
+        audit.record_audit_entry(
+            "AUDIT_KEY_ROTATED",
+            actor=system_actor("cli"),
+            target=None,
+            result="success",
+            metadata=change,
+            now=now,
         )
-        sealing.seal(now)
+        sealing.sign_audit_checkpoint(now)
         self.stdout.write(f"The new public key. Write it down outside this machine:\n{new}")
 
     @staticmethod
-    def _seal_with_old_key(now: datetime) -> str | None:
+    def seal_with_old_key(now: datetime) -> str | None:
         """Seal what is there and return the old public key; None where the old key is lost."""
-        if not keys.path().exists():
+        if not keys.audit_key_path().exists():
             return None
-        old = keys.signer().verifier.text
-        sealing.seal(now)
+        old = keys.load_audit_signer().verifier.public_key_text
+        sealing.sign_audit_checkpoint(now)
         return old
 
 
-def notes_in(file: Path) -> list[str]:
+def read_signed_notes(file: Path) -> list[str]:
     """Return the signed notes in a file, one after another. Raises CommandError, NoteError."""
     try:
         with file.open(encoding="utf-8") as opened:
@@ -157,19 +162,19 @@ def notes_in(file: Path) -> list[str]:
         raise CommandError(
             f"{file} is longer than {MOST_BYTES // 2**20} MiB. Give only its newest checkpoints."
         )
-    return notes.split(text)
+    return notes.split_signed_notes(text)
 
 
-def _newest() -> AuditCheckpoint:
-    newest = tree.newest_checkpoint()
+def require_newest_checkpoint() -> AuditCheckpoint:
+    newest = tree.find_newest_checkpoint()
     if newest is None:
         raise CommandError("There is no checkpoint yet. Make one with `manage.py audit seal`.")
     return newest
 
 
-def _write(file: TextIO, checkpoint: AuditCheckpoint) -> int:
+def write_audit_export(file: TextIO, checkpoint: AuditCheckpoint) -> int:
     count = -1  # the first line is about the file
-    for line in exporting.lines(checkpoint, keys.known()):
+    for line in exporting.generate_export_lines(checkpoint, keys.load_log_verifiers()):
         file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
         count += 1
         if count and count % 10_000 == 0 and sys.stderr.isatty():

@@ -20,14 +20,14 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         startup.require_database()
-        found = migrating.pending_findings()
+        found = migrating.judge_pending_migrations()
         if not found:
             self.stdout.write("No migration is pending.")
             return
         for finding in found:
             word = "safe  " if finding.safe else self.style.ERROR("UNSAFE")
             self.stdout.write(f"{word}  {finding.migration}: {finding.operation}: {finding.why}")
-        if not migrating.unsafe(found):
+        if not migrating.select_unsafe_findings(found):
             self.stdout.write("All of them can be applied while servers of the previous version run.")
             return
         self.stdout.write("Stop every server of the previous version, then start the new ones.")

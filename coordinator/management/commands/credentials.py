@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from coordinator.actions import mcp_credentials
 from coordinator.errors import SignalboxError
-from coordinator.identity.actors import system
+from coordinator.identity.actors import system_actor
 from coordinator.secrets import keyring
 
 
@@ -25,10 +25,10 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         try:
-            count = mcp_credentials.rotate(by=system("credentials"), now=timezone.now())
+            count = mcp_credentials.rotate_credential_key(by=system_actor("credentials"), now=timezone.now())
         except (keyring.KeyringUnusable, SignalboxError) as problem:
             why = problem.detail if isinstance(problem, SignalboxError) else problem
             raise CommandError(f"{why} The old keys stay.") from None
         self.stdout.write(
-            f"{count} values are sealed with a new key, in {keyring.path()}. Older backups contain the old keys."
+            f"{count} values are sealed with a new key, in {keyring.keyring_path()}. Older backups contain the old keys."
         )

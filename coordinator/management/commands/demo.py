@@ -33,18 +33,18 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["live"]:
             try:
-                live.require_server(options["url"])
-            except live.NoServer as problem:
+                live.require_reachable_server(options["url"])
+            except live.ServerUnreachable as problem:
                 raise CommandError(str(problem)) from None
         startup.prepare_database(migrate=True, say=self.stdout.write)
-        if not options["live"] or options["anyway"] or not fill.is_in_use():
-            self.fill(options)
+        if not options["live"] or options["anyway"] or not fill.is_database_in_use():
+            self.fill_with_demo_data(options)
         if options["live"]:
-            live.work(options["url"], say=self.stdout.write, unanswered=fill.why_not_the_demos_own())
+            live.run_demo_fleet(options["url"], say=self.stdout.write, unanswered=fill.explain_foreign_data())
 
-    def fill(self, options: dict[str, Any]) -> None:
+    def fill_with_demo_data(self, options: dict[str, Any]) -> None:
         try:
-            filled = fill.fill(
+            filled = fill.fill_demo_database(
                 seed=options["seed"], days=options["days"], now=timezone.now(), anyway=options["anyway"]
             )
         except SignalboxError as problem:

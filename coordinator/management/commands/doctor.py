@@ -15,10 +15,10 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from coordinator.actions import keys
-from coordinator.identity.actors import system
-from coordinator.operations.doctor import Check, Finding, Level, claude_code, everything
+from coordinator.identity.actors import system_actor
+from coordinator.operations.doctor import CheckLevel, CheckResult, StepResult, claude_code, everything
 
-DOCTOR = system("doctor")
+DOCTOR = system_actor("doctor")
 KEY_LASTS = timedelta(minutes=5)
 
 
@@ -41,35 +41,39 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, subject: str | None, **options: Any) -> None:
         if subject == "claude-code":
-            self._claude_code(options)
+            self.check_claude_code(options)
         else:
-            self._everything(as_json=options["json"])
+            self.check_installation(as_json=options["json"])
 
-    def _everything(self, *, as_json: bool) -> None:
-        found: list[Check] = []
-        for check in everything.examine(f"http://{settings.BIND}", timezone.now()):
+    def check_installation(self, *, as_json: bool) -> None:
+        found: list[CheckResult] = []
+        for check in everything.check_everything(f"http://{settings.BIND}", timezone.now()):
             found.append(check)
             if not as_json:
-                self._show(check)
+                self.print_check(check)
         if as_json:
             self.stdout.write(json.dumps([asdict(check) for check in found], indent=2))
-        if any(check.level is Level.FAIL for check in found):
+        if any(check.level is CheckLevel.FAIL for check in found):
             sys.exit(1)
 
-    def _show(self, check: Check) -> None:
-        styles = {Level.OK: self.style.SUCCESS, Level.WARN: self.style.WARNING, Level.FAIL: self.style.ERROR}
+    def print_check(self, check: CheckResult) -> None:
+        styles = {
+            CheckLevel.OK: self.style.SUCCESS,
+            CheckLevel.WARN: self.style.WARNING,
+            CheckLevel.FAIL: self.style.ERROR,
+        }
         mark = styles[check.level](f"{check.level:<4}")
         remedy = f" → {check.remedy}" if check.remedy else ""
         self.stdout.write(f"{mark}  {check.name + ':':<14} {check.message}{remedy}")
 
-    def _claude_code(self, options: dict[str, Any]) -> None:
+    def check_claude_code(self, options: dict[str, Any]) -> None:
         url = options["url"] or f"http://{settings.BIND}"
         if options["key"]:
-            self._print_findings(claude_code.examine(url, options["key"], by=DOCTOR))
+            self.print_findings(claude_code.check_claude_code_connection(url, options["key"], by=DOCTOR))
             return
         now = timezone.now()
         name = f"doctor-{now:%Y%m%d-%H%M%S-%f}"
-        row, raw = keys.create(
+        row, raw = keys.issue_api_key(
             name=name,
             scopes=["agent"],
             agent_id=claude_code.TRIAL_AGENT,
@@ -78,11 +82,11 @@ class Command(BaseCommand):
             expires_at=now + KEY_LASTS,
         )
         try:
-            self._print_findings(claude_code.examine(url, raw, by=DOCTOR))
+            self.print_findings(claude_code.check_claude_code_connection(url, raw, by=DOCTOR))
         finally:
-            keys.revoke(row.pk, by=DOCTOR, now=timezone.now(), reason="the test has ended")
+            keys.invalidate_api_key(row.pk, by=DOCTOR, now=timezone.now(), reason="the test has ended")
 
-    def _print_findings(self, findings: Iterable[Finding]) -> None:
+    def print_findings(self, findings: Iterable[StepResult]) -> None:
         for finding in findings:
             mark = self.style.SUCCESS("ok  ") if finding.works else self.style.ERROR("FAIL")
             took = "" if finding.ms is None else f"{finding.ms:6.0f} ms  "

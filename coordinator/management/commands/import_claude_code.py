@@ -15,4 +15,4 @@ class Command(import_transcripts.Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.set_defaults(program=SOURCE)
-        self.add_place(parser)
+        self.add_source_arguments(parser)

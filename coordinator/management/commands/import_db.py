@@ -15,10 +15,15 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 from django.utils import timezone
 
-from coordinator.actions.importing import Imported, TableOutcome, import_database, record_refusal
-from coordinator.actions.importing.outcomes import Lines
+from coordinator.actions.importing import (
+    ImportOutcome,
+    TableOutcome,
+    import_database,
+    record_unreadable_database,
+)
+from coordinator.actions.importing.outcomes import LimitedLines
 from coordinator.errors import SignalboxError
-from coordinator.importing.foreign import Foreign
+from coordinator.importing.foreign import SourceDatabase
 from coordinator.importing.keeping import MOST_BYTES
 from coordinator.operations import startup
 
@@ -52,35 +57,39 @@ class Command(BaseCommand):
         startup.require_migrated_database()
         write, now = not options["dry_run"], timezone.now()
         try:
-            source = self._opened(options["path"], write=write, now=now)
+            source = self.open_foreign_database(options["path"], write=write, now=now)
             try:
                 done = import_database(
-                    source, now=now, write=write, with_policy=options["with_policy"], progress=self._show
+                    source,
+                    now=now,
+                    write=write,
+                    with_policy=options["with_policy"],
+                    progress=self.show_table_progress,
                 )
             finally:
-                source.close()
-                self._clear()
+                source.remove_copy()
+                self.clear_table_progress()
         except SignalboxError as problem:
             raise CommandError(str(problem.detail)) from None
-        self._print(done, source, None if options["all"] else MOST_LISTED)
+        self.print_import_outcome(done, source, None if options["all"] else MOST_LISTED)
         if not write:
             self.stdout.write("Nothing was changed (--dry-run).")
-        if done.unreadable:
+        if done.unreadable_lines:
             raise CommandError(
-                f"{options['path']} is damaged: {len(done.unreadable)} places could not be read."
+                f"{options['path']} is damaged: {len(done.unreadable_lines)} places could not be read."
                 f" All else {'was' if write else 'would be'} imported."
             )
 
-    def _opened(self, path: Path, *, write: bool, now: datetime) -> Foreign:
+    def open_foreign_database(self, path: Path, *, write: bool, now: datetime) -> SourceDatabase:
         try:
-            return Foreign(path, Path(settings.DATA_DIR))
+            return SourceDatabase(path, Path(settings.DATA_DIR))
         except SignalboxError as problem:
             if write:
                 with contextlib.suppress(DatabaseError):
-                    record_refusal(path, str(problem.detail), now)
+                    record_unreadable_database(path, str(problem.detail), now)
             raise
 
-    def _print(self, done: Imported, source: Foreign, most: int | None) -> None:
+    def print_import_outcome(self, done: ImportOutcome, source: SourceDatabase, most: int | None) -> None:
         width = max([22, *(len(one.table) + 1 for one in done.outcomes)])
         self.stdout.write(f"{'table':<{width}}" + "".join(f"{name:>12}" for name in NUMBERS))
         for one in done.outcomes:
@@ -89,7 +98,7 @@ class Command(BaseCommand):
             )  # fmt: skip
             self.stdout.write(f"{one.table:<{width}}" + "".join(f"{number:>12,}" for number in numbers))
         for one in done.outcomes:
-            self._list(one, most)
+            self.print_table_outcome(one, most)
         if source.replaced:
             self.stdout.write(
                 f"{source.replaced} texts were not UTF-8. Their unreadable characters are marked."
@@ -105,7 +114,7 @@ class Command(BaseCommand):
         if done.report:
             self.stdout.write(f"The report: {done.report}")
 
-    def _list(self, one: TableOutcome, most: int | None) -> None:
+    def print_table_outcome(self, one: TableOutcome, most: int | None) -> None:
         if not one.known:
             self.stdout.write(
                 f"note: {one.table} has no counterpart here; its {one.rows:,} rows are kept aside."
@@ -118,10 +127,10 @@ class Command(BaseCommand):
             ("changed", changed),
             ("note", one.notes),
         ):
-            number = lines.total if isinstance(lines, Lines) else len(lines)
-            self._list_kind(f"{kind}: {one.table}", lines, number, most)
+            number = lines.total if isinstance(lines, LimitedLines) else len(lines)
+            self.print_limited_lines(f"{kind}: {one.table}", lines, number, most)
 
-    def _list_kind(self, what: str, lines: Iterable[str], number: int, most: int | None) -> None:
+    def print_limited_lines(self, what: str, lines: Iterable[str], number: int, most: int | None) -> None:
         shown = list(lines)[:most]
         for line in shown:
             self.stdout.write(f"{what} {line}")
@@ -129,12 +138,12 @@ class Command(BaseCommand):
             where = " (--all lists them)" if most is not None else " (in the file beside the report)"
             self.stdout.write(f"{what} and {number - len(shown):,} more{where}")
 
-    def _show(self, table: str, done: int, total: int) -> None:
+    def show_table_progress(self, table: str, done: int, total: int) -> None:
         if sys.stderr.isatty():
             filled = BAR * done // max(total, 1)
             bar = "#" * filled + "." * (BAR - filled)
             sys.stderr.write(f"\r{table:<22}{bar} {done:,}/{total:,}\x1b[K")
 
-    def _clear(self) -> None:
+    def clear_table_progress(self) -> None:
         if sys.stderr.isatty():
             sys.stderr.write("\r\x1b[K")

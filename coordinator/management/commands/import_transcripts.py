@@ -17,14 +17,14 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from coordinator.actions.transcripts import Import
+from coordinator.actions.transcripts import TranscriptImport
 from coordinator.dialects.transcript_formats import TranscriptFormat
 from coordinator.dialects.transcripts import TRANSCRIPTS
 from coordinator.errors import SignalboxError
-from coordinator.identity.actors import system
+from coordinator.identity.actors import system_actor
 from coordinator.importing import transcripts
-from coordinator.importing.lines import TOO_LONG, UNFINISHED, LineReader, NotUnderstood
-from coordinator.importing.transcripts import Line, Transcript
+from coordinator.importing.lines import TOO_LONG, UNFINISHED, LineReader, UnknownLineKind
+from coordinator.importing.transcripts import TranscriptFile, TranscriptLine
 
 BAR = 24
 SHOWN_EVERY = 0.1  # seconds
@@ -49,9 +49,9 @@ class Command(BaseCommand):
             choices=sorted(TRANSCRIPTS),
             help=f"whose transcripts they are ({', '.join(TRANSCRIPTS)}); default: all that are found",
         )
-        self.add_place(parser)
+        self.add_source_arguments(parser)
 
-    def add_place(self, parser: ArgumentParser) -> None:
+    def add_source_arguments(self, parser: ArgumentParser) -> None:
         """Add the arguments that do not depend on the agent."""
         parser.add_argument(
             "path", type=Path, nargs="?", help="a folder or a file (default: where the agent keeps them)"
@@ -69,65 +69,76 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         named = options["program"]
         programs = [TRANSCRIPTS[named]] if named else list(TRANSCRIPTS.values())
-        found = {one.name: _found(one, options["path"]) for one in programs}
+        found = {one.name: find_program_transcripts(one, options["path"]) for one in programs}
         if not any(found.values()):
-            where = options["path"] or ", ".join(str(place) for one in programs for place in _places(one))
+            where = options["path"] or ", ".join(
+                str(place) for one in programs for place in list_transcript_folders(one)
+            )
             raise CommandError(f"There are no transcripts below {where}.")
-        with _seldom_collected():
+        with collect_garbage_rarely():
             for program in programs:
                 if found[program.name]:
-                    self._import(program, found[program.name], options, with_name=named is None)
+                    self.import_program_transcripts(
+                        program, found[program.name], options, with_name=named is None
+                    )
         if options["dry_run"]:
             self.stdout.write("Nothing was changed (--dry-run).")
 
-    def _import(
-        self, program: TranscriptFormat, found: list[Transcript], options: dict[str, Any], *, with_name: bool
+    def import_program_transcripts(
+        self,
+        program: TranscriptFormat,
+        found: list[TranscriptFile],
+        options: dict[str, Any],
+        *,
+        with_name: bool,
     ) -> None:
-        taking = Import(
+        taking = TranscriptImport(
             now=timezone.now(),
             write=not options["dry_run"],
             profile=program.name,
             agent_name=options["agent"] or program.name,
             hostname=options["host"] or None,
         )
-        self._read = _Read(sum(one.size for one in found), len(found))
+        self._read = TranscriptProgress(sum(one.size for one in found), len(found))
         kinds: dict[str, str] = {}
         for one in found:
-            self._file(program, one, taking, kinds)
-        target = options["path"] or ", ".join(map(str, _places(program)))
-        outcome = taking.close(str(target), self._read.files, by=system("import"))
-        self._clear()
+            self.import_transcript_file(program, one, taking, kinds)
+        target = options["path"] or ", ".join(map(str, list_transcript_folders(program)))
+        outcome = taking.close(str(target), self._read.files, by=system_actor("import"))
+        self.clear_transcript_progress()
         if with_name:
             self.stdout.write(f"agent     {program.name}")
-        self._print_outcome(outcome)
+        self.print_transcript_outcome(outcome)
 
-    def _file(
-        self, program: TranscriptFormat, one: Transcript, taking: Import, kinds: dict[str, str]
+    def import_transcript_file(
+        self, program: TranscriptFormat, one: TranscriptFile, taking: TranscriptImport, kinds: dict[str, str]
     ) -> None:
         reader = program.reader(one, kinds)
         number = 0
         try:
             for line in program.lines(one):
                 number = line.number
-                self._line(line, one, reader, taking)
+                self.import_transcript_line(line, one, reader, taking)
         except OSError as problem:
-            self._read.note(f"unreadable file ({problem.strerror})", str(one.path))
-        taking.take(reader.rest(taking.now), f"{one.path}:{number}", 0)
+            self._read.count_unreadable_line(f"unreadable file ({problem.strerror})", str(one.path))
+        taking.take_transcript_lines(reader.collect_remaining_lines(taking.now), f"{one.path}:{number}", 0)
         self._read.files += 1
 
-    def _line(self, line: Line, one: Transcript, reader: LineReader, taking: Import) -> None:
+    def import_transcript_line(
+        self, line: TranscriptLine, one: TranscriptFile, reader: LineReader, taking: TranscriptImport
+    ) -> None:
         place = f"{one.path}:{line.number}"
         try:
             if line.body is None:
-                raise NotUnderstood(TOO_LONG)
-            taking.take(reader.read(line.body), place, line.size)
-        except NotUnderstood as problem:
-            self._read.note(str(problem) if line.whole else UNFINISHED, place)
+                raise UnknownLineKind(TOO_LONG)
+            taking.take_transcript_lines(reader.read_line(line.body), place, line.size)
+        except UnknownLineKind as problem:
+            self._read.count_unreadable_line(str(problem) if line.whole else UNFINISHED, place)
         self._read.lines += 1
         self._read.bytes += line.size
-        self._show()
+        self.show_transcript_progress()
 
-    def _show(self) -> None:
+    def show_transcript_progress(self) -> None:
         read = self._read
         if time.monotonic() - read.shown < SHOWN_EVERY or not sys.stderr.isatty():
             return
@@ -139,11 +150,11 @@ class Command(BaseCommand):
             f" {read.lines:,} lines\x1b[K"
         )
 
-    def _clear(self) -> None:
+    def clear_transcript_progress(self) -> None:
         if sys.stderr.isatty():
             sys.stderr.write("\r\x1b[K")
 
-    def _print_outcome(self, outcome: Any) -> None:
+    def print_transcript_outcome(self, outcome: Any) -> None:
         read = self._read
         rate = read.lines / max(time.monotonic() - read.began, 0.001)
         self.stdout.write(
@@ -166,7 +177,7 @@ class Command(BaseCommand):
                 self.stdout.write(f"{word:<10}and {len(lines) - MOST_LISTED:,} more like these")
 
 
-class _Read:
+class TranscriptProgress:
     """How far the reading is, and what was not understood: how often by kind, and where first."""
 
     def __init__(self, of_bytes: int, of_files: int) -> None:
@@ -176,13 +187,13 @@ class _Read:
         self.not_understood: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
 
-    def note(self, kind: str, place: str) -> None:
+    def count_unreadable_line(self, kind: str, place: str) -> None:
         self.not_understood[kind] += 1
         self.examples.setdefault(kind, place)
 
 
 @contextmanager
-def _seldom_collected() -> Iterator[None]:
+def collect_garbage_rarely() -> Iterator[None]:
     """Look for cycles less often: millions of rows are made and let go, with next to none among them."""
     usual = gc.get_threshold()
     gc.set_threshold(100_000, 50, 100)
@@ -192,22 +203,22 @@ def _seldom_collected() -> Iterator[None]:
         gc.set_threshold(*usual)
 
 
-def _places(program: TranscriptFormat) -> list[Path]:
+def list_transcript_folders(program: TranscriptFormat) -> list[Path]:
     """Return the folders where the agent keeps its transcripts, for whoever runs this."""
     home = Path(os.environ.get(program.home_in) or Path.home() / program.home)
     return [home / folder for folder in program.folders]
 
 
-def _found(program: TranscriptFormat, path: Path | None) -> list[Transcript]:
+def find_program_transcripts(program: TranscriptFormat, path: Path | None) -> list[TranscriptFile]:
     """Return the agent's transcripts: below `path`, which must be there, or where it keeps them."""
     try:
         if path is not None:
-            return transcripts.find(path.expanduser(), program.is_one)
+            return transcripts.find_transcripts(path.expanduser(), program.is_one)
         return [
             one
-            for place in _places(program)
+            for place in list_transcript_folders(program)
             if place.exists()
-            for one in transcripts.find(place, program.is_one)
+            for one in transcripts.find_transcripts(place, program.is_one)
         ]
     except SignalboxError as problem:
         raise CommandError(str(problem.detail)) from None

@@ -11,7 +11,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from coordinator.operations import service
-from coordinator.operations.service import Service, Step
+from coordinator.operations.service import Step, SystemdService
 
 
 class Command(BaseCommand):
@@ -20,7 +20,7 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        usual = Service()
+        usual = SystemdService()
         parser.add_argument("--name", default=usual.name, help="the unit's and its user's name (%(default)s)")
         parser.add_argument("--data-dir", type=Path, help="its data folder (/var/lib/NAME)")
         parser.add_argument(
@@ -40,40 +40,40 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Do what remains to be done; with --dry-run only print it."""
-        wanted = _service(options)
+        wanted = build_service_from_options(options)
         if options["delete_data"] and not options["remove"]:
             raise CommandError("--delete-data needs --remove.")
         if options["remove"]:
-            steps = service.removing(wanted, delete_data=options["delete_data"])
+            steps = service.generate_removal_steps(wanted, delete_data=options["delete_data"])
         else:
-            service.require_fit(wanted)
-            steps = service.installing(wanted)
+            service.require_installable(wanted)
+            steps = service.generate_install_steps(wanted)
         dry = options["dry_run"]
         if not dry and os.geteuid() != 0:
             raise CommandError("Only root may do this. Use sudo, or --dry-run to see what it would do.")
-        done = self._go(list(steps), dry=dry)
+        done = self.run_service_steps(list(steps), dry=dry)
         if not done:
             self.stdout.write("There is nothing to do.")
         if not dry:
-            self._print_next_steps(wanted, removed=options["remove"], with_data=options["delete_data"])
+            self.print_service_next_steps(wanted, removed=options["remove"], with_data=options["delete_data"])
 
-    def _go(self, steps: list[Step], *, dry: bool) -> int:
+    def run_service_steps(self, steps: list[Step], *, dry: bool) -> int:
         for step, act in steps:
             self.stdout.write(f"would {step}" if dry and not step.startswith(COMMANDS) else step)
             if not dry:
                 act()
         return len(steps)
 
-    def _print_next_steps(self, wanted: Service, *, removed: bool, with_data: bool) -> None:
+    def print_service_next_steps(self, wanted: SystemdService, *, removed: bool, with_data: bool) -> None:
         if removed:
             kept = (
                 "" if with_data else f" {wanted.data}, {wanted.settings} and the user {wanted.name} are kept."
             )
-            self.stdout.write(f"{wanted.unit.name} is removed.{kept}")
+            self.stdout.write(f"{wanted.unit_path.name} is removed.{kept}")
             return
         if not Path("/run/systemd/system").exists():
             self.stdout.write(
-                f"systemd does not run here, so nothing was started. The unit is {wanted.unit}."
+                f"systemd does not run here, so nothing was started. The unit is {wanted.unit_path}."
             )
             return
         manage = shlex.join([str(wanted.python), "manage.py"])
@@ -89,9 +89,9 @@ class Command(BaseCommand):
 COMMANDS = ("useradd", "userdel", "systemctl", "chmod")
 
 
-def _service(options: dict[str, Any]) -> Service:
+def build_service_from_options(options: dict[str, Any]) -> SystemdService:
     name = options["name"]
-    return Service(
+    return SystemdService(
         name=name,
         data=options["data_dir"] or Path("/var/lib") / name,
         settings=options["env_file"] or Path("/etc") / f"{name}.env",

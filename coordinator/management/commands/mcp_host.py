@@ -20,4 +20,4 @@ class Command(BaseCommand):
         parser.add_argument("file", type=int, help="the inherited socket's file number")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        running.serve(options["file"])
+        running.serve_stdio_host(options["file"])

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from coordinator.actions import moving_attachments
 from coordinator.chat import stores
-from coordinator.errors import Busy
+from coordinator.errors import ServiceBusy
 from coordinator.lib import sizes
 from coordinator.models.chat import FilePlace
 
@@ -29,29 +29,31 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="only show what would be moved")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        to = FilePlace(options["to"] or stores.place_of_new())
-        if to not in stores.here():
+        to = FilePlace(options["to"] or stores.place_for_new_files())
+        if to not in stores.configured_file_places():
             raise CommandError("Name the bucket in SIGNALBOX_S3_BUCKET.")
         if options["dry_run"]:
-            self._tell(to)
+            self.print_files_to_move(to)
             return
         try:
-            moved = moving_attachments.move(to, timezone.now(), keep=options["keep"], say=self.stdout.write)
-        except Busy as problem:
+            moved = moving_attachments.move_attachments(
+                to, timezone.now(), keep=options["keep"], say=self.stdout.write
+            )
+        except ServiceBusy as problem:
             raise CommandError(
                 f"{problem.detail} Files that were moved so far stay moved; run this again."
             ) from None
         self.stdout.write(
-            f"Moved {moved.files} files ({sizes.in_words(moved.bytes)}). Each copy was compared."
+            f"Moved {moved.files} files ({sizes.format_byte_count(moved.bytes)}). Each copy was compared."
         )
         for pk, why in moved.stayed.items():
             self.stderr.write(f"not moved  {pk}: {why}")
         if moved.stayed:
             sys.exit(1)
 
-    def _tell(self, to: FilePlace) -> None:
-        there = [row.size_bytes for row in moving_attachments.waiting(to)]
+    def print_files_to_move(self, to: FilePlace) -> None:
+        there = [row.size_bytes for row in moving_attachments.find_misplaced_attachments(to)]
         known = sum(size for size in there if isinstance(size, int))
         self.stdout.write(
-            f"{len(there)} files ({sizes.in_words(known)}) are not in {to}. Nothing was changed."
+            f"{len(there)} files ({sizes.format_byte_count(known)}) are not in {to}. Nothing was changed."
         )

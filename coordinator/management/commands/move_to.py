@@ -18,8 +18,8 @@ from django.utils import timezone
 from coordinator.engine import is_sqlite
 from coordinator.lib import chosen_database
 from coordinator.operations.moving import target
-from coordinator.operations.moving.move import Move
-from coordinator.operations.moving.source import Source
+from coordinator.operations.moving.move import DatabaseMove
+from coordinator.operations.moving.source import SqliteSource
 
 IN_ENVIRONMENT = "DATABASE_URL"  # stands for the URL, whose password is nothing for a list of processes
 FLAGS = ("check", "undo", "mend", "afresh", "no-restart")
@@ -53,36 +53,36 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if os.environ.get("SIGNALBOX_MOVING") != "on":
-            self._on_the_target(options)
+            self.rerun_on_target(options)
             return
         try:
-            move = Move(
+            move = DatabaseMove(
                 options["source"],
                 os.environ["DATABASE_URL"],
-                self._say,
+                self.print_line,
                 mend=options["mend"] or options["undo"],
             )
             if options["check"]:
-                move.check()
+                move.check_everything_movable()
             elif options["undo"]:
-                move.undo(timezone.now())
+                move.undo_move(timezone.now())
             else:
-                move.move(timezone.now(), afresh=options["afresh"])
+                move.move_everything(timezone.now(), afresh=options["afresh"])
                 if not (options["named_outside"] or options["no_restart"]):
-                    self._restart()
-                self._tell_what_next(named_outside=options["named_outside"])
+                    self.restart_on_postgres()
+                self.print_next_move_steps(named_outside=options["named_outside"])
         except sqlite3.Error as problem:
             raise CommandError(f"SQLite: {problem}. Run this again to continue.") from problem
         except KeyboardInterrupt:
             raise CommandError("Stopped. Run this again to continue.") from None
         except DatabaseError as problem:
-            said = target.in_one_line(problem)
+            said = target.format_one_line_error(problem)
             raise CommandError(f"PostgreSQL: {said} Run this again to continue.") from problem
 
-    def _on_the_target(self, options: dict[str, Any]) -> None:
+    def rerun_on_target(self, options: dict[str, Any]) -> None:
         """Execute this command again with the target as its database, so that all of our code works on that."""
-        source = options["source"] or self._own_file()
-        if options["undo"] and self._forgot(source):
+        source = options["source"] or self.own_sqlite_path()
+        if options["undo"] and self.forget_unswitched_move(source):
             return
         words = [sys.executable, sys.argv[0], "move_to", IN_ENVIRONMENT, "--from", str(source.absolute())]
         words += [f"--{name}" for name in FLAGS if options[name.replace("-", "_")]]
@@ -92,47 +92,47 @@ class Command(BaseCommand):
         env = os.environ | {"DATABASE_URL": options["url"], "SIGNALBOX_MOVING": "on"}
         os.execve(sys.executable, words, env)  # noqa: S606
 
-    def _forgot(self, path: Path) -> bool:
+    def forget_unswitched_move(self, path: Path) -> bool:
         """Forget a move that was not switched yet, for which PostgreSQL need not answer; say whether it was so."""
-        source = Source(path)
+        source = SqliteSource(path)
         try:
-            if source.is_shut():
+            if source.is_refusing_writes():
                 return False
-            if source.move_id() is None:
+            if source.read_move_id() is None:
                 raise CommandError(f"{path} is not being moved, so there is nothing to undo.")
-            source.open_again()
+            source.accept_writes_and_forget()
         finally:
             source.close()
-        self._say(
+        self.print_line(
             f"{path} is the database, as before. The copy in PostgreSQL is not needed any more: drop it."
         )
         return True
 
-    def _own_file(self) -> Path:
+    def own_sqlite_path(self) -> Path:
         if is_sqlite():
             return Path(connection.settings_dict["NAME"])
         return Path(settings.DATA_DIR, "signalbox.sqlite3")
 
-    def _say(self, line: object) -> None:
+    def print_line(self, line: object) -> None:
         self.stdout.write(str(line))
         self.stdout.flush()
 
-    def _tell_what_next(self, *, named_outside: bool) -> None:
+    def print_next_move_steps(self, *, named_outside: bool) -> None:
         if named_outside:
-            self._say(
+            self.print_line(
                 "DATABASE_URL is set for this command and takes precedence: change it to PostgreSQL where the server "
                 "gets it from, then restart the server. Until then it refuses writes (503)."
             )
         else:
-            self._say(f"{settings.DATA_DIR / chosen_database.NAME} names PostgreSQL from now on.")
-        self._say(
+            self.print_line(f"{settings.DATA_DIR / chosen_database.NAME} names PostgreSQL from now on.")
+        self.print_line(
             "Older events are indexed for search again in the background; `manage.py rebuild_search` does it at once. "
             "The old file stays as it is and refuses writes. Attachments stay in the data folder."
         )
 
-    def _restart(self) -> None:
+    def restart_on_postgres(self) -> None:
         """Restart the running server on PostgreSQL: until then it refuses writes."""
         try:
             call_command("restart", stdout=self.stdout)
         except CommandError as problem:
-            self._say(str(problem))
+            self.print_line(str(problem))

@@ -40,32 +40,34 @@ class Command(BaseCommand):
         now = timezone.now()
         if not options["show"]:
             try:
-                if not partitions.stand():
-                    parts_of_events.convert(now, self.stdout.write, anyway=options["anyway"])
-                last = partitions.counter()
-                parts_of_events.make_ahead(last, parts_of_events.month(last, now), most_moved=partitions.LAST)
-                parts_of_events.note_spans(self.stdout.write)
-                partitions.analyze()
+                if not partitions.has_partitioned_events():
+                    parts_of_events.convert_events_table(now, self.stdout.write, anyway=options["anyway"])
+                last = partitions.last_assigned_event_id()
+                parts_of_events.create_parts_ahead(
+                    last, parts_of_events.estimate_monthly_ids(last, now), most_moved=partitions.LAST
+                )
+                parts_of_events.backfill_session_spans(self.stdout.write)
+                partitions.analyze_event_tables()
             except Conflict as refusal:
                 raise CommandError(f"{refusal.detail} {REMEDY}") from None
             except DatabaseError as problem:
                 raise CommandError(
                     f"Not finished: {str(problem).strip()} Nothing is lost; run this again to continue."
                 ) from problem
-        self._show()
+        self.print_event_partitions()
 
-    def _show(self) -> None:
-        if not partitions.stand():
+    def print_event_partitions(self) -> None:
+        if not partitions.has_partitioned_events():
             self.stdout.write(
                 "The events table is not in parts. `manage.py partition_events` puts it into parts."
             )
             return
         self.stdout.write(f"{'part':<6}{'from event':>16}{'to before':>16}{'newest':>22}{'size':>12}")
-        for part in partitions.parts():
+        for part in partitions.list_partitions():
             first = "" if part.first == partitions.FIRST else f"{part.first:,}"
-            at = partitions.newest_in(part)
-            newest = "" if at is None else f"{instants.from_us(at * 1000):%Y-%m-%d %H:%M}"
-            size = sizes.in_words(partitions.size(part))
+            at = partitions.newest_partition_receipt(part)
+            newest = "" if at is None else f"{instants.from_microseconds(at * 1000):%Y-%m-%d %H:%M}"
+            size = sizes.format_byte_count(partitions.partition_size_bytes(part))
             self.stdout.write(f"{part.number:<6}{first:>16}{part.before:>16,}{newest:>22}{size:>12}")
-        if waiting := partitions.in_default():
+        if waiting := partitions.count_default_events():
             self.stdout.write(f"{waiting:,} events are outside the parts.")

@@ -24,7 +24,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--dry-run", action="store_true", help="show what would be deleted, and change nothing"
         )
-        for rule in pruning.rules():
+        for rule in pruning.load_retention_rules():
             parser.add_argument(
                 f"--{rule.name}",
                 type=float,
@@ -34,23 +34,25 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         write, now = not options["dry_run"], timezone.now()
-        names = [rule.name.replace("-", "_") for rule in pruning.rules()]
+        names = [rule.name.replace("-", "_") for rule in pruning.load_retention_rules()]
         self.stdout.write(f"{'what':<15}{'kept for':>12}{'rows':>12}{'size':>12}")
-        for rule in pruning.rules(**{name: options[name] for name in names}):
-            found = pruning.prune(rule, now, write=write, progress=partial(self._show, rule))
-            self._clear()
+        for rule in pruning.load_retention_rules(**{name: options[name] for name in names}):
+            found = pruning.apply_retention_rule(
+                rule, now, write=write, progress=partial(self.show_prune_progress, rule)
+            )
+            self.clear_prune_progress()
             kept = f"{rule.days:g} days" if rule.days else "for ever"
-            size = sizes.in_words(found.bytes) if found.bytes else ""
+            size = sizes.format_byte_count(found.bytes) if found.bytes else ""
             self.stdout.write(f"{rule.name:<15}{kept:>12}{found.rows:>12,}{size:>12}")
             if write and rule.name == "event-bodies" and found.rows:
                 self.stdout.write("  Search still finds their words. Run: python manage.py rebuild_search")
         if not write:
             self.stdout.write("Nothing was changed (--dry-run).")
 
-    def _show(self, rule: RetentionRule, done: int) -> None:
+    def show_prune_progress(self, rule: RetentionRule, done: int) -> None:
         if sys.stderr.isatty():
             sys.stderr.write(f"\r{rule.name:<15}{done:>12,} rows\x1b[K")
 
-    def _clear(self) -> None:
+    def clear_prune_progress(self) -> None:
         if sys.stderr.isatty():
             sys.stderr.write("\r\x1b[K")

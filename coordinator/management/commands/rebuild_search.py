@@ -18,12 +18,12 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         total = Event.objects.count()
 
-        def say(done: int) -> None:
+        def show_indexing_progress(done: int) -> None:
             if self.stdout.isatty():
                 self.stdout.write(f"\r{done:,} of {total:,} events", ending="")
                 self.stdout.flush()
 
-        done = search.rebuild(say)
+        done = search.rebuild_search_index(show_indexing_progress)
         begin = "\r" if self.stdout.isatty() else ""
         self.stdout.write(f"{begin}Indexed {done:,} events.")
-        self.stdout.write(f"Indexed {chat_search.rebuild():,} chat messages.")
+        self.stdout.write(f"Indexed {chat_search.rebuild_chat_index():,} chat messages.")

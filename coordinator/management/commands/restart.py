@@ -23,7 +23,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Ask, wait, and say how it ended; fails where the old server goes on, or none runs."""
-        connection = handover.ask(handover.RESTART, str(settings.DATA_DIR))
+        connection = handover.connect_to_supervisor(handover.RESTART, str(settings.DATA_DIR))
         if connection is None:
             raise CommandError(NONE_RUNS.format(settings.DATA_DIR))
         answer = b""

@@ -22,7 +22,7 @@ class Command(BaseCommand):
         parser.add_argument("--replace", action="store_true", help="replace the existing data")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        done = restoring.restore(
+        done = restoring.restore_backup(
             options["path"], timezone.now(), replace=options["replace"], say=self.stdout.write
         )
         self.stdout.write(f"Restored as of {done.made_at}. Start the server: python manage.py serve")

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from coordinator.actions import keys
 from coordinator.errors import Conflict
-from coordinator.identity.actors import system
+from coordinator.identity.actors import system_actor
 from coordinator.lib import addresses
 
 KEY_FILE = "runner_key"
@@ -35,14 +35,14 @@ class Command(BaseCommand):
         words = argv[2:]
         if not {"-h", "--help", "--list"} & set(words):
             try:
-                key = own_key(timezone.now())
+                key = ensure_runner_key(timezone.now())
                 words = [*words, "--key-file", str(key), "--private", str(settings.DATA_DIR)]
             except (OperationalError, ProgrammingError) as problem:
                 said = str(problem).strip().splitlines()[0]
                 sys.exit(f"The runner cannot make a key ({said}). Start `python manage.py serve` first.")
         root = str(settings.BASE_DIR)
-        kept = {name: value for name, value in os.environ.items() if _is_handed_on(name)}
-        kept.setdefault("SIGNALBOX_URL", own_url())
+        kept = {name: value for name, value in os.environ.items() if is_passed_to_runner(name)}
+        kept.setdefault("SIGNALBOX_URL", local_server_url())
         kept["PYTHONPATH"] = os.pathsep.join(filter(None, [root, kept.get("PYTHONPATH")]))
         sys.stdout.flush()
         # -P: a project's own modules must not be taken for the runner's.
@@ -50,25 +50,25 @@ class Command(BaseCommand):
         os.execve(sys.executable, command, kept)  # noqa: S606 - this program
 
 
-def own_url() -> str:
+def local_server_url() -> str:
     """Return where the server of these settings answers on this machine."""
     host = settings.BIND_HOST
     if host in {"0.0.0.0", "::", ""}:  # noqa: S104 - compared
         host = "127.0.0.1"
-    return f"http://{addresses.joined(host, settings.BIND_PORT)}"
+    return f"http://{addresses.join_host_port(host, settings.BIND_PORT)}"
 
 
-def own_key(now: datetime) -> Path:
+def ensure_runner_key(now: datetime) -> Path:
     """Return the file with the runner's key; makes file and key where there is no valid one."""
     path = Path(settings.DATA_DIR) / KEY_FILE
-    if path.exists() and keys.id_of(path.read_text().strip()) is not None:
+    if path.exists() and keys.find_key_id(path.read_text().strip()) is not None:
         return path
     name = f"runner on {socket.gethostname()}"
     try:
-        _row, raw = keys.create(name=name, scopes=["runner"], by=system("command-line"), now=now)
+        _row, raw = keys.issue_api_key(name=name, scopes=["runner"], by=system_actor("command-line"), now=now)
     except Conflict:  # one that was lost or revoked; its name is not used again
         name = f"{name} {now:%Y-%m-%d %H:%M:%S}"
-        _row, raw = keys.create(name=name, scopes=["runner"], by=system("command-line"), now=now)
+        _row, raw = keys.issue_api_key(name=name, scopes=["runner"], by=system_actor("command-line"), now=now)
     aside = path.with_name(f"{KEY_FILE}.{os.getpid()}")
     with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(f"{raw}\n")
@@ -76,5 +76,5 @@ def own_key(now: datetime) -> Path:
     return path
 
 
-def _is_handed_on(name: str) -> bool:
+def is_passed_to_runner(name: str) -> bool:
     return name in HANDED_ON or not (name.startswith(OURS) or name in {"DATABASE_URL", "PG_URL"})

@@ -29,7 +29,7 @@ from coordinator.hosting import starting
 from coordinator.lib import addresses, figures, supervisor
 from coordinator.operations import startup
 from coordinator.operations.doctor import shared_user
-from coordinator.operations.doctor.settings import conflicting_settings
+from coordinator.operations.doctor.settings import find_conflicting_settings
 
 PYTHONS_OWN = (700, 10, 10)  # how often garbage is collected, which manage.py put off
 IF_IT_RUNS = (
@@ -68,69 +68,71 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Prepare everything that can fail with a clear line, then become the server."""
         if options["control"] is None:  # not started through manage.py
-            sys.exit(supervisor.serve())
-        above = supervisor.linked(options["control"])
-        for check in conflicting_settings():
+            sys.exit(supervisor.serve_supervised())
+        above = supervisor.connect_supervisor_link(options["control"])
+        for check in find_conflicting_settings():
             self.stderr.write(self.style.WARNING(f"{check.message} {check.remedy}"))
-        held = startup.hold_data_folder(
+        held = startup.lock_data_folder(
             settings.DATA_DIR, options["lock"], holder=os.getppid(), remedy=IF_IT_RUNS
         )
         if options["problem"]:
             raise CommandError(options["problem"])
         inherited = [int(file) for file in options["inherited"].split(",")]
-        require_own_port(inherited)
-        above.hold_lock(held.fileno())
+        require_configured_port(inherited)
+        above.send_lock_file(held.fileno())
         startup.prepare_database(
             migrate=not options["no_migrate"],
             say=self.stdout.write,
-            before=above.wait_to_migrate,
+            before=above.wait_for_migration_turn,
             beside_any=options["migrate_anyway"],
         )
         startup.prepare_static_files(say=self.stdout.write)
-        welcome = first_sign_in()
+        welcome = first_sign_in_message()
         settings.THREADS = options["threads"]
-        figures.forget_earlier_workers()
-        workers = options["workers"] or workers_for_this_machine()
-        load_what_workers_run()
+        figures.remove_stale_worker_metrics()
+        workers = options["workers"] or default_worker_count()
+        preload_worker_code()
         connections.close_all()  # a worker must not inherit the parent's connection
         self.stdout.write(f"Signalbox is at {settings.PUBLIC_URL} ({workers} workers). Ctrl-C stops it.")
-        if shared := shared_user.problem(os.geteuid()):
+        if shared := shared_user.find_shared_user_problem(os.geteuid()):
             self.stdout.write(self.style.WARNING(f"{shared} {shared_user.REMEDY}"))
         if welcome:
             self.stdout.write(f"Nobody can sign in yet. {welcome}")
         self.stdout.flush()
-        Server(workers, [f"fd://{file}" for file in inherited]).run()
+        GunicornServer(workers, [f"fd://{file}" for file in inherited]).run()
         held.close()
 
 
-def first_sign_in() -> str:
+def first_sign_in_message() -> str:
     """Say how the first administrator comes in, by a fresh one-time link as a rule; "" where somebody has."""
-    if not setup.is_open():
+    if not setup.is_setup_open():
         return ""
     if not settings.PASSWORD_SIGN_IN:
-        return setup.without_passwords()
-    link = f"{settings.PUBLIC_URL}{reverse('accounts:setup')}?token={setup.make_link(timezone.now())}"
+        return setup.build_no_password_notice()
+    link = (
+        f"{settings.PUBLIC_URL}{reverse('accounts:setup')}?token={setup.create_setup_token(timezone.now())}"
+    )
     return f"Create the first administrator here:\n  {link}"
 
 
-def workers_for_this_machine() -> int:
+def default_worker_count() -> int:
     """Return 2 to 4 worker processes: one per core, two at least, so that one may be busy."""
     return max(2, min(4, len(os.sched_getaffinity(0))))
 
 
-def require_own_port(files: list[int]) -> None:
+def require_configured_port(files: list[int]) -> None:
     """Raise CommandError where the sockets that a service manager opened are not where the settings say."""
     for file in files:
         with socket.socket(fileno=os.dup(file)) as given:
             host, port = given.getsockname()[:2]
         if port != settings.BIND_PORT:
             raise CommandError(
-                f"The service manager listens at {addresses.joined(host, port)} and SIGNALBOX_BIND says "
+                f"The service manager listens at {addresses.join_host_port(host, port)} and SIGNALBOX_BIND says "
                 f"{settings.BIND}. Run install_service again, or change the socket unit."
             )
 
 
-def load_what_workers_run() -> None:
+def preload_worker_code() -> None:
     """Load the code once, before the workers are forked, so that each is ready at once and shares its memory.
 
     The application itself is made in each worker: it has threads.
@@ -146,10 +148,10 @@ class ServerLog(glogging.Logger):  # type: ignore[misc] # gunicorn has no types
         self.error_log.propagate = True
 
 
-class Arbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no types
+class GunicornArbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no types
     """gunicorn's main process, which also keeps the keeper of stdio MCP servers running."""
 
-    def __init__(self, app: Server) -> None:
+    def __init__(self, app: GunicornServer) -> None:
         super().__init__(app)
         self._keeper = starting.KeeperProcess()
 
@@ -159,7 +161,7 @@ class Arbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no types
         self._keeper.ensure_running()
 
 
-class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
+class GunicornServer(BaseApplication):  # type: ignore[misc] # gunicorn has no types
     """gunicorn with its native ASGI worker, set up in code so that no file beside us is needed."""
 
     def __init__(self, workers: int, addresses: list[str]) -> None:
@@ -180,8 +182,8 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
             "loglevel": "warning",
             "logger_class": ServerLog,
             "control_socket_disable": True,
-            "when_ready": _be_ready_to_fork,
-            "post_fork": lambda server, worker: worker.note_signals(server.SIG_QUEUE),
+            "when_ready": prepare_to_fork,
+            "post_fork": lambda server, worker: worker.record_early_signals(server.SIG_QUEUE),
             "on_exit": lambda _server: gc.freeze(),  # a quarter of a second of a restart
         }
         for name, value in values.items():
@@ -189,18 +191,18 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
 
     def run(self) -> None:
         """Serve until told to stop."""
-        Arbiter(self).run()
+        GunicornArbiter(self).run()
 
     def load(self) -> Any:
         """Return the application; called once in each worker."""
         if settings.POOL:
-            pooling.use(settings.POOL)
+            pooling.route_connections_through_pool(settings.POOL)
         from coordinator.asgi import application  # noqa: PLC0415 - only a worker may make threads
 
         return application
 
 
-def _be_ready_to_fork(_server: object) -> None:
+def prepare_to_fork(_server: object) -> None:
     """Leave restarts to the supervisor, and keep the collector off what workers share with this process.
 
     The collector would write into all of it, for a copy each. It need not look for garbage first: of two hundred

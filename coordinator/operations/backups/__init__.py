@@ -30,19 +30,19 @@ KEYS = (SECRET_KEY, CREDENTIAL_KEYS)
 CHUNK = 1024 * 1024
 
 
-def place_of_key(name: str) -> Path:
+def key_file_path(name: str) -> Path:
     """Return the path of one of KEYS."""
-    return keyring.path() if name == CREDENTIAL_KEYS else Path(settings.DATA_DIR) / name
+    return keyring.keyring_path() if name == CREDENTIAL_KEYS else Path(settings.DATA_DIR) / name
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class BackupFile:
     bytes: int
     sha256: str
 
 
 @dataclass(slots=True)
-class Manifest:
+class BackupManifest:
     """What a backup holds: by path below its folder, every file but the manifest itself.
 
     `migrations` are those of the coordinator that the database has had, `tables` how many rows each table has
@@ -54,25 +54,25 @@ class Manifest:
     engine: str
     migrations: list[str]
     tables: dict[str, int] = field(default_factory=dict)
-    files: dict[str, File] = field(default_factory=dict)
+    files: dict[str, BackupFile] = field(default_factory=dict)
     elsewhere: dict[str, Any] | None = None  # attachments in a bucket (buckets.Elsewhere)
 
-    def write(self, folder: Path) -> None:
+    def write_manifest(self, folder: Path) -> None:
         """Write the manifest into a backup's folder."""
-        write_synced(folder / MANIFEST, json.dumps(asdict(self), indent=2).encode())
+        write_synced_file(folder / MANIFEST, json.dumps(asdict(self), indent=2).encode())
 
     @property
-    def size(self) -> int:
+    def total_size(self) -> int:
         """How many bytes the files have together."""
         return sum(file.bytes for file in self.files.values())
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_backup_manifest(folder: Path) -> BackupManifest:
     """Return a backup's manifest. Raises CommandError where there is none, or none that can be read."""
     try:
         fields: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
-        fields["files"] = {name: File(**file) for name, file in fields["files"].items()}
-        manifest = Manifest(**fields)
+        fields["files"] = {name: BackupFile(**file) for name, file in fields["files"].items()}
+        manifest = BackupManifest(**fields)
     except FileNotFoundError:
         raise CommandError(f"{folder} is not a backup: it has no {MANIFEST}.") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
@@ -83,16 +83,16 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def digest_of(path: Path) -> File:
+def hash_backup_file(path: Path) -> BackupFile:
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
             digest.update(chunk)
             size += len(chunk)
-    return File(size, digest.hexdigest())
+    return BackupFile(size, digest.hexdigest())
 
 
-def write_synced(path: Path, content: bytes) -> None:
+def write_synced_file(path: Path, content: bytes) -> None:
     """Write a file for its owner alone, and have it on the disk when this returns."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
@@ -100,14 +100,14 @@ def write_synced(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def copy_synced(source: Path, target: Path) -> File:
+def copy_synced_file(source: Path, target: Path) -> BackupFile:
     """Copy a file for its owner alone, have it on the disk when this returns, and return what was copied."""
     with source.open("rb") as read:
-        return write_stream(read, target)
+        return write_synced_stream(read, target)
 
 
-def write_stream(read: BinaryIO, target: Path) -> File:
-    """Write what is read as `copy_synced` does."""
+def write_synced_stream(read: BinaryIO, target: Path) -> BackupFile:
+    """Write what is read as `copy_synced_file` does."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
     with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
@@ -117,21 +117,21 @@ def write_stream(read: BinaryIO, target: Path) -> File:
             out.write(chunk)
         out.flush()
         os.fsync(out.fileno())
-    return File(size, digest.hexdigest())
+    return BackupFile(size, digest.hexdigest())
 
 
-def require_room(folder: Path, needed: int) -> None:
+def require_disk_space(folder: Path, needed: int) -> None:
     """Raise CommandError where the disk of `folder` has not `needed` bytes left."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise CommandError(
-            f"Not enough space in {folder}: {sizes.in_words(needed)} needed, {sizes.in_words(free)} free. "
+            f"Not enough space in {folder}: {sizes.format_byte_count(needed)} needed, {sizes.format_byte_count(free)} free. "
             "Nothing was changed."
         )
 
 
 @contextmanager
-def error_in_one_line(doing: str) -> Iterator[None]:
+def raise_one_line_errors(doing: str) -> Iterator[None]:
     """Return an error of the disk or SQLite as one line for the operator."""
     try:
         yield
@@ -142,7 +142,7 @@ def error_in_one_line(doing: str) -> Iterator[None]:
         raise CommandError(f"{doing} failed: {problem}. Nothing was changed.") from None
 
 
-def postgres_arguments() -> tuple[list[str], dict[str, str]]:
+def postgres_tool_arguments() -> tuple[list[str], dict[str, str]]:
     """Return how PostgreSQL's own tools reach the database: arguments, and the environment with the password."""
     values = connection.settings_dict
     names = (("HOST", "--host"), ("PORT", "--port"), ("USER", "--username"))

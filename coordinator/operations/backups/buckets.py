@@ -10,12 +10,12 @@ from django.core.management.base import CommandError
 from django.db.models import QuerySet
 
 from coordinator.chat import attachments, stores
-from coordinator.errors import Busy, NotFound, Spoilt
+from coordinator.errors import NotFound, ServiceBusy, StoredDataCorrupt
 from coordinator.lib import sizes
 from coordinator.models import ChatAttachment, StoredFile
 from coordinator.models.chat import FilePlace
 from coordinator.operations import startup
-from coordinator.operations.backups import Manifest, write_stream
+from coordinator.operations.backups import BackupManifest, write_synced_stream
 
 STORED_FILES = "0073_stored_files"  # the migration that makes the table
 MOST_NAMED = 20
@@ -32,7 +32,7 @@ class BucketFiles:
     unchecked: str = ""
 
     @property
-    def in_words(self) -> str:
+    def bucket_summary(self) -> str:
         """Say where they are, and whether they are there."""
         if self.unchecked:
             found = f"Signalbox could not check that they are there: {self.unchecked}."
@@ -41,70 +41,70 @@ class BucketFiles:
             found = f"{len(self.missing)} of them are missing or damaged: {named}."
         else:
             found = "All of them are there, with the right lengths."
-        return f"{self.files} files ({sizes.in_words(self.bytes)}) are in {self.where or 'an S3 bucket'}. {found}"
+        return f"{self.files} files ({sizes.format_byte_count(self.bytes)}) are in {self.where or 'an S3 bucket'}. {found}"
 
 
-def known() -> bool:
+def has_stored_files_table() -> bool:
     """Say whether this database has the table of files in buckets: a copy may be made of an older one."""
     return ("coordinator", STORED_FILES) in startup.applied_migrations()
 
 
-def elsewhere(copied: Manifest | None = None) -> BucketFiles | None:
+def find_uncopied_bucket_files(copied: BackupManifest | None = None) -> BucketFiles | None:
     """Return the files in the bucket that were not copied, each checked by name and length; None for none."""
     inside = copied.files if copied else {}
     rows = [
         row
-        for row in _rows().values_list("pk", "attachment__disk_path", "size_bytes")
+        for row in query_bucket_files().values_list("pk", "attachment__disk_path", "size_bytes")
         if row[1] not in inside
     ]
     if not rows:
         return None
     found = BucketFiles(files=len(rows), bytes=sum(size for _pk, _name, size in rows))
     try:
-        store = stores.store_at(FilePlace.S3)
-        found.where = store.shown("").rstrip("/")
-        there = {file.name: file.size for file in store.listed()}
+        store = stores.find_store(FilePlace.S3)
+        found.where = store.describe_file_location("").rstrip("/")
+        there = {file.name: file.size for file in store.iterate_stored_files()}
         found.missing = [pk for pk, name, size in rows if there.get(name or "") != size]
     except OSError as problem:
         found.unchecked = str(problem.strerror)
     return found
 
 
-def bytes_there() -> int:
+def count_bucket_bytes() -> int:
     """Return how many bytes all of them have."""
-    return sum(_rows().values_list("size_bytes", flat=True))
+    return sum(query_bucket_files().values_list("size_bytes", flat=True))
 
 
-def copy_into(folder: Path, manifest: Manifest) -> None:
+def copy_bucket_files(folder: Path, manifest: BackupManifest) -> None:
     """Copy every object that is not in the backup yet; one that is gone with its message is left out."""
-    for row in _attachments():
+    for row in iterate_bucket_attachments():
         name = row.disk_path or ""
-        if name in manifest.files or not _lies_below(folder / stores.FOLDER, folder / name):
+        if name in manifest.files or not is_path_below(folder / stores.FOLDER, folder / name):
             continue
         try:
-            with attachments.opened(row) as file, attachments.readable(row):
-                manifest.files[name] = write_stream(file, folder / name)
-        except (Busy, Spoilt, NotFound) as problem:
+            with attachments.open_attachment(row) as file, attachments.translate_read_errors(row):
+                manifest.files[name] = write_synced_stream(file, folder / name)
+        except (ServiceBusy, StoredDataCorrupt, NotFound) as problem:
             (folder / name).unlink(missing_ok=True)
             if StoredFile.objects.filter(pk=row.pk).exists():
                 raise CommandError(f"{problem.detail} No backup was kept.") from None
 
 
-def _lies_below(folder: Path, path: Path) -> bool:
+def is_path_below(folder: Path, path: Path) -> bool:
     """Say whether a row's name leads to no place outside; another program may have written it."""
     return "\x00" not in str(path) and path.resolve().is_relative_to(folder.resolve())
 
 
-def now_in_folder(manifest: Manifest) -> int:
+def mark_files_in_folder(manifest: BackupManifest) -> int:
     """Note in a restored database that the files which came with it are in the folder; return how many."""
-    pks = [row.pk for row in _attachments() if row.disk_path in manifest.files]
+    pks = [row.pk for row in iterate_bucket_attachments() if row.disk_path in manifest.files]
     return StoredFile.objects.filter(pk__in=pks).update(place=FilePlace.FOLDER) if pks else 0
 
 
-def _rows() -> QuerySet[StoredFile]:
+def query_bucket_files() -> QuerySet[StoredFile]:
     return StoredFile.objects.filter(place=FilePlace.S3).order_by("pk")
 
 
-def _attachments() -> Iterator[ChatAttachment]:
+def iterate_bucket_attachments() -> Iterator[ChatAttachment]:
     rows = ChatAttachment.objects.filter(stored__place=FilePlace.S3).select_related("stored")
     return rows.defer("inline_data").order_by("pk").iterator()

@@ -26,23 +26,23 @@ from django.db import connection
 from coordinator.actions import audit, sealing
 from coordinator.chat import stores
 from coordinator.engine import engine_name, is_sqlite
-from coordinator.engine.size import size_in_bytes
-from coordinator.identity.actors import system
+from coordinator.engine.size import database_size_bytes
+from coordinator.identity.actors import system_actor
 from coordinator.models.chat import FilePlace
 from coordinator.operations import startup
 from coordinator.operations.backups import (
     KEYS,
     POSTGRES_FILE,
     SQLITE_FILE,
-    File,
-    Manifest,
+    BackupFile,
+    BackupManifest,
     buckets,
-    copy_synced,
-    digest_of,
-    error_in_one_line,
-    place_of_key,
-    postgres_arguments,
-    require_room,
+    copy_synced_file,
+    hash_backup_file,
+    key_file_path,
+    postgres_tool_arguments,
+    raise_one_line_errors,
+    require_disk_space,
 )
 from coordinator.transparency.keys import KeyUnusable
 
@@ -50,7 +50,7 @@ TRANSPARENCY_LOG = "0047_transparency_log"  # the migration that makes its table
 Say = Callable[[str], object]
 
 
-def make(target: Path, now: datetime, *, say: Say, with_bucket: bool = False) -> Manifest:
+def make_backup(target: Path, now: datetime, *, say: Say, with_bucket: bool = False) -> BackupManifest:
     """Write a backup to the new folder `target`; it is there whole, or not at all. Raises CommandError.
 
     Attachments in a bucket are looked for there, and copied `with_bucket`.
@@ -61,25 +61,25 @@ def make(target: Path, now: datetime, *, say: Say, with_bucket: bool = False) ->
     startup.require_database()
     has_leaves = ("coordinator", TRANSPARENCY_LOG) in startup.applied_migrations()
     if has_leaves:
-        _seal(now, say)
+        seal_before_backup(now, say)
     unfinished = target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}.unfinished"
     try:
-        with error_in_one_line(f"Writing {target}"):
+        with raise_one_line_errors(f"Writing {target}"):
             unfinished.mkdir(mode=0o700, parents=True)
-            with_bucket = with_bucket and buckets.known()
-            beside = buckets.bytes_there() if with_bucket else 0
-            here = sum(file.size for file in stores.store_at(FilePlace.FOLDER).listed())
-            require_room(unfinished, size_in_bytes() + here + beside)
-            manifest = _fill(unfinished, now, say, with_bucket=with_bucket)
+            with_bucket = with_bucket and buckets.has_stored_files_table()
+            beside = buckets.count_bucket_bytes() if with_bucket else 0
+            here = sum(file.size for file in stores.find_store(FilePlace.FOLDER).iterate_stored_files())
+            require_disk_space(unfinished, database_size_bytes() + here + beside)
+            manifest = fill_backup_folder(unfinished, now, say, with_bucket=with_bucket)
             unfinished.rename(target)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    facts: dict[str, Any] = {"path": str(target), "bytes": manifest.size, "files": len(manifest.files)}
+    facts: dict[str, Any] = {"path": str(target), "bytes": manifest.total_size, "files": len(manifest.files)}
     if manifest.elsewhere:
         facts["elsewhere"] = manifest.elsewhere
-    audit.record(
+    audit.record_audit_entry(
         "BACKUP_MADE",
-        actor=system("backup"),
+        actor=system_actor("backup"),
         target=None,
         result="success",
         metadata=facts,
@@ -89,67 +89,67 @@ def make(target: Path, now: datetime, *, say: Say, with_bucket: bool = False) ->
     return manifest
 
 
-def _seal(now: datetime, say: Say) -> None:
+def seal_before_backup(now: datetime, say: Say) -> None:
     """Seal the audit log, so that a checkpoint covers its copy; a log that cannot be sealed is backed up, too."""
     try:
-        sealing.seal(now)
-    except (sealing.Inconsistent, KeyUnusable) as problem:
+        sealing.sign_audit_checkpoint(now)
+    except (sealing.InconsistentLog, KeyUnusable) as problem:
         say(f"The audit log could not be sealed: {problem}")
 
 
-def _fill(folder: Path, now: datetime, say: Say, *, with_bucket: bool) -> Manifest:
+def fill_backup_folder(folder: Path, now: datetime, say: Say, *, with_bucket: bool) -> BackupManifest:
     migrations = sorted(name for app, name in startup.applied_migrations() if app == "coordinator")
-    manifest = Manifest(version("signalbox"), now.isoformat(), engine_name(), migrations)
+    manifest = BackupManifest(version("signalbox"), now.isoformat(), engine_name(), migrations)
     say("Copying attachments …")
-    _copy_attachments(folder, manifest, with_bucket=with_bucket)
+    copy_attachment_files(folder, manifest, with_bucket=with_bucket)
     say("Copying the database …")
     if is_sqlite():
-        manifest.tables = _copy_sqlite(folder / SQLITE_FILE)
-        manifest.files[SQLITE_FILE] = digest_of(folder / SQLITE_FILE)
+        manifest.tables = copy_sqlite_database(folder / SQLITE_FILE)
+        manifest.files[SQLITE_FILE] = hash_backup_file(folder / SQLITE_FILE)
     else:
-        _dump_postgres(folder / POSTGRES_FILE)
-        manifest.files[POSTGRES_FILE] = digest_of(folder / POSTGRES_FILE)
-    _copy_attachments(folder, manifest, with_bucket=with_bucket)
-    if buckets.known() and (elsewhere := buckets.elsewhere(manifest)):
+        dump_postgres_database(folder / POSTGRES_FILE)
+        manifest.files[POSTGRES_FILE] = hash_backup_file(folder / POSTGRES_FILE)
+    copy_attachment_files(folder, manifest, with_bucket=with_bucket)
+    if buckets.has_stored_files_table() and (elsewhere := buckets.find_uncopied_bucket_files(manifest)):
         manifest.elsewhere = asdict(elsewhere)
-        say(f"Not in this backup: {elsewhere.in_words}")
+        say(f"Not in this backup: {elsewhere.bucket_summary}")
     # After the database: what it holds was sealed with keys that are in the file by now.
     for name in KEYS:
-        key = place_of_key(name)
+        key = key_file_path(name)
         if key.exists():
-            manifest.files[name] = copy_synced(key, folder / name)
-    manifest.write(folder)
+            manifest.files[name] = copy_synced_file(key, folder / name)
+    manifest.write_manifest(folder)
     return manifest
 
 
-def _attachments() -> Path:
+def attachments_folder() -> Path:
     return Path(settings.DATA_DIR) / stores.FOLDER
 
 
-def _copy_attachments(folder: Path, manifest: Manifest, *, with_bucket: bool) -> None:
+def copy_attachment_files(folder: Path, manifest: BackupManifest, *, with_bucket: bool) -> None:
     if with_bucket:
-        buckets.copy_into(folder, manifest)
-    base = _attachments()
+        buckets.copy_bucket_files(folder, manifest)
+    base = attachments_folder()
     for path in sorted(base.rglob("*")):
         name = f"{stores.FOLDER}/{path.relative_to(base).as_posix()}"
         if name in manifest.files or not path.is_file():
             continue
         try:
-            manifest.files[name] = _whole_copy(path, folder / name)
+            manifest.files[name] = copy_until_unchanged(path, folder / name)
         except FileNotFoundError:  # its message was removed meanwhile
             (folder / name).unlink(missing_ok=True)
 
 
-def _whole_copy(path: Path, target: Path) -> File:
+def copy_until_unchanged(path: Path, target: Path) -> BackupFile:
     """Copy a file again that grew while it was copied: it is being written just now."""
-    copied = copy_synced(path, target)
+    copied = copy_synced_file(path, target)
     while copied.bytes != path.stat().st_size:
         target.unlink()
-        copied = copy_synced(path, target)
+        copied = copy_synced_file(path, target)
     return copied
 
 
-def _copy_sqlite(target: Path) -> dict[str, int]:
+def copy_sqlite_database(target: Path) -> dict[str, int]:
     """Copy the database as it is at one instant; return how many rows each table has.
 
     All pages in one step: a backup in several steps restarts whenever somebody commits between two. Writers continue
@@ -165,10 +165,10 @@ def _copy_sqlite(target: Path) -> dict[str, int]:
             raise CommandError(
                 f"The database is damaged, and so is its copy: {faults[0]}. No backup was kept."
             )
-        return rows_by_table(copy)
+        return count_rows_by_table(copy)
 
 
-def rows_by_table(database: sqlite3.Connection) -> dict[str, int]:
+def count_rows_by_table(database: sqlite3.Connection) -> dict[str, int]:
     """Return how many rows each table has, without those of a search index's own."""
     names = database.execute(
         "SELECT name, type FROM pragma_table_list WHERE schema = 'main' AND type = 'table'"
@@ -180,15 +180,15 @@ def rows_by_table(database: sqlite3.Connection) -> dict[str, int]:
     }
 
 
-def _dump_postgres(target: Path) -> None:
+def dump_postgres_database(target: Path) -> None:
     """Have pg_dump copy the database; it works on a snapshot of its own, and writers go on."""
-    arguments, environment = postgres_arguments()
+    arguments, environment = postgres_tool_arguments()
     command = ["pg_dump", "--format=custom", "--no-owner", "--no-privileges", *arguments, f"--file={target}"]
     if shutil.which("pg_dump") is None:
         by_hand = shlex.join([*command[:-1], "--file=database.dump"])
         raise CommandError(
             "pg_dump is not installed here (it comes with PostgreSQL's client programs). On a machine that has it, "
-            f"run: {by_hand}, and copy {_attachments()} and the files {' and '.join(KEYS)} of "
+            f"run: {by_hand}, and copy {attachments_folder()} and the files {' and '.join(KEYS)} of "
             f"{settings.DATA_DIR} beside it."
         )
     target.touch(mode=0o600)

@@ -18,22 +18,22 @@ from django.db import connection, connections, transaction
 from coordinator.actions import approvals, audit
 from coordinator.chat import stores
 from coordinator.engine import engine_name, health, is_sqlite
-from coordinator.engine.size import files
-from coordinator.identity.actors import system
+from coordinator.engine.size import sqlite_files
+from coordinator.identity.actors import system_actor
 from coordinator.operations import startup
 from coordinator.operations.backups import (
     KEYS,
     POSTGRES_FILE,
     SQLITE_FILE,
-    Manifest,
+    BackupManifest,
     buckets,
-    copy_synced,
-    digest_of,
-    error_in_one_line,
-    place_of_key,
-    postgres_arguments,
-    read_manifest,
-    require_room,
+    copy_synced_file,
+    hash_backup_file,
+    key_file_path,
+    postgres_tool_arguments,
+    raise_one_line_errors,
+    read_backup_manifest,
+    require_disk_space,
 )
 
 Say = Callable[[str], object]
@@ -43,7 +43,7 @@ ASIDE = "signalbox_replaced"
 MAYBE_USED = "A backup was restored: the call may have run since the backup was made. It can ask again."
 
 
-def restore(source: Path, now: datetime, *, replace: bool, say: Say) -> Manifest:
+def restore_backup(source: Path, now: datetime, *, replace: bool, say: Say) -> BackupManifest:
     """Replace the data here with the backup in the folder `source`, and migrate it where it is older.
 
     Without `replace` there may be no data here yet. Replaced data is kept beside its place, in folders that `say`
@@ -51,25 +51,25 @@ def restore(source: Path, now: datetime, *, replace: bool, say: Say) -> Manifest
     the backup knows as unused end: the call may have run since. Raises CommandError.
     """
     source = source.absolute()
-    manifest = read_manifest(source)
-    _refuse_what_does_not_fit(manifest)
-    held = startup.hold_data_folder(Path(settings.DATA_DIR))
+    manifest = read_backup_manifest(source)
+    require_compatible_backup(manifest)
+    held = startup.lock_data_folder(Path(settings.DATA_DIR))
     try:
-        _refuse_over_something(replace)
+        require_nothing_to_overwrite(replace)
         say(f"Checking {len(manifest.files)} files …")
-        _verify(source, manifest)
+        verify_backup_files(source, manifest)
         say("Restoring them …")
-        with error_in_one_line(f"Restoring {source}"):
-            _put_back(source, manifest, now, say)
+        with raise_one_line_errors(f"Restoring {source}"):
+            replace_data_with_backup(source, manifest, now, say)
         connections.close_all()
         startup.prepare_database(migrate=True, say=say)
         with transaction.atomic():
-            brought = buckets.now_in_folder(manifest)
-            ended = approvals.end_unused(by=system("restore"), reason=MAYBE_USED, now=now)
+            brought = buckets.mark_files_in_folder(manifest)
+            ended = approvals.revoke_unused_approvals(by=system_actor("restore"), reason=MAYBE_USED, now=now)
             facts = {"path": str(source), "made_at": manifest.made_at, "version": manifest.version}
-            audit.record(
+            audit.record_audit_entry(
                 "BACKUP_RESTORED",
-                actor=system("restore"),
+                actor=system_actor("restore"),
                 target=None,
                 result="success",
                 metadata=facts | {"approvals_ended": ended, "attachments_brought_from_bucket": brought},
@@ -77,21 +77,21 @@ def restore(source: Path, now: datetime, *, replace: bool, say: Say) -> Manifest
             )
         if ended:
             say(f"Ended {ended} approvals of calls that may have run since the backup was made.")
-        _tell_of_bucket(manifest, brought, say)
+        report_bucket_files(manifest, brought, say)
     finally:
         held.close()
     return manifest
 
 
-def _tell_of_bucket(manifest: Manifest, brought: int, say: Say) -> None:
+def report_bucket_files(manifest: BackupManifest, brought: int, say: Say) -> None:
     """Print which files are in a bucket, and whether they are there."""
     if brought:
         say(
             f"{brought} attachments that were in S3 came with the backup and are in the data folder now. "
             "python manage.py move_attachments moves them."
         )
-    if elsewhere := buckets.elsewhere():
-        say(f"Not in the backup: {elsewhere.in_words}")
+    if elsewhere := buckets.find_uncopied_bucket_files():
+        say(f"Not in the backup: {elsewhere.bucket_summary}")
         then = str((manifest.elsewhere or {}).get("where") or "")
         if then and then != elsewhere.where:
             say(
@@ -99,7 +99,7 @@ def _tell_of_bucket(manifest: Manifest, brought: int, say: Say) -> None:
             )
 
 
-def _refuse_what_does_not_fit(manifest: Manifest) -> None:
+def require_compatible_backup(manifest: BackupManifest) -> None:
     if manifest.engine != engine_name():
         raise CommandError(
             f"This backup is of {manifest.engine}, and DATABASE_URL names {engine_name()}. Point DATABASE_URL at "
@@ -112,16 +112,16 @@ def _refuse_what_does_not_fit(manifest: Manifest) -> None:
         )
 
 
-def _refuse_over_something(replace: bool) -> None:
+def require_nothing_to_overwrite(replace: bool) -> None:
     folder = Path(settings.DATA_DIR)
     if not is_sqlite():
         startup.require_database()
-        if health.servers_at_work():
+        if health.count_server_processes():
             raise CommandError("A server is connected to this database. Stop it first, on every machine.")
-        _refuse_over_old_tables_aside()
+        require_no_interrupted_restore()
         stands = bool(connection.introspection.table_names())
     else:
-        stands = files()[0].exists()
+        stands = sqlite_files()[0].exists()
     stands = stands or any((folder / stores.FOLDER).rglob("*"))
     if stands and not replace:
         raise CommandError(
@@ -129,7 +129,7 @@ def _refuse_over_something(replace: bool) -> None:
         )
 
 
-def _refuse_over_old_tables_aside() -> None:
+def require_no_interrupted_restore() -> None:
     """Raise CommandError where an earlier restore was killed: nobody but a person can tell which tables count."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [ASIDE])
@@ -143,12 +143,12 @@ def _refuse_over_old_tables_aside() -> None:
     )
 
 
-def _verify(source: Path, manifest: Manifest) -> None:
+def verify_backup_files(source: Path, manifest: BackupManifest) -> None:
     if not {SQLITE_FILE, POSTGRES_FILE} & manifest.files.keys():
         raise CommandError(f"{source} contains no database.")
     for name, file in manifest.files.items():
         try:
-            found = digest_of(source / name)
+            found = hash_backup_file(source / name)
         except OSError as problem:
             raise CommandError(
                 f"{source / name} cannot be read: {problem.strerror}. Nothing was changed."
@@ -159,55 +159,55 @@ def _verify(source: Path, manifest: Manifest) -> None:
             )
 
 
-def _put_back(source: Path, manifest: Manifest, now: datetime, say: Say) -> None:
-    places = _places()
-    aside = _free_name(f"replaced-{now:%Y%m%d-%H%M%S}", {place.parent for place in places.values()})
-    _remove_staged(places.values())
-    _require_room(manifest, places)
+def replace_data_with_backup(source: Path, manifest: BackupManifest, now: datetime, say: Say) -> None:
+    places = restore_destinations()
+    aside = find_free_name(f"replaced-{now:%Y%m%d-%H%M%S}", {place.parent for place in places.values()})
+    remove_staged_files(places.values())
+    require_restore_space(manifest, places)
     try:
         for name in manifest.files:
             top, _, below = name.partition("/")
             if top in places:
-                copy_synced(source / name, _staged(places[top]) / below)
+                copy_synced_file(source / name, staging_path(places[top]) / below)
         connections.close_all()
-        with nullcontext() if is_sqlite() else _loaded_into_postgres(source / POSTGRES_FILE):
-            kept = _swap(places, aside)
+        with nullcontext() if is_sqlite() else load_postgres_dump(source / POSTGRES_FILE):
+            kept = swap_data_folders(places, aside)
     finally:
-        _remove_staged(places.values())
+        remove_staged_files(places.values())
     if kept:
         folders = " and ".join(str(folder) for folder in kept)
         say(f"What was here before is in {folders}; remove it when you are sure.")
 
 
-def _places() -> dict[str, Path]:
+def restore_destinations() -> dict[str, Path]:
     """Return where the parts of a backup belong, by their names in it; PostgreSQL's tables have no place here."""
     folder = Path(settings.DATA_DIR)
-    places = {stores.FOLDER: folder / stores.FOLDER, **{name: place_of_key(name) for name in KEYS}}
+    places = {stores.FOLDER: folder / stores.FOLDER, **{name: key_file_path(name) for name in KEYS}}
     if is_sqlite():
-        places[SQLITE_FILE] = files()[0]
+        places[SQLITE_FILE] = sqlite_files()[0]
     return places
 
 
-def _free_name(name: str, folders: Collection[Path]) -> str:
+def find_free_name(name: str, folders: Collection[Path]) -> str:
     """Return the name, or the first of `name-2`, `name-3`, … that is in none of the folders."""
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
     return next(one for one in names if not any((folder / one).exists() for folder in folders))
 
 
-def _staged(place: Path) -> Path:
+def staging_path(place: Path) -> Path:
     """Return where the new `place` is made ready: beside it, as nothing is renamed from one disk to another."""
     return place.with_name(f"{place.name}.restoring")
 
 
-def _remove_staged(places: Iterable[Path]) -> None:
-    for staged in map(_staged, places):
+def remove_staged_files(places: Iterable[Path]) -> None:
+    for staged in map(staging_path, places):
         if staged.is_dir():
             shutil.rmtree(staged, ignore_errors=True)
         else:
             staged.unlink(missing_ok=True)
 
 
-def _require_room(manifest: Manifest, places: dict[str, Path]) -> None:
+def require_restore_space(manifest: BackupManifest, places: dict[str, Path]) -> None:
     """Raise CommandError where a disk has not the room for what goes there; twice for a database, to migrate it."""
     folders: dict[int, Path] = {}
     needed: Counter[int] = Counter()
@@ -215,32 +215,32 @@ def _require_room(manifest: Manifest, places: dict[str, Path]) -> None:
         place = places.get(name.partition("/")[0])
         if place is not None:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            disk = _disk_of(place.parent)
+            disk = disk_id(place.parent)
             folders.setdefault(disk, place.parent)
             needed[disk] += file.bytes * (2 if name == SQLITE_FILE else 1)
     for disk, folder in folders.items():
-        require_room(folder, needed[disk])
+        require_disk_space(folder, needed[disk])
 
 
-def _disk_of(folder: Path) -> int:
+def disk_id(folder: Path) -> int:
     return folder.stat().st_dev
 
 
-def _swap(places: dict[str, Path], aside: str) -> list[Path]:
+def swap_data_folders(places: dict[str, Path], aside: str) -> list[Path]:
     """Move existing data into folders called `aside` beside it and staged data into its place; return the folders.
 
     Where a step fails, those before it are undone and its error is raised.
     """
-    new = [place for place in places.values() if _staged(place).exists()]
+    new = [place for place in places.values() if staging_path(place).exists()]
     old = {*new, places[stores.FOLDER], places[stores.FOLDER].with_name("thumbnails")}
     if SQLITE_FILE in places:
-        database, log = files()
+        database, log = sqlite_files()
         # A log of the old database beside the new one would damage it.
         old |= {log, database.with_name(f"{database.name}-shm")}
     kept: list[Path] = []
     with ExitStack() as undo:
 
-        def move(source: Path, target: Path) -> None:
+        def move_reversibly(source: Path, target: Path) -> None:
             source.rename(target)
             undo.callback(target.rename, source)
 
@@ -250,22 +250,22 @@ def _swap(places: dict[str, Path], aside: str) -> list[Path]:
                 folder.mkdir(mode=0o700)
                 undo.callback(folder.rmdir)
                 kept.append(folder)
-            move(place, folder / place.name)
+            move_reversibly(place, folder / place.name)
         for place in new:
-            move(_staged(place), place)
+            move_reversibly(staging_path(place), place)
         undo.pop_all()
     return kept
 
 
 @contextmanager
-def _loaded_into_postgres(dump: Path) -> Iterator[None]:
+def load_postgres_dump(dump: Path) -> Iterator[None]:
     """Have the dump's tables in the place of the old ones; the old ones come back if it or the block fails."""
     if shutil.which("pg_restore") is None:
         raise CommandError("pg_restore is not installed here. It comes with PostgreSQL's client programs.")
-    arguments, environment = postgres_arguments()
+    arguments, environment = postgres_tool_arguments()
     options = ["--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error"]
     command = ["pg_restore", *options, *arguments, str(dump)]
-    with _old_tables_aside():
+    with set_old_tables_aside():
         connections.close_all()
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode:
@@ -274,18 +274,18 @@ def _loaded_into_postgres(dump: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _old_tables_aside() -> Iterator[None]:
+def set_old_tables_aside() -> Iterator[None]:
     """Have an empty schema for the length of the block; then the old one goes, or comes back if it fails."""
-    _run(f"ALTER SCHEMA public RENAME TO {ASIDE}", "CREATE SCHEMA public")
+    run_in_one_transaction(f"ALTER SCHEMA public RENAME TO {ASIDE}", "CREATE SCHEMA public")
     try:
         yield
     except BaseException:
-        _run("DROP SCHEMA public CASCADE", f"ALTER SCHEMA {ASIDE} RENAME TO public")
+        run_in_one_transaction("DROP SCHEMA public CASCADE", f"ALTER SCHEMA {ASIDE} RENAME TO public")
         raise
-    _run(f"DROP SCHEMA {ASIDE} CASCADE")
+    run_in_one_transaction(f"DROP SCHEMA {ASIDE} CASCADE")
 
 
-def _run(*statements: str) -> None:
+def run_in_one_transaction(*statements: str) -> None:
     """Run the statements in one transaction: a restore that is killed leaves all of them done, or none."""
     with transaction.atomic(), connection.cursor() as cursor:
         for statement in statements:

@@ -10,7 +10,7 @@ MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class StepResult:
     """One step of a test: what it is, whether it works, how long it took, and what to do where it does not."""
 
     step: str
@@ -19,7 +19,7 @@ class Finding:
     ms: float | None = None
 
 
-class Level(StrEnum):
+class CheckLevel(StrEnum):
     """The result of a check; only a failure makes the command fail."""
 
     OK = "ok"
@@ -28,31 +28,31 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckResult:
     """One check: its result, and what to do about it."""
 
     name: str
-    level: Level
+    level: CheckLevel
     message: str
     remedy: str = ""
 
 
-def ok(name: str, message: str) -> Check:
+def passed_check(name: str, message: str) -> CheckResult:
     """Return a check that found nothing wrong."""
-    return Check(name, Level.OK, message)
+    return CheckResult(name, CheckLevel.OK, message)
 
 
-def warn(name: str, message: str, remedy: str) -> Check:
+def warning_check(name: str, message: str, remedy: str) -> CheckResult:
     """Return a check that found a lesser problem."""
-    return Check(name, Level.WARN, message, remedy)
+    return CheckResult(name, CheckLevel.WARN, message, remedy)
 
 
-def fail(name: str, message: str, remedy: str) -> Check:
+def failed_check(name: str, message: str, remedy: str) -> CheckResult:
     """Return a check that found something broken."""
-    return Check(name, Level.FAIL, message, remedy)
+    return CheckResult(name, CheckLevel.FAIL, message, remedy)
 
 
-def named(names: Sequence[object]) -> str:
+def join_first_names(names: Sequence[object]) -> str:
     """Name the first of them; an id that another program stored may be anything."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(map(str, names[:MOST_NAMED])) + more

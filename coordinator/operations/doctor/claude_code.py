@@ -17,7 +17,7 @@ from coordinator.actions import sessions
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import Actor
 from coordinator.models import Change, Event, Session
-from coordinator.operations.doctor import Finding
+from coordinator.operations.doctor import StepResult
 from coordinator.sessions import usage
 
 T = TypeVar("T")
@@ -27,69 +27,72 @@ TRIAL_AGENT = "signalbox-doctor"  # whom the trial's key is bound to: no agent o
 DOOR, TELEMETRY = "/hooks/claude-code", "/v1/logs"
 
 
-def examine(url: str, key: str, *, by: Actor) -> Iterator[Finding]:
+def check_claude_code_connection(url: str, key: str, *, by: Actor) -> Iterator[StepResult]:
     """Try each hop between Claude Code and the browser against the server at `url`; stop at the first that fails.
 
     What the trial leaves behind is removed again.
     """
     url, claude_id = url.rstrip("/"), f"doctor-{uuid.uuid4()}"
     steps: list[tuple[str, Callable[[], str]]] = [
-        (f"Reach {url}", lambda: _reach(f"{url}/health")),
+        (f"Reach {url}", lambda: reach_server(f"{url}/health")),
         (
             "Post a hook with the key",
-            lambda: _post(url, key, claude_id, "UserPromptSubmit", prompt="A trial."),
+            lambda: post_trial_hook(url, key, claude_id, "UserPromptSubmit", prompt="A trial."),
         ),
-        ("Find it written as an event", lambda: _written(claude_id)),
-        ("Find it in the feed for open pages", lambda: _feed_reports_it(claude_id)),
-        ("Ask what policy decides about a call", lambda: _ruling(url, key, claude_id)),
-        ("Send tokens as telemetry", lambda: _tokens(url, key, claude_id)),
+        ("Find it written as an event", lambda: find_trial_event(claude_id)),
+        ("Find it in the feed for open pages", lambda: check_trial_in_feed(claude_id)),
+        ("Ask what policy decides about a call", lambda: request_trial_decision(url, key, claude_id)),
+        ("Send tokens as telemetry", lambda: send_trial_tokens(url, key, claude_id)),
     ]
     try:
         for step, work in steps:
-            finding = _try(step, work)
+            finding = run_trial_step(step, work)
             yield finding
             if not finding.works:
                 return
     finally:
-        _clean_up(claude_id, by)
+        delete_trial_sessions(claude_id, by)
 
 
-def _try(step: str, work: Callable[[], str]) -> Finding:
+def run_trial_step(step: str, work: Callable[[], str]) -> StepResult:
     began = time.perf_counter()
     try:
         message, works = work(), True
-    except (_Problem, OSError, SignalboxError) as problem:
+    except (TrialStepFailed, OSError, SignalboxError) as problem:
         message, works = str(problem), False
-    return Finding(step, works, message, (time.perf_counter() - began) * 1000)
+    return StepResult(step, works, message, (time.perf_counter() - began) * 1000)
 
 
-class _Problem(Exception):
+class TrialStepFailed(Exception):
     """A step that did not work, in words."""
 
 
-def _reach(address: str) -> str:
-    return f"HTTP {_send(urllib.request.Request(address))[0]}"  # noqa: S310 - the operator's own address
+def reach_server(address: str) -> str:
+    return f"HTTP {send_trial_request(urllib.request.Request(address))[0]}"  # noqa: S310 - the operator's own address
 
 
-def _post(url: str, key: str, claude_id: str, hook: str, **fields: object) -> str:
-    return _hook(url, key, claude_id, hook, **fields) or "Answered with an empty body: Claude Code goes on."
+def post_trial_hook(url: str, key: str, claude_id: str, hook: str, **fields: object) -> str:
+    return (
+        send_trial_hook(url, key, claude_id, hook, **fields)
+        or "Answered with an empty body: Claude Code goes on."
+    )
 
 
-def _hook(url: str, key: str, claude_id: str, hook: str, **fields: object) -> str:
+def send_trial_hook(url: str, key: str, claude_id: str, hook: str, **fields: object) -> str:
     body = {"session_id": claude_id, "hook_event_name": hook, "cwd": "/", **fields}
-    return _send_json(url + DOOR, key, body)
+    return post_trial_json(url + DOOR, key, body)
 
 
-def _send_json(address: str, key: str, body: object) -> str:
+def post_trial_json(address: str, key: str, body: object) -> str:
     request = urllib.request.Request(  # noqa: S310 - the operator's own address
         address,
         data=json.dumps(body).encode(),
         headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
     )
-    return _send(request)[1]
+    return send_trial_request(request)[1]
 
 
-def _send(request: urllib.request.Request) -> tuple[int, str]:
+def send_trial_request(request: urllib.request.Request) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(request, timeout=STEP_SECONDS) as answer:  # noqa: S310 - likewise
             return answer.status, answer.read(100_000).decode("utf-8", "replace")
@@ -98,60 +101,64 @@ def _send(request: urllib.request.Request) -> tuple[int, str]:
         with suppress(ValueError, AttributeError):
             body = json.loads(words)
             words = body.get("detail") or body.get("message") or words
-        raise _Problem(f"HTTP {refusal.code}: {words}") from None
+        raise TrialStepFailed(f"HTTP {refusal.code}: {words}") from None
     except urllib.error.URLError as problem:
-        raise _Problem(
+        raise TrialStepFailed(
             f"No server answers there: {problem.reason}. Check the address, and that the server runs."
         ) from None
 
 
-def _written(claude_id: str) -> str:
-    found = _soon(lambda: Event.objects.filter(session__executor_session_id=claude_id).first())
+def find_trial_event(claude_id: str) -> str:
+    found = poll_for_result(lambda: Event.objects.filter(session__executor_session_id=claude_id).first())
     if found is None:
-        raise _Problem(
+        raise TrialStepFailed(
             "The server accepted it, but it is not in this database. Check that both use the same DATABASE_URL."
         )
     return f"Event {found.pk} of session {found.session_id}"
 
 
-def _feed_reports_it(claude_id: str) -> str:
+def check_trial_in_feed(claude_id: str) -> str:
     session_id = Session.objects.filter(executor_session_id=claude_id).values_list("pk", flat=True)[:1]
-    if _soon(lambda: Change.objects.filter(topic="events", parent__in=session_id).first()) is None:
-        raise _Problem("The feed did not report it. Run `manage.py migrate` to restore its triggers.")
+    if poll_for_result(lambda: Change.objects.filter(topic="events", parent__in=session_id).first()) is None:
+        raise TrialStepFailed("The feed did not report it. Run `manage.py migrate` to restore its triggers.")
     return "Open pages are updated."
 
 
-def _ruling(url: str, key: str, claude_id: str) -> str:
+def request_trial_decision(url: str, key: str, claude_id: str) -> str:
     call = {"tool_name": "SignalboxDoctor", "tool_input": {"command": "true"}, "tool_use_id": claude_id}
-    answer = _hook(url, key, claude_id, "PreToolUse", **call)
+    answer = send_trial_hook(url, key, claude_id, "PreToolUse", **call)
     if not answer:
         return "No rule applies: Claude Code decides by itself."
     found = json.loads(answer).get("hookSpecificOutput", {})
     return f"{found.get('permissionDecision')}: {found.get('permissionDecisionReason')}"
 
 
-def _tokens(url: str, key: str, claude_id: str) -> str:
+def send_trial_tokens(url: str, key: str, claude_id: str) -> str:
     record = {"event.name": "api_request", "session.id": claude_id, "model": "a-trial"}
     tokens = {"input_tokens": 3, "output_tokens": 4}
     attributes = [{"key": name, "value": {"stringValue": text}} for name, text in record.items()]
     attributes += [{"key": name, "value": {"intValue": str(number)}} for name, number in tokens.items()]
     scope = {"logRecords": [{"attributes": attributes}]}
-    _send_json(url + TELEMETRY, key, {"resourceLogs": [{"scopeLogs": [scope]}]})
+    post_trial_json(url + TELEMETRY, key, {"resourceLogs": [{"scopeLogs": [scope]}]})
     session = Session.objects.filter(executor_session_id=claude_id).first()
-    spent = _soon(lambda: usage.of_sessions([session.pk]).get(session.pk)) if session else None
+    spent = (
+        poll_for_result(lambda: usage.load_usage_by_session([session.pk]).get(session.pk))
+        if session
+        else None
+    )
     if spent is None:
-        raise _Problem("The server accepted it, but the test session has no tokens.")
-    return f"{spent.tokens} tokens in the test session."
+        raise TrialStepFailed("The server accepted it, but the test session has no tokens.")
+    return f"{spent.total_tokens} tokens in the test session."
 
 
-def _soon(look: Callable[[], T | None]) -> T | None:
+def poll_for_result(look: Callable[[], T | None]) -> T | None:
     deadline = time.monotonic() + STEP_SECONDS
     while (found := look()) is None and time.monotonic() < deadline:
         time.sleep(0.02)
     return found
 
 
-def _clean_up(claude_id: str, by: Actor) -> None:
+def delete_trial_sessions(claude_id: str, by: Actor) -> None:
     for session in Session.objects.filter(executor_session_id=claude_id):
         with suppress(SignalboxError):
-            sessions.delete(session.session_id, by=by, now=timezone.now())
+            sessions.remove_session(session.session_id, by=by, now=timezone.now())

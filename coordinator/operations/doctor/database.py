@@ -15,73 +15,75 @@ from django.utils import timezone
 
 from coordinator.actions import audit
 from coordinator.engine import health, is_sqlite, moved
-from coordinator.engine.size import files, size_in_bytes
+from coordinator.engine.size import database_size_bytes, sqlite_files
 from coordinator.feed import triggers
-from coordinator.feed.reader import Change, Feed
-from coordinator.identity.actors import system
+from coordinator.feed.reader import ChangeFeed, FeedChange
+from coordinator.identity.actors import system_actor
 from coordinator.lib import sizes
 from coordinator.models.audit import AUDIT_KEPT
 from coordinator.operations import startup
-from coordinator.operations.doctor import Check, fail, ok, warn
+from coordinator.operations.doctor import CheckResult, failed_check, passed_check, warning_check
 
 LARGE_LOG = 256 * 1024 * 1024  # bytes; SQLite works them off at about 4 MB when nobody reads for long
 NOTICED_WITHIN = 1.0  # seconds
 GIVE_UP = 5.0
 
 
-def opens() -> Check:
+def check_database_opens() -> CheckResult:
     """Say which database it is, or that it cannot be opened."""
     try:
         startup.require_database()
     except CommandError as problem:
-        return fail("database", str(problem), "Check DATABASE_URL, and that the database server runs.")
-    size = sizes.in_words(size_in_bytes())
-    return ok("database", f"{health.version()} at {startup.describe_database()}, {size}")
+        return failed_check(
+            "database", str(problem), "Check DATABASE_URL, and that the database server runs."
+        )
+    size = sizes.format_byte_count(database_size_bytes())
+    return passed_check("database", f"{health.database_version()} at {startup.describe_database()}, {size}")
 
 
-def examine(now: datetime) -> Iterator[Check]:
+def check_database(now: datetime) -> Iterator[CheckResult]:
     """Yield every check of a database that opens. The last one writes an audit row."""
-    yield from _sqlite_settings() if is_sqlite() else _postgres_settings()
-    yield from _pooler()
-    yield from _moving()
-    yield _migrations()
-    yield _triggers()
-    yield _clock(now)
-    yield _feed()
+    yield from check_sqlite_settings() if is_sqlite() else check_postgres_settings()
+    yield from check_pooler()
+    yield from check_unfinished_move()
+    yield check_applied_migrations()
+    yield check_feed_triggers()
+    yield check_clock(now)
+    yield check_feed_delay()
 
 
-def _moving() -> Iterator[Check]:
+def check_unfinished_move() -> Iterator[CheckResult]:
     """Report a move to PostgreSQL that is not finished, or that this database was left behind by one."""
-    stage = moved.stage()
+    stage = moved.find_move_stage()
     again = "Run `manage.py move_to URL` again to continue."
-    if stage is moved.Stage.LEFT:
-        yield fail(
+    if stage is moved.MoveStage.LEFT:
+        yield failed_check(
             "move", "All of this has moved to PostgreSQL.", "Set DATABASE_URL to that database, and restart."
         )
-    elif stage is moved.Stage.ARRIVING:
-        yield fail("move", "The move to this database is not finished.", again)
-    elif stage is moved.Stage.LEAVING:
-        yield warn(
+    elif stage is moved.MoveStage.ARRIVING:
+        yield failed_check("move", "The move to this database is not finished.", again)
+    elif stage is moved.MoveStage.LEAVING:
+        yield warning_check(
             "move",
             "A move to PostgreSQL was begun and not finished; every write is noted for it.",
             f"{again} Or give it up with --undo.",
         )
 
 
-def _sqlite_settings() -> Iterator[Check]:
-    mode = health.scalar("PRAGMA journal_mode")
+def check_sqlite_settings() -> Iterator[CheckResult]:
+    mode = health.select_scalar("PRAGMA journal_mode")
     if mode == "wal":
-        yield ok("journal", "WAL: readers and the writer do not wait for each other")
+        yield passed_check("journal", "WAL: readers and the writer do not wait for each other")
     else:
-        yield fail(
+        yield failed_check(
             "journal", f"The journal mode is {mode}, not wal.", "Put the file on a local disk, not a share."
         )
-    log = files()[1]
+    log = sqlite_files()[1]
     size = log.stat().st_size if log.exists() else 0
     if size > LARGE_LOG:
-        yield warn(
+        yield warning_check(
             "journal",
-            f"The write-ahead log has grown to {sizes.in_words(size)}: a program has kept a read transaction open "
+            f"The write-ahead log has grown to {sizes.format_byte_count(size)}: a program has kept a read transaction open "
             "for a long time.",
             "Close the program that keeps the file open (such as a database browser), or restart the server.",
         )
@@ -91,63 +93,71 @@ def _sqlite_settings() -> Iterator[Check]:
         cursor.execute("PRAGMA foreign_key_check")
         loose = len(cursor.fetchmany(1000))
     if faults != ["ok"]:
-        yield fail("integrity", f"The file is damaged: {faults[0]}", "Stop the server and restore a backup.")
+        yield failed_check(
+            "integrity", f"The file is damaged: {faults[0]}", "Stop the server and restore a backup."
+        )
     elif loose:
-        yield warn(
+        yield warning_check(
             "integrity",
             f"{loose} rows refer to rows that no longer exist.",
             "Another program wrote them. They do no harm.",
         )
     else:
-        yield ok("integrity", "quick_check finds nothing wrong")
+        yield passed_check("integrity", "quick_check finds nothing wrong")
 
 
-def _postgres_settings() -> Iterator[Check]:
+def check_postgres_settings() -> Iterator[CheckResult]:
     wrong = []
     for name, wanted in (("server_encoding", "UTF8"), ("fsync", "on"), ("full_page_writes", "on")):
-        found = health.scalar(f"SHOW {name}")
+        found = health.select_scalar(f"SHOW {name}")
         if found != wanted:
             wrong.append(f"{name} is {found}, not {wanted}")
     if wrong:
-        yield warn(
+        yield warning_check(
             "integrity",
             f"{'; '.join(wrong)}.",
             "Data can be lost in a power cut, or in unusual characters. Correct this setting.",
         )
     else:
-        yield ok("integrity", f"fsync on, UTF-8, data checksums {health.scalar('SHOW data_checksums')}")
+        yield passed_check(
+            "integrity", f"fsync on, UTF-8, data checksums {health.select_scalar('SHOW data_checksums')}"
+        )
 
 
-def _pooler() -> Iterator[Check]:
+def check_pooler() -> Iterator[CheckResult]:
     """Say whether a pooler is used as it can be; nothing where there is none."""
     try:
-        startup.require_sessions()
+        startup.require_database_sessions()
     except CommandError as problem:
-        yield fail("pooler", str(problem), "")
+        yield failed_check("pooler", str(problem), "")
     else:
         if settings.POOL:
-            yield ok("pooler", f"{startup.describe_database(settings.POOL)}; the feed connects past it")
+            yield passed_check(
+                "pooler", f"{startup.describe_database(settings.POOL)}; the feed connects past it"
+            )
 
 
-def _migrations() -> Check:
+def check_applied_migrations() -> CheckResult:
     known, applied = startup.migrations_on_disk(), startup.applied_migrations()
     try:
         startup.refuse_newer_database(known, applied)
     except CommandError as problem:
-        return fail("migrations", str(problem), "")
+        return failed_check("migrations", str(problem), "")
     if pending := known - applied:
-        return fail("migrations", f"{len(pending)} are missing.", "python manage.py migrate")
-    if newer := startup.migrations_of_newer(known, applied):
-        return warn("migrations", f"A newer Signalbox has added {newer[-1]}.", "Update this server.")
-    return ok("migrations", "all applied")
+        return failed_check("migrations", f"{len(pending)} are missing.", "python manage.py migrate")
+    if newer := startup.find_newer_migrations(known, applied):
+        return warning_check("migrations", f"A newer Signalbox has added {newer[-1]}.", "Update this server.")
+    return passed_check("migrations", "all applied")
 
 
-def _triggers() -> Check:
-    if startup.migrations_of_newer(startup.migrations_on_disk(), startup.applied_migrations()):
-        return ok("triggers", "are those of a newer version")
-    wanted, found = triggers.expected(connection), triggers.standing(connection)
+def check_feed_triggers() -> CheckResult:
+    if startup.find_newer_migrations(startup.migrations_on_disk(), startup.applied_migrations()):
+        return passed_check("triggers", "are those of a newer version")
+    wanted, found = triggers.build_expected_triggers(connection), triggers.read_current_triggers(connection)
     missing = wanted.keys() - found.keys()
-    altered = {name for name in wanted.keys() & found.keys() if found[name][1] != wanted[name].fingerprint}
+    altered = {
+        name for name in wanted.keys() & found.keys() if found[name][1] != wanted[name].trigger_fingerprint
+    }
     stray = found.keys() - wanted.keys()
     if missing or altered or stray:
         said = [
@@ -155,71 +165,73 @@ def _triggers() -> Check:
             for names, what in ((missing, "missing"), (altered, "altered"), (stray, "unknown"))
             if names
         ]
-        return fail(
+        return failed_check(
             "triggers",
             f"Open pages miss some changes: {', '.join(said)}.",
             "Run: python manage.py migrate",
         )
     if not health.has_trigger("audit_log_cleanup"):
-        return warn(
+        return warning_check(
             "triggers",
             f"The audit log is not cleaned up after {AUDIT_KEPT.days} days: its trigger is gone.",
             "Restore it.",
         )
-    return ok("triggers", f"{len(wanted) + 1} are in place")
+    return passed_check("triggers", f"{len(wanted) + 1} are in place")
 
 
-def _clock(now: datetime) -> Check:
+def check_clock(now: datetime) -> CheckResult:
     """Compare the database's time with this machine's, or with what was written last where they are one."""
-    if theirs := health.time_there():
+    if theirs := health.database_server_time():
         apart = abs((theirs - timezone.now()).total_seconds())
         if apart > 2:
-            return (fail if apart > 30 else warn)(
+            return (failed_check if apart > 30 else warning_check)(
                 "clock",
                 f"The database's clock and this machine's are {apart:.0f} s apart.",
                 "Synchronise both with NTP.",
             )
-        return ok("clock", f"{apart * 1000:.0f} ms from the database's")
-    newest = health.scalar("SELECT max(at) FROM changes")
+        return passed_check("clock", f"{apart * 1000:.0f} ms from the database's")
+    newest = health.select_scalar("SELECT max(at) FROM changes")
     ahead = float(newest or 0) / 1000 - now.timestamp()
     if ahead > 5:
-        return fail(
+        return failed_check(
             "clock",
             f"The last change is {ahead:.0f} s in the future: the clock was set back.",
             "Synchronise it with NTP.",
         )
-    return ok("clock", "no change has a time in the future")
+    return passed_check("clock", "no change has a time in the future")
 
 
-def _feed() -> Check:
+def check_feed_delay() -> CheckResult:
     """Write a row that changes nothing else and measure how long a tailer takes to notice it."""
     noticed = threading.Event()
 
-    def look(batch: Sequence[Change]) -> None:
+    def notice_audit_change(batch: Sequence[FeedChange]) -> None:
         if any(change.topic == "audit" for change in batch):
             noticed.set()
 
-    feed = Feed()
-    feed.listeners.append(look)
-    feed.watch()
+    feed = ChangeFeed()
+    feed.listeners.append(notice_audit_change)
+    feed.add_watcher()
     try:
-        feed.start()
+        feed.start_feed()
         began = time.monotonic()
-        audit.record("DOCTOR_RAN", actor=system("doctor"), target=None, result="success")
+        audit.record_audit_entry("DOCTOR_RAN", actor=system_actor("doctor"), target=None, result="success")
         noticed.wait(GIVE_UP)
         took = time.monotonic() - began
     except (DatabaseError, TimeoutError) as problem:
-        return fail(
+        return failed_check(
             "feed",
             f"Nothing can be written: {problem}",
             "Find the program that holds the lock, and check the disk.",
         )
     finally:
-        feed.stop()
+        feed.stop_feed()
     if not noticed.is_set():
-        return fail("feed", f"A change was not noticed within {GIVE_UP:g} s.", "python manage.py migrate")
+        return failed_check(
+            "feed", f"A change was not noticed within {GIVE_UP:g} s.", "python manage.py migrate"
+        )
     if took > NOTICED_WITHIN:
-        return warn(
+        return warning_check(
             "feed", f"A change was noticed after {took:.1f} s.", "The machine or its disk is overloaded."
         )
-    return ok("feed", f"a change is noticed after {took * 1000:.0f} ms")
+    return passed_check("feed", f"a change is noticed after {took * 1000:.0f} ms")

@@ -5,22 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from coordinator.engine.size import size_in_bytes
-from coordinator.operations.doctor import Check, Level, database, machine, server, settings, sign_in, upkeep
+from coordinator.engine.size import database_size_bytes
+from coordinator.operations.doctor import (
+    CheckLevel,
+    CheckResult,
+    database,
+    machine,
+    server,
+    settings,
+    sign_in,
+    upkeep,
+)
 
 
-def examine(address: str, now: datetime) -> Iterator[Check]:
+def check_everything(address: str, now: datetime) -> Iterator[CheckResult]:
     """Yield one check after the other; what needs a database that cannot be opened is left out."""
-    yield from settings.examine()
-    yield from sign_in.examine()
-    opened = database.opens()
+    yield from settings.check_settings()
+    yield from sign_in.check_single_sign_on()
+    opened = database.check_database_opens()
     yield opened
-    if opened.level is Level.FAIL:
+    if opened.level is CheckLevel.FAIL:
         return
-    yield from machine.examine(size_in_bytes())
-    in_database = list(database.examine(now))
+    yield from machine.check_machine(database_size_bytes())
+    in_database = list(database.check_database(now))
     yield from in_database
-    served = list(server.examine(address))
+    served = list(server.check_server(address))
     yield from served
-    if not any(check.name == "migrations" and check.level is Level.FAIL for check in in_database):
-        yield from upkeep.examine(now, served=server.is_running(served))
+    if not any(check.name == "migrations" and check.level is CheckLevel.FAIL for check in in_database):
+        yield from upkeep.check_upkeep(now, served=server.has_running_server(served))

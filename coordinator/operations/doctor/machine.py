@@ -10,84 +10,86 @@ from pathlib import Path
 from django.conf import settings
 
 from coordinator.lib import private_files, sizes
-from coordinator.operations.doctor import Check, fail, ok, shared_user, warn
+from coordinator.operations.doctor import CheckResult, failed_check, passed_check, shared_user, warning_check
 from coordinator.sandbox import system_calls
 
 LEAST_ROOM = 200 * 1024 * 1024  # bytes; below it a burst of events may fill the disk
 GOOD_ROOM = 2 * 1024 * 1024 * 1024
 
 
-def examine(database_bytes: int) -> Iterator[Check]:
+def check_machine(database_bytes: int) -> Iterator[CheckResult]:
     """Yield the checks of the folder that SIGNALBOX_DATA_DIR names."""
-    yield _room(database_bytes)
-    yield _permissions(Path(settings.DATA_DIR))
-    yield agents_apart()
-    yield _program()
-    yield _sandbox()
+    yield check_disk_space(database_bytes)
+    yield check_folder_permissions(Path(settings.DATA_DIR))
+    yield check_agents_apart()
+    yield check_program_owner()
+    yield check_decoder_sandbox()
 
 
-def _room(database_bytes: int) -> Check:
+def check_disk_space(database_bytes: int) -> CheckResult:
     usage = shutil.disk_usage(settings.DATA_DIR)
-    said = f"{sizes.in_words(usage.free)} of {sizes.in_words(usage.total)} free"
+    said = f"{sizes.format_byte_count(usage.free)} of {sizes.format_byte_count(usage.total)} free"
     remedy = "Make room, or prune: python manage.py prune --dry-run"
     if usage.free < LEAST_ROOM:
-        return fail("disk", f"Only {said}: events will be refused when it is full.", remedy)
+        return failed_check("disk", f"Only {said}: events will be refused when it is full.", remedy)
     # A backup, or a table's remake in a migration, needs as much again as the database has.
     if usage.free < max(GOOD_ROOM, database_bytes):
-        return warn("disk", f"{said}; a backup here may not fit.", remedy)
-    return ok("disk", f"{said} in {settings.DATA_DIR}")
+        return warning_check("disk", f"{said}; a backup here may not fit.", remedy)
+    return passed_check("disk", f"{said} in {settings.DATA_DIR}")
 
 
-def _permissions(folder: Path) -> Check:
+def check_folder_permissions(folder: Path) -> CheckResult:
     key = folder / "secret_key"
-    if key.exists() and _for_others(key):
-        return fail(
+    if key.exists() and is_accessible_to_others(key):
+        return failed_check(
             "permissions", f"Other users can read {key}, and with it forge what it signs.", f"chmod 600 {key}"
         )
-    if _for_others(folder):
-        return warn("permissions", f"Other users can look into {folder}.", f"chmod 700 {folder}")
-    return ok("permissions", "only its owner can open the data folder")
+    if is_accessible_to_others(folder):
+        return warning_check("permissions", f"Other users can look into {folder}.", f"chmod 700 {folder}")
+    return passed_check("permissions", "only its owner can open the data folder")
 
 
-def agents_apart() -> Check:
+def check_agents_apart() -> CheckResult:
     """Say whether agents can be expected to work as the user that runs Signalbox."""
     uid = Path(settings.DATA_DIR).stat().st_uid
-    if found := shared_user.problem(uid):
-        return warn("agents", found, shared_user.REMEDY)
-    return ok(
-        "agents", f"no sign that agents run as {private_files.name_of(uid)}, the user that runs Signalbox"
+    if found := shared_user.find_shared_user_problem(uid):
+        return warning_check("agents", found, shared_user.REMEDY)
+    return passed_check(
+        "agents", f"no sign that agents run as {private_files.user_name(uid)}, the user that runs Signalbox"
     )
 
 
-def _program() -> Check:
+def check_program_owner() -> CheckResult:
     """Say whether somebody else can change the code that runs: they would have all that it has."""
     uid = Path(settings.DATA_DIR).stat().st_uid
     for place in (private_files.CODE, *private_files.CODE.parents):
         owner = place.stat().st_uid
         why = (
-            f"belongs to {private_files.name_of(owner)}"
+            f"belongs to {private_files.user_name(owner)}"
             if owner not in {0, uid}
-            else private_files.changeable(place)
+            else private_files.find_folder_problem(place)
         )
         if why:
-            return warn(
+            return warning_check(
                 "program",
                 f"Others can change Signalbox's program: {place} {why}.",
                 f"chown -R root {private_files.CODE}, and chmod go-w what is above it.",
             )
-    return ok("program", "nobody else can change the program")
+    return passed_check("program", "nobody else can change the program")
 
 
-def _sandbox() -> Check:
+def check_decoder_sandbox() -> CheckResult:
     """Say whether code that breaks out of a decoder is kept from files, the network and other processes."""
-    if system_calls.available():
-        return ok("sandbox", "the decoders of foreign content cannot open files or connections (seccomp)")
-    return warn(
+    if system_calls.is_seccomp_available():
+        return passed_check(
+            "sandbox", "the decoders of foreign content cannot open files or connections (seccomp)"
+        )
+    return warning_check(
         "sandbox",
         "This system cannot block system calls: only resource limits protect the decoders of foreign content.",
         "Run Signalbox on 64-bit Linux (x86-64 or ARM) with seccomp.",
     )
 
 
-def _for_others(path: Path) -> bool:
+def is_accessible_to_others(path: Path) -> bool:
     return bool(stat.S_IMODE(path.stat().st_mode) & 0o077)

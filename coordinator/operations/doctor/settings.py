@@ -8,51 +8,51 @@ from django.conf import settings
 from django.core import checks
 
 from coordinator.lib.addresses import is_loopback
-from coordinator.operations.doctor import Check, fail, ok, warn
+from coordinator.operations.doctor import CheckResult, failed_check, passed_check, warning_check
 
 NAME = "settings"
 SHORT_KEY = 50  # characters
 
 
-def conflicting_settings() -> Iterator[Check]:
+def find_conflicting_settings() -> Iterator[CheckResult]:
     """Yield what does not fit; `serve` says it too when it starts."""
     if settings.HTTPS and not settings.TRUSTED_PROXIES:
-        yield fail(
+        yield failed_check(
             NAME,
             "SIGNALBOX_PUBLIC_URL is https, but no proxy is trusted: every page redirects to itself endlessly.",
             "Name the address of the proxy that ends TLS in SIGNALBOX_TRUSTED_PROXIES (on this machine: 127.0.0.1).",
         )
     if settings.DEBUG:
         exposed = not is_loopback(settings.BIND_HOST) or settings.HTTPS
-        yield (fail if exposed else warn)(
+        yield (failed_check if exposed else warning_check)(
             NAME, "SIGNALBOX_DEBUG is on: error pages show code and settings.", "Unset SIGNALBOX_DEBUG."
         )
     if not settings.HTTPS and not is_loopback(settings.BIND_HOST):
-        yield warn(
+        yield warning_check(
             NAME,
             f"Others reach {settings.BIND} without TLS: passwords and keys can be read on the way.",
             "Put a TLS proxy in front, and set its https:// address in SIGNALBOX_PUBLIC_URL.",
         )
     if not settings.API_AUTH:
-        yield warn(
+        yield warning_check(
             NAME,
             "SIGNALBOX_API_AUTH is off: any program on this machine may start agents.",
             "Turn it on if other people have accounts on this machine.",
         )
     if settings.AUTO_APPROVE_TYPES:
-        yield warn(
+        yield warning_check(
             NAME,
             f"Approved without a person: {', '.join(settings.AUTO_APPROVE_TYPES)}.",
             "Remove from SIGNALBOX_AUTO_APPROVE_TYPES what a person should decide.",
         )
 
 
-def examine() -> Iterator[Check]:
+def check_settings() -> Iterator[CheckResult]:
     """Yield what does not fit, and what Django's own checks for a deployment find."""
-    found = list(conflicting_settings())
+    found = list(find_conflicting_settings())
     if len(settings.SECRET_KEY) < SHORT_KEY:
         found.append(
-            warn(
+            warning_check(
                 NAME,
                 f"SIGNALBOX_SECRET_KEY is shorter than {SHORT_KEY} characters.",
                 "Set a long random one. Everybody must then sign in again.",
@@ -60,5 +60,7 @@ def examine() -> Iterator[Check]:
         )
     for message in checks.run_checks(include_deployment_checks=True):
         if not message.is_silenced() and message.id not in {"security.W009", "security.W018"}:  # said above
-            found.append(warn(NAME, f"{message.id}: {message.msg.splitlines()[0]}", message.hint or ""))
-    yield from found or [ok(NAME, f"{settings.PUBLIC_URL}, served on {settings.BIND}")]
+            found.append(
+                warning_check(NAME, f"{message.id}: {message.msg.splitlines()[0]}", message.hint or "")
+            )
+    yield from found or [passed_check(NAME, f"{settings.PUBLIC_URL}, served on {settings.BIND}")]

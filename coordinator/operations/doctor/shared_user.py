@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from coordinator.lib.private_files import name_of
+from coordinator.lib.private_files import user_name
 
 # What agents leave in the home of the user they run as.
 TRACES = (
@@ -27,54 +27,54 @@ REMEDY = (
 )
 
 
-def problem(uid: int) -> str | None:
+def find_shared_user_problem(uid: int) -> str | None:
     """Return in a sentence why agents may run as the user `uid`, or None where nothing says so."""
-    user = name_of(uid)
-    if running := sorted(set(_processes(uid))):
+    user = user_name(uid)
+    if running := sorted(set(find_agent_processes(uid))):
         names = " and ".join(running)
         return f"{names} run as {user}, the user that runs Signalbox: they can read its data and decide."
-    home = _home(uid)
+    home = find_user_home(uid)
     if home is None:
         return None
-    if found := [name for name in TRACES if _is_there(home / name)]:
+    if found := [name for name in TRACES if is_existing_path(home / name)]:
         return (
             f"Agents have run as {user}, the user that runs Signalbox ({home / found[0]} is there): "
             "they can read its data and decide."
         )
-    if _is_login(uid):
+    if is_login_user(uid):
         return f"Signalbox runs as {user}, a user that people sign in as: agents that they start can read its data."
     return None
 
 
-def known_problem() -> str | None:
-    """Return `problem` of this process's user, looked up every few minutes at most."""
-    return _kept(os.geteuid(), int(time.monotonic() // PROBLEM_KEPT_FOR))
+def cached_shared_user_problem() -> str | None:
+    """Return `find_shared_user_problem` of this process's user, looked up every few minutes at most."""
+    return find_problem_for_period(os.geteuid(), int(time.monotonic() // PROBLEM_KEPT_FOR))
 
 
 @lru_cache(maxsize=2)
-def _kept(uid: int, _period: int) -> str | None:
-    return problem(uid)
+def find_problem_for_period(uid: int, _period: int) -> str | None:
+    return find_shared_user_problem(uid)
 
 
-def _home(uid: int) -> Path | None:
+def find_user_home(uid: int) -> Path | None:
     try:
         return Path(pwd.getpwuid(uid).pw_dir)
     except KeyError:
         return None
 
 
-def _is_login(uid: int) -> bool:
+def is_login_user(uid: int) -> bool:
     return not pwd.getpwuid(uid).pw_shell.endswith(("nologin", "false"))
 
 
-def _is_there(path: Path) -> bool:
+def is_existing_path(path: Path) -> bool:
     try:
         return path.exists()
     except OSError:
         return False
 
 
-def _processes(uid: int) -> Iterator[str]:
+def find_agent_processes(uid: int) -> Iterator[str]:
     """Yield the names of agents that run as `uid`; nothing where /proc does not show it."""
     for process in Path("/proc").glob("[0-9]*"):
         try:

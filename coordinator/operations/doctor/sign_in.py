@@ -6,41 +6,41 @@ from collections.abc import Iterator
 
 from django.conf import settings
 
-from coordinator.operations.doctor import Check, fail, ok, warn
+from coordinator.operations.doctor import CheckResult, failed_check, passed_check, warning_check
 
 NAME = "single sign-on"
 
 
-def examine() -> Iterator[Check]:
+def check_single_sign_on() -> Iterator[CheckResult]:
     """Yield whether people can sign in at the provider; nothing where none is set."""
     if not settings.OIDC_ISSUER:
         return
     from coordinator.identity.openid import provider  # noqa: PLC0415 - an extra
-    from coordinator.identity.openid.errors import Unreachable  # noqa: PLC0415
+    from coordinator.identity.openid.errors import ProviderUnreachable  # noqa: PLC0415
 
     try:
-        known, keys = provider.description(), provider.keys()
-    except Unreachable as problem:
-        yield fail(
+        known, keys = provider.provider_description(), provider.provider_keys()
+    except ProviderUnreachable as problem:
+        yield failed_check(
             NAME,
             f"{settings.OIDC_ISSUER}: {problem.problem}.",
             "Nobody can sign in with it. Check whether this machine reaches it, and whether SIGNALBOX_OIDC_ISSUER is "
             "what its discovery document says.",
         )
         return
-    if not provider.algorithms():
-        yield fail(
+    if not provider.accepted_signature_algorithms():
+        yield failed_check(
             NAME,
             f"{settings.OIDC_ISSUER} offers no signature algorithm that Signalbox trusts.",
             f"Let it sign ID tokens with one of: {', '.join(provider.ALGORITHMS)}.",
         )
         return
     if not settings.HTTPS:
-        yield warn(
+        yield warning_check(
             NAME,
             f"The provider sends people back to {settings.PUBLIC_URL}, without TLS.",
             "Put a TLS proxy in front, and set its https:// address in SIGNALBOX_PUBLIC_URL.",
         )
     if "S256" not in known.get("code_challenge_methods_supported", ["S256"]):
-        yield warn(NAME, "The provider does not know PKCE with S256.", "Turn it on there.")
-    yield ok(NAME, f"{settings.OIDC_ISSUER} answers and lists {len(keys.keys)} keys")
+        yield warning_check(NAME, "The provider does not know PKCE with S256.", "Turn it on there.")
+    yield passed_check(NAME, f"{settings.OIDC_ISSUER} answers and lists {len(keys.keys)} keys")

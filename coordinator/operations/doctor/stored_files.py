@@ -10,64 +10,79 @@ from datetime import datetime
 from django.core.files.base import ContentFile
 
 from coordinator.actions import attachments
-from coordinator.actions.attachments import Findings
+from coordinator.actions.attachments import FileCheckReport
 from coordinator.chat import stores
 from coordinator.models.chat import FilePlace
-from coordinator.operations.doctor import Check, fail, named, ok, warn
+from coordinator.operations.doctor import (
+    CheckResult,
+    failed_check,
+    join_first_names,
+    passed_check,
+    warning_check,
+)
 
 NAME = "attachments"
 BUCKET_REMEDY = "Check that the bucket can be reached with SIGNALBOX_S3_… and this server's credentials."
 LIST_THEM = "python manage.py attachments lists them; a backup may have them."
 
 
-def examine(now: datetime) -> Iterator[Check]:
+def check_stored_files(now: datetime) -> Iterator[CheckResult]:
     """Yield the checks."""
-    if FilePlace.S3 in stores.here():
-        yield _bucket()
-    found = attachments.examine(now)
-    yield _broken(found) or _untidy(found) or ok(NAME, "no file is missing")
+    if FilePlace.S3 in stores.configured_file_places():
+        yield check_bucket()
+    found = attachments.check_attachment_files(now)
+    yield check_broken_files(found) or check_untidy_files(found) or passed_check(NAME, "no file is missing")
 
 
-def _bucket() -> Check:
-    store, name, data = stores.store_at(FilePlace.S3), f"{stores.FOLDER}/doctor/{uuid.uuid4().hex}", b"doctor"
+def check_bucket() -> CheckResult:
+    store, name, data = (
+        stores.find_store(FilePlace.S3),
+        f"{stores.FOLDER}/doctor/{uuid.uuid4().hex}",
+        b"doctor",
+    )
     began = time.monotonic()
     try:
         store.save(name, ContentFile(data))
-        came = store.reading(name, 0, len(data)).read(len(data))
+        came = store.open_byte_range(name, 0, len(data)).read(len(data))
         store.delete(name)
     except OSError as problem:
-        return fail("s3", f"A file could not be stored and read back: {problem.strerror}.", BUCKET_REMEDY)
+        return failed_check(
+            "s3", f"A file could not be stored and read back: {problem.strerror}.", BUCKET_REMEDY
+        )
     if came != data:
-        return fail("s3", "The bucket returned other bytes than were written.", BUCKET_REMEDY)
-    return ok(
-        "s3", f"{store.shown('').rstrip('/')} stored and returned a file in {time.monotonic() - began:.2f} s"
+        return failed_check("s3", "The bucket returned other bytes than were written.", BUCKET_REMEDY)
+    return passed_check(
+        "s3",
+        f"{store.describe_file_location('').rstrip('/')} stored and returned a file in {time.monotonic() - began:.2f} s",
     )
 
 
-def _broken(found: Findings) -> Check | None:
+def check_broken_files(found: FileCheckReport) -> CheckResult | None:
     if found.silent:
-        return fail(NAME, found.silent[0], BUCKET_REMEDY)
+        return failed_check(NAME, found.silent[0], BUCKET_REMEDY)
     if found.damaged:
-        words = f"{len(found.damaged)} files no longer have their length: {named(found.damaged)}."
-        return fail(NAME, words, LIST_THEM)
+        words = f"{len(found.damaged)} files no longer have their length: {join_first_names(found.damaged)}."
+        return failed_check(NAME, words, LIST_THEM)
     if found.missing:
-        words = f"{len(found.missing)} messages refer to missing files: {named(found.missing)}."
-        return fail(NAME, words, LIST_THEM)
+        words = f"{len(found.missing)} messages refer to missing files: {join_first_names(found.missing)}."
+        return failed_check(NAME, words, LIST_THEM)
     return None
 
 
-def _untidy(found: Findings) -> Check | None:
+def check_untidy_files(found: FileCheckReport) -> CheckResult | None:
     if found.orphans:
         words = f"{len(found.orphans)} files belong to no message."
-        return warn(NAME, words, "python manage.py attachments --delete-orphans")
+        return warning_check(NAME, words, "python manage.py attachments --delete-orphans")
     if found.thumbnails:
         words = f"{len(found.thumbnails)} thumbnails belong to images that were deleted."
-        return warn(NAME, words, "python manage.py attachments --delete-orphans")
+        return warning_check(NAME, words, "python manage.py attachments --delete-orphans")
     if found.unknown:
         words = f"{len(found.unknown)} files have no checksum to be compared with when they are read."
         remedy = "Compute them once: python manage.py attachments --checksums"
-        return warn(NAME, words, remedy)
+        return warning_check(NAME, words, remedy)
     if found.elsewhere:
-        words = f"{found.elsewhere} files are not in {stores.place_of_new()}, where new ones go."
-        return warn(NAME, words, "Move them, beside the running server: python manage.py move_attachments")
+        words = f"{found.elsewhere} files are not in {stores.place_for_new_files()}, where new ones go."
+        return warning_check(
+            NAME, words, "Move them, beside the running server: python manage.py move_attachments"
+        )
     return None

@@ -20,6 +20,6 @@ from datetime import UTC, datetime
 Say = Callable[[str], object]
 
 
-def clock() -> str:
+def progress_timestamp() -> str:
     """Return the time for a line of progress."""
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from django.core.management.base import CommandError
 from django.db import connection
 
-from coordinator.importing.copying import quoted
-from coordinator.importing.values import Column
+from coordinator.importing.copying import quote_sql_identifier
+from coordinator.importing.values import ModelColumn
 
 # Worked out of other rows by the server itself, or of this database alone.
 DERIVED = frozenset(
@@ -49,14 +49,14 @@ BITS = {"integer": 31, "smallint": 15}
 class TargetColumn:
     """A column: what it holds, its type in PostgreSQL, and how much fits in."""
 
-    column: Column
+    column: ModelColumn
     type: str
     length: int | None = None  # characters
     largest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class MovedTable:
     """A table with its columns and its primary key; `parents` are the tables that its foreign keys lead to."""
 
     name: str
@@ -65,34 +65,34 @@ class Table:
     parents: frozenset[str]
 
     @property
-    def columns(self) -> list[str]:
+    def column_names(self) -> list[str]:
         return [place.column.name for place in self.places]
 
     @property
-    def names(self) -> str:
-        return ", ".join(map(quoted, self.columns))
+    def quoted_columns(self) -> str:
+        return ", ".join(map(quote_sql_identifier, self.column_names))
 
     @property
-    def keys(self) -> str:
-        return ", ".join(map(quoted, self.key))
+    def quoted_key_columns(self) -> str:
+        return ", ".join(map(quote_sql_identifier, self.key))
 
     @property
-    def key_places(self) -> list[int]:
-        return [self.columns.index(name) for name in self.key]
+    def key_positions(self) -> list[int]:
+        return [self.column_names.index(name) for name in self.key]
 
     @property
     def key_types(self) -> list[str]:
-        return [self.places[place].type for place in self.key_places]
+        return [self.places[place].type for place in self.key_positions]
 
-    def key_of(self, row: tuple[object, ...]) -> tuple[object, ...]:
-        return tuple(row[place] for place in self.key_places)
+    def extract_row_key(self, row: tuple[object, ...]) -> tuple[object, ...]:
+        return tuple(row[place] for place in self.key_positions)
 
 
-def to_move(source: sqlite3.Connection) -> list[Table]:
+def find_tables_to_move(source: sqlite3.Connection) -> list[MovedTable]:
     """Return the tables that both databases have, parents first. Raises CommandError where their columns differ."""
-    there = tables_of(source)
+    there = list_sqlite_tables(source)
     found = {}
-    for name, places in _target_tables().items():
+    for name, places in load_target_columns().items():
         if name not in there:
             raise CommandError(
                 f"SQLite has no table {name}. Start the server on it once, and run this again."
@@ -106,11 +106,11 @@ def to_move(source: sqlite3.Connection) -> list[Table]:
             )
         key = tuple(column for column, pk in sorted(theirs, key=lambda one: one[1]) if pk)
         parents = source.execute('SELECT DISTINCT "table" FROM pragma_foreign_key_list(?)', (name,))
-        found[name] = Table(name, tuple(places), key, frozenset(one for (one,) in parents) - {name})
-    return _parents_first(found)
+        found[name] = MovedTable(name, tuple(places), key, frozenset(one for (one,) in parents) - {name})
+    return order_parents_first(found)
 
 
-def tables_of(source: sqlite3.Connection) -> set[str]:
+def list_sqlite_tables(source: sqlite3.Connection) -> set[str]:
     """Return SQLite's tables: not its own, no search index, nothing of a move."""
     rows = source.execute(
         "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND name NOT LIKE 'sqlite\\_%'"
@@ -119,15 +119,16 @@ def tables_of(source: sqlite3.Connection) -> set[str]:
     return {name for (name,) in rows}
 
 
-def unknown_to_us(source: sqlite3.Connection, known: list[Table]) -> dict[str, int]:
+def count_unknown_table_rows(source: sqlite3.Connection, known: list[MovedTable]) -> dict[str, int]:
     """Return the tables that other programs made, with their numbers of rows: those are not moved."""
-    names = tables_of(source) - {table.name for table in known} - DERIVED - {"sbx_search_words"}
+    names = list_sqlite_tables(source) - {table.name for table in known} - DERIVED - {"sbx_search_words"}
     return {
-        name: source.execute(f"SELECT count(*) FROM {quoted(name)}").fetchone()[0] for name in sorted(names)
+        name: source.execute(f"SELECT count(*) FROM {quote_sql_identifier(name)}").fetchone()[0]
+        for name in sorted(names)
     }
 
 
-def _target_tables() -> dict[str, list[TargetColumn]]:
+def load_target_columns() -> dict[str, list[TargetColumn]]:
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -143,20 +144,20 @@ def _target_tables() -> dict[str, list[TargetColumn]]:
     found: dict[str, list[TargetColumn]] = {}
     for table, name, kind, length, null in rows:
         if table not in DERIVED and not table.startswith(OURS):
-            found.setdefault(table, []).append(_place(name, kind, length, null=null))
+            found.setdefault(table, []).append(build_target_column(name, kind, length, null=null))
     return found
 
 
-def _place(name: str, kind: str, length: int | None, *, null: bool) -> TargetColumn:
+def build_target_column(name: str, kind: str, length: int | None, *, null: bool) -> TargetColumn:
     is_short = kind == "character varying"
     held = "text" if is_short else KINDS[kind]
     largest = 2 ** BITS[kind] - 1 if kind in BITS else None
-    column = Column(name, held, null, None, instant=False, units=0)
+    column = ModelColumn(name, held, null, None, instant=False, units=0)
     return TargetColumn(column, "text" if is_short else kind, length if is_short else None, largest)
 
 
-def _parents_first(tables: dict[str, Table]) -> list[Table]:
-    ordered: dict[str, Table] = {}
+def order_parents_first(tables: dict[str, MovedTable]) -> list[MovedTable]:
+    ordered: dict[str, MovedTable] = {}
     while left := [table for table in tables.values() if table.name not in ordered]:
         free = [table for table in left if table.parents & tables.keys() <= ordered.keys()]
         ordered |= {table.name: table for table in free or left}

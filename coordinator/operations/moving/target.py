@@ -14,10 +14,10 @@ from django.db import DatabaseError, connection, transaction
 
 from coordinator.actions import partitions as parts_of_events
 from coordinator.engine import moved
-from coordinator.engine.locks import migration_lock
+from coordinator.engine.locks import hold_migration_lock
 from coordinator.feed import triggers
 from coordinator.operations.moving.rows import Row
-from coordinator.operations.moving.tables import OURS, Table
+from coordinator.operations.moving.tables import OURS, MovedTable
 
 STATE, COPIED, KEYS = moved.STATE, f"{OURS}_copied", f"{OURS}_keys"
 NOT_BEGUN = "not begun"
@@ -28,8 +28,8 @@ AT_ONCE = 1_000
 READ_AT_ONCE = 2_000
 
 
-class State(NamedTuple):
-    """How far a move has come: the writes of SQLite up to `noted`, of those that are noted since `noting`, are here.
+class MoveState(NamedTuple):
+    """How far a move has come: the writes of SQLite up to `note_move_progress`, of those that are noted since `noting`, are here.
 
     `copied`: every row was, once; what came later is noted. `moved_at` is set once it was switched to this database.
     """
@@ -43,19 +43,19 @@ class State(NamedTuple):
     audit_id: int | None
 
 
-def state() -> State | None:
+def load_move_state() -> MoveState | None:
     """Return the state of the move into this database; None where there was none."""
-    if not moved.has_begun_here():
+    if not moved.has_move_begun_here():
         return None
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {', '.join(State._fields)} FROM {STATE}")
+        cursor.execute(f"SELECT {', '.join(MoveState._fields)} FROM {STATE}")
         row = cursor.fetchone()
-        return State(*row) if row else None
+        return MoveState(*row) if row else None
 
 
-def why_not(move_id: str | None) -> str | None:
+def explain_unusable_target(move_id: str | None) -> str | None:
     """Return why nothing can be moved here; None where it can: it is empty, or has the same move, interrupted."""
-    known = state()
+    known = load_move_state()
     if known is None:
         return (
             "It has tables already, and a move needs an empty database. Make one (CREATE DATABASE …), or drop and make "
@@ -69,9 +69,9 @@ def why_not(move_id: str | None) -> str | None:
     return f"Another database ({known.source}) {what}. Name an empty database."
 
 
-def begin(source: str) -> None:
+def create_target_tables(source: str) -> None:
     """Make the tables that are not there yet, and before them a note of what they are for."""
-    if state() is None:
+    if load_move_state() is None:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(
                 f"CREATE TABLE {STATE} (move_id text NOT NULL, source text NOT NULL, noting text, noted bigint,"
@@ -79,11 +79,11 @@ def begin(source: str) -> None:
                 " moved_at text, audit_id bigint)"
             )
             cursor.execute(f"INSERT INTO {STATE} VALUES (%s, %s)", [NOT_BEGUN, source])
-    with migration_lock():
+    with hold_migration_lock():
         call_command("migrate", interactive=False, verbosity=0)
 
 
-def noted(upto: int | None = None, **columns: Any) -> None:
+def note_move_progress(upto: int | None = None, **columns: Any) -> None:
     """Note how far the move has come."""
     columns |= {} if upto is None else {"noted": upto}
     with connection.cursor() as cursor:
@@ -91,9 +91,9 @@ def noted(upto: int | None = None, **columns: Any) -> None:
         cursor.execute(f"UPDATE {STATE} SET {names}", list(columns.values()))
 
 
-def empty(tables: Sequence[Table], last_event: int) -> None:
+def empty_target_tables(tables: Sequence[MovedTable], last_event: int) -> None:
     """Empty the tables, seeds and all, for a copy from the beginning."""
-    parts_of_events.make_room(last_event + ROOM)
+    parts_of_events.create_parts_up_to(last_event + ROOM)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"CREATE TABLE IF NOT EXISTS {KEYS} (on_table text, name text, definition text)")
         cursor.execute(f"DROP TABLE IF EXISTS {COPIED}")
@@ -103,10 +103,10 @@ def empty(tables: Sequence[Table], last_event: int) -> None:
         cursor.execute(f"TRUNCATE {', '.join(table.name for table in tables)} CASCADE")
 
 
-def loosen() -> None:
+def drop_target_constraints() -> None:
     """Take foreign keys and triggers away, so that rows can come in any order and make no others."""
     with transaction.atomic(), connection.cursor() as cursor:
-        triggers.remove(connection)
+        triggers.drop_feed_triggers(connection)
         for table in WITH_TRIGGERS:
             cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
         cursor.execute(
@@ -118,7 +118,7 @@ def loosen() -> None:
             cursor.execute(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
 
 
-def tighten() -> None:
+def restore_foreign_keys() -> None:
     """Put the foreign keys back, which looks at all rows."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT on_table, name, definition FROM {KEYS} ORDER BY on_table, name")
@@ -130,21 +130,21 @@ def tighten() -> None:
                 cursor.execute(f"DELETE FROM {KEYS} WHERE on_table = %s AND name = %s", [table, name])
         except DatabaseError as problem:
             raise CommandError(
-                f"{table} has rows that refer to rows which do not exist: {in_one_line(problem)}"
+                f"{table} has rows that refer to rows which do not exist: {format_one_line_error(problem)}"
             ) from None
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE event_context ENABLE TRIGGER USER")  # keeps where sessions' events lie
 
 
-def with_triggers_again() -> None:
+def enable_target_triggers() -> None:
     """Enable the triggers again: from here on this database records its changes for the feed."""
     with connection.cursor() as cursor:
         for table in WITH_TRIGGERS:
             cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
-    triggers.restore(connection)
+    triggers.restore_triggers(connection)
 
 
-def came_to(table: Table) -> tuple[Row | None, int]:
+def load_copy_progress(table: MovedTable) -> tuple[Row | None, int]:
     """Return the last key of a table that was copied, and how many rows were."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT upto, rows FROM {COPIED} WHERE name = %s", [table.name])
@@ -152,10 +152,10 @@ def came_to(table: Table) -> tuple[Row | None, int]:
     return (tuple(json.loads(found[0])), found[1]) if found else (None, 0)
 
 
-def add(table: Table, rows: Sequence[Row], upto: Row) -> None:
+def copy_rows_and_note(table: MovedTable, rows: Sequence[Row], upto: Row) -> None:
     """Copy rows, and note how far that came, in one transaction."""
     with transaction.atomic(), connection.cursor() as cursor:
-        _copy(cursor, table, rows)
+        copy_rows_with_cursor(cursor, table, rows)
         cursor.execute(
             f"INSERT INTO {COPIED} AS c VALUES (%s, %s, %s)"
             " ON CONFLICT (name) DO UPDATE SET upto = excluded.upto, rows = c.rows + excluded.rows",
@@ -163,92 +163,94 @@ def add(table: Table, rows: Sequence[Row], upto: Row) -> None:
         )
 
 
-def copy(table: Table, rows: Sequence[Row]) -> None:
+def copy_new_rows(table: MovedTable, rows: Sequence[Row]) -> None:
     """Copy rows that are not there."""
     with connection.cursor() as cursor:
-        _copy(cursor, table, rows)
+        copy_rows_with_cursor(cursor, table, rows)
 
 
-def delete(table: Table, keys: Sequence[Row]) -> None:
+def delete_target_rows(table: MovedTable, keys: Sequence[Row]) -> None:
     """Delete the rows of the keys."""
     if not keys:
         return
-    where, parameters = _among(table, keys)
+    where, parameters = build_key_condition(table, keys)
     with connection.cursor() as cursor:
         cursor.execute(f"DELETE FROM {table.name} WHERE {where}", parameters)
 
 
-def write(table: Table, rows: Sequence[Row]) -> None:
+def upsert_target_rows(table: MovedTable, rows: Sequence[Row]) -> None:
     """Insert rows, or update those that are there."""
-    marks = ", ".join(["%s"] * len(table.columns))
-    others = [name for name in table.columns if name not in table.key]
+    marks = ", ".join(["%s"] * len(table.column_names))
+    others = [name for name in table.column_names if name not in table.key]
     update = ", ".join(f'"{name}" = excluded."{name}"' for name in others)
     what = f"UPDATE SET {update}" if update else "NOTHING"
     with connection.cursor() as cursor:
         cursor.executemany(
-            f"INSERT INTO {table.name} ({table.names}) VALUES ({marks}) ON CONFLICT ({table.keys}) DO {what}",
+            f"INSERT INTO {table.name} ({table.quoted_columns}) VALUES ({marks}) ON CONFLICT ({table.quoted_key_columns}) DO {what}",
             list(rows),
         )
 
 
-def _copy(cursor: Any, table: Table, rows: Sequence[Row]) -> None:
+def copy_rows_with_cursor(cursor: Any, table: MovedTable, rows: Sequence[Row]) -> None:
     try:
         with (
             connection.wrap_database_errors,
-            cursor.copy(f"COPY {table.name} ({table.names}) FROM STDIN") as copy,
+            cursor.copy(f"COPY {table.name} ({table.quoted_columns}) FROM STDIN") as copy,
         ):
             for row in rows:
                 copy.write_row(row)
     except DatabaseError as problem:
-        raise type(problem)(_named(table, rows, problem)) from problem
+        raise type(problem)(describe_copy_failure(table, rows, problem)) from problem
 
 
-def _named(table: Table, rows: Sequence[Row], problem: Exception) -> str:
+def describe_copy_failure(table: MovedTable, rows: Sequence[Row], problem: Exception) -> str:
     """Name the row that COPY stopped at: PostgreSQL says which line it was."""
     context = getattr(getattr(problem.__cause__, "diag", None), "context", "") or ""
     line = re.search(r"line (\d+)", context)
     at = int(line[1]) - 1 if line else len(rows)
-    key = f" {', '.join(map(repr, table.key_of(rows[at])))}" if at < len(rows) else ""
-    return f"{table.name}{key}: {in_one_line(problem)}"
+    key = f" {', '.join(map(repr, table.extract_row_key(rows[at])))}" if at < len(rows) else ""
+    return f"{table.name}{key}: {format_one_line_error(problem)}"
 
 
-def count(table: Table) -> int:
+def count_target_rows(table: MovedTable) -> int:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT count(*) FROM {table.name}")
         return int(cursor.fetchone()[0])
 
 
-def rows(table: Table, beside: int | None = None) -> Iterator[Row]:
+def iterate_target_rows(table: MovedTable, beside: int | None = None) -> Iterator[Row]:
     """Yield all rows; without the one whose key is the number `beside`."""
-    where = "" if beside is None else f" WHERE {table.keys} <> {beside}"
+    where = "" if beside is None else f" WHERE {table.quoted_key_columns} <> {beside}"
     with transaction.atomic(), connection.chunked_cursor() as cursor:
-        cursor.execute(f"SELECT {table.names} FROM {table.name}{where}")
+        cursor.execute(f"SELECT {table.quoted_columns} FROM {table.name}{where}")
         while some := cursor.fetchmany(READ_AT_ONCE):
             yield from some
 
 
-def rows_of(table: Table, keys: Sequence[Row]) -> Iterator[Row]:
+def iterate_target_rows_by_key(table: MovedTable, keys: Sequence[Row]) -> Iterator[Row]:
     """Yield those rows of the keys that are there."""
     for start in range(0, len(keys), AT_ONCE):
-        where, parameters = _among(table, keys[start : start + AT_ONCE])
+        where, parameters = build_key_condition(table, keys[start : start + AT_ONCE])
         with connection.cursor() as cursor:
-            cursor.execute(f"SELECT {table.names} FROM {table.name} WHERE {where}", parameters)
+            cursor.execute(f"SELECT {table.quoted_columns} FROM {table.name} WHERE {where}", parameters)
             yield from cursor.fetchall()
 
 
-def all_keys(table: Table) -> set[Row]:
+def load_target_keys(table: MovedTable) -> set[Row]:
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {table.keys} FROM {table.name}")
+        cursor.execute(f"SELECT {table.quoted_key_columns} FROM {table.name}")
         return set(cursor.fetchall())
 
 
-def _among(table: Table, keys: Sequence[Row]) -> tuple[str, list[Any]]:
+def build_key_condition(table: MovedTable, keys: Sequence[Row]) -> tuple[str, list[Any]]:
     columns = list(zip(*keys, strict=True))
     arrays = ", ".join(f"%s::{kind}[]" for kind in table.key_types)
-    return f"({table.keys}) IN (SELECT * FROM unnest({arrays}))", [list(column) for column in columns]
+    return f"({table.quoted_key_columns}) IN (SELECT * FROM unnest({arrays}))", [
+        list(column) for column in columns
+    ]
 
 
-def set_counters(tables: Sequence[Table], given: dict[str, int]) -> None:
+def set_target_sequences(tables: Sequence[MovedTable], given: dict[str, int]) -> None:
     """Have every sequence continue after the last id that SQLite gave, even one that no row has any longer."""
     with connection.cursor() as cursor:
         for table in tables:
@@ -269,29 +271,29 @@ def set_counters(tables: Sequence[Table], given: dict[str, int]) -> None:
         )
 
 
-def gather_figures() -> None:
+def analyze_target() -> None:
     """Have PostgreSQL gather the statistics by which it plans (ANALYZE)."""
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
 
 
-def check_all_now() -> None:
+def check_constraints_now() -> None:
     """Have what PostgreSQL checks at the commit checked here."""
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
 
-def finish(now: datetime, audit_id: int) -> None:
+def mark_move_finished(now: datetime, audit_id: int) -> None:
     """Note that this database is the one from now on, and forget how it was filled."""
-    noted(moved_at=now.isoformat(), audit_id=audit_id)
+    note_move_progress(moved_at=now.isoformat(), audit_id=audit_id)
 
 
-def tidy() -> None:
+def drop_move_tables() -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"DROP TABLE IF EXISTS {COPIED}, {KEYS}")
 
 
-def in_one_line(problem: Exception) -> str:
+def format_one_line_error(problem: Exception) -> str:
     lines = [line.strip() for line in str(problem).strip().splitlines()]
     detail = next((line.removeprefix("DETAIL:").strip() for line in lines if line.startswith("DETAIL:")), "")
     return f"{lines[0] if lines else type(problem).__name__}. {detail}".strip()

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from coordinator.sessions.timeline.counts import Counts, counts_of, recent_counts
-from coordinator.sessions.timeline.density import Slot, density_of
-from coordinator.sessions.timeline.news import TimelineChanges, news_of, position
-from coordinator.sessions.timeline.pairing import Pairs, pair, row_place
-from coordinator.sessions.timeline.places import EventPlace
-from coordinator.sessions.timeline.reading import Filters, StoredValue, Timeline, TimelineEvent, Window
+from coordinator.sessions.timeline.counts import (
+    SessionEventCounts,
+    count_session_events,
+    load_recent_event_counts,
+)
+from coordinator.sessions.timeline.density import DensitySlot, load_session_density
+from coordinator.sessions.timeline.news import TimelineChanges, current_change_position, load_timeline_changes
+from coordinator.sessions.timeline.pairing import CallPairs, find_row_position, pair_call_events
+from coordinator.sessions.timeline.places import EventPosition
+from coordinator.sessions.timeline.reading import (
+    EventWindow,
+    SessionTimeline,
+    StoredValue,
+    TimelineEvent,
+    TimelineFilters,
+)
 from coordinator.sessions.timeline.rows import (
     ApprovalRow,
     ArrivedRows,
@@ -15,38 +25,38 @@ from coordinator.sessions.timeline.rows import (
     ChildRow,
     MessageRow,
     MilestoneRow,
-    Row,
-    approval_rows,
-    rows_of,
-    rows_since,
+    TimelineRow,
+    build_approval_rows,
+    build_arrived_rows,
+    build_window_rows,
 )
 
 __all__ = [
     "ApprovalRow",
     "ArrivedRows",
+    "CallPairs",
     "CallRow",
     "ChildRow",
-    "Counts",
-    "EventPlace",
-    "Filters",
+    "DensitySlot",
+    "EventPosition",
+    "EventWindow",
     "MessageRow",
     "MilestoneRow",
-    "Pairs",
-    "Row",
-    "Slot",
+    "SessionEventCounts",
+    "SessionTimeline",
     "StoredValue",
-    "Timeline",
     "TimelineChanges",
     "TimelineEvent",
-    "Window",
-    "approval_rows",
-    "counts_of",
-    "density_of",
-    "news_of",
-    "pair",
-    "position",
-    "recent_counts",
-    "row_place",
-    "rows_of",
-    "rows_since",
+    "TimelineFilters",
+    "TimelineRow",
+    "build_approval_rows",
+    "build_arrived_rows",
+    "build_window_rows",
+    "count_session_events",
+    "current_change_position",
+    "find_row_position",
+    "load_recent_event_counts",
+    "load_session_density",
+    "load_timeline_changes",
+    "pair_call_events",
 ]

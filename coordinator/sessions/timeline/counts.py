@@ -10,11 +10,11 @@ from django.db.models import Count, QuerySet
 from coordinator.models import Event
 from coordinator.sessions import spans
 from coordinator.sessions.timeline.reading import CALL_STARTS, CATEGORIES
-from coordinator.sessions.timeline.wide import SessionCache, edge_of
+from coordinator.sessions.timeline.wide import SessionCache, settled_event_edge
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class SessionEventCounts:
     """Numbers of events by category (as in Filters), of calls by tool, most used first, and of events with an error."""
 
     total: int
@@ -23,19 +23,19 @@ class Counts:
     errors: int
 
     @property
-    def calls(self) -> int:
+    def call_count(self) -> int:
         return sum(number for _, number in self.tools)
 
 
 LATELY = 10.0  # seconds
-_lately: SessionCache[Counts] = SessionCache(LATELY)
+_lately: SessionCache[SessionEventCounts] = SessionCache(LATELY)
 
 
-def recent_counts(session_id: str) -> Counts:
+def load_recent_event_counts(session_id: str) -> SessionEventCounts:
     """Return a session's counts as they were at most LATELY seconds ago: many readers of one session count once."""
     known = _lately.get(session_id)
     if known is None:
-        known = counts_of(session_id)
+        known = count_session_events(session_id)
         _lately.put(session_id, known)
     return known
 
@@ -46,9 +46,9 @@ Tally = tuple[Counter[tuple[str, str | None]], int]
 _older: SessionCache[tuple[int, Tally]] = SessionCache()
 
 
-def counts_of(session_id: str) -> Counts:
+def count_session_events(session_id: str) -> SessionEventCounts:
     """Count a session's events. Few queries, all answered by indexes alone."""
-    numbers, errors = _tally_of(session_id)
+    numbers, errors = count_events_with_cache(session_id)
     category_of = {word: category for category, words in CATEGORIES.items() for word in words}
     categories = dict.fromkeys((*CATEGORIES, "other"), 0)
     tools: dict[str, int] = {}
@@ -58,7 +58,7 @@ def counts_of(session_id: str) -> Counts:
             tools[tool_name or "tool"] = tools.get(tool_name or "tool", 0) + number
         elif event_type in CATEGORIES["calls"]:
             tools.setdefault(tool_name or "tool", 0)
-    return Counts(
+    return SessionEventCounts(
         total=numbers.total(),
         categories=categories,
         tools=sorted(tools.items(), key=lambda item: (-item[1], item[0])),
@@ -66,23 +66,23 @@ def counts_of(session_id: str) -> Counts:
     )
 
 
-def _tally_of(session_id: str) -> Tally:
+def count_events_with_cache(session_id: str) -> Tally:
     """Return a session's tally; of one that goes on for very long, what is old is counted once in a while."""
-    span = spans.of(session_id)
-    events = spans.bounded(Event.objects.filter(session_id=session_id), span, "id")
-    edge = edge_of(span)
+    span = spans.session_event_span(session_id)
+    events = spans.bound_rows_to_span(Event.objects.filter(session_id=session_id), span, "id")
+    edge = settled_event_edge(span)
     if edge is None:
-        return _tally(events)
+        return count_events_by_type(events)
     known = _older.get(session_id)
     if known is None:
-        known = (edge, _tally(events.filter(id__lt=edge)))
+        known = (edge, count_events_by_type(events.filter(id__lt=edge)))
         _older.put(session_id, known)
     upto, (numbers, errors) = known
-    newer, new_errors = _tally(events.filter(id__gte=upto))
+    newer, new_errors = count_events_by_type(events.filter(id__gte=upto))
     return numbers + newer, errors + new_errors
 
 
-def _tally(events: QuerySet[Event]) -> Tally:
+def count_events_by_type(events: QuerySet[Event]) -> Tally:
     rows = events.values_list("event_type", "tool_name").annotate(number=Count("*"))
     numbers = Counter({(event_type, tool): number for event_type, tool, number in rows.order_by()})
     return numbers, events.filter(error__isnull=False).count()

@@ -16,7 +16,7 @@ from datetime import datetime
 from django.db.models import F, QuerySet
 from django.db.models.functions import Mod
 
-from coordinator.engine.counting import count_events
+from coordinator.engine.counting import count_events_by_slot
 from coordinator.lib import instants
 from coordinator.models import Event, EventContext, PermissionRequest
 from coordinator.sessions import spans
@@ -34,7 +34,7 @@ Stretch = tuple[int, int]  # first and last instant, in microseconds
 
 
 @dataclass(slots=True)
-class Slot:
+class DensitySlot:
     """A slice of a session's time: [from_us, to_us). `idle_us` is what was left out just before it."""
 
     from_us: int
@@ -47,10 +47,10 @@ class Slot:
     idle_us: int = 0
 
 
-_known: OrderedDict[tuple[str, int, int], list[Slot]] = OrderedDict()
+_known: OrderedDict[tuple[str, int, int], list[DensitySlot]] = OrderedDict()
 
 
-def density_of(session_id: str, *, total: int, errors: int) -> list[Slot]:
+def load_session_density(session_id: str, *, total: int, errors: int) -> list[DensitySlot]:
     """Return the session's slots, in order; none where it has no instants. `total` and `errors` are its counts.
 
     What was counted once is kept as long as those numbers stand; requests are looked up each time.
@@ -58,63 +58,65 @@ def density_of(session_id: str, *, total: int, errors: int) -> list[Slot]:
     key = (session_id, total, errors)
     slots = _known.get(key)
     if slots is None:
-        slots = _counted(session_id, errors)
+        slots = build_density_slots(session_id, errors)
         _known[key] = slots
         while len(_known) > MOST_SESSIONS:
             _known.popitem(last=False)
     slots = [
-        Slot(one.from_us, one.to_us, one.events, one.errors, one.first_error, idle_us=one.idle_us)
+        DensitySlot(one.from_us, one.to_us, one.events, one.errors, one.first_error, idle_us=one.idle_us)
         for one in slots
     ]
     if slots:
-        _mark_requests(session_id, slots)
+        mark_slot_requests(session_id, slots)
     return slots
 
 
-def _counted(session_id: str, errors: int) -> list[Slot]:
-    span = spans.of(session_id)
-    instant = spans.bounded(EventContext.objects.filter(session_id=session_id), span, "event_id")
+def build_density_slots(session_id: str, errors: int) -> list[DensitySlot]:
+    span = spans.session_event_span(session_id)
+    instant = spans.bound_rows_to_span(EventContext.objects.filter(session_id=session_id), span, "event_id")
     instant = instant.order_by("instant_us", "event_id")
     first = instant.values_list("instant_us", flat=True).first()
     last = instant.values_list("instant_us", flat=True).last()
     if first is None or last is None:
         return []
-    slots = _evenly([(first, last)])
-    _count(session_id, slots, span)
+    slots = split_stretches_evenly([(first, last)])
+    count_events_in_slots(session_id, slots, span)
     if sum(slot.events > 0 for slot in slots) < BUSY:
-        slots = _evenly([_shrunk(instant, stretch) for stretch in _stretches(slots)])
-        _count(session_id, slots, span)
+        slots = split_stretches_evenly(
+            [shrink_stretch_to_events(instant, stretch) for stretch in find_busy_stretches(slots)]
+        )
+        count_events_in_slots(session_id, slots, span)
     if errors:
-        _mark_errors(session_id, slots, errors, span)
+        mark_slot_errors(session_id, slots, errors, span)
     return slots
 
 
-def _evenly(stretches: Sequence[Stretch]) -> list[Slot]:
+def split_stretches_evenly(stretches: Sequence[Stretch]) -> list[DensitySlot]:
     """Return SLOTS slots, or a few more or less, shared among the stretches by their lengths."""
     whole = sum(last + 1 - first for first, last in stretches)
-    slots: list[Slot] = []
+    slots: list[DensitySlot] = []
     for first, last in stretches:
         length = last + 1 - first
         step = -(-length // max(LEAST_SLOTS, round(SLOTS * length / whole)))
         idle = first - slots[-1].to_us if slots else 0
         slots += [
-            Slot(start, min(start + step, last + 1), idle_us=idle if start == first else 0)
+            DensitySlot(start, min(start + step, last + 1), idle_us=idle if start == first else 0)
             for start in range(first, last + 1, step)
         ]
     return slots
 
 
-def _count(session_id: str, slots: list[Slot], span: Span | None) -> None:
+def count_events_in_slots(session_id: str, slots: list[DensitySlot], span: Span | None) -> None:
     """Count each slot's events. Between two stretches there are none: rows of slots end and begin there."""
     begins = [number for number, slot in enumerate(slots) if number == 0 or slot.idle_us]
     rows = [slots[begin:end] for begin, end in zip(begins, [*begins[1:], len(slots)], strict=True)]
     ranges = [[(slot.from_us, slot.to_us) for slot in row] for row in rows]
-    counts = count_events(session_id, ranges, spans.in_sql(span, "event_id"))
+    counts = count_events_by_slot(session_id, ranges, spans.span_condition_sql(span, "event_id"))
     for slot, events in zip(slots, counts, strict=True):
         slot.events = events
 
 
-def _stretches(slots: Sequence[Slot]) -> list[Stretch]:
+def find_busy_stretches(slots: Sequence[DensitySlot]) -> list[Stretch]:
     """Return the stretches of slots that hold something, the nearest ones joined until there are few."""
     stretches: list[Stretch] = []
     for slot in slots:
@@ -132,37 +134,37 @@ def _stretches(slots: Sequence[Slot]) -> list[Stretch]:
     return stretches
 
 
-def _shrunk(instant: QuerySet[EventContext], stretch: Stretch) -> Stretch:
+def shrink_stretch_to_events(instant: QuerySet[EventContext], stretch: Stretch) -> Stretch:
     """Return the stretch from its first event to its last."""
     inside = instant.filter(instant_us__gte=stretch[0], instant_us__lt=stretch[1])
     first, last = inside.first(), inside.last()
     return (first.instant_us, last.instant_us) if first and last else stretch
 
 
-def _slot_at(slots: Sequence[Slot], at_us: int) -> Slot:
+def find_slot_at(slots: Sequence[DensitySlot], at_us: int) -> DensitySlot:
     return slots[max(bisect_right(slots, at_us, key=lambda slot: slot.from_us) - 1, 0)]
 
 
-def _mark_errors(session_id: str, slots: Sequence[Slot], errors: int, span: Span | None) -> None:
+def mark_slot_errors(session_id: str, slots: Sequence[DensitySlot], errors: int, span: Span | None) -> None:
     """Note in each slot how many of its events failed, and the first."""
     step = -(-errors // MOST_ERRORS)
     failed = Event.objects.filter(session_id=session_id, error__isnull=False, context__isnull=False)
-    failed = spans.bounded(failed, span, "id", "context__event_id")
+    failed = spans.bound_rows_to_span(failed, span, "id", "context__event_id")
     if step > 1:
         failed = failed.annotate(turn=Mod(F("id"), step)).filter(turn=0)
     for event_id, at_us in sorted(
         failed.values_list("id", "context__instant_us"), key=lambda row: (row[1], row[0])
     ):
-        slot = _slot_at(slots, at_us)
+        slot = find_slot_at(slots, at_us)
         slot.errors = min(slot.errors + step, slot.events)
         slot.first_error = slot.first_error or event_id
 
 
-def _mark_requests(session_id: str, slots: Sequence[Slot]) -> None:
+def mark_slot_requests(session_id: str, slots: Sequence[DensitySlot]) -> None:
     """Note in each slot how often people were asked, and whether somebody still is."""
     asked = PermissionRequest.objects.filter(context__session_id=session_id).order_by("id")
     for at, status in asked.values_list("created_at", "status")[:MOST_REQUESTS]:
         if isinstance(at, datetime):
-            slot = _slot_at(slots, instants.to_us(at))
+            slot = find_slot_at(slots, instants.to_microseconds(at))
             slot.asked += 1
             slot.waits = slot.waits or status == "pending"

@@ -14,17 +14,23 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
-from coordinator.models.fields import dump
+from coordinator.models.fields import dump_compact_json
 from coordinator.sessions.reports import IN_BACKGROUND, MADE_CALL
-from coordinator.sessions.timeline.places import EventPlace
-from coordinator.sessions.timeline.reading import CALL_ENDS, CALL_STARTS, Timeline, TimelineEvent, Window
+from coordinator.sessions.timeline.places import EventPosition
+from coordinator.sessions.timeline.reading import (
+    CALL_ENDS,
+    CALL_STARTS,
+    EventWindow,
+    SessionTimeline,
+    TimelineEvent,
+)
 
 # How far beyond a window the other half of a call without an id is looked for, in events.
 REACH = 300
 
 
 @dataclass(slots=True)
-class Pairs:
+class CallPairs:
     """Which event ends which: `end_of` by the id of the beginning, `start_of` by the id of the end.
 
     `passed` are the ends that the MCP gateway told, by the id of the beginning.
@@ -34,110 +40,126 @@ class Pairs:
     start_of: dict[int, TimelineEvent] = field(default_factory=dict)
     passed: dict[int, TimelineEvent] = field(default_factory=dict)
 
-    def add(self, start: TimelineEvent, end: TimelineEvent) -> None:
+    def add_call_pair(self, start: TimelineEvent, end: TimelineEvent) -> None:
         """Note a pair. Of two ends of one call that which says what came of it is shown, the agent's own first."""
         before = self.end_of.get(start.id)
-        goes_on = end.reason == IN_BACKGROUND and before is not None and not before.by_gateway
+        goes_on = end.reason == IN_BACKGROUND and before is not None and not before.is_reported_by_gateway
         if before is None or (
-            not goes_on and _says(end) and (before.by_gateway or not (_says(before) and end.by_gateway))
+            not goes_on
+            and has_call_outcome(end)
+            and (
+                before.is_reported_by_gateway or not (has_call_outcome(before) and end.is_reported_by_gateway)
+            )
         ):
             self.end_of[start.id] = end
-        if end.by_gateway:
+        if end.is_reported_by_gateway:
             self.passed[start.id] = end
         self.start_of[end.id] = start
 
 
-def _says(end: TimelineEvent) -> bool:
+def has_call_outcome(end: TimelineEvent) -> bool:
     """Say whether an end says what came of its call."""
     return end.error is not None or end.tool_output is not None
 
 
-def pair(events: Iterable[TimelineEvent]) -> Pairs:
+def pair_call_events(events: Iterable[TimelineEvent]) -> CallPairs:
     """Return the pairs within `events`, which are in timeline order."""
-    pairs = Pairs()
+    pairs = CallPairs()
     named: dict[Hashable, TimelineEvent] = {}
     open_calls: dict[Hashable, list[TimelineEvent]] = defaultdict(list)
     events = list(events)
-    ended = {event.tool_use_id for event in events if event.event_type == CALL_ENDS and not event.by_gateway}
+    ended = {
+        event.tool_use_id
+        for event in events
+        if event.event_type == CALL_ENDS and not event.is_reported_by_gateway
+    }
     for event in events:
         if event.event_type == CALL_STARTS and event.tool_use_id:
             named.setdefault(event.tool_use_id, event)
     for event in events:
         if (
             event.event_type == CALL_STARTS
-            and _is_nameless(event)
+            and lacks_agent_call_id(event)
             and event.tool_use_id not in ended - {None}
         ):
-            open_calls[pairing_key(event)].append(event)
+            open_calls[call_pairing_key(event)].append(event)
         elif event.event_type == CALL_ENDS:
             # A clock that runs behind may date an end before its beginning: an id is believed all the same.
             start = named.get(event.tool_use_id) if event.tool_use_id else None
-            if not event.tool_use_id and open_calls[pairing_key(event)]:
-                start = open_calls[pairing_key(event)].pop()
+            if not event.tool_use_id and open_calls[call_pairing_key(event)]:
+                start = open_calls[call_pairing_key(event)].pop()
             if start:
-                pairs.add(start, event)
+                pairs.add_call_pair(start, event)
     return pairs
 
 
-def _is_nameless(event: TimelineEvent) -> bool:
+def lacks_agent_call_id(event: TimelineEvent) -> bool:
     """Say whether the call has no id of its agent's."""
     return not event.tool_use_id or event.tool_use_id.startswith(MADE_CALL)
 
 
-def pairing_key(event: TimelineEvent) -> Hashable:
+def call_pairing_key(event: TimelineEvent) -> Hashable:
     """Return what a beginning and an end without an id must share."""
     if event.tool_input is None:
         return (event.subagent, event.tool_name, None)
-    return (event.subagent, event.tool_name, event.tool_input.size, dump(event.tool_input.value))
+    return (event.subagent, event.tool_name, event.tool_input.size, dump_compact_json(event.tool_input.value))
 
 
-def pair_window(timeline: Timeline, window: Window) -> Pairs:
+def pair_calls_in_window(timeline: SessionTimeline, window: EventWindow) -> CallPairs:
     """Return the pairs that have at least one half in `window`; other halves are looked for around it."""
-    pairs = pair(window.events)
-    lonely = [event for event in window.events if _is_lonely(event, pairs)]
+    pairs = pair_call_events(window.events)
+    lonely = [event for event in window.events if is_missing_other_half(event, pairs)]
     ids = {event.tool_use_id for event in lonely if event.tool_use_id}
-    nameless = [event for event in lonely if _is_nameless(event)]
-    around = timeline.by_tool_use(ids) if ids else []
-    around += _neighbours(timeline, window, nameless)
+    nameless = [event for event in lonely if lacks_agent_call_id(event)]
+    around = timeline.read_tool_use_events(ids) if ids else []
+    around += find_neighbouring_calls(timeline, window, nameless)
     if not around:
         return pairs
     everything = {event.id: event for event in (*window.events, *around)}
-    return pair(sorted(everything.values(), key=lambda event: event.place))
+    return pair_call_events(sorted(everything.values(), key=lambda event: event.event_position))
 
 
-def row_place(timeline: Timeline, event_id: int) -> EventPlace | None:
+def find_row_position(timeline: SessionTimeline, event_id: int) -> EventPosition | None:
     """Return where the row of an event stands: a result's row is its call's. None for an event of elsewhere."""
-    plain = timeline.seen_through()
-    place = plain.place_of(event_id)
-    event = next(iter(plain.events([event_id])), None) if place else None
+    plain = timeline.with_filters()
+    place = plain.find_event_position(event_id)
+    event = next(iter(plain.read_events_by_id([event_id])), None) if place else None
     if event is None or event.event_type != CALL_ENDS:
         return place
-    start = pair_window(plain, Window([event], older=True, newer=True)).start_of.get(event_id)
-    return start.place if start else place
+    start = pair_calls_in_window(plain, EventWindow([event], older=True, newer=True)).start_of.get(event_id)
+    return start.event_position if start else place
 
 
-def _is_lonely(event: TimelineEvent, pairs: Pairs) -> bool:
+def is_missing_other_half(event: TimelineEvent, pairs: CallPairs) -> bool:
     if event.event_type == CALL_STARTS:
         end = pairs.end_of.get(event.id)
         if end is not None and end.reason == IN_BACKGROUND:
             return True  # what came of it may follow
-        return end is None or (end.by_gateway and not event.by_gateway)  # its agent's may follow
+        return end is None or (
+            end.is_reported_by_gateway and not event.is_reported_by_gateway
+        )  # its agent's may follow
     return event.event_type == CALL_ENDS and event.id not in pairs.start_of
 
 
-def _neighbours(timeline: Timeline, window: Window, lonely: list[TimelineEvent]) -> list[TimelineEvent]:
+def find_neighbouring_calls(
+    timeline: SessionTimeline, window: EventWindow, lonely: list[TimelineEvent]
+) -> list[TimelineEvent]:
     """Return calls near the window that could be the other halves of calls without an id."""
     wanted = {event.tool_name for event in lonely}
-    plain = timeline.seen_through()
+    plain = timeline.with_filters()
     found: list[TimelineEvent] = []
     if any(event.event_type == CALL_STARTS for event in lonely):
-        found += plain.after(window.events[-1].place, REACH).events
+        found += plain.read_events_after(window.events[-1].event_position, REACH).events
     if any(event.event_type == CALL_ENDS for event in lonely):
-        found += plain.before(window.events[0].place, REACH).events
+        found += plain.read_events_before(window.events[0].event_position, REACH).events
     if timeline.filters and lonely:
         # A filter leaves gaps within the window too.
-        first, last = window.events[0].place, window.events[-1].place
-        found += [event for event in plain.around(first, REACH).events if first <= event.place <= last]
+        first, last = window.events[0].event_position, window.events[-1].event_position
+        found += [
+            event
+            for event in plain.read_events_around(first, REACH).events
+            if first <= event.event_position <= last
+        ]
     return [
         event for event in found if event.tool_name in wanted and event.event_type in (CALL_STARTS, CALL_ENDS)
     ]

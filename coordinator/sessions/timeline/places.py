@@ -11,7 +11,7 @@ _LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class EventPlace:
+class EventPosition:
     """Where an event stands: its instant in microseconds, ties by its id. Written `1767693601000001.42`."""
 
     at_us: int
@@ -21,15 +21,15 @@ class EventPlace:
         return f"{self.at_us}.{self.event_id}"
 
     @property
-    def moment(self) -> datetime | None:
+    def position_datetime(self) -> datetime | None:
         """The instant; None outside the years 1 to 9999."""
         try:
-            return instants.from_us(self.at_us)
+            return instants.from_microseconds(self.at_us)
         except OverflowError:
             return None
 
     @classmethod
-    def parse(cls, text: str) -> EventPlace | None:
+    def parse_position(cls, text: str) -> EventPosition | None:
         """Return the place that `text` names, or None where it names none."""
         at_us, _, event_id = text.partition(".")
         try:
@@ -39,6 +39,6 @@ class EventPlace:
         return place if max(abs(place.at_us), abs(place.event_id)) <= _LARGEST else None
 
     @classmethod
-    def at(cls, moment: datetime) -> EventPlace:
+    def position_before_moment(cls, moment: datetime) -> EventPosition:
         """Return the place just before everything that happened at `moment`."""
-        return cls(instants.to_us(moment), 0)
+        return cls(instants.to_microseconds(moment), 0)

@@ -19,12 +19,12 @@ from django.db.models import Case, F, Func, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce, Substr
 
 from coordinator.models import Event, EventContext, UnreadableText
-from coordinator.models.fields import Instant, decoded
+from coordinator.models.fields import InstantTransform, decode_stored_json
 from coordinator.models.gateway import BY_GATEWAY
 from coordinator.sessions import spans
 from coordinator.sessions.events import EVENT_COLUMNS, JSON_COLUMNS
-from coordinator.sessions.timeline.places import EventPlace
-from coordinator.sessions.timeline.wide import SessionCache, edge_of
+from coordinator.sessions.timeline.places import EventPosition
+from coordinator.sessions.timeline.wide import SessionCache, settled_event_edge
 
 # Longer values are read to this many characters at first. As long as there is room they are then read whole,
 # because cut JSON cannot be decoded; of the rest, people see the beginning.
@@ -98,22 +98,22 @@ class TimelineEvent:
     gateway: GatewayTimes | None = None
 
     @property
-    def place(self) -> EventPlace:
-        return EventPlace(self.at_us, self.id)
+    def event_position(self) -> EventPosition:
+        return EventPosition(self.at_us, self.id)
 
     @property
-    def by_gateway(self) -> bool:
+    def is_reported_by_gateway(self) -> bool:
         """Say whether the MCP gateway told it."""
         return self.source == BY_GATEWAY
 
     @property
-    def at(self) -> datetime | None:
+    def event_datetime(self) -> datetime | None:
         """When it happened, or None where nobody can tell."""
-        return self.place.moment
+        return self.event_position.position_datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class TimelineFilters:
     """What a reader wants to see: CATEGORIES of events, one tool, errors only, or events found by a search."""
 
     categories: tuple[str, ...] = ()
@@ -125,14 +125,14 @@ class Filters:
         return bool(self.categories or self.tool or self.errors or self.found is not None)
 
     @property
-    def narrow(self) -> bool:
+    def is_selective(self) -> bool:
         """Say whether few events are likely to match, so that sorting them beats walking the timeline."""
         return self.errors or self.found is not None
 
-    def apply(self, events: Events) -> Events:
+    def filter_events(self, events: Events) -> Events:
         """Return those of `events` that match."""
         if self.categories:
-            events = events.filter(_of_categories(self.categories))
+            events = events.filter(event_category_condition(self.categories))
         if self.tool:
             events = events.filter(event_type__in=CATEGORIES["calls"], tool_name=self.tool)
         if self.errors:
@@ -143,7 +143,7 @@ class Filters:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class EventWindow:
     """Neighbouring events of a timeline in their order, and whether there are more on either side."""
 
     events: list[TimelineEvent]
@@ -151,7 +151,7 @@ class Window:
     newer: bool
 
 
-class _Bytes(Func):
+class ByteLength(Func):
     """How many bytes a text column holds; PostgreSQL does not unpack the text for it."""
 
     function = "octet_length"
@@ -187,16 +187,16 @@ _READ = sum(
 _complete: SessionCache[int] = SessionCache()
 
 
-class Timeline:
+class SessionTimeline:
     """One session's events, seen through `filters`. Every method is one or two queries."""
 
-    def __init__(self, session_id: str, filters: Filters | None = None) -> None:
+    def __init__(self, session_id: str, filters: TimelineFilters | None = None) -> None:
         self.session_id = session_id
-        self.filters = filters or Filters()
+        self.filters = filters or TimelineFilters()
 
-    def seen_through(self, filters: Filters | None = None) -> Timeline:
+    def with_filters(self, filters: TimelineFilters | None = None) -> SessionTimeline:
         """Return the same timeline with other filters; what is known of the session need not be counted again."""
-        other = Timeline(self.session_id, filters)
+        other = SessionTimeline(self.session_id, filters)
         known = ("complete", "_span")
         other.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
         return other
@@ -204,154 +204,166 @@ class Timeline:
     @cached_property
     def complete(self) -> bool:
         """Say whether every event has its context, so that the index knows the whole order."""
-        edge = edge_of(self._span)
+        edge = settled_event_edge(self._span)
         if edge is None:
-            return self._is_complete(self._events(), self._contexts())
+            return self.has_all_event_contexts(self.session_events(), self.session_event_contexts())
         upto = _complete.get(self.session_id)
         if upto is None:
-            if not self._is_complete(
-                self._events().filter(id__lt=edge), self._contexts().filter(event_id__lt=edge)
+            if not self.has_all_event_contexts(
+                self.session_events().filter(id__lt=edge),
+                self.session_event_contexts().filter(event_id__lt=edge),
             ):
                 return False
             upto = edge
             _complete.put(self.session_id, upto)
-        return self._is_complete(
-            self._events().filter(id__gte=upto), self._contexts().filter(event_id__gte=upto)
+        return self.has_all_event_contexts(
+            self.session_events().filter(id__gte=upto),
+            self.session_event_contexts().filter(event_id__gte=upto),
         )
 
     @staticmethod
-    def _is_complete(events: Events, contexts: QuerySet[EventContext]) -> bool:
+    def has_all_event_contexts(events: Events, contexts: QuerySet[EventContext]) -> bool:
         return events.count() == contexts.count()
 
     @cached_property
     def _span(self) -> tuple[int, int] | None:
         """Where the session's events lie, as far as that is known when the timeline is opened."""
-        return spans.of(self.session_id)
+        return spans.session_event_span(self.session_id)
 
-    def _events(self) -> Events:
+    def session_events(self) -> Events:
         events: Events = Event.objects.filter(session_id=self.session_id)
-        return spans.bounded(events, self._span, "id")
+        return spans.bound_rows_to_span(events, self._span, "id")
 
-    def _contexts(self) -> QuerySet[EventContext]:
-        return spans.bounded(EventContext.objects.filter(session_id=self.session_id), self._span, "event_id")
+    def session_event_contexts(self) -> QuerySet[EventContext]:
+        return spans.bound_rows_to_span(
+            EventContext.objects.filter(session_id=self.session_id), self._span, "event_id"
+        )
 
-    def first(self, limit: int) -> Window:
-        events = self._read(self._ordered(), limit + 1)
-        return Window(events[:limit], older=False, newer=len(events) > limit)
+    def read_first_events(self, limit: int) -> EventWindow:
+        events = self.fetch_timeline_events(self.ordered_filtered_events(), limit + 1)
+        return EventWindow(events[:limit], older=False, newer=len(events) > limit)
 
-    def last(self, limit: int) -> Window:
-        events = self._read(self._ordered().reverse(), limit + 1)
-        return Window(events[:limit][::-1], older=len(events) > limit, newer=False)
+    def read_last_events(self, limit: int) -> EventWindow:
+        events = self.fetch_timeline_events(self.ordered_filtered_events().reverse(), limit + 1)
+        return EventWindow(events[:limit][::-1], older=len(events) > limit, newer=False)
 
-    def after(self, place: EventPlace, limit: int) -> Window:
+    def read_events_after(self, place: EventPosition, limit: int) -> EventWindow:
         """Return what follows `place`, which itself is left out."""
-        events = self._read(self._beyond(place), limit + 1)
-        return Window(events[:limit], older=self._any_until(place), newer=len(events) > limit)
+        events = self.fetch_timeline_events(self.events_after_position(place), limit + 1)
+        return EventWindow(events[:limit], older=self.has_events_until(place), newer=len(events) > limit)
 
-    def before(self, place: EventPlace, limit: int) -> Window:
+    def read_events_before(self, place: EventPosition, limit: int) -> EventWindow:
         """Return what comes before `place`, which itself is left out."""
-        events = self._read(self._short_of(place).reverse(), limit + 1)
-        newer = self._from(place).exists()
-        return Window(events[:limit][::-1], older=len(events) > limit, newer=newer)
+        events = self.fetch_timeline_events(self.events_before_position(place).reverse(), limit + 1)
+        newer = self.events_from_position(place).exists()
+        return EventWindow(events[:limit][::-1], older=len(events) > limit, newer=newer)
 
-    def between(self, first: EventPlace, last: EventPlace, limit: int) -> Window:
+    def read_events_between(self, first: EventPosition, last: EventPosition, limit: int) -> EventWindow:
         """Return what stands from `first` to `last`, both included."""
-        events = self._read(self._from(first), limit + 1)
-        inside = [event for event in events if event.place <= last]
-        return Window(inside[:limit], older=True, newer=True)
+        events = self.fetch_timeline_events(self.events_from_position(first), limit + 1)
+        inside = [event for event in events if event.event_position <= last]
+        return EventWindow(inside[:limit], older=True, newer=True)
 
-    def around(self, place: EventPlace, limit: int) -> Window:
+    def read_events_around(self, place: EventPosition, limit: int) -> EventWindow:
         """Return a window in which `place` stands a third of the way down."""
-        before = self._read(self._short_of(place).reverse(), limit // 3 + 1)
-        from_here = self._read(self._from(place), limit - limit // 3 + 1)
+        before = self.fetch_timeline_events(self.events_before_position(place).reverse(), limit // 3 + 1)
+        from_here = self.fetch_timeline_events(self.events_from_position(place), limit - limit // 3 + 1)
         kept = before[: limit // 3]
-        return Window(
+        return EventWindow(
             kept[::-1] + from_here[: limit - limit // 3],
             older=len(before) > len(kept),
             newer=len(from_here) > limit - limit // 3,
         )
 
-    def place_of(self, event_id: int) -> EventPlace | None:
+    def find_event_position(self, event_id: int) -> EventPosition | None:
         """Return where an event of this session stands, whatever the filters, or None if it is not one."""
-        row = self._all().filter(id=event_id).values_list("at_us", flat=True).first()
-        return None if row is None else EventPlace(row, event_id)
+        row = self.dated_session_events().filter(id=event_id).values_list("at_us", flat=True).first()
+        return None if row is None else EventPosition(row, event_id)
 
-    def next_place(self, place: EventPlace, *, backwards: bool = False) -> EventPlace | None:
+    def find_next_position(self, place: EventPosition, *, backwards: bool = False) -> EventPosition | None:
         """Return the nearest place beyond `place` (or before it) that the filters let through."""
-        events = self._short_of(place).reverse() if backwards else self._beyond(place)
+        events = (
+            self.events_before_position(place).reverse() if backwards else self.events_after_position(place)
+        )
         found = events.values_list("at_us", "id").first()
-        return EventPlace(*found) if found else None
+        return EventPosition(*found) if found else None
 
-    def arrived(self, ids: Iterable[int]) -> list[TimelineEvent]:
+    def read_arrived_events(self, ids: Iterable[int]) -> list[TimelineEvent]:
         """Return those of these events that the filters let through, in timeline order, however they are dated."""
-        new = self.filters.apply(self._all(indexed=False).filter(id__in=list(ids)))
-        return sorted(self._read(new, None), key=lambda event: event.place)
+        new = self.filters.filter_events(self.dated_session_events(indexed=False).filter(id__in=list(ids)))
+        return sorted(self.fetch_timeline_events(new, None), key=lambda event: event.event_position)
 
-    def events(self, ids: Iterable[int]) -> list[TimelineEvent]:
+    def read_events_by_id(self, ids: Iterable[int]) -> list[TimelineEvent]:
         """Return these events of the session, in timeline order."""
-        found = self._read(self._all(indexed=False).filter(id__in=list(ids)), None)
-        return sorted(found, key=lambda event: event.place)
+        found = self.fetch_timeline_events(
+            self.dated_session_events(indexed=False).filter(id__in=list(ids)), None
+        )
+        return sorted(found, key=lambda event: event.event_position)
 
-    def by_tool_use(self, tool_use_ids: Iterable[str]) -> list[TimelineEvent]:
+    def read_tool_use_events(self, tool_use_ids: Iterable[str]) -> list[TimelineEvent]:
         """Return the beginnings and ends of the calls with these ids."""
-        ids = self._contexts().filter(tool_use_id__in=list(tool_use_ids)).values_list("event_id", flat=True)
-        return self.events(ids)
+        ids = (
+            self.session_event_contexts()
+            .filter(tool_use_id__in=list(tool_use_ids))
+            .values_list("event_id", flat=True)
+        )
+        return self.read_events_by_id(ids)
 
-    def _all(self, *, indexed: bool = True) -> Events:
+    def dated_session_events(self, *, indexed: bool = True) -> Events:
         """Return the session's events with `at_us`; `indexed` lets the timeline's index lead the way."""
         events: Events
         if indexed and self.complete:
             events = Event.objects.filter(context__session_id=self.session_id)
-            events = spans.bounded(events, self._span, "id", "context__event_id")
+            events = spans.bound_rows_to_span(events, self._span, "id", "context__event_id")
             at_us: Any = F("context__instant_us")
         else:
-            events = self._events()
+            events = self.session_events()
             at_us = Coalesce(
                 F("context__instant_us"),
-                Instant(F("timestamp")),
+                InstantTransform(F("timestamp")),
                 Value(LAST_INSTANT),
                 output_field=models.BigIntegerField(),
             )
         dated: Events = events.annotate(at_us=at_us)
         return dated
 
-    def _ordered(self) -> Events:
+    def ordered_filtered_events(self) -> Events:
         events: Events
-        if self.filters.narrow and self.complete:
+        if self.filters.is_selective and self.complete:
             # Few match: find them by their own index, then look their instants up and sort.
-            events = spans.bounded(self._events(), self._span, "context__event_id")
+            events = spans.bound_rows_to_span(self.session_events(), self._span, "context__event_id")
             events = events.filter(context__isnull=False).annotate(at_us=F("context__instant_us"))
         else:
-            events = self._all()
-        events = self.filters.apply(events)
+            events = self.dated_session_events()
+        events = self.filters.filter_events(events)
         by = ("context__instant_us", "context__event_id") if self.complete else ("at_us", "id")
         return events.order_by(*by)
 
-    def _beyond(self, place: EventPlace) -> Events:
+    def events_after_position(self, place: EventPosition) -> Events:
         later = Q(at_us__gt=place.at_us) | Q(id__gt=place.event_id)
-        return self._ordered().filter(later, at_us__gte=place.at_us)
+        return self.ordered_filtered_events().filter(later, at_us__gte=place.at_us)
 
-    def _from(self, place: EventPlace) -> Events:
-        return self._beyond(EventPlace(place.at_us, place.event_id - 1))
+    def events_from_position(self, place: EventPosition) -> Events:
+        return self.events_after_position(EventPosition(place.at_us, place.event_id - 1))
 
-    def _short_of(self, place: EventPlace) -> Events:
+    def events_before_position(self, place: EventPosition) -> Events:
         earlier = Q(at_us__lt=place.at_us) | Q(id__lt=place.event_id)
-        return self._ordered().filter(earlier, at_us__lte=place.at_us)
+        return self.ordered_filtered_events().filter(earlier, at_us__lte=place.at_us)
 
-    def _any_until(self, place: EventPlace) -> bool:
-        return self._short_of(EventPlace(place.at_us, place.event_id + 1)).exists()
+    def has_events_until(self, place: EventPosition) -> bool:
+        return self.events_before_position(EventPosition(place.at_us, place.event_id + 1)).exists()
 
-    def _read(self, events: Events, limit: int | None) -> list[TimelineEvent]:
+    def fetch_timeline_events(self, events: Events, limit: int | None) -> list[TimelineEvent]:
         heads = {f"{name}_head": Substr(f"{name}__text", 1, READ_UP_TO) for name in JSON_COLUMNS}
-        sizes = {f"{name}_size": _Bytes(F(name)) for name in JSON_COLUMNS}
+        sizes = {f"{name}_size": ByteLength(F(name)) for name in JSON_COLUMNS}
         rows = events.annotate(**heads, **sizes, error_head=Substr("error", 1, READ_UP_TO), tokens_in=_READ)
         rows = rows.annotate(gateway_told=_GATEWAY_TOLD)
         values = rows.values_list(*_SOURCES.values(), *heads, *sizes)
-        found = [_event(row) for row in (values if limit is None else values[:limit])]
-        return _read_whole(found)
+        found = [build_timeline_event(row) for row in (values if limit is None else values[:limit])]
+        return load_long_values(found)
 
 
-def _of_categories(categories: tuple[str, ...]) -> Q:
+def event_category_condition(categories: tuple[str, ...]) -> Q:
     named = [word for category in categories for word in CATEGORIES.get(category, ())]
     condition = Q(event_type__in=named)
     if "other" in categories:
@@ -359,16 +371,18 @@ def _of_categories(categories: tuple[str, ...]) -> Q:
     return condition
 
 
-def _event(row: tuple[Any, ...]) -> TimelineEvent:
+def build_timeline_event(row: tuple[Any, ...]) -> TimelineEvent:
     fields: dict[str, Any] = dict(zip(_SOURCES, row, strict=False))
     heads, sizes = row[len(_SOURCES) : -len(JSON_COLUMNS)], row[-len(JSON_COLUMNS) :]
-    fields |= {name: _stored(*read) for name, *read in zip(JSON_COLUMNS, heads, sizes, strict=True)}
-    fields |= {"masked": fields["masked"] or 0, "gateway": _gateway_times(fields["gateway"])}
+    fields |= {
+        name: build_stored_value(*read) for name, *read in zip(JSON_COLUMNS, heads, sizes, strict=True)
+    }
+    fields |= {"masked": fields["masked"] or 0, "gateway": parse_gateway_times(fields["gateway"])}
     return TimelineEvent(**fields)
 
 
-def _gateway_times(text: str | None) -> GatewayTimes | None:
-    told = decoded(text) if text else None
+def parse_gateway_times(text: str | None) -> GatewayTimes | None:
+    told = decode_stored_json(text) if text else None
     told = told.get("gateway") if isinstance(told, dict) else None
     if not isinstance(told, dict):
         return None
@@ -377,7 +391,7 @@ def _gateway_times(text: str | None) -> GatewayTimes | None:
     return GatewayTimes(waited, upstream, own, int(resumed))
 
 
-def _read_whole(events: list[TimelineEvent]) -> list[TimelineEvent]:
+def load_long_values(events: list[TimelineEvent]) -> list[TimelineEvent]:
     """Return the events with their long values whole, as far as there is room."""
     room = ROOM_PER_WINDOW
     wanted: dict[int, list[str]] = {}
@@ -395,25 +409,31 @@ def _read_whole(events: list[TimelineEvent]) -> list[TimelineEvent]:
             "id", *(f"{name}__text" for name in JSON_COLUMNS)
         )
     }
-    return [_with_whole(event, wanted.get(event.id, []), texts.get(event.id)) for event in events]
+    return [
+        replace_with_whole_values(event, wanted.get(event.id, []), texts.get(event.id)) for event in events
+    ]
 
 
-def _with_whole(event: TimelineEvent, names: list[str], row: dict[str, Any] | None) -> TimelineEvent:
+def replace_with_whole_values(
+    event: TimelineEvent, names: list[str], row: dict[str, Any] | None
+) -> TimelineEvent:
     values: dict[str, Any] = {
-        name: StoredValue(decoded(row[f"{name}__text"]), getattr(event, name).size) for name in names if row
+        name: StoredValue(decode_stored_json(row[f"{name}__text"]), getattr(event, name).size)
+        for name in names
+        if row
     }
     return replace(event, **values) if values else event
 
 
-def _stored(head: str | None, size: int | None) -> StoredValue | None:
+def build_stored_value(head: str | None, size: int | None) -> StoredValue | None:
     if head is None:
         return None
     if len(head) < READ_UP_TO:
-        return StoredValue(decoded(head), size or 0)
-    return StoredValue(_beginning(head), size or 0, whole=False)
+        return StoredValue(decode_stored_json(head), size or 0)
+    return StoredValue(decode_cut_json(head), size or 0, whole=False)
 
 
-def _beginning(text: str) -> UnreadableText:
+def decode_cut_json(text: str) -> UnreadableText:
     """Return the readable beginning of cut JSON: a string without its quotes and escapes, else the text."""
     if text.startswith('"'):
         for cut in range(6):  # the last escape may have been cut in two

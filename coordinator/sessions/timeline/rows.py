@@ -11,23 +11,23 @@ from coordinator.lib import instants
 from coordinator.models import Event, PermissionRequest, Session
 from coordinator.sessions import titles
 from coordinator.sessions.agent_programs import TELL_ALL_RESULTS
-from coordinator.sessions.list_facts import with_last_instant
+from coordinator.sessions.list_facts import annotate_last_event_instant
 from coordinator.sessions.reports import IN_BACKGROUND, TURN_END
 from coordinator.sessions.statuses import AT_WORK, LIVE
-from coordinator.sessions.timeline.pairing import Pairs, pair_window
-from coordinator.sessions.timeline.places import EventPlace
+from coordinator.sessions.timeline.pairing import CallPairs, pair_calls_in_window
+from coordinator.sessions.timeline.places import EventPosition
 from coordinator.sessions.timeline.reading import (
     CALL_ENDS,
     CALL_STARTS,
     CATEGORIES,
-    Filters,
-    Timeline,
+    EventWindow,
+    SessionTimeline,
     TimelineEvent,
-    Window,
+    TimelineFilters,
 )
 
 # Later than every event.
-FAR = EventPlace(2**63 - 1, 2**63 - 1)
+FAR = EventPosition(2**63 - 1, 2**63 - 1)
 MOST_BESIDE = 100  # approvals, and children, of one window
 
 # Beyond this many events before the end of a turn its calls are told when the page is read again.
@@ -37,10 +37,10 @@ CallState = Literal["done", "failed", "running", "refused", "no result"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TimelineRow:
     """One row. `event_id` is the anchor that permalinks name; `place` is where the row stands."""
 
-    place: EventPlace
+    place: EventPosition
 
     row_type = "row"
 
@@ -49,18 +49,18 @@ class Row:
         return self.place.event_id
 
     @property
-    def at(self) -> datetime | None:
+    def happened_at(self) -> datetime | None:
         """When it happened, or None where nobody can tell."""
-        return self.place.moment
+        return self.place.position_datetime
 
     @property
-    def ends_us(self) -> int:
+    def row_end_us(self) -> int:
         """When it was over, in microseconds; for most rows the moment itself."""
         return self.place.at_us
 
 
 @dataclass(frozen=True, slots=True)
-class MessageRow(Row):
+class MessageRow(TimelineRow):
     """What a person or an agent said."""
 
     event: TimelineEvent
@@ -69,7 +69,7 @@ class MessageRow(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class MilestoneRow(Row):
+class MilestoneRow(TimelineRow):
     """A milestone (start, end) or an event of a type that we do not know."""
 
     event: TimelineEvent
@@ -78,7 +78,7 @@ class MilestoneRow(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class CallRow(Row):
+class CallRow(TimelineRow):
     """A tool call: its beginning, its end, or both. Without an end it runs, or got no result (`may_run`).
 
     An end that says that the call goes on in the background is none until its turn ends.
@@ -96,21 +96,21 @@ class CallRow(Row):
     row_type = "call"
 
     @property
-    def either(self) -> TimelineEvent:
+    def naming_event(self) -> TimelineEvent:
         """The half that names the tool and its input; the beginning where there is one."""
         half = self.start or self.end
         assert half is not None
         return half
 
     @property
-    def passed_as(self) -> str:
+    def gateway_tool_name_suffix(self) -> str:
         """Return as which tool the gateway knows the call, where its agent's settings give the server another name."""
-        if self.passed is None or self.passed.tool_name in {None, self.either.tool_name}:
+        if self.passed is None or self.passed.tool_name in {None, self.naming_event.tool_name}:
             return ""
         return f" as {self.passed.tool_name}"
 
     @property
-    def state(self) -> CallState:
+    def call_state(self) -> CallState:
         if self.end is None and self.refused:
             return "refused"
         if self.end is None:
@@ -129,7 +129,7 @@ class CallRow(Row):
         return None if self.start is None else max(0, self.end.at_us - self.start.at_us) // 1000
 
     @property
-    def ends_us(self) -> int:
+    def row_end_us(self) -> int:
         if self.end is None:
             return self.place.at_us
         if self.start is None:
@@ -140,7 +140,7 @@ class CallRow(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalRow(Row):
+class ApprovalRow(TimelineRow):
     """A question that the agent put to people: from when it was asked until somebody, or the clock, ended it."""
 
     request: PermissionRequest
@@ -161,17 +161,21 @@ class ApprovalRow(Row):
         return None
 
     @property
-    def waits(self) -> bool:
+    def is_waiting_for_person(self) -> bool:
         return self.request.status == "pending"
 
     @property
-    def ends_us(self) -> int:
+    def row_end_us(self) -> int:
         """When the agent knew; for one that waits, when it asked."""
-        return max(self.place.at_us, instants.to_us(self.ended_at)) if self.ended_at else self.place.at_us
+        return (
+            max(self.place.at_us, instants.to_microseconds(self.ended_at))
+            if self.ended_at
+            else self.place.at_us
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class ChildRow(Row):
+class ChildRow(TimelineRow):
     """A session that this one started; `last_us` is when its latest event happened."""
 
     child: Session
@@ -181,11 +185,11 @@ class ChildRow(Row):
     row_type = "child"
 
     @property
-    def runs(self) -> bool:
+    def is_child_running(self) -> bool:
         return self.child.status in LIVE and self.child.status != Session.Status.IDLE
 
     @property
-    def ends_us(self) -> int:
+    def row_end_us(self) -> int:
         return max(self.place.at_us, self.last_us or 0)
 
     @property
@@ -193,18 +197,18 @@ class ChildRow(Row):
         return 0
 
 
-def rows_of(timeline: Timeline, window: Window, session: Session) -> list[Row]:
+def build_window_rows(timeline: SessionTimeline, window: EventWindow, session: Session) -> list[TimelineRow]:
     """Return the rows of a window in order. A result whose call stands in an earlier window is shown there."""
-    rows: list[Row] = []
+    rows: list[TimelineRow] = []
     if window.events:
-        pairs = pair_window(timeline, window)
-        over = _over_until(timeline, window.events, pairs, session)
-        ended = _ended_turns(_waiting(window.events, pairs), session)
-        rows += _rows(window.events, pairs, over, ended, strays=bool(timeline.filters))
+        pairs = pair_calls_in_window(timeline, window)
+        over = last_call_cutoff(timeline, window.events, pairs, session)
+        ended = find_ended_turns(calls_without_result(window.events, pairs), session)
+        rows += iterate_event_rows(window.events, pairs, over, ended, strays=bool(timeline.filters))
     if not timeline.filters:
-        span = _span(window)
-        rows += _approvals(session, **span)
-        rows += _children(session, **span)
+        span = window_time_lookups(window)
+        rows += load_approval_rows(session, **span)
+        rows += load_child_rows(session, **span)
     return sorted(rows, key=lambda row: row.place)
 
 
@@ -215,61 +219,68 @@ class ArrivedRows:
     Who looks at errors alone sees a failed call where it ended, and not where it began.
     """
 
-    new: list[Row]
-    completed: list[Row]
-    failed: list[Row]
+    new: list[TimelineRow]
+    completed: list[TimelineRow]
+    failed: list[TimelineRow]
 
 
-def rows_since(timeline: Timeline, events: list[TimelineEvent], session: Session) -> ArrivedRows:
+def build_arrived_rows(
+    timeline: SessionTimeline, events: list[TimelineEvent], session: Session
+) -> ArrivedRows:
     """Return what newly arrived `events`, in timeline order, make of a session's timeline."""
     if not events:
         return ArrivedRows([], [], [])
-    pairs = pair_window(timeline, Window(events, older=True, newer=False))
-    over = _over_until(timeline, events, pairs, session)
+    pairs = pair_calls_in_window(timeline, EventWindow(events, older=True, newer=False))
+    over = last_call_cutoff(timeline, events, pairs, session)
     here = {event.id for event in events}
-    completed: list[Row] = []
+    completed: list[TimelineRow] = []
     for event in events:
         start = pairs.start_of.get(event.id)
         if start and start.id not in here:
             end, passed = pairs.end_of[start.id], pairs.passed.get(start.id)
-            completed.append(CallRow(start.place, start, end, may_run=False, passed=passed))
-    completed += _ended_with(events, timeline, here)
-    ended = _ended_turns(_waiting(events, pairs), session)
+            completed.append(CallRow(start.event_position, start, end, may_run=False, passed=passed))
+    completed += iterate_unanswered_calls(events, timeline, here)
+    ended = find_ended_turns(calls_without_result(events, pairs), session)
     errors = [event for event in events if event.error is not None]
     return ArrivedRows(
-        new=list(_rows(events, pairs, over, ended, strays=False)),
+        new=list(iterate_event_rows(events, pairs, over, ended, strays=False)),
         completed=completed,
-        failed=list(_rows(errors, pairs, over, ended, strays=True)),
+        failed=list(iterate_event_rows(errors, pairs, over, ended, strays=True)),
     )
 
 
-def _rows(
-    events: list[TimelineEvent], pairs: Pairs, over: EventPlace | None, ended: set[str], *, strays: bool
-) -> Iterable[Row]:
+def iterate_event_rows(
+    events: list[TimelineEvent],
+    pairs: CallPairs,
+    over: EventPosition | None,
+    ended: set[str],
+    *,
+    strays: bool,
+) -> Iterable[TimelineRow]:
     here = {event.id for event in events}
     for event in events:
         if event.event_type == CALL_STARTS:
-            may_run = over is None or event.place > over
-            refused = _may_be_refused(event) and event.prompt_id in ended
+            may_run = over is None or event.event_position > over
+            refused = could_call_be_refused(event) and event.prompt_id in ended
             end, passed = pairs.end_of.get(event.id), pairs.passed.get(event.id)
-            yield CallRow(event.place, event, end, may_run, refused, passed)
+            yield CallRow(event.event_position, event, end, may_run, refused, passed)
         elif event.event_type == CALL_ENDS:
             start = pairs.start_of.get(event.id)
             if start is None or (strays and start.id not in here):
-                passed = event if event.by_gateway else None
-                yield CallRow(event.place, start, event, may_run=False, passed=passed)
+                passed = event if event.is_reported_by_gateway else None
+                yield CallRow(event.event_position, start, event, may_run=False, passed=passed)
         elif event.event_type in CATEGORIES["messages"]:
-            yield MessageRow(event.place, event)
+            yield MessageRow(event.event_position, event)
         else:
-            yield MilestoneRow(event.place, event)
+            yield MilestoneRow(event.event_position, event)
 
 
-def _waiting(events: Iterable[TimelineEvent], pairs: Pairs) -> list[TimelineEvent]:
+def calls_without_result(events: Iterable[TimelineEvent], pairs: CallPairs) -> list[TimelineEvent]:
     """Return the calls of which no result was told."""
     return [event for event in events if event.event_type == CALL_STARTS and event.id not in pairs.end_of]
 
 
-def _may_be_refused(call: TimelineEvent) -> bool:
+def could_call_be_refused(call: TimelineEvent) -> bool:
     """Say whether its agent tells of each call that has run: then one without a result was not let run.
 
     Not that of a sub-agent, which may go on when the turn has ended.
@@ -277,9 +288,9 @@ def _may_be_refused(call: TimelineEvent) -> bool:
     return call.source in TELL_ALL_RESULTS and call.subagent is None and call.prompt_id is not None
 
 
-def _ended_turns(calls: Iterable[TimelineEvent], session: Session) -> set[str]:
+def find_ended_turns(calls: Iterable[TimelineEvent], session: Session) -> set[str]:
     """Return which of these calls' turns the agent has ended in good order, by their prompts' ids."""
-    prompts = {call.prompt_id for call in calls if _may_be_refused(call)}
+    prompts = {call.prompt_id for call in calls if could_call_be_refused(call)}
     if not prompts:
         return set()
     ends = Event.objects.filter(session_id=session.pk, event_type=TURN_END, error__isnull=True)
@@ -287,70 +298,81 @@ def _ended_turns(calls: Iterable[TimelineEvent], session: Session) -> set[str]:
     return {prompt_id for prompt_id in ended if prompt_id}
 
 
-def _ended_with(events: list[TimelineEvent], timeline: Timeline, here: set[int]) -> Iterable[CallRow]:
+def iterate_unanswered_calls(
+    events: list[TimelineEvent], timeline: SessionTimeline, here: set[int]
+) -> Iterable[CallRow]:
     """Yield earlier calls that get no result any more, as the ends of turns among `events` tell: some were refused."""
-    ends = [event for event in events if _ends_calls(event)]
+    ends = [event for event in events if ends_earlier_calls(event)]
     if not ends:
         return
     well = {end.prompt_id for end in ends if end.event_type == TURN_END and end.error is None}
-    plain = timeline.seen_through()
-    window = plain.before(ends[-1].place, REACH)
-    for call in _waiting(window.events, pair_window(plain, window)) if window.events else []:
+    plain = timeline.with_filters()
+    window = plain.read_events_before(ends[-1].event_position, REACH)
+    for call in (
+        calls_without_result(window.events, pair_calls_in_window(plain, window)) if window.events else []
+    ):
         if call.id not in here:
-            refused = _may_be_refused(call) and call.prompt_id in well
-            yield CallRow(call.place, call, None, may_run=False, refused=refused)
+            refused = could_call_be_refused(call) and call.prompt_id in well
+            yield CallRow(call.event_position, call, None, may_run=False, refused=refused)
 
 
-def _ends_calls(event: TimelineEvent) -> bool:
-    """Say whether no call that began before the event is told to end any more (`_over_until`)."""
+def ends_earlier_calls(event: TimelineEvent) -> bool:
+    """Say whether no call that began before the event is told to end any more (`last_call_cutoff`)."""
     return event.event_type in CATEGORIES["lifecycle"] or (event.role == "user" and event.subagent is None)
 
 
-def _over_until(
-    timeline: Timeline, events: list[TimelineEvent], pairs: Pairs, session: Session
-) -> EventPlace | None:
+def last_call_cutoff(
+    timeline: SessionTimeline, events: list[TimelineEvent], pairs: CallPairs, session: Session
+) -> EventPosition | None:
     """Return the place before which a call without a result will get none; None while all may still run."""
     if session.status not in AT_WORK:
         return FAR
     if not any(event.event_type == CALL_STARTS and event.id not in pairs.end_of for event in events):
         return None
     # A person speaks when the agent's turn is over; a denied or interrupted call is never reported as ended.
-    turns = [event.place for event in events if event.role == "user" and event.subagent is None]
-    ends = timeline.seen_through(Filters(categories=("lifecycle",))).last(1).events
-    return max([*turns, *(event.place for event in ends)], default=None)
+    turns = [event.event_position for event in events if event.role == "user" and event.subagent is None]
+    ends = timeline.with_filters(TimelineFilters(categories=("lifecycle",))).read_last_events(1).events
+    return max([*turns, *(event.event_position for event in ends)], default=None)
 
 
-def _span(window: Window) -> dict[str, datetime]:
+def window_time_lookups(window: EventWindow) -> dict[str, datetime]:
     """Return the lookups that keep what happened within a window; open ends reach as far as the session."""
     span: dict[str, datetime] = {}
-    if window.events and window.older and (first := window.events[0].at):
+    if window.events and window.older and (first := window.events[0].event_datetime):
         span["created_at__gte"] = first
-    if window.events and window.newer and (last := window.events[-1].at):
+    if window.events and window.newer and (last := window.events[-1].event_datetime):
         span["created_at__lt"] = last
     return span
 
 
-def _approvals(session: Session, **span: datetime) -> Iterable[ApprovalRow]:
+def load_approval_rows(session: Session, **span: datetime) -> Iterable[ApprovalRow]:
     asked = PermissionRequest.objects.filter(context__session_id=session.pk, **span)
-    return approval_rows(asked.as_listed().order_by("created_at", "id")[:MOST_BESIDE])
+    return build_approval_rows(asked.with_listed_input().order_by("created_at", "id")[:MOST_BESIDE])
 
 
-def approval_rows(requests: Iterable[PermissionRequest]) -> list[ApprovalRow]:
+def build_approval_rows(requests: Iterable[PermissionRequest]) -> list[ApprovalRow]:
     """Return the rows of permission requests, loaded with their contexts; one without a time has no place."""
     return [
-        ApprovalRow(EventPlace.at(request.created_at), request)
+        ApprovalRow(EventPosition.position_before_moment(request.created_at), request)
         for request in requests
         if isinstance(request.created_at, datetime)
     ]
 
 
-def _children(session: Session, **span: datetime) -> Iterable[ChildRow]:
+def load_child_rows(session: Session, **span: datetime) -> Iterable[ChildRow]:
     children = list(
-        with_last_instant(session.children.filter(**span)).order_by("created_at", "session_id")[:MOST_BESIDE]
+        annotate_last_event_instant(session.children.filter(**span)).order_by("created_at", "session_id")[
+            :MOST_BESIDE
+        ]
     )
-    named = titles.of(child.pk for child in children)
+    named = titles.load_session_titles(child.pk for child in children)
     return [
-        ChildRow(EventPlace.at(child.created_at), child, child.last_us, named.get(child.pk, ""))
+        ChildRow(
+            EventPosition.position_before_moment(child.created_at),
+            child,
+            child.last_us,
+            named.get(child.pk, ""),
+        )
         for child in children
         if isinstance(child.created_at, datetime)
     ]

@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from coordinator.models import Event, Session
-from coordinator.sessions.timeline.reading import Timeline, Window
-from coordinator.sessions.timeline.rows import Row, rows_of
+from coordinator.sessions.timeline.reading import EventWindow, SessionTimeline
+from coordinator.sessions.timeline.rows import TimelineRow, build_window_rows
 
 STRETCH = 400  # events
 
 
-def windows_of(timeline: Timeline) -> Iterator[Window]:
+def walk_timeline_windows(timeline: SessionTimeline) -> Iterator[EventWindow]:
     """Yield a timeline from its beginning to its end."""
-    window = timeline.first(STRETCH)
+    window = timeline.read_first_events(STRETCH)
     while True:
         yield window
         if not window.newer:
             return
-        window = timeline.after(window.events[-1].place, STRETCH)
+        window = timeline.read_events_after(window.events[-1].event_position, STRETCH)
 
 
-def walk_rows(session: Session) -> Iterator[Row]:
-    timeline = Timeline(session.pk)
-    for window in windows_of(timeline):
-        yield from rows_of(timeline, window, session)
+def walk_session_rows(session: Session) -> Iterator[TimelineRow]:
+    timeline = SessionTimeline(session.pk)
+    for window in walk_timeline_windows(timeline):
+        yield from build_window_rows(timeline, window, session)
 
 
-def walk_events(session: Session) -> Iterator[Event]:
+def walk_session_events(session: Session) -> Iterator[Event]:
     """Yield a session's events, with their contexts and whole values, in timeline order."""
-    for window in windows_of(Timeline(session.pk)):
+    for window in walk_timeline_windows(SessionTimeline(session.pk)):
         ids = [event.id for event in window.events]
         found = Event.objects.select_related("context").in_bulk(ids)
         yield from (found[pk] for pk in ids if pk in found)

@@ -22,11 +22,11 @@ MOST_SESSIONS = 256
 Found = TypeVar("Found")
 
 
-def edge_of(span: Span | None) -> int | None:
+def settled_event_edge(span: Span | None) -> int | None:
     """Return the id below which nothing new comes for a session with this span; None where it is not a wide one."""
     if span is None or span[1] - span[0] < WIDE:
         return None
-    edge = (partitions.counter() - LATE) // partitions.GRAIN * partitions.GRAIN
+    edge = (partitions.last_assigned_event_id() - LATE) // partitions.GRAIN * partitions.GRAIN
     return edge if edge > span[0] else None
 
 

@@ -29,8 +29,10 @@ def main() -> None:
     speaker, digests = chat.speaker_of_person(User.objects.get(username="admin")), {}
     for number in range(FILES):
         data = random.randbytes(SIZES[number % len(SIZES)])
-        upload = chat.Upload(io.BytesIO(data), f"{number}.bin", "application/octet-stream")
-        posted = chat.post(agent.id, [{"type": "text", "text": "A file"}], by=speaker, files=[upload])
+        upload = chat.ChatUpload(io.BytesIO(data), f"{number}.bin", "application/octet-stream")
+        posted = chat.submit_chat_message(
+            agent.id, [{"type": "text", "text": "A file"}], by=speaker, files=[upload]
+        )
         digests[posted.id] = hashlib.sha256(data).hexdigest()
     print(json.dumps(digests))
 
