@@ -70,7 +70,9 @@ _SALT = "signalbox.device"
 
 @dataclass(frozen=True, slots=True)
 class SignInAttempt:
-    """An attempt to sign in: the name, the address, and the browser's mark of an earlier sign-in (`sign_device_token`)."""
+    """An attempt to sign in: the name, the address, and the browser's mark of an earlier sign-in
+    (`sign_device_token`).
+    """
 
     username: str
     address: str

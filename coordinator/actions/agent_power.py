@@ -87,7 +87,10 @@ def verify_power_password(agent_id: str, stored: str, password: str | None, by: 
 
 
 def set_power_password(agent_id: str, password: str | None, *, by: Actor, now: datetime) -> Agent:
-    """Guard the power switch with a password, or with None take the guard away. Raises NotFound, UnprocessableRequest."""
+    """Guard the power switch with a password, or with None take the guard away.
+
+    Raises NotFound, UnprocessableRequest.
+    """
     if password is not None and not 1 <= len(password) <= LONGEST_PASSWORD:
         raise UnprocessableRequest(f"A password must have 1 to {LONGEST_PASSWORD} characters.")
     new_hash = hasher.hash(password) if password is not None else None

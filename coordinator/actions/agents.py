@@ -100,7 +100,9 @@ def update_agent(
     seen: str | None = None,
     now: datetime | None = None,
 ) -> Agent:
-    """Change columns of EDITABLE. Raises NotFound, UnprocessableRequest, Conflict for a version that is not `seen` any more.
+    """Change columns of EDITABLE.
+
+    Raises NotFound, UnprocessableRequest, Conflict for a version that is not `seen` any more.
 
     Raises Forbidden for a switch of `enabled` that needs a password.
     """

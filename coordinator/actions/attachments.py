@@ -73,7 +73,10 @@ class PreparedFile:
 
 
 def prepare_attachment(file: BinaryIO, *, filename: str, declared: str, now: datetime) -> PreparedFile:
-    """Keep a file's bytes and return its row, unsaved. Raises TooLarge, or ServiceBusy where they cannot be stored now."""
+    """Keep a file's bytes and return its row, unsaved.
+
+    Raises TooLarge, or ServiceBusy where they cannot be stored now.
+    """
     name = attachments.sanitize_file_name(filename)
     head = file.read(attachments.INLINE_UP_TO + 1)
     mime_type = attachments.determine_mime_type(head[: attachments.HEAD], declared, name)
@@ -94,7 +97,10 @@ def prepare_attachment(file: BinaryIO, *, filename: str, declared: str, now: dat
 
 
 def store_attachment_file(file: BinaryIO, mime_type: str, *, most: int | None = None) -> WrittenFile:
-    """Keep a file from its beginning on, of `most` bytes. Raises TooLarge, and ServiceBusy where it cannot be stored now."""
+    """Keep a file from its beginning on, of `most` bytes.
+
+    Raises TooLarge, and ServiceBusy where it cannot be stored now.
+    """
     unique, place = uuid.uuid4().hex, stores.place_for_new_files()
     name = f"{stores.FOLDER}/{unique[:2]}/{unique}.{attachments.stored_file_extension(mime_type)}"
     file.seek(0)

@@ -21,7 +21,7 @@ def index_chat_body(message: ChatMessage) -> None:
     chat_words.index_chat_message(message.pk, body)
 
 
-def index_new_chat_messages(now: datetime | None = None) -> int:  # noqa: ARG001 # a job is told the time
+def index_new_chat_messages(now: datetime | None = None) -> int:  # a job is told the time  # noqa: ARG001
     """Index messages that other programs wrote; return how many. One whose id is no text cannot be named."""
     done = left_out = 0
     while rows := list(find_unindexed_messages(left_out)):

@@ -43,8 +43,9 @@ def issue_connect_code(
 ) -> tuple[ConnectCode, str]:
     """Make a code for a key of that name and return its row and the code itself, which is never to be had again.
 
-    The key is bound to the agent; without one, to a new agent that is called like the key. Raises UnprocessableRequest without a
-    name or for an unknown agent, Conflict for a name in use, Forbidden for who is no admin.
+    The key is bound to the agent; without one, to a new agent that is called like the key. Raises
+    UnprocessableRequest without a name or for an unknown agent, Conflict for a name in use, Forbidden for who
+    is no admin.
     """
     key_name = key_name.strip()
     require_connect_admin(by)

@@ -135,8 +135,8 @@ def request_person_approval(
     words = [f"{ruling.by.capitalize()}: {ruling.reason}" if ruling.by else "Asks before it uses this tool."]
     if lost is not None and isinstance(lost.started_at, datetime):
         words.append(
-            f"The same call was approved and begun at {instants.format_canonical_instant(lost.started_at)}, and its end was never "
-            "heard: it may have run."
+            f"The same call was approved and begun at {instants.format_canonical_instant(lost.started_at)},"
+            " and its end was never heard: it may have run."
         )
     found = approvals.request_permission(
         NewPermissionRequest(
@@ -174,13 +174,14 @@ def request_unless_begun(
     now: datetime,
     kept: tuple[str, Any] | None = None,
 ) -> PermissionRequest | None:
-    """Put the call before people as `request_person_approval` does; None where it was begun meanwhile, by an earlier line of its client.
+    """Put the call before people as `request_person_approval` does; None where it was begun meanwhile, by an
+    earlier line of its client.
 
-    Looked at after the question is written: whoever took its approval before had begun the call in the same step, and
-    a person who approved a call shall not be asked about it again while it runs.
+    Looked at after the question is written: whoever took its approval before had begun the call in the same
+    step, and a person who approved a call shall not be asked about it again while it runs.
 
-    `kept` is the id that the call would run as, and its client's for it: by these a call of a session can be cancelled.
-    Raises CallCancelled where it was, before or meanwhile.
+    `kept` is the id that the call would run as, and its client's for it: by these a call of a session can be
+    cancelled. Raises CallCancelled where it was, before or meanwhile.
     """
     if kept is not None and is_cancelled_early(place, kept[1], now):
         raise CallCancelled

@@ -109,8 +109,8 @@ def find_grant_slot(row: Grant) -> Slot:
 def apply_grant_edits(edits: Sequence[GrantEdit], *, by: Actor, now: datetime) -> list[AppliedEdit]:
     """Apply all edits or none; return the slots that changed.
 
-    Raises UnprocessableRequest for what may not be stored, NotFound for unknown servers or agents, StaleEdit for slots that
-    are not as they were seen, Forbidden for an API key.
+    Raises UnprocessableRequest for what may not be stored, NotFound for unknown servers or agents, StaleEdit
+    for slots that are not as they were seen, Forbidden for an API key.
     """
     require_grant_editor(by)
     sound = normalize_grant_edits(edits, now)
@@ -310,8 +310,9 @@ def prolong_grant(
 ) -> list[AppliedEdit]:
     """Replace one grant by the same with another end (None: no end). An expired one is renewed.
 
-    `seen` is the version of the slot. Raises NotFound, UnprocessableRequest, StaleEdit, Forbidden, and Conflict where another grant
-    of the slot decides now, or denies or asks beside it: that one must not end, or be covered, by the way.
+    `seen` is the version of the slot. Raises NotFound, UnprocessableRequest, StaleEdit, Forbidden, and
+    Conflict where another grant of the slot decides now, or denies or asks beside it: that one must not end,
+    or be covered, by the way.
     """
     with transaction.atomic():
         row = lock_grant(grant_id, seen)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 
 from django.conf import settings
 from django.db.models import Exists, OuterRef, QuerySet
@@ -115,9 +116,8 @@ def end_unconfirmed_stops(now: datetime) -> None:
     process_each_key(run_ids, lambda run_id: runs.end_unconfirmed_stop(run_id, now))
     stopping = LivingExecutor.objects.filter(session__status=Session.Status.STOPPING)
     for session_id, runner_id in stopping.filter(run_id__in=run_ids).values_list("pk", "runner_id"):
-        process_each_key(
-            [session_id], lambda key, keeper=runner_id: runs.executors.end_unconfirmed_executor(key, keeper)
-        )  # type: ignore[misc]
+        end = partial(runs.executors.end_unconfirmed_executor, runner_id=runner_id)
+        process_each_key([session_id], end)
     due.exclude(run_id__in=Run.objects.filter(status=Run.Status.STOPPING).values("run_id")).delete()
 
 

@@ -48,7 +48,10 @@ class UnboundKey:
 
 
 def create_agent_for_key(key_name: str, *, by: Actor, now: datetime) -> Agent:
-    """Make the agent that a new key of that name is bound to. Raises UnprocessableRequest, or Conflict where its id is taken."""
+    """Make the agent that a new key of that name is bound to.
+
+    Raises UnprocessableRequest, or Conflict where its id is taken.
+    """
     key_name = key_name.strip()
     if not key_name:
         raise UnprocessableRequest("A key needs a name that says who uses it.")
@@ -114,7 +117,9 @@ def bind_unbound_keys(*, by: Actor, now: datetime) -> list[UnboundKey]:
 
 
 def bind_key_to_agents(name: str, agent_ids: Sequence[str], *, by: Actor, now: datetime) -> ApiKey:
-    """Bind a key to these agents instead of any others. Raises NotFound, UnprocessableRequest, or Conflict for a revoked key.
+    """Bind a key to these agents instead of any others.
+
+    Raises NotFound, UnprocessableRequest, or Conflict for a revoked key.
 
     Conflict, too, for the id of a deleted agent that something names still.
     """

@@ -69,8 +69,8 @@ def issue_api_key(
 ) -> tuple[ApiKey, str]:
     """Make a key and return its row and the key itself, which is never to be had again.
 
-    Raises UnprocessableRequest for an empty name, no or unknown scopes, an expiry in the past, or the scope `agent` without an
-    agent where such keys are refused; Conflict for a name in use and for the id of a
+    Raises UnprocessableRequest for an empty name, no or unknown scopes, an expiry in the past, or the scope
+    `agent` without an agent where such keys are refused; Conflict for a name in use and for the id of a
     deleted agent that something names still.
     """
     name, wanted = name.strip(), sorted(set(scopes))
@@ -144,7 +144,10 @@ def find_key_id(raw: str) -> int | None:
 
 
 def record_key_refusal(why: str, row: ApiKey | None, source: str, now: datetime) -> Unauthorized:
-    """Audit a refused key, by name where it is known, and return what to raise. Raises TooManyRequests for an unknown one."""
+    """Audit a refused key, by name where it is known, and return what to raise.
+
+    Raises TooManyRequests for an unknown one.
+    """
     source = normalize_caller_network(source)
     try:
         REFUSED.require_below_limit(source, now)

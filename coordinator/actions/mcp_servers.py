@@ -61,7 +61,10 @@ def update_mcp_server(
     seen: str | None = None,
     now: datetime | None = None,
 ) -> McpServer:
-    """Change columns of EDITABLE. Raises NotFound, UnprocessableRequest, Conflict for a version that is not `seen` any more."""
+    """Change columns of EDITABLE.
+
+    Raises NotFound, UnprocessableRequest, Conflict for a version that is not `seen` any more.
+    """
     validate_server_columns(changes)
     with transaction.atomic():
         row = lock_mcp_server(name, seen)

@@ -133,7 +133,8 @@ def is_started_here(wanted: UpstreamConfig) -> bool:
 def accept_changed_command(server_id: str, *, seen: str, by: Actor, now: datetime) -> None:
     """Let a server's command be started that another program changed; `seen` is the digest that the page showed.
 
-    Raises NotFound, Conflict where it changed since then, Forbidden for an API key, UnprocessableRequest as in `save_upstream_config`.
+    Raises NotFound, Conflict where it changed since then, Forbidden for an API key, UnprocessableRequest as
+    in `save_upstream_config`.
     """
     if by.kind == "key":
         raise Forbidden("An API key cannot accept a command. A person must sign in to do it.")

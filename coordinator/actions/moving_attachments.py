@@ -74,7 +74,10 @@ def move_attachments(to: FilePlace, now: datetime, *, keep: bool, say: Say) -> M
 
 
 def move_attachment(row: ChatAttachment, to: FilePlace, *, keep: bool) -> int:
-    """Move one file and return its size. Raises NotFound and StoredDataCorrupt for one that cannot be moved, and Busy."""
+    """Move one file and return its size.
+
+    Raises NotFound and StoredDataCorrupt for one that cannot be moved, and Busy.
+    """
     name, known = row.disk_path or "", attachments.find_stored_file(row)
     if not _NAME.fullmatch(name):
         raise NotFound(f"The path of the attachment {row.pk} is not of our form: {name[:100]!r}.")

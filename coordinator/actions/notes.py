@@ -35,7 +35,10 @@ MOST_CLOSED = 200  # in one go
 
 
 def write_note(session_id: str, text: str, *, by: Actor, now: datetime) -> Note:
-    """Write a note to a session at work. Raises NotFound, UnprocessableRequest, and Conflict where nothing would read it."""
+    """Write a note to a session at work.
+
+    Raises NotFound, UnprocessableRequest, and Conflict where nothing would read it.
+    """
     if by.kind != "user":
         raise BadRequest("Only a signed-in person can write notes.")
     text = text.replace("\r\n", "\n").strip()

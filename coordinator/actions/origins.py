@@ -107,7 +107,7 @@ def find_claimed_origins(wanted: Collection[tuple[str | None, str]], now: dateti
     given, parameters = bulk.rows_select_sql([[key] for key in origin_of], "text")
     with round_trips.planning_cursor() as cursor:
         cursor.execute(
-            f"SELECT key FROM event_origins WHERE key IN ({given})"  # noqa: S608 # constants
+            f"SELECT key FROM event_origins WHERE key IN ({given})"  # constants  # noqa: S608
             " AND (until IS NULL OR until > %s)",
             [*parameters, instants.to_microseconds(now) // 1000],
         )

@@ -54,7 +54,9 @@ def maintain_event_parts(now: datetime) -> None:
 
 
 def forget_abandoned_limit(now: datetime) -> None:
-    """Let whole tables take any id again where nobody went on with `convert_events_table` for long, or the limit comes near."""
+    """Let whole tables take any id again where nobody went on with `convert_events_table` for long, or the limit
+    comes near.
+    """
     limit = partition_changes.find_id_limit()
     if limit is None:
         return
@@ -221,7 +223,9 @@ def list_filled_parts() -> list[EventPartition]:
 
 
 def is_part_older(part: EventPartition, before: datetime) -> bool:
-    """Say whether all events of a part were received before then, as far as their contexts tell (`count_events_with_context`)."""
+    """Say whether all events of a part were received before then, as far as their contexts tell
+    (`count_events_with_context`).
+    """
     newest = partitions.newest_partition_receipt(part)
     return newest is None or newest < to_milliseconds(before)
 

@@ -53,9 +53,9 @@ def add_plugin_permission(
 ) -> list[str]:
     """Give the plugin a permission; one it holds already is left alone. Returns what it holds now.
 
-    Raises UnprocessableRequest for a permission that does not exist, NotFound, and Conflict where the column is no list:
-    what cannot be read must be mended by a person, not overwritten; Conflict too where the plugin is not as its
-    editor has `seen` it.
+    Raises UnprocessableRequest for a permission that does not exist, NotFound, and Conflict where the column
+    is no list: what cannot be read must be mended by a person, not overwritten; Conflict too where the plugin
+    is not as its editor has `seen` it.
     """
     if permission not in KNOWN:
         raise UnprocessableRequest(f"{permission!r} is not a permission. Choose from: {', '.join(KNOWN)}.")

@@ -39,7 +39,10 @@ class PluginValueTable(Generic[Row]):
     def add_plugin_value(
         self, plugin_id: str, key: str, value: str | None, *, by: Actor, now: datetime | None = None
     ) -> Row:
-        """Add a value. Raises UnprocessableRequest for an empty key or the mask of no secret, Conflict for one that is there."""
+        """Add a value.
+
+        Raises UnprocessableRequest for an empty key or the mask of no secret, Conflict for one that is there.
+        """
         changed_columns.require_valid_id(key, "A value")
         if value == MASK and looks_secret(key):
             raise UnprocessableRequest(

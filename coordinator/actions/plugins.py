@@ -33,7 +33,10 @@ def create_plugin(
     permissions: Iterable[str] = (),
     now: datetime | None = None,
 ) -> PluginSetting:
-    """Make a plugin known. Raises UnprocessableRequest for an empty id or an unknown permission, Conflict for a known id."""
+    """Make a plugin known.
+
+    Raises UnprocessableRequest for an empty id or an unknown permission, Conflict for a known id.
+    """
     changed_columns.require_valid_id(plugin_id, "A plugin")
     wanted = validate_permission_names(permissions)
     try:

@@ -16,7 +16,10 @@ from coordinator.sessions.prices import KINDS
 
 
 def replace_model_prices(wanted: Mapping[str, Mapping[str, float]], *, by: Actor, now: datetime) -> None:
-    """Put these prices (by model, each with every kind of token) in place of all others. Raises UnprocessableRequest."""
+    """Put these prices (by model, each with every kind of token) in place of all others.
+
+    Raises UnprocessableRequest.
+    """
     for model, price in wanted.items():
         if not model.strip() or any(not 0 <= price[kind] < math.inf for kind in KINDS):
             raise UnprocessableRequest(f"The price of {model or 'a model without a name'} cannot be read.")

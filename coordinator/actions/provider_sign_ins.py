@@ -87,8 +87,8 @@ class IdentityMismatch(Forbidden):
 def sign_in_with_provider(identity: OpenIdIdentity, address: str, now: datetime) -> User:
     """Return the person's account, made where they are new, with the role that their groups give.
 
-    Raises NoProviderRole (the account then loses its role, too), AccountDeactivated, UsernameTaken and UnprocessableRequest for a name that no account
-    can have.
+    Raises NoProviderRole (the account then loses its role, too), AccountDeactivated, UsernameTaken and
+    UnprocessableRequest for a name that no account can have.
     """
     try:
         with transaction.atomic():
@@ -126,9 +126,11 @@ def is_provider_connected(user: User) -> bool:
 
 
 def connect_provider_account(user: User, identity: OpenIdIdentity, address: str, now: datetime) -> None:
-    """Have `user`, who has an account of ours, sign in as `identity` from now on; their role follows their groups.
+    """Have `user`, who has an account of ours, sign in as `identity` from now on; their role follows their
+    groups.
 
-    Raises Conflict where either belongs to another already, or where no administrator would be left, and NoProviderRole.
+    Raises Conflict where either belongs to another already, or where no administrator would be left, and
+    NoProviderRole.
     """
     if not identity.role:
         raise build_no_role_error(identity)

@@ -15,8 +15,7 @@ from django.db import IntegrityError, transaction
 
 from coordinator.actions import audit
 from coordinator.errors import Conflict, UnprocessableRequest
-from coordinator.identity.actors import person_actor as person_actor
-from coordinator.identity.actors import system_actor
+from coordinator.identity.actors import person_actor, system_actor
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import NotificationTarget, PushKey, PushSubscription
 from coordinator.models.notifications import NotificationTargetQuerySet

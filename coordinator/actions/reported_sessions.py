@@ -79,7 +79,9 @@ def find_driven_session_id(executor_id: str, where: SessionLocation) -> str | No
 
 
 def reopen_or_create_session(executor_id: str, where: SessionLocation, now: datetime) -> KnownSession:
-    """Return the session of somebody who speaks just now, as `find_or_create_session`; one that silence had ended runs again."""
+    """Return the session of somebody who speaks just now, as `find_or_create_session`; one that silence had
+    ended runs again.
+    """
     known = find_or_create_session(executor_id, where, now)
     if not known.driven and not known.is_new:
         silence.reopen_silent_session(known.session_id, now)

@@ -145,9 +145,8 @@ def replace_server_grants(request: HttpRequest, name: str, body: GrantEntries) -
     """Replaces the server's grants with the entries; capability rows stay."""
     if not McpServer.objects.filter(pk=name).exists():
         raise NotFound(f"There is no MCP server {name}.")
-    changed = grants.apply_server_entries(
-        name, body.entries, by=person_actor(request.auth), now=timezone.now()
-    )  # type: ignore[attr-defined]
+    by = person_actor(request.auth)  # type: ignore[attr-defined] # set by the guard
+    changed = grants.apply_server_entries(name, body.entries, by=by, now=timezone.now())
     return {
         "status": "success",
         "message": f"Access control updated for server '{name}'",

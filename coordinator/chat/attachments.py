@@ -129,7 +129,9 @@ def attachment_store_name(row: ChatAttachment) -> str:
 
 
 def open_attachment(row: ChatAttachment) -> BinaryIO:
-    """Return an attachment's bytes as a file to read. Raises NotFound where they are gone, ServiceBusy where they may not be.
+    """Return an attachment's bytes as a file to read.
+
+    Raises NotFound where they are gone, ServiceBusy where they may not be.
 
     Reading may raise the same, and StoredDataCorrupt where what is stored is not what came.
     """
@@ -192,7 +194,9 @@ def load_attachment_facts(row: ChatAttachment) -> AttachmentFileFacts:
 
 
 def open_attachment_at(row: ChatAttachment, start: int) -> BinaryIO:
-    """Return the file with the first bytes from `start` on at hand: what cannot be read fails now, as `open_attachment` says."""
+    """Return the file with the first bytes from `start` on at hand: what cannot be read fails now, as
+    `open_attachment` says.
+    """
     file = open_attachment(row)
     try:
         with translate_read_errors(row):
@@ -208,7 +212,10 @@ def open_attachment_at(row: ChatAttachment, start: int) -> BinaryIO:
 def iterate_attachment_chunks(
     row: ChatAttachment, file: BinaryIO, start: int, length: int
 ) -> Iterator[bytes]:
-    """Yield `length` bytes of an attachment's file from `start` on, and close it. Raises as reading does (`open_attachment`)."""
+    """Yield `length` bytes of an attachment's file from `start` on, and close it.
+
+    Raises as reading does (`open_attachment`).
+    """
     with file, translate_read_errors(row):
         if file.tell() != start:
             file.seek(start)

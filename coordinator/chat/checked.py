@@ -53,7 +53,9 @@ def open_verified_file(
     *,
     elsewhere: Callable[[], AttachmentStore | None] = lambda: None,
 ) -> io.BufferedReader:
-    """Return a file to read and seek in. Reading raises DamagedFile for what is not as it came, and what `store` raises.
+    """Return a file to read and seek in.
+
+    Reading raises DamagedFile for what is not as it came, and what `store` raises.
 
     `elsewhere` tells where the file has been moved, if it is not there any more.
     """

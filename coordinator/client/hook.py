@@ -358,7 +358,10 @@ class HookCommand:
     # --- the server -------------------------------------------------------------------------------------------
 
     def _post_hook(self, until: float, patience: float, kept: UnsentHook | None = None) -> HttpAnswer:
-        """Post a hook: this one, or one that was kept. Raises ServerNotAnswering, InvalidServerAnswer and HookRefused."""
+        """Post a hook: this one, or one that was kept.
+
+        Raises ServerNotAnswering, InvalidServerAnswer and HookRefused.
+        """
         hook = kept or UnsentHook(self._agent.name, self._id, 0.0, self._body)
         assert self._settings is not None
         headers = {"X-Signalbox-Hook-Id": hook.id, "X-Signalbox-Host": quote_header_text(os.uname().nodename)}
@@ -387,12 +390,17 @@ class HookCommand:
         return answer
 
     def require_hook_answer(self, answer: HttpAnswer) -> None:
-        """Raise InvalidServerAnswer where a call's answer is not about this hook: something else may say 200 to anything."""
+        """Raise InvalidServerAnswer where a call's answer is not about this hook: something else may say 200 to
+        anything.
+        """
         if answer.status == 200 and answer.headers.get("x-signalbox-hook-id") is None:
             raise InvalidServerAnswer("its answer is not about this hook")
 
     def extract_agent_answer(self, answer: HttpAnswer) -> bytes:
-        """Return what the agent is answered. Raises ServerNotAnswering and HookRefused where its body says so, and InvalidServerAnswer."""
+        """Return what the agent is answered.
+
+        Raises ServerNotAnswering and HookRefused where its body says so, and InvalidServerAnswer.
+        """
         self.save_received_hold_list(answer)
         if not answer.body.strip():
             return b""

@@ -264,7 +264,10 @@ class OpenQuestion:
     def _post_question(
         self, address: ServerAddress, headers: dict[str, str], body: bytes
     ) -> dict[str, Any] | None:
-        """Ask once; None where the question is still open. Raises ServerNotAnswering, InvalidServerAnswer, NoDecision."""
+        """Ask once; None where the question is still open.
+
+        Raises ServerNotAnswering, InvalidServerAnswer, NoDecision.
+        """
         self._connection = SingleRequestConnection(address, time.monotonic() + WAIT + 60.0)
         path = f"/hooks/{AGENT}?wait={WAIT:.0f}&hold=on"
         answer = self._connection.post(

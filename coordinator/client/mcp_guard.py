@@ -379,7 +379,10 @@ class LocalServerCall:
 
 
 def request_visible_tools(server: str, tools: list[dict[str, Any]]) -> set[str]:
-    """Return the names of the tools that the agent may see. Raises CallRefused, ServerNotAnswering, InvalidServerAnswer."""
+    """Return the names of the tools that the agent may see.
+
+    Raises CallRefused, ServerNotAnswering, InvalidServerAnswer.
+    """
     said = post_to_signalbox(f"/api/mcp/listings/{quote(server, safe='')}", {"tools": tools})
     names = said.get("tools")
     if not isinstance(names, list):

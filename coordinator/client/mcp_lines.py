@@ -51,7 +51,8 @@ def escape_line_separators(line: bytes) -> bytes:
 def parse_mcp_line(line: bytes) -> dict[str, Any]:
     """Return one message.
 
-    Raises AmbiguousMessage: what is judged here is passed on as the bytes that came, so nobody may read them differently.
+    Raises AmbiguousMessage: what is judged here is passed on as the bytes that came, so nobody may read them
+    differently.
     """
     try:
         value = json.loads(line.decode(), object_pairs_hook=require_unique_keys)

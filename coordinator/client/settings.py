@@ -2,17 +2,20 @@
 
 The file is `~/.config/signalbox/client.json` (`$XDG_CONFIG_HOME` moves it):
 
-    {"url": "https://…", "key": "sbx_…", "agents": {"codex": {"hold": true}}, "environment": {"HOME": "/home/anna"}}
+{"url": "https://…", "key": "sbx_…", "agents": {"codex": {"hold": true}}, "environment": {"HOME":
+"/home/anna"}}
 
-The agents that `connect` has set up name the file itself (`--settings`, `use_settings_file`). Then nothing counts of the
-environment, which a project's settings can change: `environment` is what it was when a person connected. Without
-`--settings` a hook still prefers the file; programs that people start themselves prefer the variables.
+The agents that `connect` has set up name the file itself (`--settings`, `use_settings_file`). Then nothing
+counts of the environment, which a project's settings can change: `environment` is what it was when a person
+connected. Without `--settings` a hook still prefers the file; programs that people start themselves prefer
+the variables.
 
-`agents` is what was connected, by name, and what `connect` wants to remember of each. This module reads one thing of
-it: `hold`, whether an agent's calls are held for certain while nobody has heard from the server yet (default: yes).
+`agents` is what was connected, by name, and what `connect` wants to remember of each. This module reads one
+thing of it: `hold`, whether an agent's calls are held for certain while nobody has heard from the server yet
+(default: yes).
 
-The file holds a key, so only its owner may read it; a file that others can read is refused, not repaired: the key in
-it is known already.
+The file holds a key, so only its owner may read it; a file that others can read is refused, not repaired: the
+key in it is known already.
 """
 
 from __future__ import annotations

@@ -186,10 +186,11 @@ def read_agent_hook(
     named_in: Sequence[str] = ("hook_event_name",),
     session_in: Sequence[str] = ("session_id",),
 ) -> H:
-    """Read a posted hook; `named_in` and `session_in` are the fields of its name and its session, the first that is.
+    """Read a posted hook; `named_in` and `session_in` are the fields of its name and its session, the first that
+    is.
 
-    A body that is no JSON is read as far as it is certain (`Hook.unread`). Raises UnprocessableRequest where it is no JSON object
-    or names no session.
+    A body that is no JSON is read as far as it is certain (`Hook.unread`). Raises UnprocessableRequest where
+    it is no JSON object or names no session.
     """
     try:
         value = require_hook_object(decode_hook_body(body))
@@ -204,7 +205,10 @@ def read_agent_hook(
 def read_broken_hook(
     body: bytes, at: str, kind: type[H], why: str, *, named_in: Sequence[str], session_in: Sequence[str]
 ) -> H:
-    """Return what is certain of a hook that is no JSON. Raises UnprocessableRequest where it does not say whose it is."""
+    """Return what is certain of a hook that is no JSON.
+
+    Raises UnprocessableRequest where it does not say whose it is.
+    """
     body = broken_hooks.strip_byte_order_mark(body)
     names = (*named_in, *session_in, *SURE_FIELDS)
     fields: dict[str, Any] = {**broken_hooks.extract_certain_fields(body, names)}
@@ -260,7 +264,10 @@ class UnreadableJson(UnprocessableRequest):
 
 
 def decode_hook_body(body: bytes) -> Any:
-    """Return what a hook's body says (`decode_json_text`). Raises UnreadableJson where a call's input names a field twice."""
+    """Return what a hook's body says (`decode_json_text`).
+
+    Raises UnreadableJson where a call's input names a field twice.
+    """
     value = decode_json_text(body)
     if isinstance(value, dict) and "tool_input" in value and body.count(b'":') > count_json_keys(value):
         reject_duplicate_keys(broken_hooks.strip_byte_order_mark(body))
@@ -403,7 +410,8 @@ def assistant_text_origin(session: str, subagent: str | None, prompt_id: str | N
 def text_origins_by_minute(
     what: str, session: str, text: str, at: str, *, about: bool = False
 ) -> tuple[str, ...]:
-    """Return the origins of a text that was reported in this minute (`at`, canonical), or `format_call_subject` then, a minute off.
+    """Return the origins of a text that was reported in this minute (`at`, canonical), or `format_call_subject`
+    then, a minute off.
 
     For texts without an id, which the next turn may say again.
     """

@@ -131,8 +131,8 @@ class BodyReservation:
     ) -> bytes:
         """Return the whole body without its Content-Encoding, counted by the memory it takes, as `weigh` tells.
 
-        Raises RequestTooLarge over `limit` (unread if it says so, and before it is unpacked or decoded), RequestTimedOut, ServiceBusy,
-        ClientDisconnected, UnsupportedMediaType and BadRequest.
+        Raises RequestTooLarge over `limit` (unread if it says so, and before it is unpacked or decoded),
+        RequestTimedOut, ServiceBusy, ClientDisconnected, UnsupportedMediaType and BadRequest.
         """
         declared = headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > limit.sent:
@@ -157,7 +157,8 @@ class BodyReservation:
     async def receive_body(self, receive: Receive, limit: BodyLimit, keep: Callable[[bytes], object]) -> None:
         """Give each piece of the body to `keep` as it arrives.
 
-        Raises RequestTooLarge; RequestTimedOut when its time is over or it has to give way; ServiceBusy and ClientDisconnected.
+        Raises RequestTooLarge; RequestTimedOut when its time is over or it has to give way; ServiceBusy and
+        ClientDisconnected.
         """
         self.began = asyncio.get_running_loop().time()
         try:

@@ -40,7 +40,10 @@ class DownloadPool:
         self.count = 0
 
     async def run_download(self, who: Who, work: Callable[[], None]) -> None:
-        """Call `work` in a lane, when it is the sender's turn. Raises TooManyRequests, ServiceBusy and ThreadsClosed before it is called."""
+        """Call `work` in a lane, when it is the sender's turn.
+
+        Raises TooManyRequests, ServiceBusy and ThreadsClosed before it is called.
+        """
         if self.count >= WAITING:
             raise ServiceBusy("Too many downloads at once. Try again soon.", retry_after=5)
         self.count += 1

@@ -39,7 +39,10 @@ _Event = build_event_model()
 
 
 def parse_new_event(text: bytes | msgspec.Raw, place: JsonPath = ("body",)) -> NewEvent:
-    """Return the event that `text` holds. Raises UnprocessableRequest with every fault, `place` first in each one's loc."""
+    """Return the event that `text` holds.
+
+    Raises UnprocessableRequest with every fault, `place` first in each one's loc.
+    """
     try:
         event = _decode(text)
         if is_possibly_deep(text):

@@ -85,11 +85,11 @@ class HookApprovalWaiter:
     ) -> tuple[ToolCallRequest, Settled]:
         """Put the call before people and return it, with its id where it was found, and how it was settled.
 
-        `status` is approved, denied, expired (nobody answered), elsewhere (the session went on meanwhile) or, where
-        the request `outlasts` the hook, held (tool_calls.hold): nobody answered yet.
-        Raises ClientDisconnected where the hook's connection has dropped, what `still_allowed` does, and why the call could not
-        be put before people: too large, too many, a restart. After a restart the question stands for whoever comes
-        again as `sent_as`.
+        `status` is approved, denied, expired (nobody answered), elsewhere (the session went on meanwhile) or,
+        where the request `outlasts` the hook, held (tool_calls.hold): nobody answered yet. Raises
+        ClientDisconnected where the hook's connection has dropped, what `still_allowed` does, and why the
+        call could not be put before people: too large, too many, a restart. After a restart the question
+        stands for whoever comes again as `sent_as`.
         """
         deadline = timezone.now() + timedelta(seconds=wait)
         with self._places.acquire_slot(by.name), DisconnectWatcher(receive) as gone:

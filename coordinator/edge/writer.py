@@ -219,7 +219,10 @@ class GroupWriter:
     def begin_group_write(
         self, items: list[NewEvent], *, deadline: float, size: int, look: Look | None = None
     ) -> WriteJob:
-        """Have events of less than `SLOW_TO_PREPARE` bytes written; `is_answered` and `written` wait. Raises ServiceBusy."""
+        """Have events of less than `SLOW_TO_PREPARE` bytes written; `is_answered` and `written` wait.
+
+        Raises ServiceBusy.
+        """
         loop = asyncio.get_running_loop()
         job = WriteJob(items, deadline, size, loop, loop.create_future(), look=look)
         self.enqueue_job(job)

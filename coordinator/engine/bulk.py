@@ -103,9 +103,12 @@ def iterate_id_ranges(table: str, key: str, step: int, after: int | None = None)
 def insert_rows_with_ids(
     table: str, id_column: str, columns: Sequence[str], ids: Sequence[int], rows: Iterable[list[Any]]
 ) -> None:
-    """Insert a row for each id. On SQLite one statement for all: fewer steps, and so fewer hand-overs of the
-    interpreter lock; `ids` are successive there, as `insert_new_rows` gives them. Raises Django's errors on both: Django
-    wraps no COPY by itself, and psycopg's own would pass for a mistake where the database is only away."""
+    """Insert a row for each id.
+
+    On SQLite one statement for all: fewer steps, and so fewer hand-overs of the interpreter lock; `ids` are
+    successive there, as `insert_new_rows` gives them. Raises Django's errors on both: Django wraps no COPY by
+    itself, and psycopg's own would pass for a mistake where the database is only away.
+    """
     if is_sqlite():
         with round_trips.planning_cursor() as cursor:
             cursor.execute(*sqlite_insert_statement(table, columns, list(rows), id_column, ids[0]))

@@ -143,7 +143,8 @@ def build_sqlite_triggers(feed_table: FeedTable, columns: list[str]) -> Iterator
                 "    INSERT INTO changes (at, topic, key, parent, op) VALUES (\n"
                 "        CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER),\n"
                 # SQLite takes NULL in a TEXT PRIMARY KEY: whoever stores such a row shall not be refused for our sake.
-                f"        '{feed_table.topic}', coalesce({row}.{feed_table.key}, ''), {parent_expression(feed_table, row)},"
+                f"        '{feed_table.topic}', coalesce({row}.{feed_table.key}, ''),"
+                f" {parent_expression(feed_table, row)},"
                 f" '{published_operation(feed_table, op)}');\nEND",
             ),
         )

@@ -154,7 +154,8 @@ def attach_partition(cursor: CursorWrapper, part: EventPartition) -> None:
     first = "MINVALUE" if part.first == FIRST else str(part.first)
     for table in TABLES:
         cursor.execute(
-            f"ALTER TABLE {table} ATTACH PARTITION {part.table_name(table)} FOR VALUES FROM ({first}) TO ({part.before})"
+            f"ALTER TABLE {table} ATTACH PARTITION {part.table_name(table)} FOR VALUES FROM ({first}) TO"
+            f" ({part.before})"
         )
 
 
@@ -219,7 +220,8 @@ def list_partition_sessions(part: EventPartition, after: str, most: int) -> list
 WITH RECURSIVE found (session_id, number) AS (
     SELECT min(session_id), 1 FROM {part.table_name("event_context")} WHERE session_id > %s
     UNION ALL
-    SELECT (SELECT min(session_id) FROM {part.table_name("event_context")} WHERE session_id > found.session_id), number + 1
+    SELECT (SELECT min(session_id) FROM {part.table_name("event_context")} WHERE session_id > found.session_id),
+        number + 1
     FROM found WHERE found.session_id IS NOT NULL AND number < %s
 )
 SELECT session_id FROM found WHERE session_id IS NOT NULL""",
@@ -240,7 +242,8 @@ def count_partition_events(part: EventPartition) -> tuple[int, int]:
     """Return how many events a part holds, and how many of them have a context: the same, once they were adopted."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT (SELECT count(*) FROM {part.table_name('events')}), (SELECT count(*) FROM {part.table_name('event_context')})"
+            f"SELECT (SELECT count(*) FROM {part.table_name('events')}), (SELECT count(*) FROM"
+            f" {part.table_name('event_context')})"
         )
         events, contexts = cursor.fetchone()
         return int(events), int(contexts)

@@ -1,10 +1,11 @@
 """PostgreSQL behind a pooler such as pgbouncer in transaction mode: what may go through it, and what must not.
 
-In transaction mode a connection is another server session with each transaction. Queries of ours need none of their
-own: they prepare nothing there (`postgresql.base`), keep no cursor open and take their locks for a transaction. LISTEN,
-the right to migrate and a command's long wait for locks need one. So DATABASE_URL leads to PostgreSQL itself, and a
-server's workers, once all is prepared, ask through SIGNALBOX_POOL_URL (`route_connections_through_pool`); only the feed stays with what
-DATABASE_URL says (`open_direct_connection`).
+In transaction mode a connection is another server session with each transaction. Queries of ours need none of
+their own: they prepare nothing there (`postgresql.base`), keep no cursor open and take their locks for a
+transaction. LISTEN, the right to migrate and a command's long wait for locks need one. So DATABASE_URL leads
+to PostgreSQL itself, and a server's workers, once all is prepared, ask through SIGNALBOX_POOL_URL
+(`route_connections_through_pool`); only the feed stays with what DATABASE_URL says
+(`open_direct_connection`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The feed's triggers: each insert, update and delete in the feed's tables becomes a row of `changes`.
 
 They are defined here alone, one line of `FEED_TABLES` a table. Every migrate and every start restores them
-(operations.triggers_and_groups), because Django's table remakes on SQLite drop them. `restore_triggers` only touches what
-differs.
+(operations.triggers_and_groups), because Django's table remakes on SQLite drop them. `restore_triggers` only
+touches what differs.
 
-An update is recorded if a column changed that people or machines look at; `quiet` names the other columns. Foreign
-keys fire triggers too: a deleted session records its runs and the children that lose their parent, but not its events,
-of which there may be 100,000: its own row is enough (no DELETE trigger).
+An update is recorded if a column changed that people or machines look at; `quiet` names the other columns.
+Foreign keys fire triggers too: a deleted session records its runs and the children that lose their parent,
+but not its events, of which there may be 100,000: its own row is enough (no DELETE trigger).
 """
 
 from __future__ import annotations

@@ -237,8 +237,8 @@ class SqliteTableCopier:
             if name not in taken:
                 try:
                     self.execute_with_retries(
-                        f"SELECT {name} FROM src.{quote_sql_identifier(table.name)} LIMIT 0"
-                    )  # noqa: S608 # ours
+                        f"SELECT {name} FROM src.{quote_sql_identifier(table.name)} LIMIT 0"  # noqa: S608
+                    )  # ours
                 except sqlite3.OperationalError:
                     return None
                 return name
@@ -251,8 +251,8 @@ class SqliteTableCopier:
             return FURTHEST
         try:
             found = self.execute_with_retries(
-                f"SELECT max({rowid}) FROM src.{quote_sql_identifier(name)}"
-            ).fetchone()[0]  # noqa: S608
+                f"SELECT max({rowid}) FROM src.{quote_sql_identifier(name)}"  # noqa: S608
+            ).fetchone()[0]
         except sqlite3.DatabaseError:  # damaged just there
             return FURTHEST
         return FURTHEST if found is None else int(found)
@@ -268,17 +268,17 @@ class SqliteTableCopier:
         else:
             self.copy_rows_by_number(table, rowid, end)
         table.rows = self.db.execute(
-            f"SELECT count(*) FROM main.{quote_sql_identifier(table.name)}"
-        ).fetchone()[0]  # noqa: S608
+            f"SELECT count(*) FROM main.{quote_sql_identifier(table.name)}"  # noqa: S608
+        ).fetchone()[0]
 
     def copy_rows_by_number(self, table: CopiedTable, rowid: str, end: int) -> None:
         names = ", ".join([rowid, *map(quote_sql_identifier, table.columns)])
         rows = (
-            f"SELECT {names} FROM src.{quote_sql_identifier(table.name)}"  # noqa: S608 # ours
+            f"SELECT {names} FROM src.{quote_sql_identifier(table.name)}"  # ours  # noqa: S608
             f" WHERE {rowid} >= ? AND {rowid} <= {end} ORDER BY {rowid} LIMIT ?"
         )
         insert = f"INSERT INTO main.{quote_sql_identifier(table.name)} {rows}"
-        last = f"SELECT max(place) FROM main.{quote_sql_identifier(table.name)}"  # noqa: S608 # ours
+        last = f"SELECT max(place) FROM main.{quote_sql_identifier(table.name)}"  # ours  # noqa: S608
         size, start = FEW_ROWS, FIRST
         while start <= end:
             began = time.monotonic()
@@ -347,8 +347,8 @@ class SqliteTableCopier:
             f"main.{quote_sql_identifier(table.name)}",
         )
         into = f"INSERT INTO {target} ({', '.join(f'c{n}' for n in range(len(table.columns)))})"
-        behind = f"WHERE ({key}) > (SELECT {last} FROM {target} ORDER BY place DESC LIMIT 1)"  # noqa: S608 # ours
-        all_rows = f"{into} SELECT {names} FROM src.{quote_sql_identifier(table.name)}"  # noqa: S608 # ours
+        behind = f"WHERE ({key}) > (SELECT {last} FROM {target} ORDER BY place DESC LIMIT 1)"  # ours  # noqa: S608
+        all_rows = f"{into} SELECT {names} FROM src.{quote_sql_identifier(table.name)}"  # ours  # noqa: S608
         if not key:  # each name of its row numbers is that of a column
             self.execute_with_retries(all_rows)
             return

@@ -127,7 +127,7 @@ class SourceDatabase:
         names = ", ".join(f"c{number}" for number in range(len(copied.columns)))
         order = f"{copied.copied_column_name(group)}, place" if group in copied.columns else "place"
         cursor = self._file.execute(
-            f"SELECT {names} FROM {copying.quote_sql_identifier(table)} ORDER BY {order}"  # noqa: S608 # ours
+            f"SELECT {names} FROM {copying.quote_sql_identifier(table)} ORDER BY {order}"  # ours  # noqa: S608
         )
         while chunk := cursor.fetchmany(CHUNK):
             yield [dict(zip(copied.columns, row, strict=True)) for row in chunk]

@@ -95,7 +95,7 @@ def fit_value(value: Any, column: ModelColumn) -> tuple[Any, str]:
     return _FITTED[column.kind](value, column)
 
 
-def fit_text(value: Any, column: ModelColumn) -> tuple[Any, str]:  # noqa: ARG001 # one shape for all
+def fit_text(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one shape for all  # noqa: ARG001
     told = ""
     if isinstance(value, RepairedText):
         told = "was not UTF-8; its unreadable characters are marked"
@@ -164,14 +164,14 @@ def fit_boolean(value: Any, column: ModelColumn) -> tuple[Any, str]:
     return False, f"was neither true nor false and became false ({column.name})"
 
 
-def fit_bytes(value: Any, column: ModelColumn) -> tuple[Any, str]:  # noqa: ARG001 # one shape for all
+def fit_bytes(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one shape for all  # noqa: ARG001
     if isinstance(value, bytes):
         return value, ""
     raw = value.raw if isinstance(value, RepairedText) else str(value).encode()
     return raw, "was not a BLOB and became one"
 
 
-def fit_datetime(value: Any, column: ModelColumn) -> tuple[Any, str]:  # noqa: ARG001 # one shape for all
+def fit_datetime(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one shape for all  # noqa: ARG001
     at = instants.parse_instant(value.strip()) if isinstance(value, str) else None
     if at is None:
         return None, "was not a date and time and is empty now"

@@ -1,20 +1,22 @@
 """The process that people start as `manage.py serve`: it holds the sockets and starts the server behind them.
 
-It stays small and loads nothing of ours, so that it listens some hundredths of a second after it was started. Who
-connects while the server is still being prepared, or is just being replaced, waits in the queue of the system.
+It stays small and loads nothing of ours, so that it listens some hundredths of a second after it was started.
+Who connects while the server is still being prepared, or is just being replaced, waits in the queue of the
+system.
 
-    SIGTERM, SIGINT, SIGQUIT   stop: the server ends its work, then this process ends with its exit status
-    SIGHUP                     restart: the code as it is now is started beside the old server, which goes when the
-                               new one is ready. If the new one does not start, the old one goes on
+SIGTERM, SIGINT, SIGQUIT   stop: the server ends its work, then this process ends with its exit status
+SIGHUP                     restart: the code as it is now is started beside the old server, which goes when the
+                           new one is ready. If the new one does not start, the old one goes on
 
-The server tells this process three things through a socket (`SupervisorLink`), one byte each: that it holds the data folder's
-lock (sent with its file, which a successor is given), that it wants to migrate the database (answered when no older
-server is at work), and that it is ready. After an upgrade an older supervisor speaks with a newer server: keep this,
-and the options `--inherited`, `--control` and `--lock` of `serve_supervised`.
+The server tells this process three things through a socket (`SupervisorLink`), one byte each: that it holds
+the data folder's lock (sent with its file, which a successor is given), that it wants to migrate the database
+(answered when no older server is at work), and that it is ready. After an upgrade an older supervisor speaks
+with a newer server: keep this, and the options `--inherited`, `--control` and `--lock` of `serve_supervised`.
 
-`serve --take-over` is a second supervisor, with its own settings and terminal, that stands in for the first: it is
-given the first one's sockets and lock (`handover.py`) and tells it the same, MIGRATES and READY, when its own server
-says so. The first one then ends. So does a plain `serve_supervised` that finds the first one stopping.
+`serve --take-over` is a second supervisor, with its own settings and terminal, that stands in for the first:
+it is given the first one's sockets and lock (`handover.py`) and tells it the same, MIGRATES and READY, when
+its own server says so. The first one then ends. So does a plain `serve_supervised` that finds the first one
+stopping.
 """
 
 from __future__ import annotations

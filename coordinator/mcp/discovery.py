@@ -33,8 +33,9 @@ _one_at_a_time = threading.Lock()
 def discover_server_tools(command: str, args: list[str], wanted: Isolation) -> ToolListing:
     """Start the server, isolated as `wanted`, return the tools it lists and end it.
 
-    Raises UnprocessableRequest for a command that is not allowed, one that cannot be started, or one that answers wrongly or
-    too late (with what it said on stderr); NotIsolated where nothing isolates it; ServiceBusy while another is being asked.
+    Raises UnprocessableRequest for a command that is not allowed, one that cannot be started, or one that
+    answers wrongly or too late (with what it said on stderr); NotIsolated where nothing isolates it;
+    ServiceBusy while another is being asked.
     """
     allowed = settings.DISCOVERY_COMMANDS
     if command not in allowed:

@@ -238,7 +238,8 @@ def require_isolation_available(isolation: Isolation) -> None:
 def build_isolated_command_line(command: Sequence[str], folder: Path, isolation: Isolation) -> list[str]:
     """Return what to start in place of `command`, which gets `folder` as its own.
 
-    Raises IsolationUnavailable; OSError where there is no such program; UnprocessableRequest where it is given what belongs to Signalbox.
+    Raises IsolationUnavailable; OSError where there is no such program; UnprocessableRequest where it is
+    given what belongs to Signalbox.
     """
     if isolation.is_off:
         return list(command)

@@ -48,9 +48,9 @@ def list_stdio_tools(
 ) -> dict[str, Any]:
     """Ask a started server for its tools; return one `tools/list` result of all its pages.
 
-    The result keeps its `nextCursor` where there are more than `most_pages`. Raises UnprocessableRequest, with the end of what
-    the server wrote on stderr, where it refuses, breaks the protocol, ends, or takes too long or too many bytes.
-    The process is left running.
+    The result keeps its `nextCursor` where there are more than `most_pages`. Raises UnprocessableRequest,
+    with the end of what the server wrote on stderr, where it refuses, breaks the protocol, ends, or takes too
+    long or too many bytes. The process is left running.
     """
     assert process.stderr is not None
     said = StderrTail(process.stderr.fileno())

@@ -81,7 +81,10 @@ def parse_listing(text: str) -> ToolListing:
 
 
 def build_tool_listing(value: Any) -> ToolListing:
-    """Read a decoded `tools/list`; a tool that cannot be taken over is left out. Raises UnprocessableRequest for what is none."""
+    """Read a decoded `tools/list`; a tool that cannot be taken over is left out.
+
+    Raises UnprocessableRequest for what is none.
+    """
     if isinstance(value, dict) and isinstance(value.get("error"), dict):
         raise UnprocessableRequest(
             f"The server answered with an error: {value['error'].get('message', 'no message')}."

@@ -28,7 +28,9 @@ class RequestStatus(models.TextChoices):
 
 
 class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
-    """The questions that pages and doors ask of many requests; coordinator.policy.approvals.current_request_state reads one."""
+    """The questions that pages and doors ask of many requests;
+    coordinator.policy.approvals.current_request_state reads one.
+    """
 
     def with_context(self) -> PermissionRequestQuerySet:
         """Load each request together with its context (None for rows of other programs)."""

@@ -88,7 +88,10 @@ def address_key_purpose(address: str) -> str:
 
 
 def send_via_apprise(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
-    """Hand a message about `request` (None: a test) to its service; return what it answered. Raises NotificationNotSent."""
+    """Hand a message about `request` (None: a test) to its service; return what it answered.
+
+    Raises NotificationNotSent.
+    """
     try:
         url = unseal_target_address(message.target)
         require_allowed_schema(url)
@@ -117,7 +120,10 @@ def neutralize_service_markup(text: str, longest: int = LONGEST_TEXT) -> str:
 
 
 def require_allowed_schema(url: str) -> str:
-    """Return an address's schema. Raises InvalidServiceAddress for what is none, and for services that are not listed."""
+    """Return an address's schema.
+
+    Raises InvalidServiceAddress for what is none, and for services that are not listed.
+    """
     found = _SCHEMA.match(url)
     if (
         found is None

@@ -1,7 +1,8 @@
 """How a message leaves: through the channel of its target.
 
-A new channel is a module with a `send_notification` and a line here, a `Kind` (models/notifications.py), and what is stored of its
-addresses (actions/notifications/addresses.py). Look into apprise_services.py first: Apprise may know the service.
+A new channel is a module with a `send_notification` and a line here, a `Kind` (models/notifications.py), and
+what is stored of its addresses (actions/notifications/addresses.py). Look into apprise_services.py first:
+Apprise may know the service.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ TYPED = tuple(kind for kind, channel in CHANNELS.items() if channel.choice)
 
 
 def send_notification(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
-    """Send `message` about `request` (None: a test); return what the receiver said. Raises messages.NotificationNotSent."""
+    """Send `message` about `request` (None: a test); return what the receiver said.
+
+    Raises messages.NotificationNotSent.
+    """
     channel = CHANNELS.get(message.target.kind)
     if channel is None:
         raise NotificationNotSent("this version of Signalbox does not support this channel")

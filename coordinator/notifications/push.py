@@ -44,7 +44,10 @@ LEAST_KEPT_FOR = timedelta(minutes=1)
 
 
 def send_push_notification(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
-    """Push `message` about `request` (None: a test); return what the push service said. Raises NotificationNotSent, AddressEnded."""
+    """Push `message` about `request` (None: a test); return what the push service said.
+
+    Raises NotificationNotSent, AddressEnded.
+    """
     address = message.target.address
     try:
         text = encode_push_payload(build_notification_payload(message, request, now))

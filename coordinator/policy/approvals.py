@@ -281,7 +281,10 @@ def describe_request_outcome(request: PermissionRequest, now: datetime) -> str:
         return (
             f"its requester withdrew it {describe_elapsed_time(context.closed_at if context else None, now)}."
         )
-    sentence = f"{request.approved_by or 'somebody'} {state.status} it {describe_elapsed_time(request.approved_at, now)}"
+    sentence = (
+        f"{request.approved_by or 'somebody'} {state.status} it"
+        f" {describe_elapsed_time(request.approved_at, now)}"
+    )
     if find_edited_input(request) is not None:
         sentence += ", with an edited input"
     if context is not None and context.decided_for:

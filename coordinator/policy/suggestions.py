@@ -120,11 +120,13 @@ def count_frequent_text(texts: dict[str, int], text: str) -> None:
 
 @dataclass(slots=True)
 class RuleSuggestion:
-    """A rule, or a grant (`slot`: agent, server, tool), and its evidence. A rule is for the `program` it is all of.
+    """A rule, or a grant (`slot`: agent, server, tool), and its evidence.
 
-    `calls` of the history would have run unasked by it: `closed` of them are denied by a server's default policy now,
-    and `asked` are asked about. People `approved` and `refused` so many calls that it fits. `describe_shape_pattern` says what else it
-    would have allowed.
+    A rule is for the `program` it is all of.
+
+    `calls` of the history would have run unasked by it: `closed` of them are denied by a server's default
+    policy now, and `asked` are asked about. People `approved` and `refused` so many calls that it fits.
+    `describe_shape_pattern` says what else it would have allowed.
     """
 
     tool: str

@@ -29,7 +29,10 @@ async def create_worktree(session_id: str, directory: str, state: str) -> str:
 
 
 async def find_worktree(session_id: str, state: str) -> str | None:
-    """Return what `create_worktree` returned for a session whose work tree is kept, None without one. Raises RunnerRefused."""
+    """Return what `create_worktree` returned for a session whose work tree is kept, None without one.
+
+    Raises RunnerRefused.
+    """
     return await asyncio.to_thread(find_worktree_blocking, session_id, state)
 
 

@@ -47,9 +47,11 @@ def blueprint_as_json(blueprint: Blueprint) -> dict[str, Any]:
 
 
 def unmasked_blueprint_as_json(blueprint: Blueprint, *, raw: bool = False) -> dict[str, Any]:
-    """Return a blueprint with the values of its MCP servers' variables and headers, for the runner that takes a run.
+    """Return a blueprint with the values of its MCP servers' variables and headers, for the runner that takes a
+    run.
 
-    Resolved unless `raw`. Raises UnprocessableRequest as `resolved_blueprint_as_json` does, and where a value cannot be opened.
+    Resolved unless `raw`. Raises UnprocessableRequest as `resolved_blueprint_as_json` does, and where a value
+    cannot be opened.
     """
     shape = blueprint_as_json(blueprint) if raw else resolved_blueprint_as_json(blueprint)
     if "mcp_servers" in shape:

@@ -24,9 +24,9 @@ def server_value_purpose(owner: str, server: str, part: str, name: str) -> str:
 def seal_server_values(servers: Any, owner: str, stored: Any = None) -> Any:
     """Return `servers` as they are stored. A value that is only the mask stays what it is in `stored`.
 
-    It stays only where the server's address, command and arguments do, and all its other variables and headers (one
-    may name a proxy, or another address), so that nobody sends it elsewhere who could not read it. Raises UnprocessableRequest for
-    a mask that stands for nothing, or whose server was changed.
+    It stays only where the server's address, command and arguments do, and all its other variables and
+    headers (one may name a proxy, or another address), so that nobody sends it elsewhere who could not read
+    it. Raises UnprocessableRequest for a mask that stands for nothing, or whose server was changed.
     """
     servers = restore_unchanged_servers(servers, stored)
     held = {(server, part, name): value for server, part, name, value in iterate_server_values(stored)}

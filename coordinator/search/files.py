@@ -116,7 +116,7 @@ def query_file_touches(
         parameters.append(agent)
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT t.event_id, min(t.file_id) FROM sbx_file_touches t{joins}"  # noqa: S608 # constants
+            f"SELECT t.event_id, min(t.file_id) FROM sbx_file_touches t{joins}"  # constants  # noqa: S608
             f" WHERE {' AND '.join(conditions)} GROUP BY t.event_id ORDER BY t.event_id DESC LIMIT %s",
             [*parameters, limit],
         )

@@ -248,7 +248,7 @@ def query_index_stretch(
     columns = [key, *(column for column in ("e.id", "c.event_id") if f"ON {column} " in joins)]
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT {key} FROM {found.table}{joins} WHERE {' AND '.join([*conditions, *limited])}"  # noqa: S608 # constants
+            f"SELECT {key} FROM {found.table}{joins} WHERE {' AND '.join([*conditions, *limited])}"  # constants  # noqa: S608
             f"{partitions.partition_bounds_condition(low, high, *columns)} ORDER BY {place} DESC LIMIT %s",
             [*parameters, *of_limits, limit],
         )
@@ -290,5 +290,5 @@ def load_indexed_event_texts(ids: Sequence[int]) -> dict[int, list[str]]:
         return {}
     places = ", ".join(["%s"] * len(ids))
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT id, {TEXTS} FROM events WHERE id IN ({places})", list(ids))  # noqa: S608 # constants
+        cursor.execute(f"SELECT id, {TEXTS} FROM events WHERE id IN ({places})", list(ids))  # constants  # noqa: S608
         return {row[0]: [text for text in row[1:] if text] for row in cursor.fetchall()}

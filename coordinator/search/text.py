@@ -49,7 +49,8 @@ BLOCK = 16_384
 class SearchTerm:
     """Words that must stand side by side; the first may begin earlier (`opens`), the last may go on (`prefix`).
 
-    `exact` is what was put in quotes, as `normalize_search_text` gives it: it must stand so, sign by sign. It may have no words.
+    `exact` is what was put in quotes, as `normalize_search_text` gives it: it must stand so, sign by sign. It
+    may have no words.
     """
 
     words: tuple[str, ...]
@@ -59,7 +60,9 @@ class SearchTerm:
 
     @property
     def term_pattern(self) -> str:
-        """What finds the term in a text that `normalize_search_text` made: the words with anything but letters between."""
+        """What finds the term in a text that `normalize_search_text` made: the words with anything but letters
+        between.
+        """
         found = [re.escape(word) for word in (self.exact.split() or self.words)]
         begins = not self.opens and found[0][0].isalnum()
         ends = not self.prefix and found[-1][-1].isalnum()

@@ -73,8 +73,8 @@ def unseal_text_with_keyring(purpose: str, sealed: str) -> str:
     key = load_or_create_keyring().keys.get(sealing_key_id(sealed))
     if key is None:
         raise KeyringUnusable(
-            f"The key {sealing_key_id(sealed)[:16]!r} of a stored credential is not in {keyring_path()}. Put the right file there, "
-            "from a backup, or enter the credential again."
+            f"The key {sealing_key_id(sealed)[:16]!r} of a stored credential is not in {keyring_path()}. Put"
+            " the right file there, from a backup, or enter the credential again."
         )
     try:
         raw = base64.b64decode(sealed.removeprefix(PREFIX).partition(":")[2], validate=True)

@@ -1,9 +1,12 @@
-"""Secrets in what machines write, put out of sight: `[masked: GitHub token 3f9a1c2e…]` stands where one stood.
+"""Secrets in what machines write, put out of sight:
 
-The 32 hexadecimal digits (older rows have 8) are half of a keyed digest of the secret, which is as much as can be
-met by nobody: the same secret is recognised wherever it comes again, two secrets never look alike, and nobody who
-reads a mask, or has the database, can try out guesses. People read the first eight (`shorten_masks`). What decides compares
-digests of unmasked values all the same (coordinator.secrets.digests). A masked text holds nothing to mask anew.
+`[masked: GitHub token 3f9a1c2e…]` stands where one stood.
+
+The 32 hexadecimal digits (older rows have 8) are half of a keyed digest of the secret, which is as much as
+can be met by nobody: the same secret is recognised wherever it comes again, two secrets never look alike, and
+nobody who reads a mask, or has the database, can try out guesses. People read the first eight
+(`shorten_masks`). What decides compares digests of unmasked values all the same
+(coordinator.secrets.digests). A masked text holds nothing to mask anew.
 """
 
 from __future__ import annotations

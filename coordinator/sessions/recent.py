@@ -25,13 +25,13 @@ _CALLED = f"""
 SELECT * FROM (SELECT %s AS place, e.id, e.event_type, {cast_to_text_sql("e.tool_name")},
     substr({cast_to_text_sql("e.tool_input")}, 1, {READ_UP_TO})
 FROM events e WHERE {_PLACE} ORDER BY e.id DESC LIMIT {LOOKED_BACK}) r WHERE event_type = 'pre_tool'
-"""  # noqa: S608 # constants
+"""  # constants  # noqa: S608
 # However long ago in its turn: all columns of the index sbx_events_kinds are named, so that it is read from its end.
 _TOLD = f"""
 SELECT * FROM (SELECT %s AS place, e.id, e.event_type, NULL, substr({cast_to_text_sql("e.content")}, 1, {READ_UP_TO})
 FROM events e WHERE {_PLACE} AND e.event_type = 'message' AND e.tool_name IS NULL AND e.role = 'user'
 ORDER BY e.tool_name DESC, e.id DESC LIMIT {WORDLESS}) r
-"""  # noqa: S608 # constants
+"""  # constants  # noqa: S608
 _BEFORE = f"{_TOLD} UNION ALL {_CALLED}"
 
 

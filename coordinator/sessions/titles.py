@@ -78,7 +78,7 @@ SELECT session_id, id, head FROM (
     WHERE e.session_id = %s AND e.event_type = 'message' AND e.tool_name IS NULL
     ORDER BY e.tool_name, e.id LIMIT {BEGINNING}
 ) m WHERE role = 'user'
-"""  # noqa: S608 # constants
+"""  # constants  # noqa: S608
 
 
 def titles_from_first_messages(ids: list[str]) -> dict[str, list[str]]:

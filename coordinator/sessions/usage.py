@@ -85,7 +85,7 @@ def iterate_usage_by_agent(
     price = build_usage_pricer()
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT s.agent_name, g.model, {sums} FROM ({sql}) g"  # noqa: S608 # constants
+            f"SELECT s.agent_name, g.model, {sums} FROM ({sql}) g"  # constants  # noqa: S608
             " LEFT JOIN sessions s ON s.session_id = g.session_name GROUP BY s.agent_name, g.model",
             parameters,
         )

@@ -99,7 +99,9 @@ def find_newest_checkpoint() -> AuditCheckpoint | None:
 
 
 def store_complete_nodes(size: int) -> int:
-    """Write the inner nodes that the first `count_log_entries` leaves complete and that are not kept yet; return how many."""
+    """Write the inner nodes that the first `count_log_entries` leaves complete and that are not kept yet; return
+    how many.
+    """
     made, level = 0, HEIGHT
     while complete := size >> level:
         newest = (

@@ -199,7 +199,8 @@ def verify_proof_file(text: str, log_key: PublicKey, witnesses: list[PublicKey])
     for name, value in values.items():
         if value is not None:
             print(
-                f"  {escape_unprintable_text(name)}: {escape_unprintable_text(value) if isinstance(value, str) else format_escaped_json(value)}"
+                f"  {escape_unprintable_text(name)}:"
+                f" {escape_unprintable_text(value) if isinstance(value, str) else format_escaped_json(value)}"
             )
     print("\nSigned by " + ", ".join(signers) + ".")
 

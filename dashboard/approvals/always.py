@@ -133,7 +133,10 @@ class AcceptedOffer:
 
 
 def parse_accepted_offer(row: PermissionRequest, whose: int, text: str, now: datetime) -> AcceptedOffer:
-    """Return what the form brings back. Raises UnprocessableRequest for what is not from here, Conflict for other rules."""
+    """Return what the form brings back.
+
+    Raises UnprocessableRequest for what is not from here, Conflict for other rules.
+    """
     try:
         name, judged, version, place, values, slots = carried.read_values_for_person(whose, PURPOSE, text)
         rule = None if values is None else build_rule_from_values(values)

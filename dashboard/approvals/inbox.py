@@ -97,9 +97,12 @@ class CardGroup:
 
 @dataclass(frozen=True, slots=True)
 class InboxPage:
-    """One page. `waiting` requests wait in all, `matching` of them fit, and `snoozed` are left out until later.
+    """One page.
 
-    `returns` is when the first of those comes back, `choices` what the filters offer; `unread` as in `ArrangedRequests`.
+    `waiting` requests wait in all, `matching` of them fit, and `snoozed` are left out until later.
+
+    `returns` is when the first of those comes back, `choices` what the filters offer; `unread` as in
+    `ArrangedRequests`.
     """
 
     lanes: list[CardGroup]

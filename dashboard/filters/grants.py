@@ -45,7 +45,7 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
         return rows
 
     def with_permission(self, rows: Rows, _name: str, word: str) -> Rows:
-        return rows.saying(word)  # type: ignore[attr-defined,no-any-return]
+        return rows.with_effective_permission(word)  # type: ignore[attr-defined,no-any-return]
 
     def with_standing(self, rows: Rows, _name: str, standing: str) -> Rows:
         return filter_grants_by_state(rows, standing, timezone.now())
@@ -75,7 +75,7 @@ def filter_grants_by_state(rows: Rows, standing: str, now: datetime) -> Rows:
     found: dict[str, Rows] = {
         "standing": live,
         "soon": live.filter(expires_at__lte=now + SOON),
-        "over": rows.over(now),  # type: ignore[attr-defined]
+        "over": rows.already_ended(now),  # type: ignore[attr-defined]
         "odd": rows.filter(
             ~Q(permission__in=GrantPermission.values)
             | Q(expires_at__isnull=False, expires_at__instant__isnull=True)

@@ -185,7 +185,7 @@ def display_directory_listing(name: str, given: dict[str, Any], came: Any) -> Ca
     )
 
 
-def display_todo_list(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:  # noqa: ARG001 # every look has it
+def display_todo_list(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:  # every look has it  # noqa: ARG001
     items = given.get("todos")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         return None

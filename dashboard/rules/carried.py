@@ -22,12 +22,17 @@ def sign_carried_values(purpose: str, values: Any) -> str:
 
 
 def sign_values_for_person(person: int, purpose: str, values: Any) -> str:
-    """Return values as a text that `read_values_for_person` takes from this person (by the key of their row) within an hour."""
+    """Return values as a text that `read_values_for_person` takes from this person (by the key of their row)
+    within an hour.
+    """
     return sign_carried_values(purpose, [person, values])
 
 
 def read_values_for_person(person: int, purpose: str, text: str) -> Any:
-    """Return the values of `sign_values_for_person`. Raises UnprocessableRequest for a text that is not from here, another's, or too old."""
+    """Return the values of `sign_values_for_person`.
+
+    Raises UnprocessableRequest for a text that is not from here, another's, or too old.
+    """
     whose, values = read_carried_values(purpose, text, seconds=HOUR)
     if whose != person:
         raise UnprocessableRequest("This page belongs to somebody else. Reload it.")
@@ -35,7 +40,10 @@ def read_values_for_person(person: int, purpose: str, text: str) -> Any:
 
 
 def read_carried_values(purpose: str, text: str, *, seconds: int | None = None) -> Any:
-    """Return the values of `sign_carried_values`. Raises UnprocessableRequest for a text that is not from here, or older than `seconds`."""
+    """Return the values of `sign_carried_values`.
+
+    Raises UnprocessableRequest for a text that is not from here, or older than `seconds`.
+    """
     if len(text) > LARGEST:
         raise UnprocessableRequest("This page sent too much data. Reload it.")
     try:

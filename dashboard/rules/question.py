@@ -46,7 +46,10 @@ class RulesOnTrial:
 
 
 def build_trial_of_rules(rules: Sequence[DecisionRule], edits: Sequence[GrantEdit] = ()) -> RulesOnTrial:
-    """Return the question what these rules, and these edits of grants, would do. Raises UnprocessableRequest for too many."""
+    """Return the question what these rules, and these edits of grants, would do.
+
+    Raises UnprocessableRequest for too many.
+    """
     check_unsaved_limit(rules)
     return RulesOnTrial(
         tuple(rules),

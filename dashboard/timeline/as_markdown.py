@@ -64,7 +64,8 @@ def render_markdown_row(row: TimelineRow, one: TimelineRowDisplay) -> str:
             f" {child.status}\n"
         )
     if row.row_type == "message":
-        return f"## {when}{one.speaker_role.capitalize()}\n\n{''.join(render_markdown_block(block) for block in one.blocks)}"
+        body = "".join(render_markdown_block(block) for block in one.blocks)
+        return f"## {when}{one.speaker_role.capitalize()}\n\n{body}"
     return f"*{when}{one.milestone_display[1]}*\n"
 
 

@@ -113,8 +113,12 @@ def load_complete_event(session_id: str, event_id: int) -> TimelineEvent:
 @require_safe
 @require_viewer
 def show_event_image(
-    request: HtmxHttpRequest, session_id: str, event_id: int, column: str, number: int
-) -> HttpResponse:  # noqa: ARG001
+    request: HtmxHttpRequest,  # noqa: ARG001
+    session_id: str,
+    event_id: int,
+    column: str,
+    number: int,
+) -> HttpResponse:
     """Return the picture in one content block. Only what is a picture by its bytes is answered."""
     if column not in TITLES:
         raise Http404

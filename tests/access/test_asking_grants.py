@@ -56,7 +56,7 @@ def test_it_asks_and_says_who_set_it() -> None:
 
 def test_in_the_table_that_other_programs_read_it_denies() -> None:
     assert Grant.objects.filter(pk=asked().pk).values_list("permission", flat=True).get() == "deny"
-    assert Grant.objects.get().says == "ask"
+    assert Grant.objects.get().effective_permission == "ask"
 
 
 def test_the_word_ask_of_another_program_still_denies() -> None:

@@ -267,7 +267,7 @@ def test_taking_a_server_from_an_agents_list_leaves_the_denial_on_top() -> None:
     with pytest.raises(Conflict):
         grants.set_agent_servers("agent.a", ["s"], by=ALICE, now=NOW)
     grants.set_agent_servers("agent.a", [], by=ALICE, now=NOW)
-    assert [row.says for row in Grant.objects.not_ended(NOW)] == ["deny"]
+    assert [row.effective_permission for row in Grant.objects.not_ended(NOW)] == ["deny"]
 
 
 def test_a_preview_resolves_as_the_saved_change_does() -> None:

@@ -12,8 +12,7 @@ from django.test import Client
 
 from coordinator.actions import approvals, users
 from coordinator.errors import Conflict, Forbidden
-from coordinator.identity.actors import Actor
-from coordinator.identity.actors import person_actor as person_actor
+from coordinator.identity.actors import Actor, person_actor
 from coordinator.models import AuditLog, PermissionContext, PermissionRequest, PluginSetting
 from coordinator.policy import approvals as rules
 from coordinator.policy.approvals import Scope, Validity

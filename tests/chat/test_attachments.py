@@ -175,7 +175,7 @@ def test_the_command_finds_orphans_missing_and_damaged_files(folder, capsys):
     lost, changed = send(b"a" * 70_000), None
     chat.submit_chat_message("agent.robot", [], by=ANNA, files=[upload(b"b" * 70_000)], now=NOW)
     changed = ChatAttachment.objects.exclude(pk=lost.pk).get()
-    (folder.parent / lost.disk_path).unlink_upstream_session()
+    (folder.parent / lost.disk_path).unlink()
     (folder.parent / changed.disk_path).write_bytes(b"c" * 70_000)
     stray = folder / "ab" / "stray.bin"
     stray.parent.mkdir(exist_ok=True)

@@ -324,7 +324,7 @@ def test_what_cannot_be_moved_stays_and_a_bucket_that_fails_stops_it(
     good, damaged, odd, gone = (send(os.urandom(70_000)) for _ in range(4))
     (tmp_path / (damaged.disk_path or "")).write_bytes(b"x" * 70_000)
     ChatAttachment.objects.filter(pk=odd.pk).update(disk_path="attachments/../attachments/x.bin")
-    (tmp_path / (gone.disk_path or "")).unlink_upstream_session()
+    (tmp_path / (gone.disk_path or "")).unlink()
     s3.fault = "AccessDenied"
     with pytest.raises(CommandError, match=r"AccessDenied.*run this again"):
         call_command("move_attachments", "--to=s3")
@@ -357,7 +357,7 @@ def test_reading_jumps_and_ends_as_a_plain_file_does() -> None:
     known = checked.fingerprint_file(io.BytesIO(data))
 
     class Memory:
-        def reading(self, name: str, start: int, length: int) -> io.BytesIO:
+        def open_byte_range(self, name: str, start: int, length: int) -> io.BytesIO:
             return io.BytesIO(data[start : start + length])
 
     row = StoredFile(size_bytes=known.size, sha256=known.sha256, pieces=known.pieces)

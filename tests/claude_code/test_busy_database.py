@@ -153,9 +153,9 @@ def test_hooks_of_a_new_session_that_come_together_find_it_once_and_keep_their_o
             super().__init__(failures=0)
             self.let = asyncio.Event()
 
-        async def record(self, *items: Any, **how: Any) -> WriteResult:
+        async def write_and_read_back(self, *items: Any, **how: Any) -> WriteResult:
             await self.let.wait()
-            return await super().record(*items, **how)
+            return await super().write_and_read_back(*items, **how)
 
     async def work() -> list[str]:
         writer = SlowWriter()

@@ -79,7 +79,7 @@ RULES = {
 class Inline:
     """Threads that are none: all runs in the test's thread, and so in its transaction, loop or no loop."""
 
-    async def run(self, work: Any, *args: Any, **kwargs: Any) -> Any:
+    async def run_in_thread(self, work: Any, *args: Any, **kwargs: Any) -> Any:
         loop = asyncio.get_running_loop()
         asyncio._set_running_loop(None)
         try:
@@ -92,10 +92,10 @@ class Inline:
 class Writer:
     """A writer that writes at once."""
 
-    async def perform(self, work: Any, **_how: Any) -> Any:
-        return await Inline().run(work)
+    async def perform_in_transaction(self, work: Any, **_how: Any) -> Any:
+        return await Inline().run_in_thread(work)
 
-    async def submit(self, items: Any, **_how: Any) -> list[Any]:
+    async def submit_events(self, items: Any, **_how: Any) -> list[Any]:
         return [None for _ in items]
 
 

@@ -186,7 +186,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages whose time is up after three events."""
     for module in ("rule_trials", "rule_suggestions"):
         monkeypatch.setattr(f"dashboard.views.{module}.READER", reader())
-        monkeypatch.setattr(f"dashboard.views.{module}.Budget", lambda _seconds: spent())
+        monkeypatch.setattr(f"dashboard.views.{module}.WalkTimeLimit", lambda _seconds: spent())
 
 
 def fields_of(page: str, form_id: str) -> dict[str, str]:

@@ -105,7 +105,7 @@ class Joined:
         again = len(self.locations) > 1
         return KnownSession("ses_driven" if again else "ses_begun", complete=True, driven=again)
 
-    async def perform(self, work: Any, **_how: Any) -> Any:
+    async def perform_in_transaction(self, work: Any, **_how: Any) -> Any:
         return work()
 
     async def record(

@@ -34,7 +34,7 @@ SCOPE: dict[str, Any] = {
 class Inline:
     """Threads that are none."""
 
-    async def run(self, work: Any, *args: Any, **kwargs: Any) -> Any:
+    async def run_in_thread(self, work: Any, *args: Any, **kwargs: Any) -> Any:
         return work(*args, **kwargs)
 
 
@@ -85,7 +85,7 @@ def test_a_caller_who_cannot_be_looked_up_stays_an_address(problem: Exception) -
     class Gone:
         """Threads that were let go, as a server does that stops; or without their database."""
 
-        async def run(self, *_args: Any, **_named: Any) -> Any:
+        async def run_in_thread(self, *_args: Any, **_named: Any) -> Any:
             raise problem
 
     async def note() -> str:

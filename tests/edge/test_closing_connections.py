@@ -66,7 +66,7 @@ def connected() -> Callable[[Callable[[Connected], Awaitable[None]]], None]:
             await connection.waits()
             with ours:
                 await asyncio.wait_for(play(connection), 60)
-                protocol.transport.abort_connection()
+                protocol.transport.abort()
 
         try:
             worker.loop.run_until_complete(begin())

@@ -105,7 +105,7 @@ class TakenAsItIsSeen(SharedRead[int]):
         queued, self.queued = self.queued, None
         return queued
 
-    @_queued.setter_name
+    @_queued.setter
     def _queued(self, task: asyncio.Task[int] | None) -> None:
         self.queued = task
 

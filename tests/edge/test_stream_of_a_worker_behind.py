@@ -41,7 +41,7 @@ class Worker:
         self.streams = LiveStreams(self.hub, threads, most=10, most_per_client=10)
         self.channel = self.streams.get_or_create_channel("all", lambda: LiveChannel(WANTED, render))
 
-    async def run(self, work: Callable[..., Any], *_args: Any, **_options: Any) -> Any:
+    async def run_in_thread(self, work: Callable[..., Any], *_args: Any, **_options: Any) -> Any:
         """Stand for the database; while it is asked, the worker hears of the next five changes."""
         assert work.__name__ == "can_replay"
         batch = changes(self.hub.position + 1, self.hub.position + 5)

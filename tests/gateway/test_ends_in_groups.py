@@ -16,7 +16,7 @@ class Writer:
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
 
-    async def submit(self, events: list[str], **_: Any) -> list[Any]:
+    async def submit_events(self, events: list[str], **_: Any) -> list[Any]:
         self.groups.append(events)
         if "bad" in events:
             raise UnprocessableRequest("The database cannot hold this event.")

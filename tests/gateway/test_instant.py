@@ -32,7 +32,7 @@ class Slow:
         self.begun = 0
         self.waiting: list[asyncio.Future[None]] = []
 
-    async def run(self, work: Callable[..., Any], *args: Any) -> Any:
+    async def run_in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
         if work is not instant.query_freshness:
             return BRAKE
         found = self.standing[self.begun]

@@ -57,7 +57,7 @@ def refusal(work: Awaitable[None]) -> SignalboxError:
 
 @pytest.mark.parametrize("problem", [LOCKED, BUSY])
 def test_a_call_that_fails_before_it_is_sent_may_be_sent_again(problem: Exception) -> None:
-    records = SimpleNamespace(session_of=fails(problem))
+    records = SimpleNamespace(find_timeline_session=fails(problem))
     found = refusal(calls(records=records).handle_tool_call(exchange()))
     assert (found.status, found.not_sent) == (503, True)
 
@@ -66,10 +66,12 @@ def test_a_call_that_fails_before_it_is_sent_may_be_sent_again(problem: Exceptio
 def test_a_call_that_fails_when_it_may_have_been_heard_is_not_said_to_be_unsent(
     problem: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = calls(sending=SimpleNamespace(call=fails(problem)))
+    found = calls(sending=SimpleNamespace(send_upstream_call=fails(problem)))
 
     async def passed(x: Any) -> None:
-        await found.forward_call(x, cast(Any, SimpleNamespace(at_server=lambda _: contextlib.nullcontext())))
+        await found.forward_call(
+            x, cast(Any, SimpleNamespace(measure_server_time=lambda _: contextlib.nullcontext()))
+        )
 
     monkeypatch.setattr(found, "answer_tool_call", passed)
     assert not refusal(found.handle_tool_call(exchange())).not_sent
@@ -77,7 +79,7 @@ def test_a_call_that_fails_when_it_may_have_been_heard_is_not_said_to_be_unsent(
 
 def test_an_approved_call_counts_as_heard_once_it_is_given_to_who_sends_it() -> None:
     x = exchange()
-    x.gone = SimpleNamespace(happened=True, then=lambda _: contextlib.nullcontext())
+    x.gone = SimpleNamespace(happened=True, call_on_disconnect=lambda _: contextlib.nullcontext())
     x.line = SimpleNamespace(is_over=False)
     none = cast(Any, None)
 
@@ -97,7 +99,9 @@ def test_a_call_that_was_begun_and_is_refused_on_its_way_has_an_end_in_its_timel
     record = SimpleNamespace(is_over=False, decided_by="")
     ends: list[Any] = []
     records = SimpleNamespace(
-        session_of=gives("ses_a"), begin=lambda *_: record, end=lambda *given: ends.append(given)
+        find_timeline_session=gives("ses_a"),
+        begin_call_record=lambda *_: record,
+        end_call_record=lambda *given: ends.append(given),
     )
     found = calls(records=records)
     monkeypatch.setattr(found, "decide_call", gives((Ruling("ask"), None)))

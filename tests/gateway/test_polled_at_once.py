@@ -32,9 +32,10 @@ def test_a_poll_that_comes_second_does_not_end_the_call(monkeypatch: pytest.Monk
     ends: list[Any] = []
     ran: list[Any] = []
     records = SimpleNamespace(
-        taken_up=lambda *_: SimpleNamespace(decided_by=""), end=lambda *end: ends.append(end)
+        resume_call_record=lambda *_: SimpleNamespace(decided_by=""),
+        end_call_record=lambda *end: ends.append(end),
     )
-    runner = SimpleNamespace(run_task=lambda *job: ran.append(job))
+    runner = SimpleNamespace(run_task_call=lambda *job: ran.append(job))
     tasks = GatewayTasks(
         cast(Any, Threads()), cast(Any, records), cast(Any, runner), cast(Any, None), cast(Any, None)
     )
@@ -66,7 +67,7 @@ def _task(request_id: str) -> GatewayCall:
 
 
 def _exchange() -> Any:
-    key = SimpleNamespace(actor=BINDING.by)
+    key = SimpleNamespace(caller_actor=BINDING.by)
     return SimpleNamespace(
-        message=parse_mcp_message(BODY), headers={}, caller=GatewayCaller("agent.one"), key=key
+        message=parse_mcp_message(BODY), headers={}, caller=GatewayCaller("agent.one"), caller_key=key
     )

@@ -40,7 +40,7 @@ class Threads:
     def __init__(self) -> None:
         self.after: dict[str, Callable[[], object]] = {}
 
-    async def run(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    async def run_in_thread(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
         def step() -> Any:
             found = work(*args, **options)
             name = getattr(getattr(work, "func", work), "__name__", "")
@@ -79,11 +79,11 @@ class Client:
         self.gone = DisconnectWatcher(cast(Any, _stays))
         self.x: Any = SimpleNamespace(
             client=None,
-            key=SimpleNamespace(name="one"),
+            caller_key=SimpleNamespace(name="one"),
             message=parse_mcp_message(BODY),
             line=self.line,
             gone=self.gone,
-            admission=SimpleNamespace(still_allowed=_nothing),
+            admission=SimpleNamespace(require_still_allowed=_nothing),
             takes_events=False,
             caller=GatewayCaller("agent.one"),
         )
@@ -103,7 +103,9 @@ def calling(*clients: Callable[[Client, Threads], None]) -> list[list[bytes]]:
         told = []
         for prepare in clients:
             threads, client = Threads(), Client()
-            records: Any = SimpleNamespace(end=lambda *_: None, turn_away=lambda *_: None)
+            records: Any = SimpleNamespace(
+                end_call_record=lambda *_: None, record_refused_retry=lambda *_: None
+            )
             holding = PendingCalls(cast(Any, Waits(threads)), cast(Any, threads), records, cast(Any, None))
             await sync_to_async(prepare)(client, threads)
             with client.gone, contextlib.suppress(ClientDisconnected):

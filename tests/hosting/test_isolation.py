@@ -60,8 +60,8 @@ class Machine:
             [*command, str(EVIL), json.dumps(self.targets)], self.own, wanted or Isolation()
         )
         done = subprocess.run(
-            line, input=b"\n", env=isolation.build_process_environment(self.own), cwd="/", capture_output=True, timeout=60,
-            check=False, **started,
+            line, input=b"\n", env=isolation.build_process_environment(self.own), cwd="/",
+            capture_output=True, timeout=60, check=False, **started,
         )  # fmt: skip
         assert done.stdout, done.stderr.decode()
         report: dict[str, str] = json.loads(done.stdout)

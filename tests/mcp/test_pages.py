@@ -138,7 +138,7 @@ def test_what_was_previewed_is_what_is_saved_and_what_holds() -> None:
     now = timezone.now()
     for turn in shown.context["preview"].turns:
         after = access.resolve_tool_access(turn.agent_id, turn.server_id, turn.tool_name, now)
-        assert after.is_allowed == turn.after.allowed
+        assert after.is_allowed == turn.after.is_allowed
     row = Grant.objects.not_ended(now).get()
     assert (row.tool_name, row.granted_by, row.justification) == ("u", "user:approver", "For the release.")
     assert timedelta(hours=7, minutes=58) < row.expires_at - now < timedelta(hours=8)

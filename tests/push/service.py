@@ -76,7 +76,7 @@ class PushService:
         token = dict(part.strip().split("=", 1) for part in words.split(","))
         assert scheme == "vapid"
         assert not self.public_key or token["k"] == self.public_key, "another installation's key"
-        assert Vapid02.verify_signature(headers["authorization"]), "the signature is not that key's"
+        assert Vapid02.verify(headers["authorization"]), "the signature is not that key's"
         claims = json.loads(decode_base64url(token["t"].split(".")[1]))
         assert claims["aud"] == self.url
         assert time.time() < claims["exp"] <= time.time() + 24 * 3600

@@ -53,11 +53,11 @@ def test_another_library_accepts_who_sends() -> None:
     key, now = webpush.generate_vapid_key(), datetime.now(UTC)
     header = webpush.vapid_authorization_header("https://push.example/to/x?y", key, "mailto:a@b.example", now)
     assert header.endswith(f"k={webpush.vapid_public_key(key)}")
-    assert Vapid02.verify_signature(header)
+    assert Vapid02.verify(header)
     forged = header.replace(
         webpush.vapid_public_key(key), webpush.vapid_public_key(webpush.generate_vapid_key())
     )
-    assert not Vapid02.verify_signature(forged)
+    assert not Vapid02.verify(forged)
 
 
 POINT = webpush.decode_base64url(DEVICE)

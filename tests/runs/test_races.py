@@ -115,8 +115,8 @@ def test_a_stop_and_a_claim_agree_on_what_happened(fleet: Fleet) -> None:
         run = fleet.start()
         now = fleet.tick()
         answer, stop = at_once(
-            [lambda: runners.take_runner_work(runner.runner_id, now), lambda: fleet.stop(run)]
-        )  # noqa: B023
+            [lambda: runners.take_runner_work(runner.runner_id, now), lambda: fleet.stop(run)]  # noqa: B023 - at once
+        )
         if fleet.fresh(run).runner_id is None:
             assert (answer, stop.status, fleet.fresh(run).status) == (None, "stopped", "stopped")
         else:

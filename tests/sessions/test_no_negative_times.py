@@ -58,7 +58,7 @@ def test_times_count_from_the_first_event_where_it_was_a_little_earlier() -> Non
     assert re.findall(r"data-clock=\"fixed\"\s*>([^<]*)<", body)[:2] == ["0:00", "0:04"]
     assert "31 s" in body
     row = signed_in("admin").get("/ui/sessions/").context["rows"][0]
-    assert row.began == BEGAN - timedelta(seconds=30)
+    assert row.began_at == BEGAN - timedelta(seconds=30)
     assert session_began_us(session) == session_began_us(session, row.facts.first_us)
 
 

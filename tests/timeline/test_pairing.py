@@ -46,7 +46,7 @@ def test_an_end_dated_before_its_beginning_is_believed_by_its_id(session):
         session, [ended("Bash", {}, "done", tool_use_id="a", at=1), began("Bash", {}, tool_use_id="a", at=2)]
     )
     (row,) = calls_of(session)
-    assert row.state == "done"
+    assert row.call_state == "done"
     assert row.duration_ms == 0
 
 
@@ -103,15 +103,15 @@ def test_errors_only_shows_the_whole_call(session):
         [*called("Bash", {"c": "rm"}, use="a", error="denied"), *called("Bash", {"c": "ls"}, "ok", use="b")],
     )
     (row,) = calls_of(session, filters=TimelineFilters(errors=True))
-    assert row.state == "failed"
+    assert row.call_state == "failed"
     assert row.start.tool_input.value == {"c": "rm"}
 
 
 def test_a_call_without_result_runs_while_its_session_does(session):
     add_events(session, [began("Bash", {"c": 1})])
-    assert calls_of(session)[0].state == "running"
+    assert calls_of(session)[0].call_state == "running"
     session.status = "finished"
-    assert calls_of(session)[0].state == "no result"
+    assert calls_of(session)[0].call_state == "no result"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_call_without_result_runs_while_its_session_does(session):
 )
 def test_a_call_is_over_when_its_turn_is(session, after):
     add_events(session, [began("Bash", {"c": 1}), after])
-    assert calls_of(session)[0].state == "no result"
+    assert calls_of(session)[0].call_state == "no result"
 
 
 def test_a_call_goes_on_while_its_sub_agent_works(session):
@@ -131,13 +131,13 @@ def test_a_call_goes_on_while_its_sub_agent_works(session):
             said("user", "to the sub-agent", subagent="helper"),
         ],
     )
-    assert calls_of(session)[0].state == "running"
+    assert calls_of(session)[0].call_state == "running"
 
 
 def test_a_failed_call_says_so_and_how_long_it_took(session):
     add_events(session, called("Bash", {"c": 1}, error="boom", took=1.5))
     (row,) = calls_of(session)
-    assert (row.state, row.duration_ms) == ("failed", 1500)
+    assert (row.call_state, row.duration_ms) == ("failed", 1500)
 
 
 def test_news_tell_new_rows_from_calls_that_are_complete_now(session):
@@ -148,7 +148,7 @@ def test_news_tell_new_rows_from_calls_that_are_complete_now(session):
     timeline = SessionTimeline(session.pk)
     arrived = build_arrived_rows(timeline, timeline.read_arrived_events([row.id for row in late]), session)
     assert [row.row_type for row in arrived.new] == ["message"]
-    assert [(row.row_type, row.state) for row in arrived.completed] == [("call", "done")]
+    assert [(row.row_type, row.call_state) for row in arrived.completed] == [("call", "done")]
 
 
 def test_two_results_for_one_call_are_one_row(session):

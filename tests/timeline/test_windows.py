@@ -18,21 +18,21 @@ def ids_of(window):
 
 
 def walk_forward(timeline, step):
-    window, found = timeline.first(step), []
+    window, found = timeline.read_first_events(step), []
     while True:
         found += ids_of(window)
         if not window.newer:
             return found
-        window = timeline.after(window.events[-1].place, step)
+        window = timeline.read_events_after(window.events[-1].event_position, step)
 
 
 def walk_back(timeline, step):
-    window, found = timeline.last(step), []
+    window, found = timeline.read_last_events(step), []
     while True:
         found = ids_of(window) + found
         if not window.older:
             return found
-        window = timeline.before(window.events[0].place, step)
+        window = timeline.read_events_before(window.events[0].event_position, step)
 
 
 @pytest.fixture

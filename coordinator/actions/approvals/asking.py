@@ -88,10 +88,11 @@ def request_permission(
 ) -> PermissionRequestResult:
     """Ask a person for a permission.
 
-    The same asker's same question while it is pending joins the request that stands, unless it is about another
-    of several equal calls (`slot`); one that an approval in force covers is answered by that approval.
-    Raises UnprocessableRequest for what cannot be accepted, RequestTooLarge for what nobody can judge, Conflict for an idempotency key
-    that was used for another question, TooManyRequests for an asker who has as many requests waiting as one may.
+    The same asker's same question while it is pending joins the request that stands, unless it is about
+    another of several equal calls (`slot`); one that an approval in force covers is answered by that
+    approval. Raises UnprocessableRequest for what cannot be accepted, RequestTooLarge for what nobody can
+    judge, Conflict for an idempotency key that was used for another question, TooManyRequests for an asker
+    who has as many requests waiting as one may.
     """
     now = now or timezone.now()
     validate_new_request(ask, now)

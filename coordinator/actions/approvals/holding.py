@@ -36,10 +36,12 @@ def compute_repeat_key(by: Actor, requester: Requester, call: str) -> str:
 def find_request_for_call(
     key: str, requester: Requester, now: datetime, *, waited_by: str | None = None
 ) -> PermissionRequest | None:
-    """Return the request that answers a call with this `compute_repeat_key`: the newest untold verdict, else one that waits.
+    """Return the request that answers a call with this `compute_repeat_key`: the newest untold verdict, else one
+    that waits.
 
-    It is one of the same session or, where the folder and the host are known, of a session that is over: the agent
-    was started anew. One by which an equal call waits just now is that call's: `waited_by` says which call asks.
+    It is one of the same session or, where the folder and the host are known, of a session that is over: the
+    agent was started anew. One by which an equal call waits just now is that call's: `waited_by` says which
+    call asks.
     """
     place = Q(context__session_id=requester.session_id)
     if requester.folder and requester.host:

@@ -32,7 +32,8 @@ def create_delegation(
 ) -> Delegation:
     """Let the receiver decide what `by` may decide, from `starts_at` until before `ends_at`.
 
-    Raises Forbidden for who is no approver, UnprocessableRequest for a receiver or a time that cannot be, Conflict for too many.
+    Raises Forbidden for who is no approver, UnprocessableRequest for a receiver or a time that cannot be,
+    Conflict for too many.
     """
     reason = " ".join(reason.split())
     validate_delegation_times(starts_at, ends_at, now)

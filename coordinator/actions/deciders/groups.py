@@ -28,7 +28,10 @@ def compute_group_version(group: Group) -> str:
 
 
 def add_decider_group(name: str, people: Collection[int], *, by: Actor, now: datetime) -> Group:
-    """Make a group of these people (ids). Raises UnprocessableRequest for a bad name or nobody's id, Conflict for a name in use."""
+    """Make a group of these people (ids).
+
+    Raises UnprocessableRequest for a bad name or nobody's id, Conflict for a name in use.
+    """
     name = normalize_group_name(name)
     members = load_group_people(people)
     try:
@@ -51,7 +54,10 @@ def add_decider_group(name: str, people: Collection[int], *, by: Actor, now: dat
 def update_decider_group(
     group_id: int, name: str, people: Collection[int], *, seen: str, by: Actor, now: datetime
 ) -> Group:
-    """Give a group this name and these people. Raises NotFound, UnprocessableRequest, and Conflict for a stale version."""
+    """Give a group this name and these people.
+
+    Raises NotFound, UnprocessableRequest, and Conflict for a stale version.
+    """
     name, members = normalize_group_name(name), load_group_people(people)
     try:
         with transaction.atomic():

@@ -22,7 +22,7 @@ def select_rows(
     table: str, names: Sequence[str], column: str, values: Sequence[Any] | None
 ) -> list[tuple[Any, ...]]:
     """Return columns of the rows whose `column` is one of `values`, or of all rows."""
-    sql = f'SELECT {quote_column_names(names)} FROM "{table}"'  # noqa: S608 # names of ours
+    sql = f'SELECT {quote_column_names(names)} FROM "{table}"'  # names of ours  # noqa: S608
     if values is None:
         return fetch_all_rows(sql, [])
     wanted = [value for value in values if isinstance(value, str | int) and "\0" not in str(value)]
@@ -45,7 +45,7 @@ def build_insert_sql(table: str, names: Sequence[str], *, skip_known: bool = Fal
     """Return an INSERT of these columns; `skip_known` leaves a row alone that is there."""
     places = ", ".join(["%s"] * len(names))
     known = " ON CONFLICT DO NOTHING" if skip_known else ""
-    return f'INSERT INTO "{table}" ({quote_column_names(names)}) VALUES ({places}){known}'  # noqa: S608 # names of ours
+    return f'INSERT INTO "{table}" ({quote_column_names(names)}) VALUES ({places}){known}'  # names of ours  # noqa: S608
 
 
 def overwrite_row(table: str, row: dict[str, Any], key: Sequence[str]) -> None:
@@ -55,7 +55,7 @@ def overwrite_row(table: str, row: dict[str, Any], key: Sequence[str]) -> None:
     where = " AND ".join(f'"{name}" = %s' for name in key)
     with connection.cursor() as cursor:
         cursor.execute(
-            f'UPDATE "{table}" SET {sets} WHERE {where}',  # noqa: S608 # names of ours
+            f'UPDATE "{table}" SET {sets} WHERE {where}',  # names of ours  # noqa: S608
             [*(row[name] for name in names), *(row[name] for name in key)],
         )
 

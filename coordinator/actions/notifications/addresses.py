@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from coordinator.actions import audit
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
-from coordinator.identity.actors import person_actor as person_actor
+from coordinator.identity.actors import person_actor
 from coordinator.models import NotificationTarget
 from coordinator.notifications import apprise_channel, hearing, webhooks
 from coordinator.notifications.messages import NotificationNotSent

@@ -11,8 +11,7 @@ from django.db.models import Exists, OuterRef
 from coordinator.actions import audit
 from coordinator.actions.notifications.announcing import enqueue_request_messages
 from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableRequest
-from coordinator.identity.actors import person_actor as person_actor
-from coordinator.identity.actors import system_actor
+from coordinator.identity.actors import person_actor, system_actor
 from coordinator.identity.roles import ADMIN, APPROVER, has_role
 from coordinator.models import (
     Escalation,

@@ -10,13 +10,16 @@ from django.db import transaction
 
 from coordinator.actions import audit
 from coordinator.errors import UnprocessableRequest
-from coordinator.identity.actors import person_actor as person_actor
+from coordinator.identity.actors import person_actor
 from coordinator.models import Notification, QuietHours
 from coordinator.models.notifications import QUIET
 
 
 def set_quiet_hours(*, by: User, begins: str, ends: str, zone: str, now: datetime) -> QuietHours:
-    """Tell this person nothing from `begins` to `ends` ("22:00", "07:00") on the clocks of `zone`. Raises UnprocessableRequest."""
+    """Tell this person nothing from `begins` to `ends` ("22:00", "07:00") on the clocks of `zone`.
+
+    Raises UnprocessableRequest.
+    """
     first, last = parse_clock_time(begins), parse_clock_time(ends)
     if first == last:
         raise UnprocessableRequest("The start and end of quiet hours must differ.")

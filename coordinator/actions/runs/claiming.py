@@ -29,7 +29,8 @@ CLAIMABLE = (
     "SELECT r.run_id, r.demands, r.agent_name, r.project_dir,"  # noqa: S608 - constants of ours
     " (SELECT p.parameters FROM run_parameters p WHERE p.run_id = r.run_id), r.created_at"
     " FROM runs r WHERE r.status = 'pending'{ahead}"
-    f" AND NOT EXISTS (SELECT 1 FROM runs u WHERE u.session_id = r.session_id AND u.status IN ({run_statuses_sql(ACTIVE)}))"
+    " AND NOT EXISTS (SELECT 1 FROM runs u WHERE u.session_id = r.session_id AND u.status IN"
+    f" ({run_statuses_sql(ACTIVE)}))"
     " AND NOT EXISTS (SELECT 1 FROM runs u WHERE u.session_id = r.session_id AND u.status = 'pending'"
     " AND u.created_at < r.created_at)"
     " AND NOT EXISTS (SELECT 1 FROM held_runs h WHERE h.run_id = r.run_id)"

@@ -30,7 +30,7 @@ T = TypeVar("T")
 _LAST = "\U0010ffff"  # comes after every word
 
 
-def unindex_deleted_events(now: datetime | None = None) -> int:  # noqa: ARG001 # a job is told the time
+def unindex_deleted_events(now: datetime | None = None) -> int:  # a job is told the time  # noqa: ARG001
     """Take the words of deleted and changed events out of the index, resting longer than it works.
 
     Takes minutes for an index of millions of events. Returns of how many events.
@@ -133,8 +133,9 @@ def reindex_changed_events(events: Sequence[int]) -> None:
         return
     with connection.cursor() as cursor:
         cursor.execute(
-            f"DELETE FROM sbx_search_stale WHERE event_id IN ({build_sql_placeholders(events)})", list(events)
-        )  # noqa: S608
+            f"DELETE FROM sbx_search_stale WHERE event_id IN ({build_sql_placeholders(events)})",  # noqa: S608
+            list(events),
+        )
     index_events(events)
     save_index_progress(untidy=True)
 

@@ -37,7 +37,11 @@ GENTLE_FOR = 1.5  # seconds one call of housekeeping takes: less than until the 
 REST_PER_WORK = 2.0
 
 
-def index_new_events(now: datetime | None = None, *, most: int = MOST_AT_ONCE) -> int:  # noqa: ARG001 # a job is told the time
+def index_new_events(
+    now: datetime | None = None,  # noqa: ARG001 - a job is told the time
+    *,
+    most: int = MOST_AT_ONCE,
+) -> int:
     """Index events that are not indexed yet until `most` are done; return how many."""
     done = 0
     for number in iterate_index_steps():
@@ -47,7 +51,7 @@ def index_new_events(now: datetime | None = None, *, most: int = MOST_AT_ONCE) -
     return done
 
 
-def run_indexing_slice(now: datetime | None = None) -> int:  # noqa: ARG001 # a job is told the time
+def run_indexing_slice(now: datetime | None = None) -> int:  # noqa: ARG001
     """Index what is new for a moment, resting longer than it works: events that come in go first."""
     done = 0
     began = step_began = time.monotonic()
@@ -159,9 +163,10 @@ def find_indexed_events(events: Sequence[int]) -> set[int]:
         return set()
     return set(
         fetch_query_ids(
-            f"SELECT {key} FROM {table} WHERE {key} IN ({build_sql_placeholders(events)})", events
+            f"SELECT {key} FROM {table} WHERE {key} IN ({build_sql_placeholders(events)})",  # noqa: S608
+            events,
         )
-    )  # noqa: S608
+    )
 
 
 def index_in_batches(events: Sequence[int]) -> Iterator[int]:
@@ -186,9 +191,11 @@ def index_events(events: Sequence[int]) -> int:
 
 def read_events_to_index(events: Sequence[int]) -> list[tuple[EventFacts, Sequence[str | None]]]:
     found = fetch_query_rows(
-        f"SELECT e.id, {cast_to_text_sql('e.session_id')}, {cast_to_text_sql('event_type')}, {cast_to_text_sql('timestamp')}, instant_us,"  # noqa: S608 # constants
+        f"SELECT e.id, {cast_to_text_sql('e.session_id')}, {cast_to_text_sql('event_type')},"  # noqa: S608 # constants
+        f" {cast_to_text_sql('timestamp')}, instant_us,"
         f" {TEXTS} FROM events e"
-        f" LEFT JOIN event_context c ON c.event_id = e.id WHERE e.id IN ({build_sql_placeholders(events)}) ORDER BY e.id",
+        f" LEFT JOIN event_context c ON c.event_id = e.id WHERE e.id IN ({build_sql_placeholders(events)})"
+        " ORDER BY e.id",
         events,
     )
     return [

@@ -29,8 +29,8 @@ class IndexProgress(NamedTuple):
 def load_index_progress() -> IndexProgress:
     """Return how far the index has come; nowhere, where the row is missing."""
     found = fetch_query_rows(
-        f"SELECT {', '.join(IndexProgress._fields)} FROM sbx_search_progress WHERE id = 1"
-    )  # noqa: S608
+        f"SELECT {', '.join(IndexProgress._fields)} FROM sbx_search_progress WHERE id = 1"  # noqa: S608
+    )
     return IndexProgress(*found[0]) if found else IndexProgress()
 
 

@@ -21,13 +21,14 @@ REACH = 300  # events before an end among which its beginning is looked for, whe
 FILES_LOOKED_AT = 5_000
 # An end repeats its call's input; it counts only where nobody reported the beginning.
 _CALLS = f"""
-SELECT e.id, e.session_id, {cast_to_text_sql("e.tool_name")}, e.event_type, c.tool_use_id, {cast_to_text_sql("s.project_dir")},
+SELECT e.id, e.session_id, {cast_to_text_sql("e.tool_name")}, e.event_type, c.tool_use_id,
+    {cast_to_text_sql("s.project_dir")},
     substr({cast_to_text_sql("e.tool_input")}, 1, {READ_UP_TO}) FROM events e
 JOIN sessions s ON s.session_id = e.session_id LEFT JOIN event_context c ON c.event_id = e.id
 WHERE e.tool_name IS NOT NULL AND e.id IN ({{ids}}) AND (e.event_type <> 'post_tool' OR NOT EXISTS (
     SELECT 1 FROM event_context o JOIN events p ON p.id = o.event_id
     WHERE o.session_id = e.session_id AND o.tool_use_id = c.tool_use_id AND p.event_type = 'pre_tool'
-)) ORDER BY e.id"""  # noqa: S608 # constants
+)) ORDER BY e.id"""  # constants  # noqa: S608
 
 
 class TouchingCall(NamedTuple):
@@ -105,9 +106,10 @@ def get_or_create_file_ids(paths: Sequence[str]) -> dict[str, int]:
         )
     return dict(
         fetch_query_rows(
-            f"SELECT path, id FROM sbx_files WHERE path IN ({build_sql_placeholders(paths)})", paths
+            f"SELECT path, id FROM sbx_files WHERE path IN ({build_sql_placeholders(paths)})",  # noqa: S608
+            paths,
         )
-    )  # noqa: S608
+    )
 
 
 def delete_touches(events: Sequence[int]) -> None:
@@ -134,8 +136,9 @@ def delete_unused_files() -> None:
     for low in range(0, last + 1, FILES_LOOKED_AT):
         stretch = [low, low + FILES_LOOKED_AT]
         if fetch_query_rows(
-            f"SELECT 1 FROM sbx_files f WHERE id >= %s AND id < %s AND {unused} LIMIT 1", stretch
-        ):  # noqa: S608
+            f"SELECT 1 FROM sbx_files f WHERE id >= %s AND id < %s AND {unused} LIMIT 1",  # noqa: S608
+            stretch,
+        ):
             with transaction.atomic(), connection.cursor() as cursor:
                 cursor.execute(f"DELETE FROM sbx_files AS f WHERE id >= %s AND id < %s AND {unused}", stretch)  # noqa: S608
 

@@ -18,12 +18,11 @@ COMMANDS = ("command", "bash", "powershell", "url")  # where an entry says what 
 class SettingsEntries:
     """Our entries for a file of settings.
 
-    `hooks` is, by event, the entry to add to the list `hooks.EVENT`. `basics` are values that the file must have to
-    be understood, set where they are missing. `values` go in together, by path, unless one of them is set to
-    something else already: then none does, and `given_way` says what that means. An object that stands at one of
-    these paths and `is_signalbox_entry` is no such thing, whatever an agent added to it. `former_values` are what older versions
-    put in and this one takes out, if all of
-    them stand there.
+    `hooks` is, by event, the entry to add to the list `hooks.EVENT`. `basics` are values that the file must
+    have to be understood, set where they are missing. `values` go in together, by path, unless one of them is
+    set to something else already: then none does, and `given_way` says what that means. An object that stands
+    at one of these paths and `is_signalbox_entry` is no such thing, whatever an agent added to it.
+    `former_values` are what older versions put in and this one takes out, if all of them stand there.
     """
 
     agent: str
@@ -38,8 +37,8 @@ class SettingsEntries:
 def merge_settings_entries(text: str, wanted: SettingsEntries, former: SettingsEntries | None = None) -> str:
     """Return the settings with our entries, each once; the same text where they are there already.
 
-    `former` is what we put in before, where that may have been something else. Raises UnreadableSettings where the settings
-    are no JSON object or have another shape than the agent reads.
+    `former` is what we put in before, where that may have been something else. Raises UnreadableSettings
+    where the settings are no JSON object or have another shape than the agent reads.
     """
     text = ensure_json_object_text(text)
     require_settings_shape(text)

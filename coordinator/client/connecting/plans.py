@@ -321,7 +321,8 @@ def describe_hook_obstacles(agent: ConnectableAgent, call: HookInvocation, place
             settings = settings.get(step) if isinstance(settings, dict) else None
         if settings is not None and settings == value:
             notes.append(
-                f"{'.'.join(path)} in {place.shorten_home_path(file)} switches all hooks off. Nothing is reported or held."
+                f"{'.'.join(path)} in {place.shorten_home_path(file)} switches all hooks off. Nothing is"
+                " reported or held."
             )
     if agent.file and agent.wanted:
         wanted = agent.wanted(call)

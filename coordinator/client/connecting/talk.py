@@ -80,7 +80,10 @@ def describe_http_error(refusal: urllib.error.HTTPError) -> str:
 
 
 def normalize_server_url(text: str) -> str:
-    """Return a server's address as agents are given it: no slash at its end, no query. Raises ServerRequestFailed for others."""
+    """Return a server's address as agents are given it: no slash at its end, no query.
+
+    Raises ServerRequestFailed for others.
+    """
     text = text.strip().partition("#")[0].rstrip("/")
     with suppress(ValueError):
         scheme = ServerAddress(text).scheme

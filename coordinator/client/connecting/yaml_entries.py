@@ -65,7 +65,10 @@ def add_yaml_entry(text: str, wanted: YamlEntry) -> str:
 
 
 def remove_yaml_entry(text: str, wanted: YamlEntry) -> str:
-    """Return the settings without our entry, and without the mapping that it leaves empty. Raises UnreadableSettings."""
+    """Return the settings without our entry, and without the mapping that it leaves empty.
+
+    Raises UnreadableSettings.
+    """
     value = find_yaml_value(text, wanted)
     if value is None or not is_own_yaml_entry(value, wanted):
         return text

@@ -309,7 +309,10 @@ class PendingCalls:
     async def wait_for_call_verdict(
         self, held: PendingCall, card: PendingApproval
     ) -> PermissionRequest | None:
-        """Wait for a person; None where the client's patience ends first. Raises ClientDisconnected where the client leaves."""
+        """Wait for a person; None where the client's patience ends first.
+
+        Raises ClientDisconnected where the client leaves.
+        """
         began = time.perf_counter()
         try:
             return await self.wait_sending_progress(

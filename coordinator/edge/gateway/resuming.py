@@ -39,7 +39,8 @@ class ResponseResumer:
     async def fetch_remaining_response(
         self, x: Exchange, left: StreamLeftOpen, number: Any, line: ResponseStream | None, **changes: Any
     ) -> tuple[bytes, bytes | None]:
-        """Return the response of a call whose stream was left open, as `read_response` does; ends with the caller's time.
+        """Return the response of a call whose stream was left open, as `read_response` does; ends with the
+        caller's time.
 
         Raises the same StreamLeftOpen where the client itself asks for it, and UpstreamFailed.
         """

@@ -83,7 +83,8 @@ class Command(BaseCommand):
                 "any agent" if is_unbound_agent_key(row) else ",".join(sorted(row.bound_agents or ())) or "-"
             )
             self.stdout.write(
-                f"{reveal_invisible_characters(row.name)}  {row.prefix}…  {scopes}  {agents}  used {format_key_day(row.last_used_at)}  {state}"
+                f"{reveal_invisible_characters(row.name)}  {row.prefix}…  {scopes}  {agents}  used"
+                f" {format_key_day(row.last_used_at)}  {state}"
             )
 
     def bind_api_key(self, options: dict[str, Any]) -> None:

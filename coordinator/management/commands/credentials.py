@@ -30,5 +30,6 @@ class Command(BaseCommand):
             why = problem.detail if isinstance(problem, SignalboxError) else problem
             raise CommandError(f"{why} The old keys stay.") from None
         self.stdout.write(
-            f"{count} values are sealed with a new key, in {keyring.keyring_path()}. Older backups contain the old keys."
+            f"{count} values are sealed with a new key, in {keyring.keyring_path()}. Older backups contain"
+            " the old keys."
         )

@@ -125,8 +125,8 @@ def require_disk_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise CommandError(
-            f"Not enough space in {folder}: {sizes.format_byte_count(needed)} needed, {sizes.format_byte_count(free)} free. "
-            "Nothing was changed."
+            f"Not enough space in {folder}: {sizes.format_byte_count(needed)} needed,"
+            f" {sizes.format_byte_count(free)} free. Nothing was changed."
         )
 
 

@@ -41,7 +41,10 @@ class BucketFiles:
             found = f"{len(self.missing)} of them are missing or damaged: {named}."
         else:
             found = "All of them are there, with the right lengths."
-        return f"{self.files} files ({sizes.format_byte_count(self.bytes)}) are in {self.where or 'an S3 bucket'}. {found}"
+        return (
+            f"{self.files} files ({sizes.format_byte_count(self.bytes)}) are in"
+            f" {self.where or 'an S3 bucket'}. {found}"
+        )
 
 
 def has_stored_files_table() -> bool:

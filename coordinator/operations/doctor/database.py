@@ -83,8 +83,8 @@ def check_sqlite_settings() -> Iterator[CheckResult]:
     if size > LARGE_LOG:
         yield warning_check(
             "journal",
-            f"The write-ahead log has grown to {sizes.format_byte_count(size)}: a program has kept a read transaction open "
-            "for a long time.",
+            f"The write-ahead log has grown to {sizes.format_byte_count(size)}: a program has kept a read"
+            " transaction open for a long time.",
             "Close the program that keeps the file open (such as a database browser), or restart the server.",
         )
     with connection.cursor() as cursor:

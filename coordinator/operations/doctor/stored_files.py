@@ -53,7 +53,8 @@ def check_bucket() -> CheckResult:
         return failed_check("s3", "The bucket returned other bytes than were written.", BUCKET_REMEDY)
     return passed_check(
         "s3",
-        f"{store.describe_file_location('').rstrip('/')} stored and returned a file in {time.monotonic() - began:.2f} s",
+        f"{store.describe_file_location('').rstrip('/')} stored and returned a file in"
+        f" {time.monotonic() - began:.2f} s",
     )
 
 

@@ -162,7 +162,10 @@ def check_server_isolation() -> CheckResult:
     started = McpUpstream.objects.filter(transport=Transport.STDIO, enabled=True).order_by("server_id")
     servers = list(started)
     if off := [row.server_id for row in servers if row.is_isolation_off]:
-        words = f"{join_first_names(off)} can read the keys and the database, and could decide: started without isolation."
+        words = (
+            f"{join_first_names(off)} can read the keys and the database, and could decide: started without"
+            " isolation."
+        )
         return warning_check("isolation", words, "Switch isolation on, on each server's page under MCP.")
     try:
         mechanism = isolation.find_isolation_mechanism()
@@ -186,7 +189,10 @@ def check_open_database() -> Iterator[CheckResult]:
             "database password", "MCP servers do not reach the database, or not without a password"
         )
         return
-    words = f"PostgreSQL asks for no password at {address}, and MCP servers that reach it could decide: {join_first_names(names)}."
+    words = (
+        f"PostgreSQL asks for no password at {address}, and MCP servers that reach it could decide:"
+        f" {join_first_names(names)}."
+    )
     yield warning_check("database password", words, open_database.REMEDY)
 
 
@@ -204,7 +210,10 @@ def check_names_in_calls() -> CheckResult:
         words = f"Calls cannot tell these MCP servers from Signalbox's own gateway: {join_first_names(ours)}."
         return warning_check("names", words, "Register them under another name.")
     if twins:
-        words = f"Calls cannot tell these MCP servers apart, so /mcp serves none of their tools: {join_first_names(twins)}."
+        words = (
+            "Calls cannot tell these MCP servers apart, so /mcp serves none of their tools:"
+            f" {join_first_names(twins)}."
+        )
         return warning_check("names", words, "Register all but one of them under another name.")
     if mistaken:
         words = f"Tools whose names in calls mean another MCP server's are not served: {join_first_names(mistaken)}."

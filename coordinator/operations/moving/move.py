@@ -100,8 +100,8 @@ class DatabaseMove:
         self.source.accept_writes_and_forget()
         self.record_undone_move(now, startup.describe_database())
         self.say(
-            f"{progress_timestamp()}  {self.source.path} takes writes again, and is the database. The PostgreSQL database is no "
-            "longer used: drop it."
+            f"{progress_timestamp()}  {self.source.path} takes writes again, and is the database. The"
+            " PostgreSQL database is no longer used: drop it."
         )
 
     def record_undone_move(self, now: datetime, target_name: str) -> None:
@@ -234,10 +234,9 @@ class DatabaseMove:
         if self.odds.refused_count:
             self.say("\n".join(f"  {said}" for said in self.odds.refused))
             raise CommandError(
-                f"PostgreSQL cannot hold {self.odds.refused_count:,} rows as they are; the first are named above. Correct "
-                "them in SQLite, or add --mend to change them as import_db does (never rows of the audit log). "
-                "Nothing was "
-                "switched."
+                f"PostgreSQL cannot hold {self.odds.refused_count:,} rows as they are; the first are named"
+                " above. Correct them in SQLite, or add --mend to change them as import_db does (never rows"
+                " of the audit log). Nothing was switched."
             )
 
     # What was written meanwhile, and the comparison.
@@ -379,8 +378,8 @@ class DatabaseMove:
             raise
         self.choose_target_database()
         self.say(
-            f"{progress_timestamp()}  The pause is over after {time.monotonic() - began:.2f} s: {number:,} rows were copied, and "
-            "nothing differs."
+            f"{progress_timestamp()}  The pause is over after {time.monotonic() - began:.2f} s: {number:,}"
+            " rows were copied, and nothing differs."
         )
         target.drop_move_tables()
 

@@ -126,7 +126,8 @@ class SqliteSource:
         if after is not None:
             where = f"WHERE ({table.quoted_key_columns}) > ({', '.join('?' * len(after))})"
         cursor = self.db.execute(
-            f"SELECT {table.quoted_columns} FROM {quote_sql_identifier(table.name)} {where} ORDER BY {table.quoted_key_columns} LIMIT {MOST_ROWS}",
+            f"SELECT {table.quoted_columns} FROM {quote_sql_identifier(table.name)} {where} ORDER BY"
+            f" {table.quoted_key_columns} LIMIT {MOST_ROWS}",
             after or (),
         )
         rows, size = [], 0
@@ -152,7 +153,8 @@ class SqliteSource:
             some = keys[start : start + AT_ONCE]
             flat = [value for key in some for value in key[: len(table.key)]]
             yield from self.db.execute(
-                f"SELECT {table.quoted_columns} FROM {quote_sql_identifier(table.name)} WHERE {' OR '.join([f'({one})'] * len(some))}",
+                f"SELECT {table.quoted_columns} FROM {quote_sql_identifier(table.name)} WHERE"
+                f" {' OR '.join([f'({one})'] * len(some))}",
                 flat,
             )
 
@@ -212,8 +214,8 @@ class SqliteSource:
         for table in sorted(list_sqlite_tables(self.db)):
             for op in OPS:
                 self.db.execute(
-                    f"CREATE TRIGGER {quote_sql_identifier(f'{moved.TRIGGER}{table}_{op.lower()}')} BEFORE {op} ON {quote_sql_identifier(table)}"
-                    f" BEGIN SELECT RAISE(ABORT, '{MOVED}'); END"
+                    f"CREATE TRIGGER {quote_sql_identifier(f'{moved.TRIGGER}{table}_{op.lower()}')} BEFORE"
+                    f" {op} ON {quote_sql_identifier(table)} BEGIN SELECT RAISE(ABORT, '{MOVED}'); END"
                 )
 
     def is_refusing_writes(self) -> bool:
@@ -260,7 +262,10 @@ def build_noting_triggers(tables: list[MovedTable]) -> dict[str, str]:
             row = "OLD" if op == "DELETE" else "NEW"
             body = f"{note} VALUES ('{table.name}', {key_column_list(row, table)});"
             if op == "UPDATE":
-                body += f" {note} SELECT '{table.name}', {key_column_list('OLD', table)} WHERE {key_changed_condition(table)};"
+                body += (
+                    f" {note} SELECT '{table.name}', {key_column_list('OLD', table)} WHERE"
+                    f" {key_changed_condition(table)};"
+                )
             found[f"{OURS}_{table.name}_{op.lower()}"] = (
                 f"AFTER {op} ON {quote_sql_identifier(table.name)} BEGIN {body} END"
             )

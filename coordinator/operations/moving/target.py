@@ -29,9 +29,11 @@ READ_AT_ONCE = 2_000
 
 
 class MoveState(NamedTuple):
-    """How far a move has come: the writes of SQLite up to `note_move_progress`, of those that are noted since `noting`, are here.
+    """How far a move has come: the writes of SQLite up to `note_move_progress`, of those that are noted since
+    `noting`, are here.
 
-    `copied`: every row was, once; what came later is noted. `moved_at` is set once it was switched to this database.
+    `copied`: every row was, once; what came later is noted. `moved_at` is set once it was switched to this
+    database.
     """
 
     move_id: str
@@ -186,7 +188,8 @@ def upsert_target_rows(table: MovedTable, rows: Sequence[Row]) -> None:
     what = f"UPDATE SET {update}" if update else "NOTHING"
     with connection.cursor() as cursor:
         cursor.executemany(
-            f"INSERT INTO {table.name} ({table.quoted_columns}) VALUES ({marks}) ON CONFLICT ({table.quoted_key_columns}) DO {what}",
+            f"INSERT INTO {table.name} ({table.quoted_columns}) VALUES ({marks}) ON CONFLICT"
+            f" ({table.quoted_key_columns}) DO {what}",
             list(rows),
         )
 
