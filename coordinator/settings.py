@@ -339,7 +339,7 @@ PASSWORD_HASHERS = [
 LOGIN_URL = "accounts:login"
 LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "accounts:login"
-CSRF_FAILURE_VIEW = "dashboard.views.errors.csrf_failure"
+CSRF_FAILURE_VIEW = "dashboard.frame.error_views.csrf_failure"
 
 INSTALLED_APPS = [
     "coordinator.apps.CoordinatorConfig",
@@ -606,7 +606,8 @@ AUDIT_KEY_FILE = Path(env_str("SIGNALBOX_AUDIT_KEY", str(DATA_DIR / "audit_key")
 # What seals credentials in the database (coordinator/secrets/keyring.py); empty for the file in the data folder.
 CREDENTIAL_KEYS_FILE = env_str("SIGNALBOX_CREDENTIAL_KEYS", "")
 AUDIT_CHECKPOINTS = env_list("SIGNALBOX_AUDIT_CHECKPOINTS")
-# Decisions as OpenTelemetry (coordinator/actions/decision_events.py): an OTLP address over HTTP, and headers for it.
+# Decisions as OpenTelemetry (coordinator/actions/audit/decision_events.py): an OTLP address over HTTP,
+# and headers for it.
 OTLP_ENDPOINT = env_str("SIGNALBOX_OTLP_ENDPOINT", "").rstrip("/")
 OTLP_HEADERS = dict(part.split("=", 1) for part in env_list("SIGNALBOX_OTLP_HEADERS") if "=" in part)
 if OTLP_ENDPOINT and urlsplit(OTLP_ENDPOINT).scheme not in {"http", "https"}:

@@ -10,12 +10,12 @@ from coordinator.api import api
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="overview"), name="home"),
-    path("ui/", include("dashboard.urls")),
+    path("ui/", include("dashboard.frame.urls")),
     path("admin/", admin.site.urls),
     path("", api.urls),
 ]
 
-handler400 = "dashboard.views.errors.bad_request"
-handler403 = "dashboard.views.errors.forbidden"
-handler404 = "dashboard.views.errors.not_found"
-handler500 = "dashboard.views.errors.server_error"
+handler400 = "dashboard.frame.error_views.bad_request"
+handler403 = "dashboard.frame.error_views.forbidden"
+handler404 = "dashboard.frame.error_views.not_found"
+handler500 = "dashboard.frame.error_views.server_error"

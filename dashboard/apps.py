@@ -28,7 +28,7 @@ class DashboardConfig(AppConfig):
         register("session_titles", rows.title_fragments)
         register("permission_requests", rows.waiting_fragments)
         fragments.register_live_view(rows.VIEW)
-        fragments.register_live_view(import_module("dashboard.timeline.news").VIEW)
+        fragments.register_live_view(import_module("dashboard.timeline.updates").VIEW)
 
 
 class AdminSiteConfig(AdminConfig):

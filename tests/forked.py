@@ -199,7 +199,7 @@ def load() -> None:
 
         for module in pkgutil.iter_modules(commands.__path__):
             importlib.import_module(f"{commands.__name__}.{module.name}")
-        for name in (settings.ROOT_URLCONF, "coordinator.edge.app", "coordinator.edge.worker"):
+        for name in (settings.ROOT_URLCONF, "coordinator.edge.app", "coordinator.edge.http.worker"):
             importlib.import_module(name)
         for name in settings.MIDDLEWARE:
             import_string(name)

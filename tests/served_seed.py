@@ -24,7 +24,7 @@ def fill() -> None:
     from django.contrib.auth.models import Group, User
     from django.utils import timezone
 
-    from coordinator.actions.keys import SHOWN, hash_api_key
+    from coordinator.actions.people.keys import SHOWN, hash_api_key
     from coordinator.identity.scopes import SCOPES
     from coordinator.models import ApiKey
     from tests.served import KEYS, PEOPLE

@@ -10,17 +10,17 @@ from django.utils import timezone
 from ninja import Field, Schema
 from pydantic import AwareDatetime
 
-from coordinator.actions import denials
-from coordinator.actions.denials import AccessDenial
+from coordinator.actions.policy import denials
+from coordinator.actions.policy.denials import AccessDenial
 from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
 from coordinator.errors import Forbidden, UnprocessableRequest
 from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.scopes import READERS
 from coordinator.lib import instants
-from coordinator.mcp import tools as mcp_tools
-from coordinator.policy import access
-from coordinator.policy.access import Verdict
+from coordinator.mcp.servers import tools as mcp_tools
+from coordinator.policy.grants import access
+from coordinator.policy.grants.access import Verdict
 
 router = Router(tags=["access"])
 

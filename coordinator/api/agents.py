@@ -10,7 +10,7 @@ from django.utils import timezone
 from ninja import Query, Schema, Status
 from pydantic import BaseModel, Field
 
-from coordinator.actions import blueprints as actions
+from coordinator.actions.agents import blueprints as actions
 from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
 from coordinator.api.runs import RunDemands

@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from ninja.security.base import AuthBase
 
-from coordinator.actions import keys
+from coordinator.actions.people import keys
 from coordinator.errors import Forbidden, Unauthorized
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
 from coordinator.identity.scopes import SCOPES

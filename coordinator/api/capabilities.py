@@ -10,7 +10,7 @@ from django.utils import timezone
 from ninja import Schema, Status
 from pydantic import BaseModel, Field
 
-from coordinator.actions import capabilities as actions
+from coordinator.actions.agents import capabilities as actions
 from coordinator.api.agents import EDITORS, McpServers
 from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router

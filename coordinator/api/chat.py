@@ -10,7 +10,7 @@ from django.utils import timezone
 from ninja import Query, Schema
 from pydantic import Field
 
-from coordinator.actions import chat as actions
+from coordinator.actions.chat import chat as actions
 from coordinator.api.auth import require_scopes
 from coordinator.api.downloads import attachment_response
 from coordinator.api.router import Router

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Field, Schema
 
-from coordinator.actions import connecting
+from coordinator.actions.people import connecting
 from coordinator.api.router import Router
 from coordinator.api.shared_types import Text, error_responses
 from coordinator.errors import Forbidden

@@ -11,7 +11,8 @@ from django.utils import timezone
 from ninja import Schema
 from ninja.security import SessionAuth
 
-from coordinator.actions import accounts, grants
+from coordinator.actions.people import accounts
+from coordinator.actions.policy import grants
 from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
 from coordinator.errors import BadRequest, Forbidden, NotFound
@@ -19,9 +20,9 @@ from coordinator.identity import proofs
 from coordinator.identity.actors import person_actor
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.identity.scopes import OVERSEERS, READERS
-from coordinator.mcp import tools as mcp_tools
+from coordinator.mcp.servers import tools as mcp_tools
 from coordinator.models import Grant, McpServer, McpTool
-from coordinator.policy import deciders
+from coordinator.policy.deciders import book as deciders
 from coordinator.secrets import mask_command_arguments
 
 router = Router(tags=["MCP servers"])

@@ -1,6 +1,6 @@
 """Permission requests for machines: create, read, withdraw. Only people decide, on their pages.
 
-Waiting for the verdict is a long poll of the edge (coordinator/edge/waits.py): `GET …/{request_id}/wait`.
+Waiting for the verdict is a long poll of the edge (coordinator/edge/polling/waits.py): `GET …/{request_id}/wait`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.scopes import OVERSEERS, READERS, REPORTERS, WRITE_ALL
 from coordinator.models import Event, PermissionRequest, Session
-from coordinator.policy import approvals as rules
-from coordinator.policy import coverage, verdicts
-from coordinator.policy.approvals import PermissionSubject
-from coordinator.policy.coverage import Requester
+from coordinator.policy.requests import approvals as rules
+from coordinator.policy.requests import coverage, verdicts
+from coordinator.policy.requests.approvals import PermissionSubject
+from coordinator.policy.requests.coverage import Requester
 
 router = Router(tags=["permission requests"])
 

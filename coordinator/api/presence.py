@@ -9,7 +9,7 @@ from django.utils import timezone
 from ninja import Schema
 from pydantic import Field
 
-from coordinator.actions import agent_power
+from coordinator.actions.policy import agent_power
 from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
 from coordinator.api.shared_types import Text, calling_key, error_responses

@@ -14,7 +14,9 @@ from django.utils import timezone
 from ninja import Schema
 from pydantic import BaseModel, ConfigDict, Field
 
-from coordinator.actions import runners, runs, session_keys
+from coordinator.actions import runs
+from coordinator.actions.agents import runners
+from coordinator.actions.people import session_keys
 from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
 from coordinator.api.shared_types import Ok, Text, calling_key, error_responses

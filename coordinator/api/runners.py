@@ -10,7 +10,7 @@ from django.utils import timezone
 from ninja import Query, Schema
 from pydantic import Field
 
-from coordinator.actions import runners
+from coordinator.actions.agents import runners
 from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
 from coordinator.api.shared_types import Ok, Text, calling_key, error_responses

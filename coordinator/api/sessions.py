@@ -10,7 +10,8 @@ from django.utils import timezone
 from ninja import Query, Schema
 from pydantic import BaseModel, Field
 
-from coordinator.actions import runs, sessions
+from coordinator.actions import runs
+from coordinator.actions.sessions import sessions
 from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
 from coordinator.api.shared_types import LAST_ID, Ok, Text, calling_key, error_responses

@@ -16,8 +16,10 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from coordinator.actions import approvals, audit, tool_calls
-from coordinator.actions.agents import DEFAULT_AGENT
+from coordinator.actions import approvals
+from coordinator.actions.agents.agents import DEFAULT_AGENT
+from coordinator.actions.audit import audit
+from coordinator.actions.sessions import tool_calls
 from coordinator.demo import chats, policy
 from coordinator.demo.cast import PLUGINS, TEAMS, TRADES, demo_agent_id, demo_blueprint_name
 from coordinator.demo.tasks import MessageStep, ToolCallStep
@@ -47,7 +49,7 @@ from coordinator.models import (
     Session,
     ToolRule,
 )
-from coordinator.policy.approvals import PermissionSubject, Validity
+from coordinator.policy.requests.approvals import PermissionSubject, Validity
 
 BATCH = 500
 FILLED = "DEMO_FILLED"

@@ -24,7 +24,7 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from coordinator.actions import keys
+from coordinator.actions.people import keys
 from coordinator.demo.cast import (
     AT_TERMINALS,
     TEAMS,

@@ -25,9 +25,9 @@ from coordinator.demo.fill import explain_foreign_data, make_past_decider
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import key_actor_by_name
 from coordinator.models import PermissionRequest
-from coordinator.policy import approvals as rules
-from coordinator.policy.access_requests import PERMISSION_TYPE as ACCESS
-from coordinator.policy.judged import judged_card_digest
+from coordinator.policy.grants.access_requests import PERMISSION_TYPE as ACCESS
+from coordinator.policy.requests import approvals as rules
+from coordinator.policy.requests.judged import judged_card_digest
 
 LOOK_EVERY = 2.0  # seconds
 VIEWER_WAIT_SECONDS = (25.0, 120.0)  # a question waits for whoever looks at the demo, between these

@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from random import Random
 
-from coordinator.actions import audit, mcp_tools, tool_rules
+from coordinator.actions.audit import audit
+from coordinator.actions.mcp import mcp_tools
+from coordinator.actions.policy import tool_rules
 from coordinator.demo.cast import PEOPLE, SERVERS, TEAMS, TRADES, DemoMcpServer, demo_agent_id
 from coordinator.identity.actors import Actor
-from coordinator.mcp.tools import ToolDefinition, ToolListing
+from coordinator.mcp.servers.tools import ToolDefinition, ToolListing
 from coordinator.models import Grant, McpServer
-from coordinator.policy.tool_rules import DecisionRule, load_saved_tool_rules, tool_rules_version
+from coordinator.policy.rules.tool_rules import DecisionRule, load_saved_tool_rules, tool_rules_version
 
 # Which trades use which server; who is not named falls to the server's default policy.
 USERS = {

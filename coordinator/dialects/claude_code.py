@@ -24,8 +24,8 @@ from coordinator.dialects.hooks import (
     make_event_origin,
     wrap_as_object,
 )
-from coordinator.policy.tool_calls import ToolCallRequest
-from coordinator.policy.tool_rules import ALLOW, ASK, DENY
+from coordinator.policy.requests.tool_calls import ToolCallRequest
+from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import IN_BACKGROUND, SUBAGENT_END, MessagePiece
 

@@ -22,8 +22,8 @@ from coordinator.dialects.hooks import (
     wrap_as_object,
 )
 from coordinator.lib import instants
-from coordinator.policy.tool_calls import Settled, ToolCallRequest
-from coordinator.policy.tool_rules import ALLOW, ASK, DENY, NO_OPINION, Ruling
+from coordinator.policy.requests.tool_calls import Settled, ToolCallRequest
+from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, NO_OPINION, Ruling
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MessagePiece
 

@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import AgentReply, Answer, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, HookWithoutCallId, Meaning
-from coordinator.policy.tool_calls import ToolCallRequest
-from coordinator.policy.tool_rules import DENY
+from coordinator.policy.requests.tool_calls import ToolCallRequest
+from coordinator.policy.rules.tool_rules import DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import SUBAGENT_END
 

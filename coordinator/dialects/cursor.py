@@ -18,8 +18,8 @@ from coordinator.dialects import hooks
 from coordinator.dialects.contract import AgentReply, Answer, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, HookWithoutCallId, Meaning
 from coordinator.errors import UnprocessableRequest
-from coordinator.policy.tool_calls import ToolCallRequest
-from coordinator.policy.tool_rules import ASK, DENY
+from coordinator.policy.requests.tool_calls import ToolCallRequest
+from coordinator.policy.rules.tool_rules import ASK, DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import TURN_END
 

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import AgentReply, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, Meaning
-from coordinator.policy.tool_calls import ToolCallRequest
-from coordinator.policy.tool_rules import ALLOW, ASK
+from coordinator.policy.requests.tool_calls import ToolCallRequest
+from coordinator.policy.rules.tool_rules import ALLOW, ASK
 from coordinator.sessions.events import DedupedEvent
 
 SOURCE = "goose"

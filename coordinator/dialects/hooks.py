@@ -23,7 +23,7 @@ from coordinator.client import broken_hooks
 from coordinator.client.tool_names import PREFIX
 from coordinator.errors import UnprocessableRequest
 from coordinator.lib import instants, json_bounds
-from coordinator.policy.call_text import build_call_text
+from coordinator.policy.rules.call_text import build_call_text
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MADE_CALL, SUBAGENT_END, TURN_END, call_start_origin
 

@@ -23,9 +23,9 @@ from coordinator.dialects.hooks import (
     call_result_origin,
     make_event_origin,
 )
-from coordinator.policy.call_text import build_patch_text
-from coordinator.policy.tool_calls import ToolCallRequest
-from coordinator.policy.tool_rules import ASK, DENY
+from coordinator.policy.requests.tool_calls import ToolCallRequest
+from coordinator.policy.rules.call_text import build_patch_text
+from coordinator.policy.rules.tool_rules import ASK, DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MODEL_REQUEST, TURN_END
 

@@ -17,8 +17,8 @@ from typing import Any
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import AgentReply, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, Meaning, derive_call_id
-from coordinator.policy.tool_calls import ToolCallRequest
-from coordinator.policy.tool_rules import DENY
+from coordinator.policy.requests.tool_calls import ToolCallRequest
+from coordinator.policy.rules.tool_rules import DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import SUBAGENT_END
 

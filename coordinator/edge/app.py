@@ -13,36 +13,41 @@ from django.core.wsgi import get_wsgi_application
 from django.db import InterfaceError, OperationalError
 
 from coordinator.dialects.loaded import DIALECTS
-from coordinator.edge.access import AccessEndpoint
-from coordinator.edge.adoption import EventAdopter
-from coordinator.edge.auth import Authenticator
-from coordinator.edge.bodies import RequestBodies
-from coordinator.edge.brake_gate import BrakeGate
-from coordinator.edge.bridge import STOPPING, DjangoBridge
-from coordinator.edge.call_guard import HookGuard
-from coordinator.edge.chat import ChatEndpoint
-from coordinator.edge.driving import DrivingEndpoint
-from coordinator.edge.gateway.door import GatewayEndpoint
-from coordinator.edge.held_hooks import HookApprovalWaiter
-from coordinator.edge.hooks import HookEndpoint, read_hook_wait
-from coordinator.edge.http import ClientDisconnected, build_database_error, get_request_headers, send_error
-from coordinator.edge.ingest import EventIngestEndpoint
-from coordinator.edge.intake import RequestBodyIntake
-from coordinator.edge.leftover import UnreadRequestBody
-from coordinator.edge.metrics import MetricsEndpoint, MetricsReporter
-from coordinator.edge.notes import PendingNotes
-from coordinator.edge.observing import ObservedRequest
-from coordinator.edge.otlp import TelemetryEndpoint
-from coordinator.edge.ownership import WriteRights
-from coordinator.edge.peers import find_client_network, get_client_address
-from coordinator.edge.policies import PolicyCache
-from coordinator.edge.polls import LongPollEndpoint
-from coordinator.edge.readiness import ReadinessEndpoint
-from coordinator.edge.recorder import HookRecorder
-from coordinator.edge.rulings import PolicyRulings
-from coordinator.edge.safety import add_security_headers, build_security_headers
-from coordinator.edge.waits import LongPollWaiters
-from coordinator.edge.writer import GroupWriter
+from coordinator.edge.gateway.endpoint import GatewayEndpoint
+from coordinator.edge.hooks.endpoint import HookEndpoint, read_hook_wait
+from coordinator.edge.hooks.guard import HookGuard
+from coordinator.edge.hooks.notes import PendingNotes
+from coordinator.edge.hooks.pending_hooks import HookApprovalWaiter
+from coordinator.edge.hooks.recorder import HookRecorder
+from coordinator.edge.http.auth import Authenticator
+from coordinator.edge.http.bodies import RequestBodies
+from coordinator.edge.http.body_intake import RequestBodyIntake
+from coordinator.edge.http.bridge import STOPPING, DjangoBridge
+from coordinator.edge.http.client_addresses import find_client_network, get_client_address
+from coordinator.edge.http.messages import (
+    ClientDisconnected,
+    build_database_error,
+    get_request_headers,
+    send_error,
+)
+from coordinator.edge.http.request_log import ObservedRequest
+from coordinator.edge.http.security_headers import add_security_headers, build_security_headers
+from coordinator.edge.http.unread_body import UnreadRequestBody
+from coordinator.edge.ingest.adoption import EventAdopter
+from coordinator.edge.ingest.driven_sessions import DrivingEndpoint
+from coordinator.edge.ingest.events import EventIngestEndpoint
+from coordinator.edge.ingest.otlp import TelemetryEndpoint
+from coordinator.edge.ingest.ownership import WriteRights
+from coordinator.edge.ingest.write_queue import GroupWriter
+from coordinator.edge.monitoring.metrics import MetricsEndpoint, MetricsReporter
+from coordinator.edge.monitoring.readiness import ReadinessEndpoint
+from coordinator.edge.policy.access_check import AccessEndpoint
+from coordinator.edge.policy.brake_gate import BrakeGate
+from coordinator.edge.policy.policy_cache import PolicyCache
+from coordinator.edge.policy.rulings import PolicyRulings
+from coordinator.edge.polling.chat import ChatEndpoint
+from coordinator.edge.polling.endpoints import LongPollEndpoint
+from coordinator.edge.polling.waits import LongPollWaiters
 from coordinator.engine.checkpoints import Checkpointer
 from coordinator.errors import (
     BadRequest,

@@ -8,7 +8,7 @@
 - A runner's key writes into the sessions that it made and into those whose runs a runner of this key has taken.
   One that no runner has taken yet is nobody's: the executor-facing doors were open so far, and stay so.
 
-These rules only read; the rows they go by are written in coordinator.actions.writers.
+These rules only read; the rows they go by are written in coordinator.actions.sessions.writers.
 """
 
 from __future__ import annotations

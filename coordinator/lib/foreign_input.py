@@ -78,14 +78,14 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     # Bodies, before anything reads them
     build_foreign_parser(
         "request body",
-        "coordinator.edge.bodies:BodyReservation.read_body",
+        "coordinator.edge.http.bodies:BodyReservation.read_body",
         "bytes and seconds by URL and sender (edge.limits)",
     ),
     build_foreign_parser(
         "gzip",
-        "coordinator.edge.bodies:decompress_gzip",
+        "coordinator.edge.http.bodies:decompress_gzip",
         "BodyLimit.unpacked bytes",
-        "coordinator.edge.bodies",
+        "coordinator.edge.http.bodies",
     ),
     build_foreign_parser(
         "JSON's depth and weight",
@@ -105,21 +105,21 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     ),
     build_foreign_parser(
         "one event",
-        "coordinator.edge.faults:parse_new_event",
+        "coordinator.edge.http.validation_errors:parse_new_event",
         "the body's; 100 levels",
-        "coordinator.edge.faults",
+        "coordinator.edge.http.validation_errors",
     ),
     build_foreign_parser(
         "batch of events",
-        "coordinator.edge.ingest:parse_event_batch",
+        "coordinator.edge.ingest.events:parse_event_batch",
         "the body's; 10,000 events, 20,000 lines",
-        "coordinator.edge.ingest",
+        "coordinator.edge.ingest.events",
     ),
     build_foreign_parser(
         "question about access",
-        "coordinator.edge.access:parse_access_body",
+        "coordinator.edge.policy.access_check:parse_access_body",
         "the body's (2 MiB)",
-        "coordinator.edge.access",
+        "coordinator.edge.policy.access_check",
     ),
     build_foreign_parser(
         "hook of an agent",
@@ -129,18 +129,20 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     ),
     build_foreign_parser(
         "a runner's updates",
-        "coordinator.edge.driving:decode_runner_body",
+        "coordinator.edge.ingest.driven_sessions:decode_runner_body",
         "the body's; 100 levels",
-        "coordinator.edge.driving",
+        "coordinator.edge.ingest.driven_sessions",
     ),
     build_foreign_parser(
         "OTLP in protobuf",
         "coordinator.dialects.otlp_wire:estimate_decoded_bytes",
         "BodyLimit.becomes bytes once decoded, counted on the wire",
-        "coordinator.dialects.otlp_wire coordinator.actions.decision_events",
+        "coordinator.dialects.otlp_wire coordinator.actions.audit.decision_events",
     ),
     build_foreign_parser(
-        "OTLP in JSON", "coordinator.edge.otlp:parse_telemetry", "as JSON's depth and weight; 100 levels"
+        "OTLP in JSON",
+        "coordinator.edge.ingest.otlp:parse_telemetry",
+        "as JSON's depth and weight; 100 levels",
     ),
     build_foreign_parser(
         "parameters' JSON Schema",
@@ -151,44 +153,45 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     # MCP
     build_foreign_parser(
         "message of an MCP client",
-        "coordinator.gateway.messages:parse_mcp_message",
+        "coordinator.mcp.protocol.messages:parse_mcp_message",
         "the body's (8 MiB); 100 levels",
-        "coordinator.gateway.messages coordinator.edge.gateway.all_servers coordinator.edge.gateway.beside"
-        " coordinator.edge.gateway.running coordinator.edge.gateway.sending coordinator.edge.gateway.tasks",
+        "coordinator.mcp.protocol.messages coordinator.edge.gateway.all_servers coordinator.edge.gateway.local_calls"
+        " coordinator.edge.gateway.approved_calls coordinator.edge.gateway.upstream_calls"
+        " coordinator.edge.gateway.tasks",
     ),
     build_foreign_parser(
         "answer of an MCP server",
         "coordinator.edge.gateway.upstreams:is_response_to",
         "16 MiB each, 192 MiB in all by caller and by server; 100 levels, 64 MiB once decoded",
-        "coordinator.edge.gateway.upstreams coordinator.edge.gateway.links coordinator.edge.gateway.relaying"
-        " coordinator.gateway.outputs coordinator.gateway.server_tasks coordinator.edge.notes",
+        "coordinator.edge.gateway.upstreams coordinator.edge.gateway.upstream_sessions coordinator.edge.gateway.relay"
+        " coordinator.mcp.gateway.outputs coordinator.mcp.gateway.server_tasks coordinator.edge.hooks.notes",
     ),
     build_foreign_parser(
         "events of an MCP server",
-        "coordinator.gateway.sse:EventSplitter.feed",
+        "coordinator.mcp.protocol.sse:EventSplitter.feed",
         "16 MiB and 10,000 lines an event",
     ),
     build_foreign_parser(
         "tools of an MCP server",
-        "coordinator.gateway.listing:parse_listing_page",
+        "coordinator.mcp.gateway.listing:parse_listing_page",
         "the answer's; 2,000 tools, 128 KiB each, 8 MiB stored of one server",
-        "coordinator.gateway.listing coordinator.edge.gateway.listings",
+        "coordinator.mcp.gateway.listing coordinator.edge.gateway.listings",
     ),
     build_foreign_parser(
         "pasted list of tools",
-        "coordinator.mcp.tools:parse_listing",
+        "coordinator.mcp.servers.tools:parse_listing",
         "2,000,000 characters; as JSON's depth and weight",
     ),
     build_foreign_parser(
         "tools of a program that is started",
-        "coordinator.mcp.discovery:discover_server_tools",
+        "coordinator.mcp.servers.discovery:discover_server_tools",
         "4 MB, 20 pages and 20 seconds, one at a time",
-        "coordinator.mcp.stdio",
+        "coordinator.mcp.servers.stdio",
     ),
     # Addresses and headers
     build_foreign_parser(
         "query of an address",
-        "coordinator.edge.http:parse_query_string",
+        "coordinator.edge.http.messages:parse_query_string",
         "the server's 8 KiB of a request's line",
     ),
     build_foreign_parser("cookies", "django.http.cookie:parse_cookie", "the server's 64 KiB of headers"),
@@ -201,9 +204,9 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     # Patterns and masks
     build_foreign_parser(
         "pattern of a rule",
-        "coordinator.policy.tool_rules:compile_rule_pattern",
+        "coordinator.policy.rules.tool_rules:compile_rule_pattern",
         "RE2: time in proportion to the text; 4 MiB of program",
-        "coordinator.policy.tool_rules coordinator.policy.marks coordinator.actions.marks",
+        "coordinator.policy.rules.tool_rules coordinator.policy.rules.marks coordinator.actions.policy.marks",
     ),
     build_foreign_parser(
         "secrets in a text",
@@ -247,7 +250,9 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
         " dashboard.rules.question",
     ),
     build_foreign_parser(
-        "edited input", "coordinator.actions.tool_calls:parse_edited_input", "the form's 2 MiB; 100 levels"
+        "edited input",
+        "coordinator.actions.sessions.tool_calls:parse_edited_input",
+        "the form's 2 MiB; 100 levels",
     ),
     # Single sign-on
     build_foreign_parser(
@@ -264,8 +269,8 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
         "what its row holds: its writer's budget; the decoder's own depth",
         "coordinator.models.fields coordinator.search.paths coordinator.sessions.recent coordinator.sessions.titles"
         " coordinator.sessions.timeline.reading coordinator.transparency.entries coordinator.live.recorded_stream"
-        " coordinator.lib.figures coordinator.notifications.push dashboard.views.files"
-        " coordinator.dialects.codex_transcripts coordinator.gateway.states",
+        " coordinator.lib.figures coordinator.notifications.push dashboard.search.file_views"
+        " coordinator.dialects.codex_transcripts coordinator.mcp.gateway.states",
     ),
     build_foreign_parser(
         "frames of a child process",

@@ -1,0 +1,1 @@
+"""The Model Context Protocol: its messages, registered servers, hosted processes and the gateway."""

@@ -14,7 +14,7 @@ from django.db import migrations, models
 from django.utils import timezone
 
 from coordinator.lib import instants
-from coordinator.mcp import credentials
+from coordinator.mcp.servers import credentials
 from coordinator.migrations._sql import step
 from coordinator.models.fields import IsoTextField
 from coordinator.runs import sealed_servers

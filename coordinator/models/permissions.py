@@ -29,7 +29,7 @@ class RequestStatus(models.TextChoices):
 
 class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
     """The questions that pages and doors ask of many requests;
-    coordinator.policy.approvals.current_request_state reads one.
+    coordinator.policy.requests.approvals.current_request_state reads one.
     """
 
     def with_context(self) -> PermissionRequestQuerySet:

@@ -6,9 +6,9 @@ import fnmatch
 from collections.abc import Iterable
 
 from coordinator.models import NotificationTarget, PermissionRequest
-from coordinator.policy import marks
-from coordinator.policy.approvals import request_subject
-from coordinator.policy.tool_rules import matches_tool_name
+from coordinator.policy.requests.approvals import request_subject
+from coordinator.policy.rules import marks
+from coordinator.policy.rules.tool_rules import matches_tool_name
 
 About = NotificationTarget.About
 

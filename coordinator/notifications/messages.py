@@ -13,10 +13,10 @@ from coordinator.lib.storable import parse_database_id
 from coordinator.models import BudgetMark, Notification, PermissionRequest
 from coordinator.models.budgets import AtLimit
 from coordinator.models.permissions import RequestStatus as Status
-from coordinator.policy import approvals
-from coordinator.policy.approvals import request_context
-from coordinator.policy.budgets import USED_UP, convert_budget_row
-from coordinator.policy.gateway_requests import gateway_request_gist
+from coordinator.policy.limits.budgets import USED_UP, convert_budget_row
+from coordinator.policy.requests import approvals
+from coordinator.policy.requests.approvals import request_context
+from coordinator.policy.requests.gateway_requests import gateway_request_gist
 from coordinator.secrets.masking import mask_secrets, shorten_masks
 from coordinator.sessions import titles
 

@@ -28,9 +28,10 @@ from coordinator.notifications.messages import (
     request_session,
     request_session_title,
 )
-from coordinator.policy import approvals, deciders
-from coordinator.policy.approvals import format_request_instant
-from coordinator.policy.judged import judged_card_digest
+from coordinator.policy.deciders import book as deciders
+from coordinator.policy.requests import approvals
+from coordinator.policy.requests.approvals import format_request_instant
+from coordinator.policy.requests.judged import judged_card_digest
 from coordinator.secrets import keyring
 from coordinator.sessions import titles
 

@@ -21,7 +21,7 @@ from coordinator.notifications.messages import (
     request_session,
     request_session_title,
 )
-from coordinator.policy.approvals import current_request_state, format_request_instant
+from coordinator.policy.requests.approvals import current_request_state, format_request_instant
 from coordinator.secrets.masking import mask_secrets
 
 EVENTS: dict[str, str] = {Notification.Event.ASKED: "waiting"}  # as receivers have always been told

@@ -25,26 +25,14 @@ from django.conf import settings
 from django.db import DatabaseError, connections
 from django.utils import timezone
 
-from coordinator.actions import (
-    approvals,
-    brakes,
-    budgets,
-    chat_search,
-    deciders,
-    decision_events,
-    events,
-    gateway_upkeep,
-    housekeeping,
-    leases,
-    notifications,
-    partitions,
-    pruning,
-    sealing,
-    search,
-    spending,
-    titles,
-    unawaited_calls,
-)
+from coordinator.actions import approvals, deciders, notifications, search
+from coordinator.actions.audit import decision_events, sealing
+from coordinator.actions.chat import chat_search
+from coordinator.actions.mcp import gateway_upkeep
+from coordinator.actions.policy import brakes, budgets
+from coordinator.actions.sessions import events, titles, unawaited_calls
+from coordinator.actions.upkeep import housekeeping, leases, partitions, pruning
+from coordinator.actions.usage import spending
 from coordinator.engine import locks
 from coordinator.feed import reader as feed
 

@@ -194,7 +194,7 @@ SystemCallErrorNumber=EPERM
 WantedBy=multi-user.target
 """
 
-LAUNCHER = "coordinator/mcp/launcher.py"
+LAUNCHER = "coordinator/mcp/isolation/launcher.py"
 
 # Each network that an admin can give to a server: what the unit says of it. No server reaches what listens on this
 # machine alone, except the machine's own resolver.

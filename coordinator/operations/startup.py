@@ -25,7 +25,7 @@ from django.db import DatabaseError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
 
-from coordinator.actions import partitions as parts_of_events
+from coordinator.actions.upkeep import partitions as parts_of_events
 from coordinator.engine import health, is_sqlite, moved, pooling
 from coordinator.engine.locks import hold_migration_lock
 from coordinator.lib.addresses import LET_GO_WITHIN

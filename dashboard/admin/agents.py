@@ -9,7 +9,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils import timezone
 
-from coordinator.actions import agents
+from coordinator.actions.agents import agents
 from coordinator.chat.presence import agent_presence_status
 from coordinator.identity.actors import Actor
 from coordinator.lib.instants import EPOCH

@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
-from coordinator.actions import chat
+from coordinator.actions.chat import chat
 from coordinator.identity.actors import Actor
 from coordinator.models import ChatAttachment, ChatMessage, StoredFile
 from coordinator.models.chat import ChatSource, FilePlace, StorageType

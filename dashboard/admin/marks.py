@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import admin
 from django.utils import timezone
 
-from coordinator.actions import marks
+from coordinator.actions.policy import marks
 from coordinator.identity.actors import Actor
 from coordinator.models import DangerMark
 from dashboard.admin import columns

@@ -8,7 +8,7 @@ from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 
-from coordinator.actions import mcp_servers
+from coordinator.actions.mcp import mcp_servers
 from coordinator.identity.actors import Actor
 from coordinator.models import Grant, McpServer
 from coordinator.models.mcp import DefaultPolicy, EntryType, GrantPermission

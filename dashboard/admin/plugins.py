@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 
-from coordinator.actions import plugin_permissions, plugin_values, plugins
+from coordinator.actions.plugins import plugin_permissions, plugin_values, plugins
 from coordinator.identity.actors import Actor
 from coordinator.models import PluginConfig, PluginSetting, RuntimePlugin, UnreadableText
 from coordinator.models.plugins import PluginPermission

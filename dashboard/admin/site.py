@@ -11,9 +11,9 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from coordinator.identity.roles import ADMIN, has_role
+from dashboard.accounts.views import find_next_url
 from dashboard.admin.subjects import group_models_by_subject
 from dashboard.frame.guards import render_role_refusal
-from dashboard.views.accounts import find_next_url
 
 
 class SignalboxAdminSite(AdminSite):

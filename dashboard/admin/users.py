@@ -17,7 +17,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
-from coordinator.actions import accounts, provider_sign_ins, users
+from coordinator.actions.people import accounts, provider_sign_ins, users
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import Actor, person_actor
 from coordinator.identity.roles import ADMIN, APPROVER, ROLES, VIEWER

@@ -7,7 +7,7 @@ from typing import Any
 
 from django import forms
 
-from coordinator.actions import agents
+from coordinator.actions.agents import agents
 from coordinator.lib import json_bounds
 from coordinator.models import Agent, UnreadableText
 

@@ -6,22 +6,24 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from coordinator.actions import grants
 from coordinator.actions.approvals.always import LastingAnswer
+from coordinator.actions.policy import grants
 from coordinator.dialects.loaded import find_call_subject
 from coordinator.errors import Conflict, UnprocessableRequest
-from coordinator.gateway.binding import describe_arguments as gateway_about
+from coordinator.mcp.gateway.binding import describe_arguments as gateway_about
 from coordinator.models import PermissionRequest
-from coordinator.policy import approvals, narrowest, tool_rules
-from coordinator.policy.access import ALLOW as GRANTED
-from coordinator.policy.call_text import CallText, text_for_allow_rules
-from coordinator.policy.edits import GrantEdit
-from coordinator.policy.grant_lengths import default_grant_end
-from coordinator.policy.history import RecordedCall, find_subject_field, text_for_patterns
-from coordinator.policy.judged import judged_card_digest
-from coordinator.policy.narrowest import PermanentAnswer
-from coordinator.policy.tool_calls import GATEWAY
-from coordinator.policy.tool_rules import DecisionRule
+from coordinator.policy.grants.access import ALLOW as GRANTED
+from coordinator.policy.grants.edits import GrantEdit
+from coordinator.policy.grants.lengths import default_grant_end
+from coordinator.policy.requests import approvals
+from coordinator.policy.requests.judged import judged_card_digest
+from coordinator.policy.requests.tool_calls import GATEWAY
+from coordinator.policy.rules import tool_rules
+from coordinator.policy.rules.call_text import CallText, text_for_allow_rules
+from coordinator.policy.rules.tool_rules import DecisionRule
+from coordinator.policy.suggestions import narrowest
+from coordinator.policy.suggestions.history import RecordedCall, find_subject_field, text_for_patterns
+from coordinator.policy.suggestions.narrowest import PermanentAnswer
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.rules import carried, question
 from dashboard.rules.question import RulesOnTrial

@@ -12,22 +12,24 @@ from typing import Any
 
 from django.urls import NoReverseMatch, reverse
 
-from coordinator.actions import plugin_permissions
 from coordinator.actions.approvals.triage import MOST_ARRANGED
+from coordinator.actions.plugins import plugin_permissions
 from coordinator.lib.invisible import has_invisible_character
 from coordinator.lib.lookalikes import has_lookalike_characters
 from coordinator.models import PermissionRequest, PermissionVote
-from coordinator.policy import approvals, brakes, narrowest
-from coordinator.policy.access_requests import parse_access_request
-from coordinator.policy.approvals import RequestState, Scope
-from coordinator.policy.coverage import request_requester
-from coordinator.policy.gateway_requests import (
+from coordinator.policy.grants.access_requests import parse_access_request
+from coordinator.policy.limits import brakes
+from coordinator.policy.requests import approvals
+from coordinator.policy.requests.approvals import RequestState, Scope
+from coordinator.policy.requests.coverage import request_requester
+from coordinator.policy.requests.gateway_requests import (
     GatewayRequest,
     gateway_request_gist,
     parse_gateway_request,
     session_folder_names,
 )
-from coordinator.policy.judged import judged_card_digest, request_group_key
+from coordinator.policy.requests.judged import judged_card_digest, request_group_key
+from coordinator.policy.suggestions import narrowest
 from coordinator.secrets.running import can_run_hidden_value
 from coordinator.sessions import titles
 from dashboard.approvals.edits import ToolCallEdit, build_tool_call_edit

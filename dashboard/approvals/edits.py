@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.actions.tool_calls import compute_rule_digest, is_call_editable
+from coordinator.actions.sessions.tool_calls import compute_rule_digest, is_call_editable
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.models import PermissionRequest
-from coordinator.policy import agent_options, approvals
+from coordinator.policy.requests import agent_options, approvals
 
 LONGEST_EDITABLE = 20_000  # characters; more is edited where the agent runs
 

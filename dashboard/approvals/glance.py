@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from django.db.models import Count, Max
 
 from coordinator.models import Event, PermissionContext, PermissionRequest
-from coordinator.policy import approvals, marks
+from coordinator.policy.requests import approvals
+from coordinator.policy.rules import marks
 from coordinator.sessions import recent
 from coordinator.sessions.recent import RecentActivity
 from dashboard.looks.parts import DisplayPart, Spans

@@ -15,8 +15,9 @@ from django.db.models import Q
 
 from coordinator.actions.approvals.triage import MOST_AT_ONCE
 from coordinator.models import PermissionRequest, RequestSnooze
-from coordinator.policy import approvals, marks
-from coordinator.policy.judged import group_requests_by_card, judged_card_digest
+from coordinator.policy.requests import approvals
+from coordinator.policy.requests.judged import group_requests_by_card, judged_card_digest
+from coordinator.policy.rules import marks
 from coordinator.sessions import titles
 from dashboard.approvals.arrangement import InboxArrangement
 from dashboard.approvals.cards import ApprovalCard, build_approval_cards

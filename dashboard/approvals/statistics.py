@@ -16,8 +16,8 @@ from django.conf import settings
 from coordinator.lib.times import format_duration
 from coordinator.models import PermissionRequest
 from coordinator.models.permissions import RequestStatus as Status
-from coordinator.policy import approvals
-from coordinator.policy.approvals import DECIDED
+from coordinator.policy.requests import approvals
+from coordinator.policy.requests.approvals import DECIDED
 from dashboard.looks.charts import BarSegment, CountBar, DayColumn, build_day_columns
 from dashboard.templatetags.signalbox import count_of
 

@@ -10,13 +10,13 @@ from typing import Any
 from django import forms
 from django.contrib.auth.models import AnonymousUser, User
 
-from coordinator.actions import tool_calls
 from coordinator.actions.approvals.triage import MOST_AT_ONCE
-from coordinator.actions.tool_calls import ApprovalAdditions
+from coordinator.actions.sessions import tool_calls
+from coordinator.actions.sessions.tool_calls import ApprovalAdditions
 from coordinator.errors import BadRequest, SignalboxError
 from coordinator.lib.storable import is_storable_text
 from coordinator.models import PermissionRequest
-from coordinator.policy.approvals import Scope, Validity
+from coordinator.policy.requests.approvals import Scope, Validity
 
 MOST_ON_A_CARD = 200
 APPROVE_ONE = "approved-one"  # of several equal calls that wait, the one that waits longest

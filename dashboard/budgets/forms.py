@@ -8,8 +8,8 @@ from django import forms
 from django.contrib.auth.models import User
 
 from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
-from dashboard.frame.kept_choices import KeptChoiceField, offer_choices
 from dashboard.frame.known_names import MOST_OFFERED, NamedReachForm, list_offered_agents
+from dashboard.frame.stored_choices import KeptChoiceField, offer_choices
 
 
 class BudgetAmountForm(forms.Form):

@@ -10,8 +10,8 @@ from django.db.models import Sum
 
 from coordinator.models import Session
 from coordinator.models.budgets import BudgetMeasure
-from coordinator.policy import budgets
-from coordinator.policy.budgets import BudgetRow, BudgetState
+from coordinator.policy.limits import budgets
+from coordinator.policy.limits.budgets import BudgetRow, BudgetState
 
 MOST_SESSIONS = 3  # of a budget for each session: those that used most today
 MOST_LOOKED_AT = 50

@@ -14,7 +14,7 @@ from coordinator.client.connecting.toml_tables import TomlTable
 from coordinator.client.connecting.yaml_entries import YamlEntry
 from coordinator.client.settings import KEY_VARIABLE, URL_VARIABLE
 from coordinator.dialects.claude_settings import render_claude_settings
-from coordinator.mcp.names import GATEWAY
+from coordinator.mcp.servers.names import GATEWAY
 
 A_KEY = "sbx_YOUR_KEY"
 HEADLESS = (

@@ -12,10 +12,10 @@ from django.utils import timezone
 
 from coordinator.actions.deciders import delegations, groups
 from coordinator.lib import instants
-from coordinator.policy import deciding_rules
-from coordinator.policy.deciders import DeciderBook
-from coordinator.policy.deciding_rules import TERMS, DecidingRuleRow
-from dashboard.frame.kept_choices import KeptTypedMultipleChoiceField, offer_choices
+from coordinator.policy.deciders import rules as deciding_rules
+from coordinator.policy.deciders.book import DeciderBook
+from coordinator.policy.deciders.rules import TERMS, DecidingRuleRow
+from dashboard.frame.stored_choices import KeptTypedMultipleChoiceField, offer_choices
 
 Choices = Sequence[tuple[int, str]]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.conf import settings
 
-from coordinator.policy.deciders import DeciderBook, servers_named_in_rules
-from coordinator.policy.deciding_rules import TERMS, DecidingRuleRow, build_request_terms
+from coordinator.policy.deciders.book import DeciderBook, servers_named_in_rules
+from coordinator.policy.deciders.rules import TERMS, DecidingRuleRow, build_request_terms
 
 
 @dataclass(frozen=True, slots=True)

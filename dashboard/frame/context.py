@@ -11,11 +11,11 @@ from django.utils.functional import SimpleLazyObject
 
 from coordinator.identity.roles import APPROVER, has_role, highest_role
 from coordinator.models import Brake
-from coordinator.policy import deciders
+from coordinator.policy.deciders import book as deciders
 from dashboard.frame import devices, installing, sign_in_ways
-from dashboard.frame.rail import ENTRIES, RailBadge, RailEntry, BadgeNumber, find_rail_entry_url
+from dashboard.frame.rail import ENTRIES, BadgeNumber, RailBadge, RailEntry, find_rail_entry_url
 from dashboard.frame.themes import THEMES, read_theme_cookie
-from dashboard.help.explained import explanation_of
+from dashboard.help.explained import find_explanation_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def rail(request: HttpRequest) -> dict[str, Any]:
         "sign_in_mark": SimpleLazyObject(lambda: devices.sign_in_mark(request)),
         "release": SimpleLazyObject(installing.release_digest),
         "signed_in_at": sign_in_ways.session_provider_name(request),
-        "explanation": SimpleLazyObject(lambda: explanation_of(request)),
+        "explanation": SimpleLazyObject(lambda: find_explanation_url(request)),
         "policy_note": SimpleLazyObject(lambda: explain_policy_edit_limit(user)),
         # Browsers say so of links, forms and scripts on pages of other origins (static/js/proof.js).
         "from_elsewhere": request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"},

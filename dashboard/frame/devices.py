@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest
 from django.utils import timezone
 
-from coordinator.actions import push
+from coordinator.actions.notifications import push
 from coordinator.models import NotificationTarget
 
 # In the session: {"target": id, "mark": by what the page knows its own subscription, "sign_in": whose it was then}

@@ -17,5 +17,5 @@ class SignInForm(AuthenticationForm):
 class FirstAdminForm(BaseUserCreationForm):  # type: ignore[type-arg] # not generic at run time
     """The first administrator: a name, and a password twice, held against the settings' validators.
 
-    It is never saved: coordinator.actions.setup.redeem_setup_token makes the person.
+    It is never saved: coordinator.actions.people.setup.redeem_setup_token makes the person.
     """

@@ -16,7 +16,7 @@ from django.utils.http import urlencode
 from django_htmx.http import HttpResponseClientRedirect
 
 from coordinator.identity.roles import ADMIN, APPROVER, VIEWER, has_role, highest_role
-from coordinator.policy import deciders
+from coordinator.policy.deciders import book as deciders
 from dashboard.frame.htmx import HtmxHttpRequest
 
 P = ParamSpec("P")

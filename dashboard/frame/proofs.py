@@ -18,7 +18,7 @@ from django.utils import timezone
 from django.utils.cache import add_never_cache_headers
 from django.utils.deprecation import MiddlewareMixin
 
-from coordinator.actions import accounts
+from coordinator.actions.people import accounts
 from coordinator.errors import SignalboxError
 from coordinator.identity import proofs
 from coordinator.identity.proofs import Lack

@@ -15,7 +15,7 @@ from coordinator.identity.roles import ADMIN, VIEWER
 from coordinator.live.fragments import PageFragment
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.models.permissions import RequestStatus
-from coordinator.policy import deciders
+from coordinator.policy.deciders import book as deciders
 
 
 class BadgeNumber(NamedTuple):

@@ -47,7 +47,7 @@ def help_url(target: str) -> str:
     return reverse("help:page", args=[name]) + (f"#{anchor}" if anchor else "")
 
 
-def explanation_of(request: HttpRequest) -> str:
+def find_explanation_url(request: HttpRequest) -> str:
     """Return the address of the help that explains the page of this request; nothing where none does."""
     match = request.resolver_match
     target = EXPLAINED.get(match.view_name) if match else None

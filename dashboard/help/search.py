@@ -33,20 +33,22 @@ def search_terms(query: str) -> list[str]:
     return query[:MAX_QUERY_LENGTH].casefold().split()[:MAX_TERMS]
 
 
-def search(query: str) -> list[SearchResult]:
+def search_help(query: str) -> list[SearchResult]:
     """Return the sections that have every term in their page's title, heading or text, the best first."""
     terms = search_terms(query)
     if not terms:
         return []
-    scored = [(score, section) for section in all_sections() if (score := _score(section, terms))]
+    scored = [(score, section) for section in all_sections() if (score := score_section(section, terms))]
     scored.sort(key=lambda pair: -pair[0])  # equal ones stay in the order of the pages
     return [
-        SearchResult(section, _marked(section.heading, terms), _marked(_excerpt(section.text, terms), terms))
+        SearchResult(
+            section, mark_terms(section.heading, terms), mark_terms(cut_excerpt(section.text, terms), terms)
+        )
         for _, section in scored[:MAX_RESULTS]
     ]
 
 
-def _score(section: Section, terms: list[str]) -> int:
+def score_section(section: Section, terms: list[str]) -> int:
     """Return how well a section fits; 0 where a term is missing, or stands in the page's title alone."""
     title, heading, text = (one.casefold() for one in (section.page.title, section.heading, section.text))
     in_title = title if section.level == 1 else ""
@@ -63,7 +65,7 @@ def _score(section: Section, terms: list[str]) -> int:
     return score
 
 
-def _excerpt(text: str, terms: list[str]) -> str:
+def cut_excerpt(text: str, terms: list[str]) -> str:
     """Return a piece of the text around the first term, cut at words."""
     folded = text.casefold()
     places = [place for term in terms if (place := folded.find(term)) >= 0]
@@ -76,7 +78,7 @@ def _excerpt(text: str, terms: list[str]) -> str:
     return f"… {piece}" if start else piece
 
 
-def _marked(text: str, terms: list[str]) -> SafeString:
+def mark_terms(text: str, terms: list[str]) -> SafeString:
     """Return the text as HTML with `<mark>` around each term."""
     pattern = re.compile(
         "|".join(re.escape(term) for term in sorted(terms, key=len, reverse=True)), re.IGNORECASE

@@ -43,7 +43,11 @@ def page_sections(name: str) -> tuple[Section, ...]:
             found[-1][2].append(line)
     return tuple(
         Section(
-            page, level, plain_heading(heading), "" if level == 1 else heading_anchor(heading), _plain(lines)
+            page,
+            level,
+            plain_heading(heading),
+            "" if level == 1 else heading_anchor(heading),
+            strip_markdown(lines),
         )
         for level, heading, lines in found
     )
@@ -54,7 +58,7 @@ def all_sections() -> list[Section]:
     return [section for name in PAGES for section in page_sections(name)]
 
 
-def _plain(lines: list[str]) -> str:
+def strip_markdown(lines: list[str]) -> str:
     """Return Markdown as one line of words."""
     text = _MARK_UP.sub("", _LINK.sub(r"\1", "\n".join(lines)))
     return _SPACE.sub(" ", text).strip()

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from coordinator.actions import notes
-from coordinator.actions.transcripts import READ_FROM
+from coordinator.actions.sessions import notes
+from coordinator.actions.sessions.transcripts import READ_FROM
 from coordinator.sessions.timeline import StoredValue, TimelineEvent
 
 MOST_OF_A_NOTE = 300  # characters in its line

@@ -13,14 +13,23 @@ from typing import Any
 
 from django.http import QueryDict
 
-from coordinator.actions import grants
+from coordinator.actions.policy import grants
 from coordinator.errors import UnprocessableRequest
 from coordinator.lib import instants
-from coordinator.mcp import tools as mcp_tools
+from coordinator.mcp.servers import tools as mcp_tools
 from coordinator.models import Agent, Grant, McpServer, McpTool
-from coordinator.policy import access, grant_lengths
-from coordinator.policy.access import ALLOW, ASK, DENY, PARTICIPLES, GrantRow, Verdict, uncovered_grants
-from coordinator.policy.edits import INHERIT, GrantEdit, Slot, find_rows_beneath_edit
+from coordinator.policy.grants import access
+from coordinator.policy.grants import lengths as grant_lengths
+from coordinator.policy.grants.access import (
+    ALLOW,
+    ASK,
+    DENY,
+    PARTICIPLES,
+    GrantRow,
+    Verdict,
+    uncovered_grants,
+)
+from coordinator.policy.grants.edits import INHERIT, GrantEdit, Slot, find_rows_beneath_edit
 
 CHOICES = ((INHERIT, "Inherit"), (ALLOW, "Allow"), (ASK, "Ask"), (DENY, "Deny"))
 MOST_LINES = 600

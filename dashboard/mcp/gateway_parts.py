@@ -10,9 +10,10 @@ from urllib.parse import quote
 
 from django.conf import settings
 
-from coordinator.gateway import figures
-from coordinator.mcp import commands, isolation
-from coordinator.mcp.credentials import FROM_ENVIRONMENT
+from coordinator.mcp.gateway import figures
+from coordinator.mcp.isolation import process_isolation as isolation
+from coordinator.mcp.servers import commands
+from coordinator.mcp.servers.credentials import FROM_ENVIRONMENT
 from coordinator.models import McpCredential, McpProcess, McpServer, McpUpstream
 from coordinator.models.gateway import Network, Transport
 from coordinator.models.mcp import CredentialKind

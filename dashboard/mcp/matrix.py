@@ -11,8 +11,8 @@ from django.core.cache import cache
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
-from coordinator.mcp import tools as mcp_tools
-from coordinator.policy import access
+from coordinator.mcp.servers import tools as mcp_tools
+from coordinator.policy.grants import access
 from dashboard.mcp.access_sheet import describe_verdict_source, list_grantable_agent_ids
 
 MOST_ROWS, MOST_COLUMNS = 60, 80

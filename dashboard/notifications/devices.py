@@ -9,7 +9,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.http.request import split_domain_port
 
-from coordinator.actions import push
+from coordinator.actions.notifications import push
 from coordinator.lib.addresses import is_loopback
 from coordinator.lib.unreadable import UnreadableText
 from coordinator.models import NotificationTarget, PushSubscription

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from django.db.models import QuerySet
 
-from coordinator.actions.push import UNNAMED
+from coordinator.actions.notifications.push import UNNAMED
 from coordinator.models import Notification, NotificationTarget
 from coordinator.notifications import webhooks
 from coordinator.notifications.channels import address_kind_label

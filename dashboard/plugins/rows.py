@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Count, Model
 
-from coordinator.actions import plugins
+from coordinator.actions.plugins import plugins
 from coordinator.models import (
     Agent,
     AgentPlugin,

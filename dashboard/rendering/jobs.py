@@ -87,17 +87,17 @@ def run_markdown_job(_facts: Facts, body: bytes) -> Answer:
     return {}, encode_job_text(clean)
 
 
-def document(facts: Facts, body: bytes) -> Answer:
+def run_document_job(facts: Facts, body: bytes) -> Answer:
     """Return a page of the documentation as HTML, with anchors at its headings.
 
     `facts`: `base`, the address of the help; `pages`, the names of its pages separated by spaces, to which relative
-    links lead (other relative links become plain text); `scheme`, the reader's run_colour_job scheme, by which pictures are
+    links lead (other relative links become plain text); `scheme`, the reader's colour scheme, by which pictures are
     chosen.
     """
     environment = {name: str(facts[name]) for name in ("base", "pages", "scheme")}
     with limit_cpu_time(MARKDOWN_SECONDS):
         clean = nh3.clean(
-            _document_parser().render(decode_job_text(body), environment),
+            build_document_parser().render(decode_job_text(body), environment),
             tags=_DOCUMENT_TAGS,
             attributes=_DOCUMENT_ATTRIBUTES,
             set_tag_attribute_values={"pre": {"tabindex": "0"}},
@@ -162,7 +162,7 @@ def align_table_cells(state: StateCore) -> None:
 
 
 @lru_cache(maxsize=1)
-def _document_parser() -> MarkdownIt:
+def build_document_parser() -> MarkdownIt:
     options = {"html": False, "linkify": False, "highlight": highlight_fence}
     parser = MarkdownIt("commonmark", options).enable("table").enable("strikethrough")
     parser.core.ruler.push("aligned_cells", align_table_cells)
@@ -204,7 +204,7 @@ def _rewrite_links(state: StateCore) -> None:
 def _render_picture(
     _renderer: RendererHTML, tokens: Sequence[Token], index: int, _options: OptionsDict, env: EnvType
 ) -> str:
-    """Return a picture in the reader's run_colour_job scheme: `pictures/NAME-light.webp` stands beside a dark one."""
+    """Return a picture in the reader's colour scheme: `pictures/NAME-light.webp` stands beside a dark one."""
     light = env["base"] + str(tokens[index].attrGet("src")).removesuffix(".webp") + "/"
     dark = light.replace("-light/", "-dark/")
     shown = dark if env["scheme"] == "dark" else light
@@ -251,6 +251,12 @@ for _name in USUAL.split():
 for _name in USUAL_FILES.split():
     find_lexer("", _name)
 build_markdown_parser()
-_document_parser()
+build_document_parser()
 
-JOBS = {"markdown": run_markdown_job, "document": document, "colour": run_colour_job, "diff": run_diff_job, "ready": run_ready_job}
+JOBS = {
+    "markdown": run_markdown_job,
+    "document": run_document_job,
+    "colour": run_colour_job,
+    "diff": run_diff_job,
+    "ready": run_ready_job,
+}

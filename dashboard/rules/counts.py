@@ -8,8 +8,15 @@ from datetime import datetime
 from urllib.parse import quote, urlencode
 
 from coordinator.lib import instants
-from coordinator.policy.history import NOBODY
-from coordinator.policy.trials import CHANGED, DECISIONS, NOTHING, OTHERS, DecisionCounts, RuleTrial
+from coordinator.policy.suggestions.history import NOBODY
+from coordinator.policy.suggestions.trials import (
+    CHANGED,
+    DECISIONS,
+    NOTHING,
+    OTHERS,
+    DecisionCounts,
+    RuleTrial,
+)
 
 WORDS = {"deny": "Denied", "ask": "Asked", "allow": "Allowed", "observe": "Observed"}
 SHOWN = 12  # rows of a table before the rest is folded

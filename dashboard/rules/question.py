@@ -11,10 +11,10 @@ from typing import Any
 from django.http import QueryDict
 
 from coordinator.errors import UnprocessableRequest
-from coordinator.policy import tool_rules
-from coordinator.policy.edits import GrantEdit
-from coordinator.policy.tool_rules import MOST_RULES, DecisionRule
-from coordinator.policy.trials import RecordedCallJudge
+from coordinator.policy.grants.edits import GrantEdit
+from coordinator.policy.rules import tool_rules
+from coordinator.policy.rules.tool_rules import MOST_RULES, DecisionRule
+from coordinator.policy.suggestions.trials import RecordedCallJudge
 from dashboard.mcp import access_sheet
 
 MOST_UNSAVED = 50  # rules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator.dialects.loaded import find_call_subject
 from coordinator.importing import lines
-from coordinator.policy.history import CallHistoryReader
+from coordinator.policy.suggestions.history import CallHistoryReader
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
 # How the result of a call tells that a person refused it: its beginning, and what stands in it.

@@ -9,7 +9,7 @@ from django import forms
 from coordinator.models import Blueprint, Session
 from coordinator.runs.blueprints import load_runner_agents
 from coordinator.runs.demands import PROPERTIES
-from dashboard.frame.kept_choices import KeptChoiceField, offer_choices
+from dashboard.frame.stored_choices import KeptChoiceField, offer_choices
 from dashboard.runs.offers import OnlineRunnerOffers
 
 

@@ -16,16 +16,16 @@ from typing import IO, Any
 from django.db.models import Q, QuerySet
 
 from coordinator import transparency
-from coordinator.actions.decision_events import VERDICTS
+from coordinator.actions.audit.decision_events import VERDICTS
 from coordinator.models import AuditLeaf, AuditLog, Grant, PermissionRequest, Session
-from coordinator.policy import tool_rules
-from coordinator.policy.approvals import format_request_instant
-from coordinator.policy.judged import judged_content_for_audit
+from coordinator.policy.requests.approvals import format_request_instant
+from coordinator.policy.requests.judged import judged_content_for_audit
+from coordinator.policy.rules import tool_rules
 from coordinator.sessions.timeline.walking import walk_session_events
 from coordinator.transparency import entries, keys, proofs
 from dashboard.sessions.in_force import PolicyInForce, load_rules_by_version, read_policy_in_force
+from dashboard.sessions.views.events import export_event_as_dict
 from dashboard.timeline.as_markdown import render_session_markdown
-from dashboard.views.session_events import export_event_as_dict
 
 MOST_ENTRIES = 1_000  # audit entries in one file
 IN_MEMORY = 16 * 1024 * 1024  # bytes; a larger file is made on disk

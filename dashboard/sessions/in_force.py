@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from coordinator.models import AuditLog
-from coordinator.policy import tool_rules
-from coordinator.policy.tool_rules import DecisionRule
+from coordinator.policy.rules import tool_rules
+from coordinator.policy.rules.tool_rules import DecisionRule
 
 MOST_SAVES = 1_000  # audited saves of the rules that are looked through, newest first
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.models import DrivenSession, Note, Session
-from coordinator.policy.tool_calls import GATEWAY
+from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions import notes
 from coordinator.sessions.agent_programs import AGENT_TITLES

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from coordinator.models import DrivenCommand, DrivenSession, Run, Session
 from coordinator.models.sessions import RunParameters
-from coordinator.policy import budgets
+from coordinator.policy.limits import budgets
 from coordinator.runs.statuses import ACTIVE
 from coordinator.runs.waits import RunQueueState
 from coordinator.secrets.masking import mask_secrets

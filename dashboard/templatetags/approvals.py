@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 
 from coordinator.lib.invisible import UNUSUAL, is_invisible_character
 from coordinator.lib.lookalikes import find_lookalikes, unicode_character_name
-from coordinator.policy.approvals import Validity
+from coordinator.policy.requests.approvals import Validity
 from coordinator.secrets.masking import shorten_masks
 from dashboard.looks.parts import DisplayPart, Spans
 

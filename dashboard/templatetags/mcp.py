@@ -9,8 +9,8 @@ from django.template import Library
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from coordinator.policy.access_preview import VerdictChange
-from coordinator.policy.edits import Slot
+from coordinator.policy.grants.access_preview import VerdictChange
+from coordinator.policy.grants.edits import Slot
 from dashboard.mcp.access_sheet import AccessSheetLine
 
 register = Library()

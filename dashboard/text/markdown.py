@@ -34,10 +34,12 @@ def render_markdown(text: str) -> RenderedHtml:
 
 
 def render_document(text: str, *, base: str, pages: str, scheme: str) -> RenderedHtml:
-    """Return a page of the documentation as HTML (dashboard.rendering.jobs.document says what the facts are)."""
+    """Return a page of the documentation as HTML; `run_document_job` says what the facts are."""
     try:
-        body = answers.ask("document", encode_for_sandbox(text), base=base, pages=pages, scheme=scheme)
-    except answers.NoAnswer as problem:
+        body = answers.render_in_sandbox(
+            "document", encode_for_sandbox(text), base=base, pages=pages, scheme=scheme
+        )
+    except answers.RenderingUnavailable as problem:
         return add_plainness_note(render_plain_paragraphs(text), problem)
     return RenderedHtml((body or b"").decode())
 

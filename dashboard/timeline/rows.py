@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import slugify
 
 from coordinator.models import Session
-from coordinator.policy import approvals
+from coordinator.policy.requests import approvals
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.events import JSON_COLUMNS
 from coordinator.sessions.list_facts import session_began_us

@@ -1,5 +1,5 @@
 // Days in a filter are the reader's own: their zone goes along with them. Days that came in a link keep the link's
-// zone, until the reader chooses another day. See dashboard/filters/days.py.
+// zone, until the reader chooses another day. See dashboard/frame/days.py.
 const own = new Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 const dayFields = "input[type=date][name=since], input[type=date][name=until]";
 

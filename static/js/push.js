@@ -25,7 +25,7 @@ const register = async () => {
   return navigator.serviceWorker.ready;
 };
 
-// Told by which a page knows its own device among those that the server lists (coordinator/actions/push.py).
+// Told by which a page knows its own device among those that the server lists (coordinator/actions/notifications/push.py).
 async function markOf(subscription) {
   const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(subscription.endpoint));
   return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("").slice(0, 32);

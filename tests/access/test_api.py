@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from coordinator.actions import keys
+from coordinator.actions.people import keys
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, DecidingRule, Grant
 from tests.access.cases import add_agents, add_server, grant

@@ -10,16 +10,20 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from coordinator.actions import approvals, grants, keys
+from coordinator.actions import approvals
 from coordinator.actions.approvals import NewPermissionRequest
+from coordinator.actions.people import keys
+from coordinator.actions.policy import grants
 from coordinator.identity.actors import Actor
 from coordinator.models import AskingGrant, AuditLog, Grant, UnreadableText
-from coordinator.policy import access, in_force, tool_rules
-from coordinator.policy.access_preview import preview_access_changes
-from coordinator.policy.access_requests import RequestedAccess
-from coordinator.policy.approvals import Scope, Validity
-from coordinator.policy.edits import GrantEdit
-from coordinator.policy.tool_rules import Ruling
+from coordinator.policy.grants import access
+from coordinator.policy.grants.access_preview import preview_access_changes
+from coordinator.policy.grants.access_requests import RequestedAccess
+from coordinator.policy.grants.edits import GrantEdit
+from coordinator.policy.requests import in_force
+from coordinator.policy.requests.approvals import Scope, Validity
+from coordinator.policy.rules import tool_rules
+from coordinator.policy.rules.tool_rules import Ruling
 from tests.access.cases import add_agents, add_server, call, grant
 from tests.people import signed_in
 

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import agents, grants, mcp_servers
-from coordinator.actions.grants import StaleEdit
+from coordinator.actions.agents import agents
+from coordinator.actions.mcp import mcp_servers
+from coordinator.actions.policy import grants
+from coordinator.actions.policy.grants import StaleEdit
 from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound, SignalboxError, UnprocessableRequest
 from coordinator.identity.actors import Actor, key_actor_by_name
 from coordinator.models import AuditLog, Grant, McpServer, McpTool
-from coordinator.policy import access, grant_lengths
-from coordinator.policy.edits import INHERIT, GrantEdit
+from coordinator.policy.grants import access
+from coordinator.policy.grants import lengths as grant_lengths
+from coordinator.policy.grants.edits import INHERIT, GrantEdit
 from tests.access.cases import CASES, add_agents, add_grants, add_server, add_tool, grant
 
 pytestmark = pytest.mark.django_db

@@ -12,11 +12,12 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from coordinator.actions import agents, grants
+from coordinator.actions.agents import agents
+from coordinator.actions.policy import grants
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import Actor
 from coordinator.models import Grant
-from coordinator.policy.edits import GrantEdit
+from coordinator.policy.grants.edits import GrantEdit
 from tests.access.cases import add_agents, add_server
 from tests.patience import PATIENCE
 

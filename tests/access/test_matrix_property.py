@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coordinator.lib import instants
 from coordinator.models import Grant, McpServer
-from coordinator.policy import access
+from coordinator.policy.grants import access
 from tests.access.cases import NOW, add_grants, add_server
 
 AGENTS, SERVERS, TOOLS = ("a", "b"), ("in", "out", "odd", "none"), ("t", "T", "u")

@@ -11,12 +11,12 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordinator.actions import grants
+from coordinator.actions.policy import grants
 from coordinator.identity.actors import Actor
-from coordinator.mcp import calls
-from coordinator.policy import access
-from coordinator.policy.access_preview import preview_access_changes
-from coordinator.policy.edits import GrantEdit
+from coordinator.mcp.servers import calls
+from coordinator.policy.grants import access
+from coordinator.policy.grants.access_preview import preview_access_changes
+from coordinator.policy.grants.edits import GrantEdit
 from tests.access.cases import add_agents, add_grants, add_server, call, grant
 
 ALICE = Actor("user", "alice")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.edge import policies
+from coordinator.edge.policy import policy_cache as policies
 from coordinator.errors import ServiceBusy
 from coordinator.lib.threads import EdgeThreads
 from tests.patience import PATIENCE
@@ -19,7 +19,7 @@ def test_whatever_goes_wrong_as_they_are_read_nobody_is_left_waiting(monkeypatch
         raise RuntimeError("a mistake of ours")
 
     monkeypatch.setattr(policies, "load_policy_rows", fail)
-    feed = SimpleNamespace(watch=lambda: None, unwatch=lambda: None)
+    feed = SimpleNamespace(add_watcher=lambda: None, remove_watcher=lambda: None)
 
     async def ask() -> None:
         threads = EdgeThreads(1)

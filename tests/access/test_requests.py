@@ -9,14 +9,15 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from coordinator.actions import approvals, mcp_servers
+from coordinator.actions import approvals
 from coordinator.actions.approvals import NewPermissionRequest
+from coordinator.actions.mcp import mcp_servers
 from coordinator.errors import NotFound
 from coordinator.identity.actors import Actor, person_actor
 from coordinator.models import Grant, PermissionRequest
-from coordinator.policy import access
-from coordinator.policy.access_requests import RequestedAccess, parse_access_request
-from coordinator.policy.approvals import Scope, Validity
+from coordinator.policy.grants import access
+from coordinator.policy.grants.access_requests import RequestedAccess, parse_access_request
+from coordinator.policy.requests.approvals import Scope, Validity
 from tests.access.cases import add_agents, add_server, grant
 from tests.people import person as new_person
 

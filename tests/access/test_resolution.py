@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.actions import mcp_servers
+from coordinator.actions.mcp import mcp_servers
 from coordinator.errors import Forbidden
 from coordinator.identity.actors import Actor, key_actor_by_name
-from coordinator.policy import access, managed
-from coordinator.policy.access import resolve_tool_access
+from coordinator.policy.grants import access, managed
+from coordinator.policy.grants.access import resolve_tool_access
 from tests.access.cases import CASES, NOW, add_agents, add_grants, add_server, add_tool, grant, named
 
 pytestmark = pytest.mark.django_db

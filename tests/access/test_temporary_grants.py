@@ -9,15 +9,16 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from coordinator.actions import approvals, grants
+from coordinator.actions import approvals
 from coordinator.actions.approvals import NewPermissionRequest
+from coordinator.actions.policy import grants
 from coordinator.errors import Conflict
 from coordinator.identity.actors import Actor, person_actor
 from coordinator.models import Grant, PermissionRequest
-from coordinator.policy import access, access_preview
-from coordinator.policy.access_requests import RequestedAccess
-from coordinator.policy.approvals import Scope, Validity
-from coordinator.policy.edits import INHERIT, GrantEdit
+from coordinator.policy.grants import access, access_preview
+from coordinator.policy.grants.access_requests import RequestedAccess
+from coordinator.policy.grants.edits import INHERIT, GrantEdit
+from coordinator.policy.requests.approvals import Scope, Validity
 from tests.access.cases import add_agents, add_server, grant
 from tests.people import person as new_person
 from tests.people import signed_in

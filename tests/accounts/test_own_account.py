@@ -4,7 +4,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from coordinator.actions.accounts import ON_DEVICE, SignInAttempt
+from coordinator.actions.people.accounts import ON_DEVICE, SignInAttempt
 from coordinator.models import AuditLog
 from tests.people import PASSWORD, person, signed_in
 

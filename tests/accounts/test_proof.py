@@ -10,10 +10,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from coordinator.actions import setup
+from coordinator.actions.people import setup
 from coordinator.identity import proofs
 from coordinator.models import AuditLog, SetupToken
-from dashboard.views.keys import ApiKeyForm
+from dashboard.accounts.key_views import ApiKeyForm
 from tests.people import PASSWORD, person, signed_in
 from tests.served import PROOF
 

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db import connections
 from django.test import Client
 
-from coordinator.actions import setup
+from coordinator.actions.people import setup
 from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.identity.roles import highest_role
 from coordinator.models import AuditLog, SetupToken

@@ -13,8 +13,8 @@ from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
 
-from coordinator.actions import accounts
-from coordinator.actions.accounts import (
+from coordinator.actions.people import accounts
+from coordinator.actions.people.accounts import (
     FOR_ACCOUNT,
     FROM_ADDRESS,
     FROM_THIS_MACHINE,

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.actions import agents, keys
+from coordinator.actions.agents import agents
+from coordinator.actions.people import keys
 from coordinator.chat.presence import agent_presence_status
 from coordinator.errors import Conflict, Forbidden, NotFound, Unauthorized, UnprocessableRequest
 from coordinator.identity.actors import Actor

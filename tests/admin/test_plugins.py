@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from coordinator.actions import agents, plugin_values, plugins
+from coordinator.actions.agents import agents
+from coordinator.actions.plugins import plugin_values, plugins
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import AgentPlugin, AuditLog, PluginConfig, PluginData, PluginSetting

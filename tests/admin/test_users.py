@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import Group, User
 
-from coordinator.actions import users
+from coordinator.actions.people import users
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor, person_actor
 from coordinator.identity.roles import highest_role

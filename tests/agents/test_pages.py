@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import agent_power, agents, keys
+from coordinator.actions.agents import agents
+from coordinator.actions.people import keys
+from coordinator.actions.policy import agent_power
 from coordinator.errors import Conflict
 from coordinator.identity.actors import Actor, system_actor
 from coordinator.models import (

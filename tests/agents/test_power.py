@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import agent_power
+from coordinator.actions.policy import agent_power
 from coordinator.chat.presence import agent_presence_status
 from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound, TooManyRequests
 from coordinator.identity.actors import Actor

@@ -8,11 +8,12 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from coordinator.actions import approvals, keys
+from coordinator.actions import approvals
+from coordinator.actions.people import keys
 from coordinator.api import permission_requests
 from coordinator.identity.actors import key_actor_by_name, system_actor
 from coordinator.models import fields
-from coordinator.policy.approvals import PermissionSubject
+from coordinator.policy.requests.approvals import PermissionSubject
 from tests.unbound import accept_unbound_keys
 from tests.wire.test_defects import Api, send
 

@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
 
-from coordinator.actions import keys
+from coordinator.actions.people import keys
 from coordinator.identity.actors import Actor
 from tests.approvals.factories import person
 from tests.unbound import accept_unbound_keys

@@ -11,7 +11,7 @@ from coordinator.actions import approvals
 from coordinator.actions.approvals import NewPermissionRequest
 from coordinator.identity.actors import Actor, key_actor_by_name
 from coordinator.models import AuditLog, PermissionRequest
-from coordinator.policy.approvals import PermissionSubject, Scope, Validity
+from coordinator.policy.requests.approvals import PermissionSubject, Scope, Validity
 
 # The audit log's trigger compares with the database's own clock and deletes what is older than 90 days.
 NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)

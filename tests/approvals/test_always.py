@@ -10,22 +10,24 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from coordinator.actions import approvals, grants, tool_rules
+from coordinator.actions import approvals
 from coordinator.actions.approvals import NewPermissionRequest
+from coordinator.actions.policy import grants, tool_rules
 from coordinator.errors import Conflict
 from coordinator.identity.actors import Actor, key_actor_by_name
 from coordinator.models import AuditLog, Grant, PermissionContext, PermissionRequest, ToolRule
-from coordinator.policy import grant_lengths, narrowest
-from coordinator.policy.access_requests import RequestedAccess
-from coordinator.policy.approvals import PermissionSubject
-from coordinator.policy.edits import GrantEdit
-from coordinator.policy.history import RecordedCall
-from coordinator.policy.tool_rules import (
+from coordinator.policy.grants import lengths as grant_lengths
+from coordinator.policy.grants.access_requests import RequestedAccess
+from coordinator.policy.grants.edits import GrantEdit
+from coordinator.policy.requests.approvals import PermissionSubject
+from coordinator.policy.rules.tool_rules import (
     DecisionRule,
     decide_by_tool_rules,
     load_saved_tool_rules,
     tool_rules_version,
 )
+from coordinator.policy.suggestions import narrowest
+from coordinator.policy.suggestions.history import RecordedCall
 from dashboard.approvals.always import build_always_allow_offer
 from tests.access.cases import add_agents, add_server, add_tool
 from tests.approvals.cards import values

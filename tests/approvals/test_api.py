@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from coordinator.actions import approvals
 from coordinator.models import PermissionRequest
-from coordinator.policy.approvals import Scope, Validity
+from coordinator.policy.requests.approvals import Scope, Validity
 from tests.approvals.factories import person
 
 pytestmark = pytest.mark.django_db

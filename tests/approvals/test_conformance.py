@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from coordinator.actions import approvals, plugin_permissions
+from coordinator.actions import approvals
+from coordinator.actions.plugins import plugin_permissions
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.models import PluginSetting
-from coordinator.policy.coverage import is_call_approved
+from coordinator.policy.requests.coverage import is_call_approved
 from tests.approvals.factories import AGENT, NOW, asked, fresh, person, stored, trail
 
 pytestmark = pytest.mark.django_db

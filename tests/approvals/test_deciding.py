@@ -13,7 +13,7 @@ from coordinator.actions.approvals import rows
 from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound, UnprocessableRequest
 from coordinator.lib import trace
 from coordinator.models import ApiKey, AuditLog, PermissionRequest, PluginSetting
-from coordinator.policy.approvals import Scope, Validity
+from coordinator.policy.requests.approvals import Scope, Validity
 from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person, stored, trail
 
 pytestmark = pytest.mark.django_db

@@ -11,11 +11,11 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from coordinator.actions import tool_calls
-from coordinator.actions.tool_calls import identify_pending_call
+from coordinator.actions.sessions import tool_calls
+from coordinator.actions.sessions.tool_calls import identify_pending_call
 from coordinator.models import Event, EventContext, PermissionRequest
-from coordinator.policy.tool_calls import ToolCallRequest
-from coordinator.policy.tool_rules import ASK, Ruling
+from coordinator.policy.requests.tool_calls import ToolCallRequest
+from coordinator.policy.rules.tool_rules import ASK, Ruling
 from tests.approvals.cards import form
 from tests.approvals.factories import AGENT, MINUTE, NOW, fresh
 from tests.approvals.factories import asked as asked_for

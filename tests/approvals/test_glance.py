@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import approvals, marks
+from coordinator.actions import approvals
 from coordinator.actions.approvals import NewPermissionRequest
+from coordinator.actions.policy import marks
 from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.identity.actors import key_actor_by_name, person_actor
 from coordinator.models import AuditLog, DangerMark, Event, NotificationTarget, PermissionRequest, Session
 from coordinator.notifications import hearing
-from coordinator.policy.approvals import PermissionSubject
-from coordinator.policy.marks import (
+from coordinator.policy.requests.approvals import PermissionSubject
+from coordinator.policy.rules.marks import (
     HIDDEN,
     OUTSIDE,
     READ_UP_TO,

@@ -13,7 +13,7 @@ from coordinator.actions import approvals
 from coordinator.identity.actors import key_actor_by_name
 from coordinator.models import PermissionRequest, PluginSetting
 from dashboard.approvals import cards, verdicts
-from dashboard.views import approvals as views
+from dashboard.approvals.views import inbox as views
 from tests.approvals.cards import form, form_for
 from tests.approvals.factories import AGENT, MINUTE, asked, fresh, person, stored
 

@@ -136,7 +136,9 @@ def test_what_can_be_seen_is_left_alone_but_never_markup(text: str) -> None:
 
 def test_no_folder_is_taken_for_what_a_card_fills_in() -> None:
     folders = [("folder", f"In /srv/0card-{name}0") for name in ("token", "key", "chosen", "lasting")]
-    card = SimpleNamespace(key="of-this-card", scopes=folders, may_stand=False, gives_access=False)
+    card = SimpleNamespace(
+        key="of-this-card", offered_scopes=folders, can_approve_until_revoked=False, is_access_request=False
+    )
     drawn = card_words(card, [])
     assert [label for _, label in folders if label not in drawn] == []
     assert 'id="scope-of-this-card"' in drawn

@@ -7,8 +7,8 @@ import pytest
 from django.utils import timezone
 
 from coordinator.lib.lookalikes import find_lookalikes
-from coordinator.policy.agent_options import ASKS
-from coordinator.policy.marks import LOOKALIKES, find_review_reasons
+from coordinator.policy.requests.agent_options import ASKS
+from coordinator.policy.rules.marks import LOOKALIKES, find_review_reasons
 from dashboard.templatetags.approvals import reveal
 from tests.approvals.factories import asked
 from tests.approvals.test_inbox import html_of

@@ -12,7 +12,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.core import mail
 
-from coordinator.actions import approvals, notifications, users
+from coordinator.actions import approvals, notifications
+from coordinator.actions.people import users
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Notification, NotificationTarget, PermissionRequest

@@ -16,10 +16,10 @@ from django.utils import timezone
 
 from coordinator.api.permission_requests import PermissionAnswer
 from coordinator.models import PermissionContext, PermissionRequest
-from coordinator.policy import approvals as rules
-from coordinator.policy import verdicts
-from coordinator.policy.judged import SHOWN_OF_CONTEXT
-from dashboard.filters.approvals import STANDINGS, PermissionRequestFilter
+from coordinator.policy.requests import approvals as rules
+from coordinator.policy.requests import verdicts
+from coordinator.policy.requests.judged import SHOWN_OF_CONTEXT
+from dashboard.approvals.filters import STANDINGS, PermissionRequestFilter
 
 pytestmark = pytest.mark.django_db
 

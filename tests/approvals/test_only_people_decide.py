@@ -16,7 +16,7 @@ from coordinator.actions import approvals
 from coordinator.api import permission_requests
 from coordinator.identity.scopes import SCOPES
 from coordinator.models import AuditLog
-from coordinator.policy.approvals import Scope, Validity
+from coordinator.policy.requests.approvals import Scope, Validity
 from tests.approvals.cards import form_for
 from tests.approvals.factories import NOW, asked, fresh, person, trail
 from tests.served import PROOF

@@ -12,9 +12,9 @@ from coordinator.actions import approvals
 from coordinator.errors import BadRequest
 from coordinator.identity.actors import key_actor_by_name
 from coordinator.models import PermissionContext, PermissionRequest
-from coordinator.policy import approvals as rules
-from coordinator.policy.approvals import Scope, Validity
-from coordinator.policy.verdicts import export_permission_request
+from coordinator.policy.requests import approvals as rules
+from coordinator.policy.requests.approvals import Scope, Validity
+from coordinator.policy.requests.verdicts import export_permission_request
 from tests.approvals.cards import form_for
 from tests.approvals.factories import AGENT, MINUTE, NOW, approve, ask, asked, fresh, person
 

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import time_machine
 
-from coordinator.actions import approvals, tool_calls
-from coordinator.actions.approvals import holding
+from coordinator.actions import approvals
+from coordinator.actions.approvals import pending_calls as holding
+from coordinator.actions.sessions import tool_calls
 from coordinator.identity.actors import Actor, key_actor_by_name, system_actor
 from coordinator.models import PermissionRequest, Session
-from coordinator.policy.approvals import Scope, Validity, single_use_valid_until
-from coordinator.policy.tool_calls import Settled, ToolCallRequest
-from coordinator.policy.tool_rules import ASK, Ruling
+from coordinator.policy.requests.approvals import Scope, Validity, single_use_valid_until
+from coordinator.policy.requests.tool_calls import Settled, ToolCallRequest
+from coordinator.policy.rules.tool_rules import ASK, Ruling
 from coordinator.sessions import silence
 from tests.approvals.factories import AGENT, MINUTE, NOW, fresh, person, trail
 from tests.runs.test_races import at_once

@@ -16,10 +16,10 @@ from coordinator.actions import approvals
 from coordinator.actions.approvals import triage
 from coordinator.errors import BadRequest, Conflict, Forbidden
 from coordinator.models import AuditLog, PermissionRequest, RequestAssignment, RequestSnooze
-from coordinator.policy.judged import judged_card_digest
+from coordinator.policy.requests.judged import judged_card_digest
 from dashboard.approvals import inbox
 from dashboard.approvals.verdicts import MOST_ON_A_CARD
-from dashboard.views.approval_sets import find_tomorrow_morning
+from dashboard.approvals.views.sets import find_tomorrow_morning
 from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, key_actor_by_name, person, trail
 from tests.deciders.factories import row as deciding_row
 

@@ -10,13 +10,14 @@ from django.contrib.auth.models import User
 from django.db import connections
 from django.test import Client
 
-from coordinator.actions import approvals, users
+from coordinator.actions import approvals
+from coordinator.actions.people import users
 from coordinator.errors import Conflict, Forbidden
 from coordinator.identity.actors import Actor, person_actor
 from coordinator.models import AuditLog, PermissionContext, PermissionRequest, PluginSetting
-from coordinator.policy import approvals as rules
-from coordinator.policy.approvals import Scope, Validity
-from coordinator.policy.judged import judged_card_digest
+from coordinator.policy.requests import approvals as rules
+from coordinator.policy.requests.approvals import Scope, Validity
+from coordinator.policy.requests.judged import judged_card_digest
 from tests.approvals.factories import MINUTE, NOW, asked, fresh, person, trail
 
 pytestmark = pytest.mark.django_db

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import time_machine
 
-from coordinator.actions import tool_calls, unawaited_calls
-from coordinator.actions.events import record_events
-from coordinator.gateway import workers
+from coordinator.actions.sessions import tool_calls, unawaited_calls
+from coordinator.actions.sessions.events import record_events
+from coordinator.mcp.gateway import workers
 from coordinator.models import PermissionRequest, Session
-from coordinator.policy.tool_rules import ASK, Ruling
+from coordinator.policy.rules.tool_rules import ASK, Ruling
 from coordinator.sessions import silence
 from coordinator.sessions.events import NewEvent
 from tests.approvals.factories import AGENT, MINUTE, NOW, fresh, trail

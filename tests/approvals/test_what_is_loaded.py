@@ -9,7 +9,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from coordinator.actions import approvals, tool_calls
+from coordinator.actions import approvals
+from coordinator.actions.sessions import tool_calls
 from coordinator.models import PermissionRequest, PluginSetting, Session, fields
 from tests.approvals.factories import asked, person
 

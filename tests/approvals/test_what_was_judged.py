@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import approvals, tool_calls
-from coordinator.actions.tool_calls import ApprovalAdditions, compute_rule_digest
+from coordinator.actions import approvals
+from coordinator.actions.sessions import tool_calls
+from coordinator.actions.sessions.tool_calls import ApprovalAdditions, compute_rule_digest
 from coordinator.errors import BadRequest, Conflict
 from coordinator.models import PermissionContext, PermissionRequest
-from coordinator.policy import approvals as rules
-from coordinator.policy import verdicts
-from coordinator.policy.approvals import Scope, Validity
-from coordinator.policy.judged import judged_card_digest, judged_content_for_audit, request_group_key
+from coordinator.policy.requests import approvals as rules
+from coordinator.policy.requests import verdicts
+from coordinator.policy.requests.approvals import Scope, Validity
+from coordinator.policy.requests.judged import judged_card_digest, judged_content_for_audit, request_group_key
 from tests.approvals.cards import form, form_for, values
 from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person
 

@@ -9,10 +9,11 @@ import pytest
 from django.http import HttpResponse
 from django.utils import timezone
 
-from coordinator.actions import approvals, brakes
+from coordinator.actions import approvals
+from coordinator.actions.policy import brakes
 from coordinator.identity.actors import Actor
 from coordinator.models import PermissionContext, Session
-from coordinator.policy.approvals import Scope, Validity
+from coordinator.policy.requests.approvals import Scope, Validity
 from tests.approvals.factories import asked as asked_here
 from tests.approvals.factories import person
 from tests.approvals.test_wait import asked, decide, held

@@ -12,11 +12,11 @@ from django.test import Client
 from django.urls import get_resolver
 from django.utils import timezone
 
-from coordinator.actions import audit
+from coordinator.actions.audit import audit
 from coordinator.identity.actors import Actor
 from coordinator.lib import trace
 from coordinator.models import AuditLog
-from dashboard.views.audit import list_audit_field_changes
+from dashboard.audit.views import list_audit_field_changes
 
 pytestmark = pytest.mark.django_db
 URL = "/ui/audit/"

@@ -69,7 +69,7 @@ def write_many(first: int, number: int) -> None:
     from django.db import connection, transaction
     from django.utils import timezone
 
-    from coordinator.actions.audit import SET_HASH
+    from coordinator.actions.audit.audit import SET_HASH
     from coordinator.models import AuditLog
     from coordinator.transparency import entries
 
@@ -100,7 +100,7 @@ def append(number: int, *, with_leaf: bool) -> Cost:
     """Return what so many entries cost, each in a transaction of its own."""
     from django.db import transaction
 
-    from coordinator.actions import audit
+    from coordinator.actions.audit import audit
     from coordinator.identity.actors import system_actor
 
     with measured() as cost:
@@ -196,7 +196,7 @@ def main() -> None:
     django.setup()
     from django.utils import timezone
 
-    from coordinator.actions import sealing
+    from coordinator.actions.audit import sealing
     from coordinator.transparency import checking, keys, state, tree
 
     fill(given.entries)

@@ -55,7 +55,7 @@ def measured(box: Served, count: int) -> dict[str, Any]:
 
 def agents(box: Served, count: int) -> list[str]:
     """Register so many agents; return a key of each."""
-    from coordinator.actions.keys import hash_api_key
+    from coordinator.actions.people.keys import hash_api_key
     from tests.gateway.agents import LONG_AGO
 
     keys = [f"sbx_held-{number}" for number in range(count)]

@@ -119,7 +119,7 @@ def multiply(parts: int, processes: int) -> None:
     """Write the seed again and again: the newest parts of the PARTS there are, the newest first."""
     from django.db import connection
 
-    from coordinator.actions import partitions as parts_of_events
+    from coordinator.actions.upkeep import partitions as parts_of_events
     from coordinator.engine import partition_changes, partitions
     from coordinator.feed import triggers
     from tests.bench.months import say, sql
@@ -355,8 +355,8 @@ def retention() -> None:
     from django.db import connection
     from django.utils import timezone
 
-    from coordinator.actions import partitions as parts_of_events
-    from coordinator.actions import pruning
+    from coordinator.actions.upkeep import partitions as parts_of_events
+    from coordinator.actions.upkeep import pruning
     from coordinator.lib import instants
     from coordinator.models import Session
     from tests.bench import corpus
@@ -402,7 +402,7 @@ def _write_beside(lasts: float) -> dict[str, float]:
     django.setup()
     from django.utils import timezone
 
-    from coordinator.actions.events import record_events
+    from coordinator.actions.sessions.events import record_events
     from coordinator.models import Session
     from coordinator.sessions.events import NewEvent
 

@@ -90,7 +90,7 @@ def lay_out(events: int, *, whole: bool) -> None:
     """Make the empty tables whole, or give them a part a month and some ahead."""
     from django.db import connection
 
-    from coordinator.actions import partitions as parts_of_events
+    from coordinator.actions.upkeep import partitions as parts_of_events
     from coordinator.engine import partition_changes, partitions
     from coordinator.feed import triggers
 
@@ -197,7 +197,7 @@ def _sizes(table: str) -> tuple[int, int]:
 
 def newcomers(now: datetime) -> None:
     """Print how many new events a second one process writes, in small groups and in large ones."""
-    from coordinator.actions.events import record_events
+    from coordinator.actions.sessions.events import record_events
     from coordinator.models import Event, Session
     from coordinator.sessions.events import NewEvent
 
@@ -261,7 +261,7 @@ def pages(times: int) -> None:
 
 def retention(now: datetime) -> None:
     """Print how long it takes to forget the first month. The session of the whole year is of the last month alone."""
-    from coordinator.actions import pruning
+    from coordinator.actions.upkeep import pruning
     from coordinator.models import Event, EventContext
     from tests.bench import corpus
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.dialects import otlp_wire
-from coordinator.edge.limits import KEY, LIMITS
+from coordinator.edge.http.body_limits import KEY, LIMITS
 from coordinator.errors import BadRequest
 from tests.live.connections import bearer, connect, make_session, post
 from tests.served import Served

@@ -8,10 +8,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from coordinator.edge.bodies import RequestBodies
-from coordinator.edge.call_guard import GuardedCall
-from coordinator.edge.hooks import HookEndpoint
-from coordinator.edge.limits import STRANGER
+from coordinator.edge.hooks.endpoint import HookEndpoint
+from coordinator.edge.hooks.guard import GuardedCall
+from coordinator.edge.http.bodies import RequestBodies
+from coordinator.edge.http.body_limits import STRANGER
 from coordinator.errors import RequestTooLarge
 
 SCOPE: dict[str, Any] = {"type": "http", "client": ("192.0.2.1", 1), "headers": []}

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordinator.edge import app, limits
+from coordinator.edge import app
+from coordinator.edge.http import body_limits as limits
 from tests.guards.table import API, PAGES
 from tests.guards.test_every_url import every_route, path_of
 from tests.live.connections import bearer, connect
@@ -15,7 +16,8 @@ from tests.served import Served
 
 WRITES = {"POST", "PUT", "PATCH", "DELETE"}
 WHAT_TO_DO = (
-    "A door without a row in coordinator/edge/limits.py. Say there how much it may be sent, and by whom."
+    "An endpoint without a row in coordinator/edge/http/body_limits.py. "
+    "Say there how much it may be sent, and by whom."
 )
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.edge import bodies as module
-from coordinator.edge.bodies import RequestBodies
-from coordinator.edge.limits import BodyLimit
+from coordinator.edge.http import bodies as module
+from coordinator.edge.http.bodies import RequestBodies
+from coordinator.edge.http.body_limits import BodyLimit
 from coordinator.errors import RequestTimedOut, RequestTooLarge, ServiceBusy, SignalboxError
 
 LIMIT = BodyLimit(sent=10_000_000, seconds=5, unpacked=10_000_000, becomes=20_000_000)
@@ -123,7 +123,7 @@ def test_one_key_never_holds_what_another_needs(monkeypatch: pytest.MonkeyPatch)
         taken = 0
         for held in greedy:
             try:
-                await held.read(Line(large, whole=True).receive, {}, LIMIT)
+                await held.read_body(Line(large, whole=True).receive, {}, LIMIT)
                 taken += 1
             except ServiceBusy:
                 held.close()

@@ -13,16 +13,17 @@ import pytest
 from django.db import OperationalError
 from django.utils import timezone
 
-from coordinator.actions import approvals, brakes, runs
+from coordinator.actions import approvals, runs
+from coordinator.actions.policy import brakes
 from coordinator.actions.runs import stopping
 from coordinator.actions.runs.claiming import claim_next_run
-from coordinator.edge.rulings import build_brake_ruling
+from coordinator.edge.policy.rulings import build_brake_ruling
 from coordinator.errors import BadRequest, Conflict, Forbidden, UnprocessableRequest
 from coordinator.identity.actors import Actor, key_actor_by_name, person_actor, system_actor
 from coordinator.models import AuditLog, Brake, PermissionRequest, Session
 from coordinator.operations.jobs import run_due_jobs
-from coordinator.policy import brakes as policy
-from coordinator.policy.approvals import PermissionSubject
+from coordinator.policy.limits import brakes as policy
+from coordinator.policy.requests.approvals import PermissionSubject
 from coordinator.runs.waits import RunQueueState
 from tests.claude_code.double import Claude
 from tests.people import person as somebody

@@ -11,11 +11,12 @@ import pytest
 from django.test import override_settings
 from django.utils import timezone
 
-from coordinator.actions import events, prices, spending
 from coordinator.actions.runs.claiming import claim_next_run
-from coordinator.gateway.binding import hash_policy_version
+from coordinator.actions.sessions import events
+from coordinator.actions.usage import prices, spending
 from coordinator.identity.actors import Actor
 from coordinator.lib import instants
+from coordinator.mcp.gateway.binding import hash_policy_version
 from coordinator.models import (
     ApiKey,
     Budget,
@@ -26,8 +27,9 @@ from coordinator.models import (
     SessionWriter,
     UsageDay,
 )
-from coordinator.policy import budgets, in_force
-from coordinator.policy.budgets import BudgetRow, SpentBudget
+from coordinator.policy.limits import budgets
+from coordinator.policy.limits.budgets import BudgetRow, SpentBudget
+from coordinator.policy.requests import in_force
 from coordinator.runs.waits import RunQueueState
 from coordinator.sessions import usage
 from coordinator.sessions.events import DedupedEvent, NewEvent

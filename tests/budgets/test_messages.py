@@ -10,10 +10,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from coordinator.actions import budgets
+from coordinator.actions.policy import budgets
 from coordinator.models import Budget, BudgetMark, Notification, UsageDay
 from coordinator.notifications import push, webhook_messages
-from coordinator.policy.budgets import budget_day
+from coordinator.policy.limits.budgets import budget_day
 from tests.approvals.factories import NOW, asked, person
 from tests.notifications.telling import Told, deliver, listening, told  # noqa: F401 - a fixture
 from tests.people import signed_in

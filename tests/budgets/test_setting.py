@@ -10,13 +10,15 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from coordinator.actions import budgets, events, runs
+from coordinator.actions import runs
+from coordinator.actions.policy import budgets
 from coordinator.actions.runs import ordering
+from coordinator.actions.sessions import events
 from coordinator.errors import BadRequest, Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor, key_actor_by_name, system_actor
 from coordinator.lib import instants
 from coordinator.models import AuditLog, Budget, BudgetMark, Run, Session, SessionOwner
-from coordinator.policy import budgets as policy
+from coordinator.policy.limits import budgets as policy
 from coordinator.runs.statuses import RESUME, START
 from coordinator.sessions.events import NewEvent
 from tests.people import signed_in

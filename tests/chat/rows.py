@@ -10,8 +10,8 @@ from typing import Any
 
 from PIL import Image
 
-from coordinator.actions import chat
-from coordinator.actions.chat import ChatSpeaker, ChatUpload
+from coordinator.actions.chat import chat
+from coordinator.actions.chat.chat import ChatSpeaker, ChatUpload
 from coordinator.identity.actors import Actor
 from coordinator.models import Agent, ChatMessage
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from coordinator.actions import agents, attachments, chat
+from coordinator.actions.agents import agents
+from coordinator.actions.chat import attachments, chat
 from coordinator.chat import attachments as reading
 from coordinator.errors import BadRequest, NotFound, RequestTooLarge
 from coordinator.models import ChatAttachment, ChatMessage

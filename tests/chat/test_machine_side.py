@@ -9,7 +9,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from coordinator.actions import agent_power, agents, keys
+from coordinator.actions.agents import agents
+from coordinator.actions.people import keys
+from coordinator.actions.policy import agent_power
 from coordinator.identity.actors import system_actor
 from coordinator.models import AuditLog, ChatAttachment, ChatMessage
 from tests.chat.rows import ANNA, NOW, add_agent, add_messages, case, png, say, text, upload
@@ -125,7 +127,7 @@ def test_files_come_by_multipart():
 
 
 def attached(data: bytes, name: str = "f.bin", mime_type: str = "") -> ChatAttachment:
-    from coordinator.actions import chat
+    from coordinator.actions.chat import chat
 
     chat.submit_chat_message("agent.robot", [], by=ANNA, files=[upload(data, name, mime_type)], now=NOW)
     return ChatAttachment.objects.latest("created_at")

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from coordinator.actions import chat, chat_search
+from coordinator.actions.chat import chat, chat_search
 from coordinator.chat import reading
 from coordinator.feed.reader import FeedChange
 from coordinator.models import AuditLog, ChatAttachment, ChatMessage, ReadMark

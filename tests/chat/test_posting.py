@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from coordinator.actions import agent_power, chat
+from coordinator.actions.chat import chat
+from coordinator.actions.policy import agent_power
 from coordinator.chat import reading
 from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound, RequestTooLarge
 from coordinator.identity.keys import KeyIdentity

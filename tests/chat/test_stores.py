@@ -14,16 +14,16 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from coordinator.actions import attachments, chat, moving_attachments
+from coordinator.actions.chat import attachments, chat, moving_attachments
 from coordinator.chat import attachments as reading
 from coordinator.chat import checked
 from coordinator.chat.stores import rests
 from coordinator.errors import NotFound, ServiceBusy, StoredDataCorrupt
-from coordinator.mcp import credentials
+from coordinator.mcp.servers import credentials
 from coordinator.models import AuditLog, ChatAttachment, ChatMessage, StoredFile
 from coordinator.operations.backups import buckets, making
 from coordinator.operations.doctor import CheckLevel, stored_files
-from dashboard.views import chat_files
+from dashboard.chat import file_views as chat_files
 from tests.chat.rows import ANNA, NOW, add_agent, png, upload
 from tests.people import signed_in
 from tests.s3 import CREDENTIALS, S3, serving

@@ -7,14 +7,15 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from coordinator.actions import approvals, reported_sessions
+from coordinator.actions import approvals
 from coordinator.actions.approvals import NewPermissionRequest
-from coordinator.actions.events import record_events
+from coordinator.actions.sessions import reported_sessions
+from coordinator.actions.sessions.events import record_events
 from coordinator.identity.actors import key_actor_by_name
 from coordinator.lib import instants
 from coordinator.models import Agent, Event, PermissionRequest
-from coordinator.policy.approvals import PermissionSubject
-from coordinator.policy.history import CallHistoryReader
+from coordinator.policy.requests.approvals import PermissionSubject
+from coordinator.policy.suggestions.history import CallHistoryReader
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.reports import SessionLocation
 from dashboard.rules.recorded import READER

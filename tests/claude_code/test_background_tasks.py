@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import reported_sessions
-from coordinator.actions.events import record_events
+from coordinator.actions.sessions import reported_sessions
+from coordinator.actions.sessions.events import record_events
 from coordinator.dialects import claude_code as hooks
 from coordinator.dialects.claude_code import TaskNotice, parse_task_notices
 from coordinator.models import Event

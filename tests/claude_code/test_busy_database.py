@@ -13,11 +13,11 @@ import psycopg
 import pytest
 from django.conf import settings
 
-from coordinator.actions import reported_sessions as sessions
+from coordinator.actions.sessions import reported_sessions as sessions
 from coordinator.dialects.claude_code import DIALECT
 from coordinator.dialects.hooks import AgentHook
-from coordinator.edge.recorder import HookRecorder
-from coordinator.edge.writer import MakeEvents, WriteResult
+from coordinator.edge.hooks.recorder import HookRecorder
+from coordinator.edge.ingest.write_queue import MakeEvents, WriteResult
 from coordinator.errors import ServiceBusy
 from coordinator.sessions.events import NewEvent, RecordedEvent
 from coordinator.sessions.reports import KnownSession, SessionLocation
@@ -84,7 +84,7 @@ class Writer:
         self.failures = failures
         self.written: list[NewEvent] = []
 
-    async def record(
+    async def write_and_read_back(
         self, items: Sequence[NewEvent] = (), *, make: MakeEvents | None = None, **_how: Any
     ) -> WriteResult:
         if self.failures:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from coordinator.dialects.loaded import DIALECTS
-from coordinator.policy import call_text, tool_rules
-from coordinator.policy.call_text import text_for_allow_rules
-from coordinator.policy.shapes import escape_pattern_text
-from coordinator.policy.tool_rules import ALLOW, ASK, DENY, OBSERVE, DecisionRule
+from coordinator.policy.rules import call_text, tool_rules
+from coordinator.policy.rules.call_text import text_for_allow_rules
+from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, OBSERVE, DecisionRule
+from coordinator.policy.suggestions.shapes import escape_pattern_text
 
 PATCH = (
     "*** Begin Patch\n*** Update File: notes/a.txt\n@@\n+copy .env.example to .env first\n*** Add File: notes/new.txt\n"

@@ -14,8 +14,8 @@ import httpx
 import pytest
 from django.utils import timezone
 
-from coordinator.actions.keys import hash_api_key
-from coordinator.actions.tool_calls import GONE, compute_rule_digest
+from coordinator.actions.people.keys import hash_api_key
+from coordinator.actions.sessions.tool_calls import GONE, compute_rule_digest
 from coordinator.lib import instants
 from tests.approvals.cards import served_form
 from tests.claude_code.double import Call, Claude, cut
@@ -44,7 +44,7 @@ def served(served_template: Any, tmp_path_factory: pytest.TempPathFactory) -> An
 
 def prepare(served: Served) -> None:
     """Add an agent with a key of its own and an MCP server that grants it one tool."""
-    from coordinator.actions.keys import hash_api_key
+    from coordinator.actions.people.keys import hash_api_key
 
     at = "2026-02-20T00:00:00.000000+00:00"
     served.sql("INSERT INTO agents (id, name, default_engine_id) VALUES ('agent.shop', 'Shop', 'mind.x')")

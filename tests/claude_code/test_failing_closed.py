@@ -22,27 +22,29 @@ import pytest
 from django.db import OperationalError, transaction
 
 import coordinator
-from coordinator.actions import keys, tool_rules
+from coordinator.actions.people import keys
+from coordinator.actions.policy import tool_rules
 from coordinator.dialects.loaded import DIALECTS
-from coordinator.edge import call_guard, rulings
-from coordinator.edge.auth import Authenticator
-from coordinator.edge.bodies import RequestBodies
-from coordinator.edge.brake_gate import BrakeGate
-from coordinator.edge.call_guard import HookGuard
-from coordinator.edge.held_hooks import HookApprovalWaiter
-from coordinator.edge.hooks import HookEndpoint, read_hook_wait
-from coordinator.edge.http import ClientDisconnected
-from coordinator.edge.notes import PendingNotes
-from coordinator.edge.policies import PolicyCache
-from coordinator.edge.recorder import HookRecorder
-from coordinator.edge.rulings import PolicyRulings
-from coordinator.edge.waits import LongPollWaiters
+from coordinator.edge.hooks import guard as call_guard
+from coordinator.edge.hooks.endpoint import HookEndpoint, read_hook_wait
+from coordinator.edge.hooks.guard import HookGuard
+from coordinator.edge.hooks.notes import PendingNotes
+from coordinator.edge.hooks.pending_hooks import HookApprovalWaiter
+from coordinator.edge.hooks.recorder import HookRecorder
+from coordinator.edge.http.auth import Authenticator
+from coordinator.edge.http.bodies import RequestBodies
+from coordinator.edge.http.messages import ClientDisconnected
+from coordinator.edge.policy import rulings
+from coordinator.edge.policy.brake_gate import BrakeGate
+from coordinator.edge.policy.policy_cache import PolicyCache
+from coordinator.edge.policy.rulings import PolicyRulings
+from coordinator.edge.polling.waits import LongPollWaiters
 from coordinator.errors import RequestTooLarge, ServiceBusy, SignalboxError
 from coordinator.feed.reader import FeedChange
 from coordinator.identity.actors import Actor
 from coordinator.models import McpServer, PermissionRequest
-from coordinator.policy import tool_rules as policy
-from coordinator.policy.tool_rules import DecisionRule
+from coordinator.policy.rules import tool_rules as policy
+from coordinator.policy.rules.tool_rules import DecisionRule
 from tests.unbound import accept_unbound_keys
 
 pytestmark = pytest.mark.django_db
@@ -104,7 +106,7 @@ class World:
 
     def __init__(self, agent: str) -> None:
         threads: Any = Inline()
-        feed = SimpleNamespace(watch=lambda: None, unwatch=lambda: None)
+        feed = SimpleNamespace(add_watcher=lambda: None, remove_watcher=lambda: None)
         hub: Any = SimpleNamespace(
             listeners=[], feed=feed, subscribe=lambda *_: None, unsubscribe=lambda *_: None
         )

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import tool_calls
-from coordinator.actions.tool_calls import identify_pending_call
+from coordinator.actions.sessions import tool_calls
+from coordinator.actions.sessions.tool_calls import identify_pending_call
 from coordinator.models import Event, EventContext, Session
-from coordinator.policy.tool_calls import ToolCallRequest
+from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.secrets.masking import mask_secrets
 from tests.secrets.corpus import SECRETS
 

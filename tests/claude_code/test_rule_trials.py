@@ -13,17 +13,17 @@ from django.db import connection
 from django.http import QueryDict
 from django.test import Client
 
-from coordinator.actions import tool_rules
+from coordinator.actions.policy import tool_rules
 from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import Event, EventContext, Grant, McpServer
-from coordinator.policy import tool_rules as policy
-from coordinator.policy import trials
-from coordinator.policy.edits import GrantEdit
-from coordinator.policy.history import BIGGEST_ID, WalkTimeLimit
-from coordinator.policy.suggestions import SuggestionSearch
-from coordinator.policy.tool_rules import DecisionRule
-from coordinator.policy.trials import CHANGED, RecordedCallJudge, RuleTrial, TrialCallFilter
+from coordinator.policy.grants.edits import GrantEdit
+from coordinator.policy.rules import tool_rules as policy
+from coordinator.policy.rules.tool_rules import DecisionRule
+from coordinator.policy.suggestions import trials
+from coordinator.policy.suggestions.history import BIGGEST_ID, WalkTimeLimit
+from coordinator.policy.suggestions.search import SuggestionSearch
+from coordinator.policy.suggestions.trials import CHANGED, RecordedCallJudge, RuleTrial, TrialCallFilter
 from dashboard.rules import question
 from tests.claude_code.recorded import NOW, SHOP, agent, called, ran, reader, rejected_in_the_terminal
 from tests.people import signed_in

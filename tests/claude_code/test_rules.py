@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from coordinator.actions import reported_sessions, tool_rules
-from coordinator.actions.events import record_events
+from coordinator.actions.policy import tool_rules
+from coordinator.actions.sessions import reported_sessions
+from coordinator.actions.sessions.events import record_events
 from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import Agent, AuditLog, Grant, McpServer, ToolRule
-from coordinator.policy import tool_rules as policy
-from coordinator.policy.tool_rules import DecisionRule, PartialCall
+from coordinator.policy.rules import tool_rules as policy
+from coordinator.policy.rules.tool_rules import DecisionRule, PartialCall
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.reports import SessionLocation
 from tests.people import signed_in

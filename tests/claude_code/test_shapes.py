@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 import re2
 
-from coordinator.policy.history import RecordedCall
-from coordinator.policy.shapes import (
+from coordinator.policy.rules.tool_rules import ALLOW, DecisionRule, validate_tool_rule
+from coordinator.policy.suggestions.history import RecordedCall
+from coordinator.policy.suggestions.search import CallGroup
+from coordinator.policy.suggestions.shapes import (
     CallShape,
     CommandPart,
     build_shape_pattern,
     classify_call_shape,
     describe_shape_pattern,
 )
-from coordinator.policy.suggestions import CallGroup
-from coordinator.policy.tool_rules import ALLOW, DecisionRule, validate_tool_rule
 
 EVIL = (
     "; rm -rf x", " && rm x", " | sh", " $(id)", " `id`", "\nrm x", " > x", " --output=/etc/x", " ../x", " .env",

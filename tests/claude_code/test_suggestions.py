@@ -14,14 +14,14 @@ import pytest
 from django.test import Client
 from time_machine import TimeMachineFixture
 
-from coordinator.actions import tool_rules
+from coordinator.actions.policy import tool_rules
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Grant, McpServer, PermissionRequest
-from coordinator.policy import grant_lengths
-from coordinator.policy import tool_rules as policy
-from coordinator.policy.history import WalkTimeLimit
-from coordinator.policy.suggestions import RuleSuggestion, SuggestionSearch, insert_rules_after_denials
-from coordinator.policy.tool_rules import DecisionRule
+from coordinator.policy.grants import lengths as grant_lengths
+from coordinator.policy.rules import tool_rules as policy
+from coordinator.policy.rules.tool_rules import DecisionRule
+from coordinator.policy.suggestions.history import WalkTimeLimit
+from coordinator.policy.suggestions.search import RuleSuggestion, SuggestionSearch, insert_rules_after_denials
 from tests.claude_code.recorded import (
     NOW,
     SHOP,
@@ -289,8 +289,8 @@ def cards(page: str) -> list[str]:
 def searched_by(client: Client, monkeypatch: pytest.MonkeyPatch | None = None) -> str:
     """Let the page search to its end, as a browser does; return it."""
     if monkeypatch is not None:
-        monkeypatch.setattr("dashboard.views.rule_suggestions.READER", reader())
-        monkeypatch.setattr("dashboard.views.rule_suggestions.WalkTimeLimit", lambda _seconds: spent())
+        monkeypatch.setattr("dashboard.rules.views.suggestions.READER", reader())
+        monkeypatch.setattr("dashboard.rules.views.suggestions.WalkTimeLimit", lambda _seconds: spent())
     page = client.get(PAGE).content.decode()
     while carried := re.search(r'name="carried"\s+value="([^"]+)"', page):
         answer = client.post(PAGE, {"carried": unescape(carried[1])}, headers={"HX-Request": "true"})
@@ -392,8 +392,8 @@ def test_a_suggestion_is_for_one_person_and_for_an_hour(time_machine: TimeMachin
 
 def test_a_search_begins_anew_where_the_rules_changed_meanwhile(monkeypatch) -> None:
     ran("make", "make", "ls", "ls", "pwd")
-    monkeypatch.setattr("dashboard.views.rule_suggestions.READER", reader())
-    monkeypatch.setattr("dashboard.views.rule_suggestions.WalkTimeLimit", lambda _seconds: spent())
+    monkeypatch.setattr("dashboard.rules.views.suggestions.READER", reader())
+    monkeypatch.setattr("dashboard.rules.views.suggestions.WalkTimeLimit", lambda _seconds: spent())
     client = signed_in("viewer")
     page = client.get(PAGE)
     tool_rules.replace_tool_rules(

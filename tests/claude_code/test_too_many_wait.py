@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.actions.events import record_events
-from coordinator.edge import held_hooks
-from coordinator.edge.writer import MakeEvents, WriteResult
+from coordinator.actions.sessions.events import record_events
+from coordinator.edge.hooks import pending_hooks as held_hooks
+from coordinator.edge.ingest.write_queue import MakeEvents, WriteResult
 from coordinator.models import Event, Session
-from coordinator.policy.tool_rules import DecisionRule
+from coordinator.policy.rules.tool_rules import DecisionRule
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.timeline import CallRow, SessionTimeline, build_window_rows
 from tests.claude_code import test_failing_closed as failing
@@ -25,14 +25,14 @@ __all__ = ["key"]  # a fixture
 class Writer(failing.Writer):
     """A writer that writes at once, and into the database."""
 
-    async def record(
+    async def write_and_read_back(
         self, items: Sequence[NewEvent] = (), *, make: MakeEvents | None = None, **_how: Any
     ) -> WriteResult:
         def write() -> WriteResult:
             made, events = make() if make is not None else (None, items)
             return WriteResult(record_events(events, timezone.now()), made)
 
-        return await Inline().run(write)
+        return await Inline().run_in_thread(write)
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from coordinator.actions import reported_sessions
-from coordinator.actions.events import record_events
+from coordinator.actions.sessions import reported_sessions
+from coordinator.actions.sessions.events import record_events
 from coordinator.dialects import claude_code as hooks
 from coordinator.dialects import otlp
 from coordinator.importing import transcripts

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from coordinator.actions import housekeeping, reported_sessions
-from coordinator.actions.events import record_events
+from coordinator.actions.sessions import reported_sessions
+from coordinator.actions.sessions.events import record_events
+from coordinator.actions.upkeep import housekeeping
 from coordinator.models import Event, MessagePart, Session
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.reports import MessagePiece

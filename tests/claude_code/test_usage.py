@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import prices
-from coordinator.actions.events import record_events
+from coordinator.actions.sessions.events import record_events
+from coordinator.actions.usage import prices
 from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, ModelPrice, Session

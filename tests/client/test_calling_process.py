@@ -19,11 +19,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 COMMAND = """
 import os, select, sys
 from coordinator.client.calling_process import CallingProcess
-caller = CallingProcess.find()
+caller = CallingProcess.find_agent_process()
 print(caller._agent, flush=True)
-while not caller.is_gone() and not select.select([0], [], [], 0.05)[0]:
+while not caller.has_agent_exited() and not select.select([0], [], [], 0.05)[0]:
     pass
-print("gone" if caller.is_gone() else "there", flush=True)
+print("gone" if caller.has_agent_exited() else "there", flush=True)
 """
 # Starts it through two shells, as agents do with what `signalbox connect` writes, and waits.
 AGENT = """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.policy.certain import list_tools_to_hold
-from coordinator.policy.tool_rules import DecisionRule, PartialCall
+from coordinator.policy.rules.certain import list_tools_to_hold
+from coordinator.policy.rules.tool_rules import DecisionRule, PartialCall
 
 ANYBODY = PartialCall(agent_known=True)
 SHOP = PartialCall(agent_id="shop", agent_known=True)

@@ -11,7 +11,7 @@ import pytest
 from coordinator.client.hook_agents import HOOK_AGENTS, WORDS
 from coordinator.dialects.contract import AgentReply
 from coordinator.dialects.loaded import DIALECTS
-from coordinator.policy.tool_rules import ASK, DENY
+from coordinator.policy.rules.tool_rules import ASK, DENY
 from tests.dialects import opencode
 from tests.served import ROOT
 

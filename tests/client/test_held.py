@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordinator.client import held
-from coordinator.policy.certain import list_tools_to_hold
-from coordinator.policy.tool_rules import ASK, DENY, DecisionRule, PartialCall, decide_by_tool_rules
+from coordinator.policy.rules.certain import list_tools_to_hold
+from coordinator.policy.rules.tool_rules import ASK, DENY, DecisionRule, PartialCall, decide_by_tool_rules
 
 TOOLS = ["Bash", "Edit", "Write", "mcp__shop__drop", "mcp__till__read"]
 RULES = st.builds(

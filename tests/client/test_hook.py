@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.actions.tool_calls import GONE
+from coordinator.actions.sessions.tool_calls import GONE
 from coordinator.client import settings
 from coordinator.client.connecting.programs import HOOK_FAILED, HookInvocation
 from tests.claude_code.test_deciding import decide, rules

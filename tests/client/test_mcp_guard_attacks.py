@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from coordinator.client import mcp_guard, mcp_lines
-from coordinator.gateway import messages
+from coordinator.mcp.protocol import messages
 from tests.client.test_mcp_guard import Agent, Answer, Signalbox
 from tests.patience import PATIENCE, until
 

@@ -9,7 +9,7 @@ import pytest
 from django.conf import settings as django_settings
 from django.utils import timezone
 
-from coordinator.actions import gateway_calls
+from coordinator.actions.mcp import gateway_calls
 from coordinator.client import settings
 from coordinator.client.connecting import talk
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from coordinator.actions import connecting, keys
+from coordinator.actions.people import connecting, keys
 from coordinator.errors import Conflict, Forbidden, SignalboxError, TooManyRequests, UnprocessableRequest
 from coordinator.identity.actors import person_actor as actor
 from coordinator.models import Agent, ApiKey, AuditLog, ConnectCode

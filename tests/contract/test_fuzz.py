@@ -18,7 +18,9 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordinator.actions import keys, runners, runs
+from coordinator.actions import runs
+from coordinator.actions.agents import runners
+from coordinator.actions.people import keys
 from coordinator.api import api, edge_doors
 from coordinator.identity.actors import system_actor
 from coordinator.identity.scopes import SCOPES

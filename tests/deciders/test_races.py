@@ -10,9 +10,10 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.db import connections, transaction
 
-from coordinator.actions import approvals, deciders, users
+from coordinator.actions import approvals, deciders
 from coordinator.actions.approvals import deciding
 from coordinator.actions.deciders import groups
+from coordinator.actions.people import users
 from coordinator.errors import Forbidden
 from coordinator.identity.actors import Actor
 from coordinator.models import PermissionRequest

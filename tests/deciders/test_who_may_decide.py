@@ -8,13 +8,14 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from coordinator.actions import approvals, tool_calls
+from coordinator.actions import approvals
 from coordinator.actions import deciders as actions
 from coordinator.actions.approvals.always import LastingAnswer
-from coordinator.actions.tool_calls import ApprovalAdditions, compute_rule_digest
+from coordinator.actions.sessions import tool_calls
+from coordinator.actions.sessions.tool_calls import ApprovalAdditions, compute_rule_digest
 from coordinator.errors import Conflict, Forbidden
 from coordinator.identity.actors import person_actor as actor
-from coordinator.mcp.names import PREFIX
+from coordinator.mcp.servers.names import PREFIX
 from coordinator.models import (
     AuditLog,
     DecidingRule,
@@ -23,9 +24,10 @@ from coordinator.models import (
     PermissionRequest,
     RightsVersion,
 )
-from coordinator.policy import agent_options, deciders
-from coordinator.policy.access_requests import RequestedAccess
-from coordinator.policy.approvals import Validity
+from coordinator.policy.deciders import book as deciders
+from coordinator.policy.grants.access_requests import RequestedAccess
+from coordinator.policy.requests import agent_options
+from coordinator.policy.requests.approvals import Validity
 from tests.access.cases import add_agents
 from tests.approvals.factories import MINUTE, NOW, approve, ask, asked, fresh, person
 from tests.deciders.factories import group, handed, row

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from coordinator.actions import tool_rules
+from coordinator.actions.policy import tool_rules
 from coordinator.demo import fill
 from coordinator.demo.week import WeekPlanner
 from coordinator.errors import Conflict
@@ -14,7 +14,7 @@ from coordinator.identity.actors import system_actor
 from coordinator.models import (
     Session,
 )
-from coordinator.policy.tool_rules import DecisionRule, load_saved_tool_rules, tool_rules_version
+from coordinator.policy.rules.tool_rules import DecisionRule, load_saved_tool_rules, tool_rules_version
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 

@@ -21,10 +21,10 @@ from coordinator.models import (
     Run,
     Session,
 )
-from coordinator.policy.history import WalkTimeLimit
-from coordinator.policy.suggestions import SuggestionSearch
-from coordinator.policy.tool_rules import load_saved_tool_rules
-from coordinator.policy.trials import RecordedCallJudge, RuleTrial
+from coordinator.policy.rules.tool_rules import load_saved_tool_rules
+from coordinator.policy.suggestions.history import WalkTimeLimit
+from coordinator.policy.suggestions.search import SuggestionSearch
+from coordinator.policy.suggestions.trials import RecordedCallJudge, RuleTrial
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.rules.recorded import READER
 

@@ -12,8 +12,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 
-from coordinator.actions import agents, approvals, audit, keys, tool_rules
+from coordinator.actions import approvals
+from coordinator.actions.agents import agents
 from coordinator.actions.approvals import NewPermissionRequest
+from coordinator.actions.audit import audit
+from coordinator.actions.people import keys
+from coordinator.actions.policy import tool_rules
 from coordinator.demo import fill, people
 from coordinator.demo.cast import PEOPLE, TEAMS, TRADES, demo_blueprint_name
 from coordinator.demo.people import DemoPeople, ForeignDataPresent
@@ -30,9 +34,9 @@ from coordinator.models import (
     PermissionVote,
     Session,
 )
-from coordinator.policy.access_requests import RequestedAccess
-from coordinator.policy.approvals import PermissionSubject
-from coordinator.policy.tool_rules import DecisionRule, tool_rules_version
+from coordinator.policy.grants.access_requests import RequestedAccess
+from coordinator.policy.requests.approvals import PermissionSubject
+from coordinator.policy.rules.tool_rules import DecisionRule, tool_rules_version
 from tests.people import person
 from tests.unbound import accept_unbound_keys
 

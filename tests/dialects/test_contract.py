@@ -10,7 +10,7 @@ import pytest
 from coordinator.dialects.contract import Dialect
 from coordinator.dialects.hooks import AgentHook
 from coordinator.dialects.loaded import DIALECTS
-from coordinator.policy.tool_rules import ALLOW, ASK, DENY, Ruling
+from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, Ruling
 
 AT = "2026-11-22T01:09:22.000000+00:00"
 every_agent = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)

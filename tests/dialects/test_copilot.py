@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from coordinator.dialects.copilot import DIALECT, HOOK_TOOLS
-from coordinator.policy.tool_kinds import KINDS
+from coordinator.policy.rules.tool_kinds import KINDS
 from tests.claude_code.test_deciding import rules
 from tests.dialects.agent import Agent, as_of, recorded
 from tests.served import Served

@@ -11,7 +11,7 @@ from coordinator.dialects.contract import Dialect
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.errors import UnprocessableRequest
 from coordinator.lib import json_bounds
-from coordinator.policy.tool_rules import ASK, DENY, Ruling
+from coordinator.policy.rules.tool_rules import ASK, DENY, Ruling
 from tests.dialects.payloads import FIELDS, PAYLOADS
 from tests.served import Served
 

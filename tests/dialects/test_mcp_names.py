@@ -10,9 +10,9 @@ import pytest
 from coordinator.client import held
 from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.dialects.loaded import DIALECTS
-from coordinator.mcp.names import PREFIX, find_called_tools, name_in_calls
-from coordinator.policy import tool_rules
-from coordinator.policy.tool_rules import DENY, DecisionRule
+from coordinator.mcp.servers.names import PREFIX, find_called_tools, name_in_calls
+from coordinator.policy.rules import tool_rules
+from coordinator.policy.rules.tool_rules import DENY, DecisionRule
 
 AT = "2026-11-22T01:09:22.000000+00:00"
 NAMES = [

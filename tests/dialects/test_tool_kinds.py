@@ -8,9 +8,9 @@ from coordinator.client import held
 from coordinator.dialects import acp
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.errors import UnprocessableRequest
-from coordinator.policy import certain, tool_kinds, tool_rules
-from coordinator.policy.tool_kinds import KINDS
-from coordinator.policy.tool_rules import ALLOW, ASK, DENY, OBSERVE, DecisionRule, PartialCall
+from coordinator.policy.rules import certain, tool_kinds, tool_rules
+from coordinator.policy.rules.tool_kinds import KINDS
+from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, OBSERVE, DecisionRule, PartialCall
 
 OF_AGENTS_THEMSELVES = {
     "Agent",

@@ -9,9 +9,9 @@ import pytest
 from coordinator.actions.driving import permissions
 from coordinator.dialects.acp import SPEECH, merge_acp_call_update, unwrap_shell_command
 from coordinator.models import DrivenCall, DrivenSession, Event, Run, Runner, Session
-from coordinator.policy import agent_options
-from coordinator.policy.tool_calls import ToolCallRequest
-from coordinator.policy.tool_rules import DENY, Ruling
+from coordinator.policy.requests import agent_options
+from coordinator.policy.requests.tool_calls import ToolCallRequest
+from coordinator.policy.rules.tool_rules import DENY, Ruling
 from dashboard.sessions.steering import build_steering_context
 from tests.driving.recorded import numbered
 from tests.driving.test_taking import driving, tell

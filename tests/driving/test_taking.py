@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from coordinator.actions import runners, runs
+from coordinator.actions import runs
+from coordinator.actions.agents import runners
 from coordinator.actions.driving import permissions
 from coordinator.actions.driving.taking import apply_runner_updates
 from coordinator.dialects.acp import SPEECH, build_acp_call, unwrap_shell_command
 from coordinator.errors import Forbidden
 from coordinator.models import Draft, DrivenCall, DrivenSession, Event, EventContext, Run, Runner, Session
-from coordinator.policy import agent_options
-from coordinator.policy.tool_rules import NO_OPINION
+from coordinator.policy.requests import agent_options
+from coordinator.policy.rules.tool_rules import NO_OPINION
 from coordinator.sessions.driving import DrivenAgentUpdate
 from coordinator.sessions.timeline import CallRow, SessionTimeline, build_window_rows
 from tests.driving.recorded import AGENTS, OFFERS, PERSISTENT, numbered, recording

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from coordinator.actions import reported_sessions, runs
+from coordinator.actions import runs
+from coordinator.actions.sessions import reported_sessions
 from coordinator.dialects.claude_code import DIALECT
 from coordinator.dialects.hooks import AgentHook
-from coordinator.edge.recorder import HookRecorder
-from coordinator.edge.writer import MakeEvents, WriteResult
+from coordinator.edge.hooks.recorder import HookRecorder
+from coordinator.edge.ingest.write_queue import MakeEvents, WriteResult
 from coordinator.errors import BadRequest, Forbidden, NotFound
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
 from coordinator.models import Blueprint, DrivenSession, LivingExecutor, Session
@@ -108,7 +109,7 @@ class Joined:
     async def perform_in_transaction(self, work: Any, **_how: Any) -> Any:
         return work()
 
-    async def record(
+    async def write_and_read_back(
         self, items: Sequence[NewEvent] = (), *, make: MakeEvents | None = None, **_how: Any
     ) -> WriteResult:
         made, items = make() if make is not None else (None, items)

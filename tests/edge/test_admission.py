@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from django.db import InterfaceError
 
-from coordinator.actions import keys, runners
-from coordinator.edge import auth as auth_module
-from coordinator.edge.auth import Authenticator
-from coordinator.edge.polls import LongPollEndpoint
-from coordinator.edge.waits import LongPollWaiters
+from coordinator.actions.agents import runners
+from coordinator.actions.people import keys
+from coordinator.edge.http import auth as auth_module
+from coordinator.edge.http.auth import Authenticator
+from coordinator.edge.polling.endpoints import LongPollEndpoint
+from coordinator.edge.polling.waits import LongPollWaiters
 from coordinator.errors import Unauthorized
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib.turns import CALLER, ThreadsClosed
@@ -70,7 +71,7 @@ def poll_once(world: SimpleNamespace) -> None:
 
     async def ask() -> None:
         threads: Any = Inline()
-        feed = SimpleNamespace(watch=lambda: None, unwatch=lambda: None)
+        feed = SimpleNamespace(add_watcher=lambda: None, remove_watcher=lambda: None)
         hub: Any = SimpleNamespace(listeners=[], feed=feed)
         world.auth = Authenticator(threads)
         await LongPollEndpoint(world.auth, LongPollWaiters(hub, threads), threads).poll_runner_work(
@@ -100,7 +101,7 @@ def test_a_caller_who_cannot_be_looked_up_stays_an_address(problem: Exception) -
 def test_a_run_that_is_claimed_as_the_key_is_revoked_goes_back_untold(world: SimpleNamespace) -> None:
     def revoke() -> None:
         world.revoked = True
-        world.auth.on_changes([SimpleNamespace(topic="api_keys")])
+        world.auth.forget_changed_identities([SimpleNamespace(topic="api_keys")])
 
     world.meanwhile = revoke
     with pytest.raises(Unauthorized):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from coordinator.edge.waits import WakeUpEvent
+from coordinator.edge.polling.waits import WakeUpEvent
 
 LONG = 3600.0
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.edge.bridge import DjangoBridge
-from coordinator.edge.peers import get_client_address
-from coordinator.edge.shares import ConcurrencyLimit
+from coordinator.edge.http.bridge import DjangoBridge
+from coordinator.edge.http.client_addresses import get_client_address
+from coordinator.edge.http.concurrency import ConcurrencyLimit
 
 Environ = dict[str, Any]
 

@@ -11,7 +11,7 @@ import pytest
 from gunicorn.config import Config
 from gunicorn.glogging import Logger
 
-from coordinator.edge import worker as workers
+from coordinator.edge.http import worker as workers
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 ANSWER = b"HTTP/1.1 204 "

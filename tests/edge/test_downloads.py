@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.edge import bridge as bridge_module
-from coordinator.edge import downloads as module
-from coordinator.edge.bridge import DjangoBridge
-from coordinator.edge.downloads import LANES_EACH, WAITING_EACH, DownloadPool, ReadingPace
+from coordinator.edge.http import bridge as bridge_module
+from coordinator.edge.http import downloads as module
+from coordinator.edge.http.bridge import DjangoBridge
+from coordinator.edge.http.downloads import LANES_EACH, WAITING_EACH, DownloadPool, ReadingPace
 from coordinator.errors import TooManyRequests
 from tests.edge.test_bridge import Client, Streamed, scope_of, streaming, whole
 from tests.live.connections import connect, make_session, message, post
@@ -74,7 +74,7 @@ def test_a_reader_below_the_slowest_pace_is_too_slow_only_after_the_grace() -> N
     assert not pace.is_too_slow
     pace.record_chunk_time(1, 1000)
     assert pace.is_too_slow
-    pace.note(1, 10**9)
+    pace.record_chunk_time(1, 10**9)
     assert not pace.is_too_slow
 
 

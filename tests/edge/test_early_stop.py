@@ -16,7 +16,7 @@ PROGRAM = """
 import os, queue, socket, sys, types
 from gunicorn.config import Config
 from gunicorn.glogging import Logger
-from coordinator.edge.worker import Worker
+from coordinator.edge.http.worker import Worker
 
 when, number = sys.argv[1], int(sys.argv[2])
 
@@ -28,7 +28,7 @@ class Application:
             await send({"type": f"lifespan.{word}.complete"})
             print(word)
 
-    def release_held_requests(self):
+    def release_pending_requests(self):
         pass
 
 class Loading:
@@ -44,7 +44,7 @@ settings = Config()
 listening = types.SimpleNamespace(sock=socket.create_server(("127.0.0.1", 0)))
 listening.fileno, listening.close = listening.sock.fileno, listening.sock.close
 worker = Worker(1, os.getppid(), [listening], Loading(), 30, settings, Logger(settings))
-worker.note_signals(already)
+worker.record_early_signals(already)
 worker.init_process()
 """
 

@@ -9,7 +9,7 @@ from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from coordinator.actions import leases
+from coordinator.actions.upkeep import leases
 from coordinator.models import Lease
 from coordinator.operations.jobs import JOBS, KEEPER, PeriodicJob, run_due_jobs, run_in_own_thread
 from tests.patience import PATIENCE

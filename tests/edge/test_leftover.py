@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.edge import leftover
-from coordinator.edge.leftover import UnreadRequestBody
+from coordinator.edge.http import unread_body as leftover
+from coordinator.edge.http.unread_body import UnreadRequestBody
 
 SCOPE: dict[str, Any] = {"headers": [(b"transfer-encoding", b"chunked")]}
 

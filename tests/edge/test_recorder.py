@@ -12,9 +12,9 @@ from django.conf import LazySettings
 from django.db import DataError
 
 from coordinator.dialects.claude_code import DIALECT, AgentHook
-from coordinator.edge import writer as module
-from coordinator.edge.recorder import HookRecorder
-from coordinator.edge.writer import GroupWriter
+from coordinator.edge.hooks.recorder import HookRecorder
+from coordinator.edge.ingest import write_queue as module
+from coordinator.edge.ingest.write_queue import GroupWriter
 from coordinator.errors import UnprocessableRequest
 from coordinator.models import Event, Session
 from coordinator.sessions.reports import SessionLocation

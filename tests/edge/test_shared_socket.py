@@ -8,8 +8,8 @@ import socket
 
 import pytest
 
-from coordinator.edge import worker
-from coordinator.edge.worker import ConnectionAcceptor
+from coordinator.edge.http import worker
+from coordinator.edge.http.worker import ConnectionAcceptor
 
 
 async def taken(monkeypatch: pytest.MonkeyPatch, *, has_others: bool) -> list[int]:

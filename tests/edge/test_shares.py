@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from coordinator.edge.shares import ConcurrencyLimit
+from coordinator.edge.http.concurrency import ConcurrencyLimit
 from coordinator.errors import ServiceBusy, TooManyRequests
 
 

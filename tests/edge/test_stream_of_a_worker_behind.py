@@ -33,17 +33,17 @@ class Worker:
     """Streams over a hub and a database of the test's own, and what one stream was sent."""
 
     def __init__(self, *, position: int, can_replay: bool) -> None:
-        feed = SimpleNamespace(watch=lambda: None, unwatch=lambda: None)
+        feed = SimpleNamespace(add_watcher=lambda: None, remove_watcher=lambda: None)
         self.hub: Any = SimpleNamespace(position=position, feed=feed, listeners=[])
         self.sent: list[bytes] = []
         self.answer = can_replay
-        threads: Any = SimpleNamespace(run=self.run)
+        threads: Any = SimpleNamespace(run_in_thread=self.run_in_thread)
         self.streams = LiveStreams(self.hub, threads, most=10, most_per_client=10)
         self.channel = self.streams.get_or_create_channel("all", lambda: LiveChannel(WANTED, render))
 
     async def run_in_thread(self, work: Callable[..., Any], *_args: Any, **_options: Any) -> Any:
         """Stand for the database; while it is asked, the worker hears of the next five changes."""
-        assert work.__name__ == "can_replay"
+        assert work.__name__ == "can_replay_changes"
         batch = changes(self.hub.position + 1, self.hub.position + 5)
         for listener in self.hub.listeners:
             listener(batch)

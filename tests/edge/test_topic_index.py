@@ -8,7 +8,7 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-from coordinator.edge.waits import LongPollWaiters
+from coordinator.edge.polling.waits import LongPollWaiters
 from coordinator.feed.reader import FeedChange
 from coordinator.live.channels import LiveChannel
 from coordinator.live.hub import TopicIndex, WantedTopics

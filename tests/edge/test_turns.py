@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.edge import writer as writing
-from coordinator.edge.bodies import RequestBodies
-from coordinator.edge.writer import GroupWriter, WriteJob
+from coordinator.edge.http.bodies import RequestBodies
+from coordinator.edge.ingest import write_queue as writing
+from coordinator.edge.ingest.write_queue import GroupWriter, WriteJob
 from coordinator.errors import ServiceBusy
 from coordinator.lib.threads import EdgeThreads
 from coordinator.lib.turns import CALLER, FairQueue, FairThreadPool, clear_caller

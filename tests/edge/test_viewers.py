@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from coordinator.edge import auth
+from coordinator.edge.http import auth
 from coordinator.errors import Forbidden, Unauthorized
 from tests.approvals.factories import person
 

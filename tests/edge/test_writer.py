@@ -14,9 +14,9 @@ import pytest
 from django.db import DataError, OperationalError, connection, transaction
 from django.utils import timezone
 
-from coordinator.actions import idempotency
-from coordinator.edge import writer as module
-from coordinator.edge.writer import GroupWriter, WriteJob
+from coordinator.actions.upkeep import idempotency
+from coordinator.edge.ingest import write_queue as module
+from coordinator.edge.ingest.write_queue import GroupWriter, WriteJob
 from coordinator.engine import is_sqlite, locks
 from coordinator.errors import NotFound, ServiceBusy, SignalboxError
 from coordinator.models import Event, EventContext, Session

@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connection
 
-from coordinator.actions import partitions as parts_of_events
+from coordinator.actions.upkeep import partitions as parts_of_events
 from coordinator.engine import attached, partition_changes, partitions
 from coordinator.feed import triggers
 

@@ -11,8 +11,8 @@ import pytest
 from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
-from coordinator.actions.events import Outcome, record_events
-from coordinator.edge.writer import GroupWriter
+from coordinator.actions.sessions.events import Outcome, record_events
+from coordinator.edge.ingest.write_queue import GroupWriter
 from coordinator.models import Session
 from coordinator.sessions.events import NewEvent, RecordedEvent
 from tests.patience import PATIENCE

@@ -14,14 +14,15 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import QuerySet
 from django.test.utils import CaptureQueriesContext
 
-from coordinator.actions import partitions as parts_of_events
-from coordinator.actions import pruning, search
-from coordinator.actions.events import adopt_events, record_events
+from coordinator.actions import search
+from coordinator.actions.sessions.events import adopt_events, record_events
+from coordinator.actions.upkeep import partitions as parts_of_events
+from coordinator.actions.upkeep import pruning
 from coordinator.engine import event_spans, partition_changes, partitions, pooling
 from coordinator.engine.commits import open_commit_watcher
 from coordinator.engine.partitions import EventPartition
 from coordinator.lib.instants import to_milliseconds
-from coordinator.mcp import calls
+from coordinator.mcp.servers import calls
 from coordinator.models import AuditLog, Change, Event, EventContext, Run, Session
 from coordinator.operations.doctor import CheckLevel, CheckResult, upkeep
 from coordinator.search import index as search_index

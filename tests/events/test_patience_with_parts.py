@@ -11,8 +11,8 @@ import pytest
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from coordinator.actions import partitions as parts_of_events
-from coordinator.actions import pruning
+from coordinator.actions.upkeep import partitions as parts_of_events
+from coordinator.actions.upkeep import pruning
 from coordinator.engine import partitions
 from coordinator.engine.partitions import EventPartition
 from tests.served import postgres_url, with_database

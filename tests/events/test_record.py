@@ -6,8 +6,13 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from coordinator.actions import events
-from coordinator.actions.events import adopt_all_events, adopt_events, adopt_new_events, record_events
+from coordinator.actions.sessions import events
+from coordinator.actions.sessions.events import (
+    adopt_all_events,
+    adopt_events,
+    adopt_new_events,
+    record_events,
+)
 from coordinator.engine import bulk
 from coordinator.errors import NotFound, UnprocessableRequest
 from coordinator.lib import instants

@@ -10,8 +10,8 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from coordinator.actions import partitions as parts_of_events
-from coordinator.actions.events import record_events
+from coordinator.actions.sessions.events import record_events
+from coordinator.actions.upkeep import partitions as parts_of_events
 from coordinator.models import Session
 from coordinator.sessions.events import NewEvent
 from tests.patience import PATIENCE

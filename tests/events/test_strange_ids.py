@@ -8,8 +8,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from coordinator.actions import pruning, search
-from coordinator.actions.events import adopt_all_events, record_events
+from coordinator.actions import search
+from coordinator.actions.sessions.events import adopt_all_events, record_events
+from coordinator.actions.upkeep import pruning
 from coordinator.models import Event, EventContext, Session
 from coordinator.sessions.events import NewEvent
 

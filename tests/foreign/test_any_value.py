@@ -20,7 +20,10 @@ from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
 from coordinator import models
-from coordinator.actions import chat_search, events, keys, search
+from coordinator.actions import search
+from coordinator.actions.chat import chat_search
+from coordinator.actions.people import keys
+from coordinator.actions.sessions import events
 from coordinator.chat import search as chat_finding
 from coordinator.feed import reader as feed
 from coordinator.identity.actors import system_actor
@@ -30,7 +33,7 @@ from coordinator.operations.backups import making
 from coordinator.operations.doctor import everything as doctor
 from coordinator.operations.jobs import JOBS
 from coordinator.search import events as finding
-from dashboard.timeline import news
+from dashboard.timeline import updates as news
 from tests.admin.pages import url
 from tests.foreign.answers import Answers
 from tests.foreign.rows import AGENT, LAST, TOLD, Foreign, odd_rows, sound_rows, wide_rows

@@ -357,7 +357,7 @@ def asks(told: Telling) -> None:
 
     from coordinator.actions import approvals
     from coordinator.identity.actors import key_actor_by_name
-    from coordinator.policy.approvals import PermissionSubject, Validity
+    from coordinator.policy.requests.approvals import PermissionSubject, Validity
 
     approver = User.objects.get(username="approver")
     for number, (command, verdict) in enumerate(

@@ -13,11 +13,12 @@ def main() -> None:
     from django.db import connection
     from django.utils import timezone
 
-    from coordinator.actions import approvals, audit, sealing
+    from coordinator.actions import approvals
     from coordinator.actions.approvals import NewPermissionRequest
+    from coordinator.actions.audit import audit, sealing
     from coordinator.identity.actors import key_actor_by_name, system_actor
     from coordinator.models import AuditLog, Session
-    from coordinator.policy.approvals import PermissionSubject, Validity
+    from coordinator.policy.requests.approvals import PermissionSubject, Validity
 
     now = timezone.now()
     Session.objects.create(session_id="ses_evidence", status="running", created_at=now)

@@ -37,7 +37,7 @@ def furnish(box: Served, url: str, *, server: str = "example", policy: str = "op
 
 def bind(box: Served, agent: str, raw: str) -> None:
     """Give an agent a key of its own."""
-    from coordinator.actions.keys import hash_api_key  # which needs Django
+    from coordinator.actions.people.keys import hash_api_key  # which needs Django
 
     box.sql("DELETE FROM api_keys WHERE name = ?", (agent,))
     box.sql(

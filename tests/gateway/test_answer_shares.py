@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
-from coordinator.edge.gateway import line
-from coordinator.edge.gateway.line import ResponseStream
+from coordinator.edge.gateway import response_stream as line
+from coordinator.edge.gateway.response_stream import ResponseStream
 from coordinator.edge.gateway.upstreams import (
     MOST_ANSWER,
     UpstreamClient,
     iterate_answer_events,
     read_answer_body,
 )
-from coordinator.gateway import answer_shares, sse
-from coordinator.gateway.http_client import UpstreamAddress, UpstreamAnswer, UpstreamFailed
-from coordinator.gateway.servers import UpstreamServer
 from coordinator.lib import turns
+from coordinator.mcp.gateway.servers import UpstreamServer
+from coordinator.mcp.protocol import answer_limits as answer_shares
+from coordinator.mcp.protocol import sse
+from coordinator.mcp.protocol.http_client import UpstreamAddress, UpstreamAnswer, UpstreamFailed
 
 pytestmark = pytest.mark.one_engine
 

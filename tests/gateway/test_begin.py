@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from coordinator.actions import approvals, gateway_calls
-from coordinator.actions.gateway_calls import CallAttempt, CallOrigin, QuestionOutcome
+from coordinator.actions import approvals
+from coordinator.actions.mcp import gateway_calls
+from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin, QuestionOutcome
 from coordinator.errors import Conflict, NotFound
-from coordinator.gateway import deciding, servers, states
-from coordinator.gateway.binding import CallBinding, hash_arguments, hash_policy_version
-from coordinator.gateway.deciding import GatewayCaller
-from coordinator.gateway.states import ContinuationState, WaitState
 from coordinator.identity.actors import key_actor_by_name
+from coordinator.mcp.gateway import deciding, servers, states
+from coordinator.mcp.gateway.binding import CallBinding, hash_arguments, hash_policy_version
+from coordinator.mcp.gateway.deciding import GatewayCaller
+from coordinator.mcp.gateway.states import ContinuationState, WaitState
 from coordinator.models import (
     AcceptedOnlyServer,
     AskingGrant,
@@ -36,11 +37,11 @@ from coordinator.models import (
     UsageDay,
 )
 from coordinator.models.gateway import CallState
-from coordinator.policy import brakes
-from coordinator.policy import budgets as policy_budgets
-from coordinator.policy.access import Verdict
-from coordinator.policy.approvals import Scope, Validity
-from coordinator.policy.tool_rules import ALLOW, ASK, DENY, Ruling
+from coordinator.policy.grants.access import Verdict
+from coordinator.policy.limits import brakes
+from coordinator.policy.limits import budgets as policy_budgets
+from coordinator.policy.requests.approvals import Scope, Validity
+from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, Ruling
 from tests.approvals.factories import NOW, person
 
 pytestmark = pytest.mark.django_db

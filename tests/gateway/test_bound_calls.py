@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from coordinator.client import mcp_lines
-from coordinator.gateway import messages, param_headers
-from coordinator.gateway.messages import HEADER_MISMATCH
+from coordinator.mcp.protocol import messages, param_headers
+from coordinator.mcp.protocol.messages import HEADER_MISMATCH
 from tests.gateway import obliging_server
 from tests.gateway.agents import Wire, furnish, rule
 from tests.gateway.conftest import TABLES

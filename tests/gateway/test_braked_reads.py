@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.gateway.messages import BRAKED
+from coordinator.mcp.protocol.messages import BRAKED
 from tests.gateway.agents import AGENT, LONG_AGO, OTHER, Wire
 from tests.gateway.example_server import Example
 from tests.served import Served

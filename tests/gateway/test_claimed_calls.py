@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from coordinator.models import PermissionRequest
-from coordinator.policy.gateway_requests import parse_gateway_request
+from coordinator.policy.requests.gateway_requests import parse_gateway_request
 from tests.gateway.agents import AGENT, KEY, OTHER_KEY, Wire, rule, text_of
 from tests.gateway.test_held_calls import InBackground, decide, pending
 from tests.gateway.test_told_twice import TOOL, told

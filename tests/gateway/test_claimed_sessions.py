@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from coordinator.actions.gateway_timelines import resolve_timeline_session
-from coordinator.gateway.claims import CallClaim
+from coordinator.actions.mcp.gateway_timelines import resolve_timeline_session
 from coordinator.identity.keys import KeyIdentity
+from coordinator.mcp.protocol.claims import CallClaim
 from coordinator.models import Session
 from tests.timelines import add_events, began, make_session
 

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 
-from coordinator.gateway.http_client import HttpClient, parse_upstream_url
+from coordinator.mcp.protocol.http_client import HttpClient, parse_upstream_url
 from tests.patience import PATIENCE
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"

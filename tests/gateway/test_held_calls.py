@@ -16,7 +16,7 @@ import pytest
 from django.utils import timezone
 
 from coordinator.edge.gateway.calls import ANOTHER
-from coordinator.policy import budgets
+from coordinator.policy.limits import budgets
 from tests.gateway.agents import LONG_AGO, Wire, furnish, rule, text_of
 from tests.gateway.conftest import TABLES
 from tests.gateway.example_server import Example

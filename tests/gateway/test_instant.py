@@ -13,12 +13,12 @@ from django.db.models import Max
 from django.utils import timezone
 from psycopg import Cursor
 
-from coordinator.edge.gateway import instant
-from coordinator.edge.gateway.instant import FreshnessCheck
+from coordinator.edge.gateway import freshness as instant
+from coordinator.edge.gateway.freshness import FreshnessCheck
 from coordinator.engine import is_sqlite
 from coordinator.lib.threads import EdgeThreads
 from coordinator.models import ApiKey, Change
-from coordinator.policy.brakes import ActiveBrake
+from coordinator.policy.limits.brakes import ActiveBrake
 
 AGENT = ("agent.one",)
 BRAKE = ActiveBrake(1, "all", "", "", "user:ada")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.edge.limits import MOST_VALUES
+from coordinator.edge.http.body_limits import MOST_VALUES
 from coordinator.lib import json_bounds
 from tests.gateway.agents import Wire, text_of
 from tests.gateway.example_server import Example

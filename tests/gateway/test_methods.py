@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from coordinator.client import mcp_methods
-from coordinator.gateway.messages import DENIED, HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND
+from coordinator.mcp.protocol.messages import DENIED, HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND
 from tests.gateway import obliging_server
 from tests.gateway.agents import AGENT, KEY, LONG_AGO, OTHER, OTHER_KEY, Wire, furnish, grant, rule
 from tests.gateway.conftest import TABLES

@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 from django.db import OperationalError
 
+from coordinator.edge.gateway.approved_calls import ApprovedCallRunner, CallNotSent
 from coordinator.edge.gateway.calls import ToolCallHandler
-from coordinator.edge.gateway.running import ApprovedCallRunner, CallNotSent
 from coordinator.errors import ServiceBusy, SignalboxError
-from coordinator.gateway.messages import McpMessage
-from coordinator.policy.tool_rules import Ruling
+from coordinator.mcp.protocol.messages import McpMessage
+from coordinator.policy.rules.tool_rules import Ruling
 
 LOCKED, BUSY = OperationalError("database is locked"), ServiceBusy("Too many wait.")
 

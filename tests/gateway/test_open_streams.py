@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from coordinator.edge.gateway import upstreams
-from coordinator.gateway.http_client import HttpClient, UpstreamFailed, parse_upstream_url
+from coordinator.mcp.protocol.http_client import HttpClient, UpstreamFailed, parse_upstream_url
 from tests.gateway.agents import BOTH, LONG_AGO, Wire, rule
 from tests.gateway.example_server import Example
 from tests.gateway.test_held_calls import InBackground, pending

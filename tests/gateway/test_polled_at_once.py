@@ -9,15 +9,15 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.utils import timezone
 
-from coordinator.actions import gateway_calls
-from coordinator.actions.gateway_calls import CallAttempt, CallOrigin
-from coordinator.edge.gateway.running import pack_task_request
+from coordinator.actions.mcp import gateway_calls
+from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin
+from coordinator.edge.gateway.approved_calls import pack_task_request
 from coordinator.edge.gateway.tasks import GatewayTasks
-from coordinator.gateway.deciding import GatewayCaller
-from coordinator.gateway.messages import parse_mcp_message
+from coordinator.mcp.gateway.deciding import GatewayCaller
+from coordinator.mcp.protocol.messages import parse_mcp_message
 from coordinator.models import GatewayCall
 from coordinator.models.gateway import CallState
-from coordinator.policy.tool_rules import ASK, Ruling
+from coordinator.policy.rules.tool_rules import ASK, Ruling
 from tests.gateway.test_told_to_who_is_there import BINDING, BODY, RULING, Threads
 
 pytestmark = pytest.mark.django_db

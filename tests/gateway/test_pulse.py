@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from coordinator.edge.gateway import pulse
-from coordinator.edge.gateway.pulse import ClientKeepAlive
+from coordinator.edge.gateway import keep_alive as pulse
+from coordinator.edge.gateway.keep_alive import ClientKeepAlive
 
 
 class Line:
@@ -18,7 +18,7 @@ class Line:
     def __init__(self) -> None:
         self.told = asyncio.Event()
 
-    async def try_event(self, raw: bytes) -> None:
+    async def try_send_event(self, raw: bytes) -> None:
         assert b"waits" in raw
         self.told.set()
 

@@ -11,14 +11,19 @@ from typing import Any, cast
 
 import pytest
 
-from coordinator.actions import gateway_calls
+from coordinator.actions.mcp import gateway_calls
 from coordinator.edge.gateway import upstreams
+from coordinator.edge.gateway.approved_calls import ApprovedCallRunner
 from coordinator.edge.gateway.listings import AgentToolListings
-from coordinator.edge.gateway.running import ApprovedCallRunner
 from coordinator.edge.gateway.upstreams import hash_agent_id, iterate_answer_events, read_own_response
-from coordinator.gateway import http_client
-from coordinator.gateway.http_client import HttpClient, UpstreamAnswer, UpstreamFailed, parse_upstream_url
-from coordinator.gateway.servers import UpstreamServer
+from coordinator.mcp.gateway.servers import UpstreamServer
+from coordinator.mcp.protocol import http_client
+from coordinator.mcp.protocol.http_client import (
+    HttpClient,
+    UpstreamAnswer,
+    UpstreamFailed,
+    parse_upstream_url,
+)
 from tests.gateway import rude_server
 
 

@@ -13,18 +13,18 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.utils import timezone
 
-from coordinator.actions import gateway_calls, gateway_upkeep
-from coordinator.actions.gateway_calls import CallOrigin
-from coordinator.edge.gateway.holding import PendingCall, PendingCalls
-from coordinator.edge.http import ClientDisconnected
-from coordinator.edge.waits import DisconnectWatcher
-from coordinator.gateway.binding import CallBinding
-from coordinator.gateway.deciding import GatewayCaller
-from coordinator.gateway.messages import parse_mcp_message
+from coordinator.actions.mcp import gateway_calls, gateway_upkeep
+from coordinator.actions.mcp.gateway_calls import CallOrigin
+from coordinator.edge.gateway.pending_calls import PendingCall, PendingCalls
+from coordinator.edge.http.messages import ClientDisconnected
+from coordinator.edge.polling.waits import DisconnectWatcher
 from coordinator.identity.actors import Actor
+from coordinator.mcp.gateway.binding import CallBinding
+from coordinator.mcp.gateway.deciding import GatewayCaller
+from coordinator.mcp.protocol.messages import parse_mcp_message
 from coordinator.models import GatewayCall, PermissionContext, PermissionRequest
 from coordinator.models.gateway import CallState
-from coordinator.policy.tool_rules import ASK, Ruling
+from coordinator.policy.rules.tool_rules import ASK, Ruling
 
 pytestmark = pytest.mark.django_db
 
@@ -58,7 +58,7 @@ class Line:
     def __init__(self) -> None:
         self.told: list[bytes] = []
 
-    async def answer(self, body: bytes, status: int = 200) -> None:
+    async def send_answer(self, body: bytes, status: int = 200) -> None:
         self.told.append(body)
 
 
@@ -84,7 +84,7 @@ class Client:
             line=self.line,
             gone=self.gone,
             admission=SimpleNamespace(require_still_allowed=_nothing),
-            takes_events=False,
+            accepts_event_stream=False,
             caller=GatewayCaller("agent.one"),
         )
         record: Any = SimpleNamespace(
@@ -123,7 +123,7 @@ class Waits:
         self._threads = threads
 
     async def wait_until(self, check: Callable[[], Any], **_: Any) -> Any:
-        return await self._threads.run(check)
+        return await self._threads.run_in_thread(check)
 
 
 def begun(state: CallState, **fields: Any) -> GatewayCall:
@@ -148,7 +148,7 @@ def stays(_client: Client, _threads: Threads) -> None:
 
 
 def leaves_while_it_is_told(client: Client, threads: Threads) -> None:
-    threads.after["claim"] = client.leaves
+    threads.after["claim_call_result"] = client.leaves
 
 
 def test_that_a_call_may_have_run_is_told_again_where_the_client_had_left() -> None:
@@ -190,10 +190,10 @@ def test_a_call_that_says_the_same_as_one_that_is_heard_is_a_question_of_its_own
         def heard() -> None:
             gateway_calls.mark_call_delivered(call.call_id, now=timezone.now())
 
-        threads.after["earlier"] = lambda: gateway_calls.end_gateway_call(
+        threads.after["find_earlier_call"] = lambda: gateway_calls.end_gateway_call(
             call.call_id, RESULT, now=timezone.now()
         )
-        threads.after["_if_ended"] = heard
+        threads.after["find_ended_call"] = heard
 
     ((told,),) = calling(ends)
     assert b"Waiting for approval" in told
@@ -202,7 +202,7 @@ def test_a_call_that_says_the_same_as_one_that_is_heard_is_a_question_of_its_own
 
 def test_a_person_is_not_asked_about_a_call_that_began_a_moment_ago() -> None:
     def begins_between(_client: Client, threads: Threads) -> None:
-        threads.after["earlier"] = lambda: begun(CallState.RUNNING)
+        threads.after["find_earlier_call"] = lambda: begun(CallState.RUNNING)
 
     ((told,),) = calling(begins_between)
     assert b"is running now" in told

@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from django.utils import timezone
 
-from coordinator.actions import keys
+from coordinator.actions.people import keys
 from coordinator.identity.actors import system_actor
 from coordinator.identity.scopes import SCOPES
 from coordinator.models import ApiKey

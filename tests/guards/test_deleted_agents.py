@@ -12,17 +12,11 @@ from django.contrib.auth.models import User
 from django.db import models
 from django.utils import timezone
 
-from coordinator.actions import (
-    agents,
-    approvals,
-    blueprints,
-    budgets,
-    connecting,
-    deleted_agents,
-    keys,
-    tool_rules,
-)
+from coordinator.actions import approvals
+from coordinator.actions.agents import agents, blueprints, deleted_agents
 from coordinator.actions.approvals import NewPermissionRequest
+from coordinator.actions.people import connecting, keys
+from coordinator.actions.policy import budgets, tool_rules
 from coordinator.errors import Conflict
 from coordinator.identity.actors import Actor, key_actor_by_name
 from coordinator.models import (
@@ -37,9 +31,9 @@ from coordinator.models import (
     SessionKey,
     ToolRule,
 )
-from coordinator.policy import tool_rules as policy
-from coordinator.policy.approvals import PermissionSubject, Scope, Validity
-from coordinator.policy.tool_rules import DecisionRule
+from coordinator.policy.requests.approvals import PermissionSubject, Scope, Validity
+from coordinator.policy.rules import tool_rules as policy
+from coordinator.policy.rules.tool_rules import DecisionRule
 from tests.access.cases import add_agents
 from tests.people import person as new_person
 from tests.people import signed_in

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.actions.keys import hash_api_key
+from coordinator.actions.people.keys import hash_api_key
 from coordinator.identity.scopes import SCOPES
 from tests.guards.callers import AGENT
 from tests.guards.table import EDGE

@@ -15,7 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from coordinator.actions import keys
+from coordinator.actions.people import keys
 from coordinator.api import api
 from coordinator.edge import app
 from coordinator.identity.scopes import SCOPES
@@ -117,7 +117,7 @@ def knocking(
     """Clients of all people, and of all programs with the scopes that count. Nobody is throttled."""
     monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)  # thousands of refusals
     monkeypatch.setattr(keys.AttemptLimit, "seconds_until_retry", lambda *_: 0)
-    monkeypatch.setattr("dashboard.views.connections.check_claude_code_connection", lambda *_, **__: [])
+    monkeypatch.setattr("dashboard.connections.views.check_claude_code_connection", lambda *_, **__: [])
     people = {name: callers.browser(person) for name, person in callers.people().items()}
     programs = {name: (callers.with_key(raw), scopes) for name, (raw, scopes) in callers.programs().items()}
     return people, programs

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import coordinator
-from coordinator.gateway.http_client import HttpClient, UpstreamFailed, parse_upstream_url
 from coordinator.lib.internal_addresses import find_address_problem, find_internal_target, parse_address
+from coordinator.mcp.protocol.http_client import HttpClient, UpstreamFailed, parse_upstream_url
 from coordinator.notifications import webhooks
 from coordinator.notifications.apprise_child import AuditHookFence, FenceRefused
 

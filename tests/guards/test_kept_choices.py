@@ -12,13 +12,14 @@ from django.db import connection
 from django.http import QueryDict
 from django.utils import timezone
 
-from coordinator.actions import agents, tool_rules
+from coordinator.actions.agents import agents
 from coordinator.actions.deciders import rules as deciding
+from coordinator.actions.policy import tool_rules
 from coordinator.identity.actors import Actor
 from coordinator.models import Agent, ApiKey, Budget, DecidingRule, ToolRule
-from coordinator.policy import deciding_rules
-from coordinator.policy import tool_rules as policy
-from coordinator.policy.tool_rules import DecisionRule
+from coordinator.policy.deciders import rules as deciding_rules
+from coordinator.policy.rules import tool_rules as policy
+from coordinator.policy.rules.tool_rules import DecisionRule
 from tests.access.cases import add_agents
 from tests.people import person as new_person
 from tests.people import signed_in
@@ -228,7 +229,7 @@ def test_a_budgets_unknown_word_is_not_replaced_by_a_warning() -> None:
 
 
 def test_posted_values_are_read_from_a_plain_mapping_too() -> None:
-    from dashboard.views.keys import ApiKeyForm
+    from dashboard.accounts.key_views import ApiKeyForm
 
     for data in ({"agent_id": "agent.gone"}, QueryDict("agent_id=agent.gone")):
         form: Any = ApiKeyForm(data)

@@ -12,15 +12,17 @@ from django.contrib.auth.models import User
 from django.db import models
 from django.utils import timezone
 
-from coordinator.actions import approvals, budgets, keys, runs, users
+from coordinator.actions import approvals, runs
 from coordinator.actions.approvals import NewPermissionRequest, names
-from coordinator.actions.events import record_events
+from coordinator.actions.people import keys, users
+from coordinator.actions.policy import budgets
+from coordinator.actions.sessions.events import record_events
 from coordinator.errors import Conflict
 from coordinator.identity.actors import Actor, person_actor
 from coordinator.lib import instants
 from coordinator.models import ApiKey, AuditLog, Budget, PermissionContext, ReadMark, SessionOwner, UsageDay
-from coordinator.policy import budgets as use
-from coordinator.policy.access_requests import RequestedAccess
+from coordinator.policy.grants.access_requests import RequestedAccess
+from coordinator.policy.limits import budgets as use
 from coordinator.sessions.events import NewEvent
 from tests.access.cases import add_agents
 from tests.people import person as new_person

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from coordinator.actions import notifications
-from coordinator.actions.notifications import lanes
+from coordinator.actions.notifications import worker_pools as lanes
 from coordinator.models import Notification
 from coordinator.notifications import webhooks
 from tests.approvals.factories import NOW, person

@@ -10,9 +10,11 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from coordinator.actions import approvals, runners, tool_calls, writers
-from coordinator.actions.events import record_events
-from coordinator.actions.reported_sessions import (
+from coordinator.actions import approvals
+from coordinator.actions.agents import runners
+from coordinator.actions.sessions import tool_calls, writers
+from coordinator.actions.sessions.events import record_events
+from coordinator.actions.sessions.reported_sessions import (
     find_or_create_session,
     find_session_id,
     reopen_or_create_session,
@@ -23,8 +25,8 @@ from coordinator.identity import ownership
 from coordinator.identity.actors import key_actor_by_name as key_actor
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
 from coordinator.models import DrivenSession, Event, PermissionRequest, Run, Runner, Session, SessionWriter
-from coordinator.policy.approvals import PermissionSubject, Scope, Validity
-from coordinator.policy.tool_calls import ToolCallRequest
+from coordinator.policy.requests.approvals import PermissionSubject, Scope, Validity
+from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import SessionLocation
 from tests.guards.callers import key, with_key

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.actions.keys import hash_api_key
+from coordinator.actions.people.keys import hash_api_key
 from tests.guards.table import API, EDGE
 from tests.served import KEYS, Served
 

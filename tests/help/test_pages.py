@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from dashboard.help.explained import EXPLAINED, help_url
 from dashboard.help.pages import PAGES, PICTURES
-from dashboard.help.search import search
+from dashboard.help.search import search_help
 from dashboard.help.sections import page_sections
 from tests.people import signed_in
 
@@ -123,13 +123,13 @@ def test_pictures_are_in_the_reader_s_colours(theme: str, pictures: set[str]) ->
     ],
 )
 def test_the_search_finds_a_section_first(query: str, page_name: str, heading: str) -> None:
-    best = search(query)[:2]
+    best = search_help(query)[:2]
     assert (page_name, heading) in {(one.section.page.name, one.section.heading) for one in best}
 
 
 def test_a_hit_in_a_page_s_title_comes_before_hits_in_texts() -> None:
-    assert search("audit")[0].section.page.name == "audit"
-    assert search("audit")[0].section.level == 1
+    assert search_help("audit")[0].section.page.name == "audit"
+    assert search_help("audit")[0].section.level == 1
 
 
 def test_results_show_the_words_marked_and_nothing_as_markup() -> None:

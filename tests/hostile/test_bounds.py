@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from coordinator.dialects import claude_code
-from coordinator.edge.bodies import decompress_gzip
+from coordinator.edge.http.bodies import decompress_gzip
 from coordinator.errors import RequestTooLarge
 from dashboard.text import markdown
 

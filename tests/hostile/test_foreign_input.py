@@ -15,27 +15,31 @@ import pytest
 import re2
 from django.http.cookie import parse_cookie
 
-from coordinator.actions.tool_calls import parse_edited_input
+from coordinator.actions.sessions.tool_calls import parse_edited_input
 from coordinator.api.application import JsonParser
 from coordinator.api.chat import parse_body_json as chat_json
 from coordinator.chat import picture_sizes, thumbnails
 from coordinator.dialects import otlp_wire
 from coordinator.dialects.hooks import UnreadableJson, decode_hook_body
-from coordinator.edge import driving, ingest, limits, otlp
-from coordinator.edge.access import parse_access_body
-from coordinator.edge.bodies import decompress_gzip
-from coordinator.edge.faults import parse_new_event
 from coordinator.edge.gateway.upstreams import is_response_to
-from coordinator.edge.http import parse_query_string
+from coordinator.edge.http import body_limits as limits
+from coordinator.edge.http.bodies import decompress_gzip
+from coordinator.edge.http.messages import parse_query_string
+from coordinator.edge.http.validation_errors import parse_new_event
+from coordinator.edge.ingest import driven_sessions as driving
+from coordinator.edge.ingest import events as ingest
+from coordinator.edge.ingest import otlp
+from coordinator.edge.policy.access_check import parse_access_body
 from coordinator.errors import BadRequest, RequestTooLarge, SignalboxError, UnprocessableRequest
-from coordinator.gateway import listing, messages, sse
 from coordinator.identity.openid import fetching, tokens
 from coordinator.lib import json_bounds
 from coordinator.lib.foreign_input import FOREIGN_PARSERS
 from coordinator.live.streams import parse_last_event_id
-from coordinator.mcp import discovery, tools
+from coordinator.mcp.gateway import listing
+from coordinator.mcp.protocol import messages, sse
+from coordinator.mcp.servers import discovery, tools
 from coordinator.models.fields import UnreadableText, decode_stored_json
-from coordinator.policy import tool_rules
+from coordinator.policy.rules import tool_rules
 from coordinator.runs.parameters import require_valid_parameters
 from coordinator.sandbox import JobFailed, frames
 from coordinator.search.text import MOST_TERMS, parse_search_terms

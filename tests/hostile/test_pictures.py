@@ -14,7 +14,7 @@ from django.http import StreamingHttpResponse
 from django.test import Client
 from PIL import Image
 
-from coordinator.actions import chat
+from coordinator.actions.chat import chat
 from coordinator.chat import attachments, thumbnails
 from coordinator.models import ChatAttachment, ChatMessage
 from coordinator.sandbox import JobFailed, Limits, Sandbox

@@ -16,12 +16,12 @@ import httpx
 import pytest
 import uvicorn
 
-from coordinator.hosting import backend
-from coordinator.hosting.app import StdioHost
-from coordinator.hosting.backend import ProcessState
-from coordinator.hosting.configured import StdioConfiguration
-from coordinator.hosting.pool import BackendPool
-from coordinator.mcp.isolation import Isolation
+from coordinator.mcp.hosting import backend
+from coordinator.mcp.hosting.app import StdioHost
+from coordinator.mcp.hosting.backend import ProcessState
+from coordinator.mcp.hosting.configured import StdioConfiguration
+from coordinator.mcp.hosting.pool import BackendPool
+from coordinator.mcp.isolation.process_isolation import Isolation
 from tests.patience import PATIENCE
 
 SERVER = str(Path(__file__).with_name("stdio_server.py"))

@@ -15,8 +15,8 @@ import httpx
 import pytest
 from django.db import OperationalError
 
-from coordinator.hosting import backend, process
-from coordinator.mcp.stdio_host import STARTED, WHEN_READY
+from coordinator.mcp.hosting import backend, process
+from coordinator.mcp.servers.stdio_host import STARTED, WHEN_READY
 from tests.hosting.conftest import Begun, Client, Hosted, message, messages
 from tests.patience import until
 from tests.processes import processes_naming
@@ -392,10 +392,10 @@ def test_a_server_that_was_stopped_is_started_again_only_where_there_is_room(
     assert hosted.pool is not None
     (served,) = hosted.pool._backends.values()
     hosted.run(served.stop_stdio_process())
-    monkeypatch.setattr("coordinator.hosting.pool.MOST_PROCESSES", 1)
+    monkeypatch.setattr("coordinator.mcp.hosting.pool.MOST_PROCESSES", 1)
     client("other")
     refused = one.post(number)
     assert refused.status_code == 503
     assert "1 server processes are already running" in refused.text
-    monkeypatch.setattr("coordinator.hosting.pool.MOST_PROCESSES", 2)
+    monkeypatch.setattr("coordinator.mcp.hosting.pool.MOST_PROCESSES", 2)
     assert one.post(number).status_code == 200

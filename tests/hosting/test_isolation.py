@@ -21,8 +21,9 @@ import pytest
 
 from coordinator.errors import UnprocessableRequest
 from coordinator.lib import private_files
-from coordinator.mcp import discovery, isolation
-from coordinator.mcp.isolation import Isolation, IsolationUnavailable
+from coordinator.mcp.isolation import process_isolation as isolation
+from coordinator.mcp.isolation.process_isolation import Isolation, IsolationUnavailable
+from coordinator.mcp.servers import discovery
 from coordinator.models.gateway import Network
 from coordinator.sandbox.limits import NOBODY
 from tests.patience import until

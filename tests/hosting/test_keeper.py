@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from coordinator.mcp import stdio_host
+from coordinator.mcp.servers import stdio_host
 from tests.gateway.agents import accept_command
 from tests.hosting.conftest import SERVER, message
 from tests.patience import until

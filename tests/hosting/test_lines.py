@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from coordinator.hosting import envelopes
+from coordinator.mcp.protocol import envelopes
 
 pytestmark = pytest.mark.one_engine
 

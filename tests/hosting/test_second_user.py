@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.mcp import isolation, launcher, launcher_client
-from coordinator.mcp.isolation import Isolation
+from coordinator.mcp.isolation import launcher, launcher_client
+from coordinator.mcp.isolation import process_isolation as isolation
+from coordinator.mcp.isolation.process_isolation import Isolation
 from tests.patience import until
 from tests.processes import processes_naming
 

@@ -19,14 +19,26 @@ AT_THE_DOOR = {"apps", "asgi", "middleware", "settings", "urls", "errors"}
 def table() -> dict[str, set[str]]:
     """Return each room's name and the rooms that it may import, as the table of the document has them."""
     document = (ROOT / ".docs/develop/architecture.md").read_text()
-    rows = re.findall(r"^\| `([a-z]+)` \|[^|]*\| ([^|]*) \|$", document, re.M)
-    return {room: set(re.findall(r"`([a-z]+)`", imports)) for room, imports in rows}
+    rows = re.findall(r"^\| `([a-z/]+)` \|[^|]*\| ([^|]*) \|$", document, re.M)
+    return {room: set(re.findall(r"`([a-z/]+)`", imports)) for room, imports in rows}
 
 
 @functools.cache
 def rooms() -> set[str]:
     folders = {path.parent.name for path in (ROOT / "coordinator").glob("*/__init__.py")}
-    return folders - {"management", "migrations"} | {"dashboard"}
+    layers = {f"mcp/{path.parent.name}" for path in (ROOT / "coordinator/mcp").glob("*/__init__.py")}
+    return folders - {"management", "migrations", "mcp"} | layers | {"dashboard"}
+
+
+def room_of(module: str) -> str:
+    """Return the room that a module of ours lies in, by its dotted name; "" for any other."""
+    package, _, rest = module.partition(".")
+    if package == "dashboard":
+        return package
+    first, _, rest = rest.partition(".")
+    if package != "coordinator":  # a top-level `secrets` is the standard library's
+        return ""
+    return f"mcp/{rest.partition('.')[0]}" if first == "mcp" else first
 
 
 @functools.cache
@@ -37,10 +49,8 @@ def imported_by(room: str) -> dict[str, str]:
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             for name in names_in(node):
-                package, _, rest = name.partition(".")
-                # A top-level `secrets` is the standard library's.
-                other = rest.partition(".")[0] if package == "coordinator" else package
-                if package in {"coordinator", "dashboard"} and other in rooms() - {room}:
+                other = room_of(name)
+                if other in rooms() - {room}:
                     found[other] = str(path.relative_to(ROOT))
     return found
 

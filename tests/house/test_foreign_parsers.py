@@ -17,7 +17,8 @@ pytestmark = pytest.mark.one_engine
 OTHER_PROGRAMS = (
     "coordinator/client/",
     "coordinator/runner/",
-    "coordinator/hosting/",
+    "coordinator/mcp/hosting/",
+    "coordinator/mcp/protocol/envelopes.py",
     "coordinator/demo/",
     "coordinator/management/",
     "coordinator/migrations/",
@@ -26,8 +27,8 @@ OTHER_PROGRAMS = (
     "coordinator/actions/importing/",
     "coordinator/transparency/verify_audit.py",
     "coordinator/sandbox/child.py",
-    "coordinator/mcp/launcher.py",
-    "coordinator/mcp/launcher_client.py",
+    "coordinator/mcp/isolation/launcher.py",
+    "coordinator/mcp/isolation/launcher_client.py",
 )
 WRITES_ONLY = {"dashboard/sessions/evidence.py": "zipfile", "dashboard/lists/exports.py": "csv"}
 

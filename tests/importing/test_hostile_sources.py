@@ -10,12 +10,13 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from coordinator.actions import approvals, plugin_permissions
+from coordinator.actions import approvals
 from coordinator.actions.importing import import_database
 from coordinator.actions.importing.outcomes import TableOutcome
+from coordinator.actions.plugins import plugin_permissions
 from coordinator.importing.foreign import SourceDatabase
 from coordinator.models import Agent, ChatAttachment, Grant, McpServer, PermissionRequest, PluginSetting
-from coordinator.policy import access
+from coordinator.policy.grants import access
 from tests.importing.sources import AGENT, EVENT, MESSAGE, SESSION, add, database
 
 pytestmark = pytest.mark.django_db

@@ -12,10 +12,12 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 
-from coordinator.actions import attachments as storing
-from coordinator.actions import housekeeping, runners, runs
+from coordinator.actions import runs
+from coordinator.actions.agents import runners
+from coordinator.actions.chat import attachments as storing
 from coordinator.actions.importing import import_database
 from coordinator.actions.importing.outcomes import TableOutcome
+from coordinator.actions.upkeep import housekeeping
 from coordinator.chat import attachments
 from coordinator.chat import search as chat_search
 from coordinator.errors import Conflict

@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.urls import reverse
 
 from coordinator.importing.keeping import RejectedRows
-from coordinator.mcp import credentials
+from coordinator.mcp.servers import credentials
 from coordinator.models import (
     Agent,
     AuditLog,

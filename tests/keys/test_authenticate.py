@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from coordinator.actions import keys
+from coordinator.actions.people import keys
 from coordinator.errors import Conflict, Forbidden, NotFound, Unauthorized, UnprocessableRequest
 from coordinator.identity.actors import system_actor
 from coordinator.models import ApiKey, AuditLog, RevokedKey

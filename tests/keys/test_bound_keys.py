@@ -12,7 +12,9 @@ from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 
-from coordinator.actions import agents, connecting, key_binding, keys, writers
+from coordinator.actions.agents import agents
+from coordinator.actions.people import connecting, key_binding, keys
+from coordinator.actions.sessions import writers
 from coordinator.errors import Conflict, Forbidden, Unauthorized, UnprocessableRequest
 from coordinator.identity import ownership
 from coordinator.identity.actors import key_actor_by_name as key_actor

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from coordinator.actions import keys
+from coordinator.actions.people import keys
 from tests.keys.test_authenticate import BY, NOW, make
 
 pytestmark = pytest.mark.django_db

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from coordinator.actions import keys
+from coordinator.actions.people import keys
 from coordinator.errors import Unauthorized
 from coordinator.models import ApiKey, AuditLog
 from tests.people import signed_in

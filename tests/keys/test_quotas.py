@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import key_quotas, tool_calls
-from coordinator.edge.writer import GroupWriter
+from coordinator.actions.people import key_quotas
+from coordinator.actions.sessions import tool_calls
+from coordinator.edge.ingest.write_queue import GroupWriter
 from coordinator.errors import QuotaReached, SignalboxError
 from coordinator.identity.actors import key_actor_by_name
 from coordinator.lib import turns
 from coordinator.models import ApiKey, AuditLog, Event, KeyStorageDay, Session
 from coordinator.operations.doctor import CheckLevel, upkeep
-from coordinator.policy.tool_calls import ToolCallRequest
-from coordinator.policy.tool_rules import ALLOW, DENY, Ruling
+from coordinator.policy.requests.tool_calls import ToolCallRequest
+from coordinator.policy.rules.tool_rules import ALLOW, DENY, Ruling
 from coordinator.sessions.events import NewEvent
 from tests.claude_code.double import Claude
 from tests.claude_code.test_deciding import rules

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
-from coordinator.actions import keys
+from coordinator.actions.people import keys
 from coordinator.errors import TooManyRequests, Unauthorized
 from coordinator.models import AuditLog
 from tests.keys.test_authenticate import BY, NOW, make

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.edge.held_hooks import KEY_OVER
+from coordinator.edge.hooks.pending_hooks import KEY_OVER
 from tests.claude_code.double import Claude
 from tests.live.connections import bearer, connect
 from tests.patience import AT_ONCE, PATIENCE, until

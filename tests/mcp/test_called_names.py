@@ -7,13 +7,14 @@ from itertools import combinations, product
 
 import pytest
 
-from coordinator.actions import grants, mcp_servers
+from coordinator.actions.mcp import mcp_servers
+from coordinator.actions.policy import grants
 from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import Actor
-from coordinator.mcp.names import find_call_prefix, find_called_tools, find_shadowing_server
+from coordinator.mcp.servers.names import find_call_prefix, find_called_tools, find_shadowing_server
 from coordinator.models import Grant, McpServer
 from coordinator.operations.doctor import CheckLevel, upkeep
-from coordinator.policy import tool_rules
+from coordinator.policy.rules import tool_rules
 from tests.access.cases import add_server
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -13,8 +13,8 @@ import mcp
 import pytest
 
 from coordinator.errors import ServiceBusy, UnprocessableRequest
-from coordinator.mcp import discovery
-from coordinator.mcp.isolation import Isolation
+from coordinator.mcp.isolation.process_isolation import Isolation
+from coordinator.mcp.servers import discovery
 from coordinator.models import AuditLog, McpServer, McpTool
 from tests.access.cases import add_server
 from tests.patience import until
@@ -142,7 +142,7 @@ def test_what_goes_wrong_is_said(source: str, says: str) -> None:
 
 
 def test_a_server_that_ended_before_it_was_asked_is_told_from_one_that_refuses(tmp_path: Path) -> None:
-    from coordinator.mcp import stdio as mcp_stdio  # it brings the kit along, half a second
+    from coordinator.mcp.servers import stdio as mcp_stdio  # it brings the kit along, half a second
 
     process = discovery.start_discovered_server(
         tmp_path, sys.executable, ["-c", "import sys; sys.exit('no licence')"], Isolation()
@@ -213,8 +213,8 @@ def test_the_kit_is_not_imported_until_somebody_discovers() -> None:
     """It takes half a second and 27 MB, which no start and no restart should pay for."""
     source = (
         "import sys, django; django.setup(); import coordinator.urls, coordinator.asgi\n"
-        "assert 'coordinator.mcp.discovery' in sys.modules\n"
-        "assert not {'mcp', 'mcp_types', 'coordinator.mcp.stdio'} & set(sys.modules)"
+        "assert 'coordinator.mcp.servers.discovery' in sys.modules\n"
+        "assert not {'mcp', 'mcp_types', 'coordinator.mcp.servers.stdio'} & set(sys.modules)"
     )
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
     subprocess.run([sys.executable, "-c", source], check=True, env=environment)

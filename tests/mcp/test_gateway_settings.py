@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import mcp_credentials, mcp_processes, mcp_servers, mcp_upstreams
-from coordinator.actions.mcp_processes import ProcessReport
-from coordinator.actions.mcp_upstreams import UpstreamConfig
+from coordinator.actions.mcp import mcp_credentials, mcp_processes, mcp_servers, mcp_upstreams
+from coordinator.actions.mcp.mcp_processes import ProcessReport
+from coordinator.actions.mcp.mcp_upstreams import UpstreamConfig
 from coordinator.engine import without_password
 from coordinator.errors import Forbidden, NotFound, UnprocessableRequest
-from coordinator.gateway import figures
-from coordinator.hosting import configured
 from coordinator.identity.actors import Actor, key_actor_by_name
-from coordinator.mcp import commands, isolation
+from coordinator.mcp.gateway import figures
+from coordinator.mcp.hosting import configured
+from coordinator.mcp.isolation import process_isolation as isolation
+from coordinator.mcp.servers import commands
 from coordinator.models import AuditLog, GatewayFigures, McpCredential, McpProcess, McpServer, McpUpstream
 from coordinator.operations.doctor import upkeep
-from dashboard.views import mcp_servers as mcp_servers_view
+from dashboard.mcp.views import servers as mcp_servers_view
 from tests.access.cases import add_server
 from tests.people import signed_in
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import mcp_tools as actions
+from coordinator.actions.mcp import mcp_tools as actions
 from coordinator.errors import UnprocessableRequest
-from coordinator.gateway import listing
 from coordinator.identity.actors import system_actor
-from coordinator.mcp import tools as mcp_tools
-from coordinator.mcp.tools import build_tool_listing
+from coordinator.mcp.gateway import listing
+from coordinator.mcp.servers import tools as mcp_tools
+from coordinator.mcp.servers.tools import build_tool_listing
 from coordinator.models import AuditLog, McpTool
 from tests.access.cases import add_server, grant
 from tests.people import signed_in

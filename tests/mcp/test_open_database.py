@@ -13,13 +13,14 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from coordinator.actions import mcp_upstreams
-from coordinator.actions.mcp_upstreams import UpstreamConfig
+from coordinator.actions.mcp import mcp_upstreams
+from coordinator.actions.mcp.mcp_upstreams import UpstreamConfig
 from coordinator.engine import without_password
 from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import Actor
-from coordinator.mcp import commands, isolation
-from coordinator.mcp.isolation import IsolationMechanism
+from coordinator.mcp.isolation import process_isolation as isolation
+from coordinator.mcp.isolation.process_isolation import IsolationMechanism
+from coordinator.mcp.servers import commands
 from coordinator.models import McpServer, McpUpstream
 from coordinator.operations.doctor import upkeep
 from tests.people import signed_in

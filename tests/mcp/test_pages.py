@@ -12,11 +12,12 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from coordinator.actions import grants
+from coordinator.actions.policy import grants
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Event, Grant, McpServer, McpTool, PermissionRequest, Session
-from coordinator.policy import access, grant_lengths
-from coordinator.policy.edits import GrantEdit
+from coordinator.policy.grants import access
+from coordinator.policy.grants import lengths as grant_lengths
+from coordinator.policy.grants.edits import GrantEdit
 from tests.access.cases import add_agents, add_server, add_tool, call, grant
 from tests.pages.markup import inline_parts
 from tests.people import signed_in

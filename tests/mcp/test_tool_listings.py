@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import mcp_tools as actions
+from coordinator.actions.mcp import mcp_tools as actions
 from coordinator.errors import Conflict, Forbidden, NotFound, RequestTooLarge, UnprocessableRequest
 from coordinator.identity.actors import Actor, key_actor_by_name
-from coordinator.mcp import tools as mcp_tools
+from coordinator.mcp.servers import tools as mcp_tools
 from coordinator.models import AuditLog, McpTool
-from dashboard.views.mcp_servers import diff_tool_definitions
+from dashboard.mcp.views.servers import diff_tool_definitions
 from tests.access.cases import add_server
 
 # The audit log keeps 90 days by the database's own clock, so its tests live today.

@@ -32,8 +32,8 @@ def fill() -> None:
     from django.contrib.auth.models import Group, User
     from django.utils import timezone
 
-    from coordinator.actions import audit
-    from coordinator.actions.agents import DEFAULT_AGENT
+    from coordinator.actions.agents.agents import DEFAULT_AGENT
+    from coordinator.actions.audit import audit
     from coordinator.identity.actors import system_actor
     from coordinator.models import Budget, ChatMessage, Event, EventContext, PluginData, Run, Session
 

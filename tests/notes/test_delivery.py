@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.edge.notes import add_text_to_result
+from coordinator.edge.hooks.notes import add_text_to_result
 from tests.claude_code.double import Claude
 from tests.claude_code.test_deciding import rules
 from tests.client.programs import Home, until

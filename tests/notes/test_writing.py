@@ -15,8 +15,8 @@ import pytest
 from django.db import connection, connections, transaction
 from django.utils import timezone
 
-from coordinator.actions import notes
-from coordinator.edge.notes import PendingNotes
+from coordinator.actions.sessions import notes
+from coordinator.edge.hooks.notes import PendingNotes
 from coordinator.errors import BadRequest, Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor, key_actor_by_name, system_actor
 from coordinator.lib.threads import EdgeThreads

@@ -11,7 +11,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from coordinator.actions import notifications
-from coordinator.actions.notifications import delivering, lanes
+from coordinator.actions.notifications import delivering
+from coordinator.actions.notifications import worker_pools as lanes
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
 from coordinator.models.notifications import QUIET
 from coordinator.notifications.messages import NotificationNotSent

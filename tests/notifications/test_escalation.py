@@ -10,7 +10,8 @@ from django.contrib.auth.models import Group, User
 from django.db import connections
 from django.utils import timezone
 
-from coordinator.actions import approvals, notifications, users
+from coordinator.actions import approvals, notifications
+from coordinator.actions.people import users
 from coordinator.errors import Forbidden, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Escalation, EscalationStep, Notification

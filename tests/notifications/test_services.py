@@ -14,7 +14,8 @@ from django.apps import apps
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from coordinator.actions import mcp_credentials, notifications
+from coordinator.actions import notifications
+from coordinator.actions.mcp import mcp_credentials
 from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Notification, NotificationTarget

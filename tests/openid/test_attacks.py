@@ -17,11 +17,11 @@ from django.http import HttpResponse
 from django.utils import timezone
 from joserfc.jwk import OctKey, RSAKey
 
-from coordinator.actions import provider_sign_ins
+from coordinator.actions.people import provider_sign_ins
 from coordinator.identity.openid import fetching, flow
 from coordinator.identity.openid import provider as known
 from coordinator.models import AuditLog
-from dashboard.views import provider as view
+from dashboard.accounts import provider_views as view
 from tests.openid.conftest import AGAIN, BACK, Visitor
 from tests.openid.provider import SECRET, Door, Provider
 

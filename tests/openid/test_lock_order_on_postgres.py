@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.utils import timezone
 
-from coordinator.actions import provider_sign_ins
+from coordinator.actions.people import provider_sign_ins
 from coordinator.identity.openid.identities import OpenIdIdentity
 from coordinator.identity.roles import highest_role
 from coordinator.models import ProviderIdentity

@@ -9,8 +9,8 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.http import HttpResponse
 
-from coordinator.actions import users
-from coordinator.edge.auth import load_session_viewer
+from coordinator.actions.people import users
+from coordinator.edge.http.auth import load_session_viewer
 from coordinator.errors import Unauthorized
 from coordinator.identity.actors import system_actor
 from coordinator.identity.roles import highest_role

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from django.core.management import load_command_class
 
-from coordinator.edge.metrics import GAUGES
+from coordinator.edge.monitoring.metrics import GAUGES
 from coordinator.lib import meters
 
 FOLDER = Path(__file__).resolve().parents[2] / ".docs"

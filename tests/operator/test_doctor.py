@@ -16,7 +16,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
-from coordinator.actions import keys
+from coordinator.actions.people import keys
 from coordinator.feed import triggers
 from coordinator.identity.actors import system_actor
 from coordinator.models import AuditLog, Lease

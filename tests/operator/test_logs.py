@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.edge.observing import ObservedRequest, classify_request
+from coordinator.edge.http.request_log import ObservedRequest, classify_request
 from coordinator.lib import logs, trace
 from coordinator.secrets.masking import mask_log_line
 from tests.edge.test_bridge import scope_of
@@ -96,7 +96,7 @@ def test_which_requests_get_a_line(
     observed = ObservedRequest(scope_of(path=b"/sessions"), None)  # type: ignore[arg-type]
     observed._status = status
     began = observed._began
-    monkeypatch.setattr("coordinator.edge.observing.time.perf_counter", lambda: began + took)
+    monkeypatch.setattr("coordinator.edge.http.request_log.time.perf_counter", lambda: began + took)
     with caplog.at_level(logging.INFO, "signalbox.access"):
         observed.finish_request()
     assert bool(caplog.records) is logged
@@ -107,7 +107,7 @@ def test_what_is_held_open_is_not_slow(settings, monkeypatch, caplog) -> None:
     observed = ObservedRequest(scope_of(path=b"/sse/sessions"), None)  # type: ignore[arg-type]
     observed._status = 200
     began = observed._began
-    monkeypatch.setattr("coordinator.edge.observing.time.perf_counter", lambda: began + 3600)
+    monkeypatch.setattr("coordinator.edge.http.request_log.time.perf_counter", lambda: began + 3600)
     with caplog.at_level(logging.INFO, "signalbox.access"):
         observed.finish_request()
     assert not caplog.records

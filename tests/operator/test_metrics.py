@@ -14,7 +14,7 @@ import pytest
 from django.db import OperationalError
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator.edge import metrics
+from coordinator.edge.monitoring import metrics
 from coordinator.lib import figures
 from tests.live.connections import connect, make_session, post
 from tests.patience import PATIENCE

@@ -14,10 +14,13 @@ from django.core.management import call_command
 from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from coordinator.actions import approvals, chat, gateway_upkeep, idempotency, pruning
-from coordinator.actions.chat import ChatUpload
-from coordinator.actions.events import record_events
-from coordinator.actions.pruning import (
+from coordinator.actions import approvals
+from coordinator.actions.chat import chat
+from coordinator.actions.chat.chat import ChatUpload
+from coordinator.actions.mcp import gateway_upkeep
+from coordinator.actions.sessions.events import record_events
+from coordinator.actions.upkeep import idempotency, pruning
+from coordinator.actions.upkeep.pruning import (
     PrunableSize,
     RetentionRule,
     apply_retention_rule,

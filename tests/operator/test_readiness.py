@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.edge.readiness import ReadinessEndpoint
+from coordinator.edge.monitoring.readiness import ReadinessEndpoint
 from coordinator.lib.threads import EdgeThreads
 from coordinator.models import Session
 from coordinator.operations import startup
@@ -21,22 +21,22 @@ pytestmark = pytest.mark.django_db(transaction=True)
 class Feed:
     position = 0
 
-    def silent_for(self) -> float:
+    def seconds_since_poll(self) -> float:
         return 0.0
 
 
 class Writer:
-    def stuck_for(self) -> float:
+    def seconds_stuck(self) -> float:
         return 0.0
 
 
 class StuckWriter(Writer):
-    def stuck_for(self) -> float:
+    def seconds_stuck(self) -> float:
         return 11.0
 
 
 class DeadFeed(Feed):
-    def silent_for(self) -> float:
+    def seconds_since_poll(self) -> float:
         return float("inf")
 
 
@@ -75,7 +75,7 @@ def test_a_feed_that_does_not_keep_up(monkeypatch: pytest.MonkeyPatch) -> None:
     Session.objects.create(session_id="ses_1", status="running", created_at="2026-03-01T00:00:00Z")
     assert ask(Feed(), Writer())[0] == 200
     later = time.time() + 60
-    monkeypatch.setattr("coordinator.edge.readiness.time.time", lambda: later)
+    monkeypatch.setattr("coordinator.edge.monitoring.readiness.time.time", lambda: later)
     status, body = ask(Feed(), Writer())
     assert status == 503
     assert "seconds behind" in body["reasons"][0]

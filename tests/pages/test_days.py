@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from coordinator.models import AuditLog, PermissionRequest, Run
-from dashboard.filters.days import DayRange
+from dashboard.frame.days import DayRange
 from tests.people import signed_in
 from tests.search.indexing import index_new
 from tests.timelines import add_events, make_session, said

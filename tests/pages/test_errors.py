@@ -11,7 +11,7 @@ from django.urls import path
 
 from coordinator import urls
 from coordinator.lib.chosen_database import MOVED
-from dashboard.views import errors
+from dashboard.frame import error_views as errors
 from tests.people import signed_in
 
 

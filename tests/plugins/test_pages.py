@@ -8,10 +8,11 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from coordinator.actions import approvals, plugin_permissions, plugin_values, plugins
+from coordinator.actions import approvals
+from coordinator.actions.plugins import plugin_permissions, plugin_values, plugins
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, PluginConfig, PluginData, PluginSetting, RuntimePlugin
-from coordinator.policy.approvals import PermissionSubject
+from coordinator.policy.requests.approvals import PermissionSubject
 from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db

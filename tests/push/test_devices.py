@@ -10,7 +10,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.urls import reverse
 
-from coordinator.actions import approvals, mcp_credentials, notifications, push, users
+from coordinator.actions import approvals, notifications
+from coordinator.actions.mcp import mcp_credentials
+from coordinator.actions.notifications import push
+from coordinator.actions.people import users
 from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import (
@@ -22,7 +25,7 @@ from coordinator.models import (
     PushSubscription,
 )
 from coordinator.notifications import push as channel
-from coordinator.policy.judged import judged_card_digest
+from coordinator.policy.requests.judged import judged_card_digest
 from tests.approvals.factories import NOW, asked, fresh, person, stored
 from tests.people import PASSWORD, signed_in
 from tests.push.service import PushService, push_service

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import pytest
 from playwright.sync_api import CDPSession, Page, Worker, expect
 
-from coordinator.actions import push
+from coordinator.actions.notifications import push
 from tests.approvals.test_wait import asked
 from tests.browser import PHONE, Watch, sign_in
 from tests.patience import until

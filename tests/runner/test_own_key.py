@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import keys
+from coordinator.actions.people import keys
 from coordinator.identity.actors import system_actor
 from coordinator.management.commands import runner
 from coordinator.models import ApiKey, AuditLog

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.policy import agent_options
+from coordinator.policy.requests import agent_options
 from tests.runner.driving import runner_here
 from tests.runner.small_coordinator import SmallCoordinator
 

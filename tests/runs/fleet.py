@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from coordinator.actions import housekeeping, runners, runs
+from coordinator.actions import runs
+from coordinator.actions.agents import runners
+from coordinator.actions.upkeep import housekeeping
 from coordinator.identity.actors import key_actor_by_name
 from coordinator.models import Event, Run, Runner, Session
 from coordinator.runs.statuses import RESUME, START

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import runners
+from coordinator.actions.agents import runners
 from coordinator.models import Run, Runner
 from coordinator.runs.demands import runner_meets_demands
 from tests.driving.recorded import OFFERS, PERSISTENT

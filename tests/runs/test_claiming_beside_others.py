@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from coordinator.actions import runners, runs
+from coordinator.actions import runs
+from coordinator.actions.agents import runners
 from coordinator.actions.runs import claiming
 from coordinator.models import Run, Session
 from tests.runs.fleet import Fleet

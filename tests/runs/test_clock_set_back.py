@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from coordinator.actions import housekeeping, leases, runners
+from coordinator.actions.agents import runners
+from coordinator.actions.upkeep import housekeeping, leases
 from coordinator.models import Lease, Runner
 from coordinator.operations.jobs import PeriodicJob, run_due_jobs
 from tests.runs.fleet import NOON, Fleet

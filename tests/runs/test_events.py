@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from coordinator.actions import runs, sessions
+from coordinator.actions import runs
+from coordinator.actions.sessions import sessions
 from coordinator.models import Session
 from tests.runs.fleet import NOON, Fleet
 

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.actions import housekeeping, runners, runs, sessions
+from coordinator.actions import runs
+from coordinator.actions.agents import runners
+from coordinator.actions.sessions import sessions
+from coordinator.actions.upkeep import housekeeping
 from coordinator.errors import Conflict, Forbidden, NotFound
 from coordinator.models import Event, LivingExecutor, Run, Runner, Session, StopCommand
 from coordinator.runs.waits import RunQueueState

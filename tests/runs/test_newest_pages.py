@@ -6,7 +6,8 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from coordinator.actions import events, runs
+from coordinator.actions import runs
+from coordinator.actions.sessions import events
 from coordinator.models import Run, Runner, Session
 from coordinator.sessions.events import NewEvent
 from tests.people import signed_in

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.actions import events, runs
+from coordinator.actions import runs
+from coordinator.actions.sessions import events
 from coordinator.models import Run, RunParameters
 from coordinator.sessions.events import NewEvent
 from tests.runs.fleet import Fleet

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connections
 
-from coordinator.actions import runners, runs
+from coordinator.actions import runs
+from coordinator.actions.agents import runners
 from coordinator.errors import Conflict, SignalboxError
 from coordinator.models import Callback, Run, Runner, Session
 from coordinator.runs.statuses import RESUME

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.actions import runners, runs
+from coordinator.actions import runs
+from coordinator.actions.agents import runners
 from coordinator.errors import BadRequest
 from coordinator.models import StopCommand
 from tests.runs.fleet import Fleet

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.actions import runners, runs, sessions
+from coordinator.actions import runs
+from coordinator.actions.agents import runners
+from coordinator.actions.sessions import sessions
 from coordinator.errors import Conflict, NotFound, Unauthorized
 from coordinator.identity.actors import key_actor_by_name
 from coordinator.models import Runner

@@ -9,8 +9,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from coordinator.actions import pruning, search, sessions
+from coordinator.actions import search
 from coordinator.actions.search.indexing import iterate_index_steps
+from coordinator.actions.sessions import sessions
+from coordinator.actions.upkeep import pruning
 from coordinator.identity.actors import system_actor
 from coordinator.models import EventContext, Session
 from coordinator.search import files

@@ -10,8 +10,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from coordinator.actions import pruning, search, sessions
+from coordinator.actions import search
 from coordinator.actions.search import forgetting
+from coordinator.actions.sessions import sessions
+from coordinator.actions.upkeep import pruning
 from coordinator.engine import full_text
 from coordinator.identity.actors import system_actor
 from coordinator.models import Event, EventContext, Session

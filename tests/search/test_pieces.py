@@ -11,8 +11,8 @@ from django.core.management import call_command
 from django.db import connection
 
 from coordinator.actions import search as indexing
-from coordinator.actions import sessions
 from coordinator.actions.search.indexing import iterate_index_steps
+from coordinator.actions.sessions import sessions
 from coordinator.engine import full_text
 from coordinator.identity.actors import system_actor
 from coordinator.models import Session

@@ -8,16 +8,19 @@ import pytest
 from django.apps import apps
 from django.db import models
 
-from coordinator.actions import approvals, audit, chat, reported_sessions
+from coordinator.actions import approvals
 from coordinator.actions.approvals import NewPermissionRequest
+from coordinator.actions.audit import audit
+from coordinator.actions.chat import chat
 from coordinator.actions.runs import machine
+from coordinator.actions.sessions import reported_sessions
 from coordinator.chat import reading
 from coordinator.chat.content import message_search_text
 from coordinator.identity.actors import Actor
 from coordinator.identity.keys import KeyIdentity
 from coordinator.models import Agent, AuditLog, Run, Session
 from coordinator.models.fields import TimeField
-from coordinator.policy.approvals import PermissionSubject
+from coordinator.policy.requests.approvals import PermissionSubject
 from coordinator.runs.blueprints import mask_blueprint_for_key
 from coordinator.secrets import masked_columns
 from coordinator.sessions import titles

@@ -12,10 +12,11 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from coordinator.actions import keys, mcp_credentials
+from coordinator.actions.mcp import mcp_credentials
+from coordinator.actions.people import keys
 from coordinator.errors import Forbidden, UnprocessableRequest
 from coordinator.identity.actors import Actor, key_actor_by_name
-from coordinator.mcp import credentials
+from coordinator.mcp.servers import credentials
 from coordinator.models import AuditLog, Blueprint, McpCredential, Run, Runner, Session
 from coordinator.operations.doctor import CheckLevel, upkeep
 from coordinator.runs import blueprints, sealed_servers

@@ -43,9 +43,9 @@ def manage(folder: Path, *words: str, umask: int = 0o000, **env: str) -> subproc
 KEY = {"SIGNALBOX_SECRET_KEY": "k" * 60}
 # A database, whichever tables it has, and an attachment.
 MAKES_FILES = (
-    "from django.core.management import call_command; import io; from coordinator.actions import attachments;"
+    "from django.core.management import call_command; import io; from coordinator.actions.chat import attachments;"
     "call_command('migrate', 'contenttypes', verbosity=0);"
-    "attachments.keep(io.BytesIO(b'x' * 100_000), 'text/plain')"
+    "attachments.store_attachment_file(io.BytesIO(b'x' * 100_000), 'text/plain')"
 )
 
 
@@ -176,7 +176,7 @@ def made(size):
     return sys.argv[2] * 60
 
 settings.secrets.token_urlsafe = made
-print(settings.kept_secret_key(Path(sys.argv[1])), flush=True)
+print(settings.load_or_make_secret_key(Path(sys.argv[1])), flush=True)
 """
 
 

@@ -16,7 +16,7 @@ from coordinator.models import PermissionContext, PermissionRequest, Run
 from coordinator.sessions.list_facts import load_session_list_facts
 from dashboard.lists import paginator, status_facets
 from dashboard.sessions.rows import row_fragments, waiting_fragments
-from dashboard.views.session_list import MOST_FOLLOWED, PAGE
+from dashboard.sessions.views.listing import MOST_FOLLOWED, PAGE
 from tests.timelines import BEGAN, add_events, called, make_session, said
 
 pytestmark = pytest.mark.django_db

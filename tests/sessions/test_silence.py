@@ -10,10 +10,11 @@ import pytest
 import time_machine
 from django.test import Client
 
-from coordinator.actions import housekeeping, reported_sessions
-from coordinator.actions.events import record_events
+from coordinator.actions.sessions import reported_sessions
+from coordinator.actions.sessions.events import record_events
+from coordinator.actions.upkeep import housekeeping
 from coordinator.models import AuditLog, Event, Run, Session
-from coordinator.policy.tool_calls import GATEWAY
+from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.sessions import silence
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.reports import SessionLocation

@@ -8,8 +8,8 @@ import pytest
 from django.urls import reverse
 from django.utils.html import escape
 
-from coordinator.actions import titles as naming
-from coordinator.actions.events import record_events
+from coordinator.actions.sessions import titles as naming
+from coordinator.actions.sessions.events import record_events
 from coordinator.dialects import claude_code
 from coordinator.feed.reader import FeedChange
 from coordinator.identity.actors import Actor

@@ -18,10 +18,10 @@ from coordinator.live.channels import EventFrame, FrameBlob, LiveChannel, Stream
 from coordinator.live.hub import WantedTopics
 from coordinator.models import Event, PermissionContext, PermissionRequest, Session
 from coordinator.sessions.timeline import SessionTimeline, build_window_rows
-from dashboard.timeline import news as news_module
-from dashboard.timeline.news import draw_session_summary, draw_timeline_updates
+from dashboard.timeline import updates as news_module
 from dashboard.timeline.query import TimelineQuery
 from dashboard.timeline.rows import prepare_timeline_rows
+from dashboard.timeline.updates import draw_session_summary, draw_timeline_updates
 from tests.timelines import BEGAN, add_events, began, called, ended, make_session, said
 
 pytestmark = pytest.mark.django_db

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.actions.events import record_events
+from coordinator.actions.sessions.events import record_events
 from coordinator.dialects import claude_code
 from coordinator.models import Session
 from coordinator.sessions.timeline import CallRow, SessionTimeline, build_arrived_rows, build_window_rows

@@ -20,15 +20,15 @@ from typing import Any
 from django.core.management import call_command
 from django.utils import timezone
 
-from coordinator.actions import reported_sessions
-from coordinator.actions.events import record_events
+from coordinator.actions.sessions import reported_sessions
+from coordinator.actions.sessions.events import record_events
 from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.client.transcript_lines import add_transcript_lines
 from coordinator.dialects import otlp
 from coordinator.dialects.contract import Dialect
 from coordinator.dialects.hooks import AgentHook
 from coordinator.dialects.loaded import DIALECTS
-from coordinator.edge.otlp import assign_session_events
+from coordinator.edge.ingest.otlp import assign_session_events
 from coordinator.identity.keys import LOCAL_PROGRAM
 from coordinator.lib import instants
 from coordinator.models import Event, Session

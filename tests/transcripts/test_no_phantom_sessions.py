@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import reported_sessions
-from coordinator.actions.events import record_events
+from coordinator.actions.sessions import reported_sessions
+from coordinator.actions.sessions.events import record_events
 from coordinator.dialects import codex, otlp
-from coordinator.edge.otlp import assign_session_events
+from coordinator.edge.ingest.otlp import assign_session_events
 from coordinator.identity.keys import KeyIdentity
 from coordinator.models import Event, EventContext, Session
 from coordinator.sessions import usage

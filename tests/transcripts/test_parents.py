@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import reported_sessions
+from coordinator.actions.sessions import reported_sessions
 from coordinator.dialects import opencode
-from coordinator.edge.hooks import build_session_location
+from coordinator.edge.hooks.endpoint import build_session_location
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
 from coordinator.models import Session
 from tests.transcripts.recorded import brought, copied

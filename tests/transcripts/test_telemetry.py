@@ -12,7 +12,7 @@ import pytest
 from django.utils import timezone
 
 from coordinator.dialects import otlp
-from coordinator.edge import grpc_refusal
+from coordinator.edge.http import grpc_refusal
 from coordinator.models import Event, EventContext, Run, Session
 from coordinator.sessions import usage
 from tests.claude_code.test_telemetry import pairs

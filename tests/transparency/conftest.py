@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import audit, sealing
+from coordinator.actions.audit import audit, sealing
 from coordinator.identity.actors import system_actor
 from coordinator.models import AuditCheckpoint, AuditLog
 from coordinator.transparency import checking, keys

@@ -11,7 +11,8 @@ import pytest
 from django.utils import timezone
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from coordinator.actions import approvals, decision_events
+from coordinator.actions import approvals
+from coordinator.actions.audit import decision_events
 from coordinator.models import AuditDelivery, AuditLog
 from tests.approvals import factories
 

@@ -17,15 +17,16 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from coordinator.actions import approvals, grants
-from coordinator.actions.tool_calls import record_policy_ruling
-from coordinator.actions.tool_rules import replace_tool_rules as save_rules
+from coordinator.actions import approvals
+from coordinator.actions.policy import grants
+from coordinator.actions.policy.tool_rules import replace_tool_rules as save_rules
+from coordinator.actions.sessions.tool_calls import record_policy_ruling
 from coordinator.identity.actors import person_actor, system_actor
 from coordinator.models import Agent, AuditLog, McpServer, Session
-from coordinator.policy import tool_rules
-from coordinator.policy.approvals import canonical_json_bytes
-from coordinator.policy.edits import GrantEdit
-from coordinator.policy.tool_calls import ToolCallRequest
+from coordinator.policy.grants.edits import GrantEdit
+from coordinator.policy.requests.approvals import canonical_json_bytes
+from coordinator.policy.requests.tool_calls import ToolCallRequest
+from coordinator.policy.rules import tool_rules
 from coordinator.transparency import keys
 from tests.approvals import factories
 from tests.guards import callers

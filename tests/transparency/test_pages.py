@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from coordinator.actions import audit
+from coordinator.actions.audit import audit
 from coordinator.identity.actors import system_actor
 from coordinator.models import AuditCheckpoint, AuditLeaf, AuditLog
 from coordinator.transparency import keys

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from django.core import mail
 from django.utils import timezone
 
-from coordinator.actions import sealing
+from coordinator.actions.audit import sealing
 from coordinator.models import AuditCheckpoint, AuditDelivery, AuditLog
 from coordinator.operations.doctor import upkeep
 from coordinator.transparency import keys, merkle, places, proofs

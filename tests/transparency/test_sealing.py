@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.utils import timezone
 
-from coordinator.actions import sealing
+from coordinator.actions.audit import sealing
 from coordinator.models import AuditCheckpoint, AuditKey, AuditLeaf, AuditLog
 from coordinator.transparency import entries, keys, merkle
 from coordinator.transparency.notes import LogCheckpoint, SignedNote

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
-from coordinator.actions import sealing
+from coordinator.actions.audit import sealing
 from coordinator.models import AuditCheckpoint, AuditLeaf, AuditLog, AuditNode
 from coordinator.transparency import checking, entries, keys, merkle, proofs
 from tests.transparency.conftest import findings, seal

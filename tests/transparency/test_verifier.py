@@ -19,7 +19,7 @@ from django.core.management.base import CommandError
 from django.db import connection
 
 from coordinator import transparency
-from coordinator.actions import audit
+from coordinator.actions.audit import audit
 from coordinator.identity.actors import system_actor
 from coordinator.models import AuditLog
 from coordinator.transparency import keys, notes, places, proofs

@@ -17,8 +17,11 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from coordinator import settings as product_settings
-from coordinator.actions import events, keys, runners, runs
+from coordinator.actions import runs
+from coordinator.actions.agents import runners
+from coordinator.actions.people import keys
 from coordinator.actions.runs.claiming import CLAIMABLE
+from coordinator.actions.sessions import events
 from coordinator.identity.actors import system_actor
 from coordinator.models import Run, Session
 from coordinator.runs.statuses import START

@@ -2,20 +2,14 @@
 
 Only a signed-in person with the role approver decides; an API key never does. Who loses a race is told who won.
 What merely reads (where a request stands, what an approval covers)
-is `coordinator.policy.approvals` and `coordinator.policy.coverage`.
+is `coordinator.policy.requests.approvals` and `coordinator.policy.requests.coverage`.
 """
 
 from __future__ import annotations
 
 from coordinator.actions.approvals.always import approve_permanently
-from coordinator.actions.approvals.asking import (
-    NewPermissionRequest,
-    PermissionRequestResult,
-    find_request_by_key,
-    request_permission,
-)
 from coordinator.actions.approvals.deciding import decide_request
-from coordinator.actions.approvals.ending import (
+from coordinator.actions.approvals.expiry import (
     end_approval,
     expire_due_requests,
     limit_approvals_to_own_request,
@@ -23,15 +17,21 @@ from coordinator.actions.approvals.ending import (
     revoke_unused_approvals,
     withdraw_request,
 )
-from coordinator.actions.approvals.holding import consume_request_verdict, mark_request_deferred
+from coordinator.actions.approvals.pending_calls import consume_request_verdict, mark_request_deferred
+from coordinator.actions.approvals.requesting import (
+    NewPermissionRequest,
+    PermissionRequestResult,
+    find_request_by_key,
+    request_permission,
+)
 from coordinator.actions.approvals.triage import (
     assign_requests,
     snooze_requests,
     unassign_requests,
     wake_snoozed_requests,
 )
-from coordinator.policy.coverage import is_call_approved
-from coordinator.policy.verdicts import find_final_answer
+from coordinator.policy.requests.coverage import is_call_approved
+from coordinator.policy.requests.verdicts import find_final_answer
 
 __all__ = [
     "NewPermissionRequest",

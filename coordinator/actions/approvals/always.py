@@ -9,19 +9,20 @@ from datetime import datetime
 from django.db import transaction
 from django.utils import timezone
 
-from coordinator.actions import deciders, grants, tool_rules
+from coordinator.actions import deciders
 from coordinator.actions.approvals import rows
 from coordinator.actions.approvals.deciding import decide_request
 from coordinator.actions.approvals.rows import Person
+from coordinator.actions.policy import grants, tool_rules
 from coordinator.errors import Conflict, Forbidden, SignalboxError
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import PermissionRequest
-from coordinator.policy import deciders as who_decides
-from coordinator.policy.access_requests import parse_access_request
-from coordinator.policy.approvals import Scope, Validity
-from coordinator.policy.edits import GrantEdit
-from coordinator.policy.narrowest import OF_TWO
-from coordinator.policy.tool_rules import DecisionRule
+from coordinator.policy.deciders import book as who_decides
+from coordinator.policy.grants.access_requests import parse_access_request
+from coordinator.policy.grants.edits import GrantEdit
+from coordinator.policy.requests.approvals import Scope, Validity
+from coordinator.policy.rules.tool_rules import DecisionRule
+from coordinator.policy.suggestions.narrowest import OF_TWO
 
 
 @dataclass(frozen=True, slots=True)

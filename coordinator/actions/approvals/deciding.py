@@ -10,18 +10,21 @@ from typing import Any, Literal
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from coordinator.actions import access_requests, deciders, notifications, plugin_permissions
+from coordinator.actions import deciders, notifications
 from coordinator.actions.approvals import rows
 from coordinator.actions.approvals.rows import Person
+from coordinator.actions.plugins import plugin_permissions
+from coordinator.actions.policy import access_requests
 from coordinator.errors import BadRequest, Conflict, Forbidden, SignalboxError, UnprocessableRequest
 from coordinator.models import PermissionRequest, PermissionVote
-from coordinator.policy import approvals as rules
-from coordinator.policy import brakes, coverage, in_force
-from coordinator.policy import deciders as rights
-from coordinator.policy.access_requests import parse_access_request
-from coordinator.policy.approvals import Scope, Validity
-from coordinator.policy.deciders import DeciderBook
-from coordinator.policy.judged import judged_card_digest, judged_content_for_audit
+from coordinator.policy.deciders import book as rights
+from coordinator.policy.deciders.book import DeciderBook
+from coordinator.policy.grants.access_requests import parse_access_request
+from coordinator.policy.limits import brakes
+from coordinator.policy.requests import approvals as rules
+from coordinator.policy.requests import coverage, in_force
+from coordinator.policy.requests.approvals import Scope, Validity
+from coordinator.policy.requests.judged import judged_card_digest, judged_content_for_audit
 from coordinator.secrets.masking import find_masks
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import datetime
 
-from coordinator.actions.approvals import ending
+from coordinator.actions.approvals import expiry as ending
 from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import system_actor
 from coordinator.models import PermissionRequest
-from coordinator.policy.agent_options import is_driven_agent_request
+from coordinator.policy.requests.agent_options import is_driven_agent_request
 
 RUNNER = system_actor("runner")
 

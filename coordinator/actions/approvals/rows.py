@@ -10,13 +10,13 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.db import transaction
 from django.db.models import F
 
-from coordinator.actions import audit
+from coordinator.actions.audit import audit
 from coordinator.errors import Conflict, NotFound, SignalboxError
 from coordinator.identity.actors import Actor, person_actor
 from coordinator.lib import meters
 from coordinator.models import PermissionContext, PermissionRequest
-from coordinator.policy import approvals as rules
-from coordinator.policy.coverage import UNKNOWN
+from coordinator.policy.requests import approvals as rules
+from coordinator.policy.requests.coverage import UNKNOWN
 
 Person = User | AnonymousUser
 T = TypeVar("T")

@@ -6,7 +6,7 @@ pages know of it.
 
 from __future__ import annotations
 
-from coordinator.actions.deciders.standing import (
+from coordinator.actions.deciders.rights_version import (
     announce_delegation_changes,
     bump_rights_version,
     lock_decision_rights,

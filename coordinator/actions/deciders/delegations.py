@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from coordinator.actions import audit
-from coordinator.actions.deciders.standing import bump_rights_version, reload_person
+from coordinator.actions.audit import audit
+from coordinator.actions.deciders.rights_version import bump_rights_version, reload_person
 from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableRequest
 from coordinator.identity.actors import person_actor
 from coordinator.identity.roles import ADMIN, APPROVER, has_role

@@ -9,14 +9,14 @@ from typing import Any
 from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, transaction
 
-from coordinator.actions import audit
-from coordinator.actions.deciders.standing import bump_rights_version
+from coordinator.actions.audit import audit
+from coordinator.actions.deciders.rights_version import bump_rights_version
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.identity.roles import ROLES
 from coordinator.lib import versions
 from coordinator.models import EscalationStep
-from coordinator.policy import deciders
+from coordinator.policy.deciders import book as deciders
 
 LONGEST_NAME = 150
 MOST_GROUPS = 100

@@ -10,14 +10,15 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from coordinator.actions import audit
-from coordinator.actions.deciders.standing import bump_rights_version
+from coordinator.actions.audit import audit
+from coordinator.actions.deciders.rights_version import bump_rights_version
 from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import DecidingRule, PermissionContext, PermissionRequest
-from coordinator.policy import deciders, deciding_rules
-from coordinator.policy.deciders import DeciderBook
-from coordinator.policy.deciding_rules import DecidingRuleRow
+from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import rules as deciding_rules
+from coordinator.policy.deciders.book import DeciderBook
+from coordinator.policy.deciders.rules import DecidingRuleRow
 
 CHANGED_MEANWHILE = (
     "Somebody else has saved who decides since you opened this page. Nothing was changed. Reload the page."

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
-from coordinator.actions import audit
+from coordinator.actions.audit import audit
 from coordinator.errors import BadRequest, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.models import DrivenCommand, DrivenSession

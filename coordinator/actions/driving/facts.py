@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from coordinator.actions import titles
 from coordinator.actions.driving import drafts
 from coordinator.actions.driving.runner_post import RunnerPost
+from coordinator.actions.sessions import titles
 from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions.driving import is_countable_amount
 

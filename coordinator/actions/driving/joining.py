@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from coordinator.actions import sessions
+from coordinator.actions.sessions import sessions
 from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import system_actor
 from coordinator.identity.keys import LOCAL_PROGRAM

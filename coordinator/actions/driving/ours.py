@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coordinator.actions import notes
 from coordinator.actions.driving import calls, changes, commands, drafts, facts, joining, permissions
 from coordinator.actions.driving.facts import Taker
 from coordinator.actions.driving.runner_post import RunnerPost
+from coordinator.actions.sessions import notes
 from coordinator.models import DrivenCall, Session
 from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions.driving import LONGEST_OUTPUT

@@ -11,7 +11,6 @@ from typing import Any
 from django.db import transaction
 
 from coordinator.actions import approvals as approvals_of
-from coordinator.actions import tool_calls
 from coordinator.actions.approvals.driven import RUNNER, find_open_questions, withdraw_open_questions
 from coordinator.actions.driving import calls, drafts
 from coordinator.actions.driving.holding import (
@@ -20,15 +19,16 @@ from coordinator.actions.driving.holding import (
     require_session_holder,
 )
 from coordinator.actions.driving.runner_post import RunnerPost
+from coordinator.actions.sessions import tool_calls
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.lib import instants
 from coordinator.models import DrivenCall, PermissionRequest, Runner, Session
 from coordinator.models.fields import dump_compact_json
-from coordinator.policy import agent_options, approvals
-from coordinator.policy.agent_options import Outcome
-from coordinator.policy.tool_calls import ToolCallRequest
-from coordinator.policy.tool_rules import ALLOW, Ruling
+from coordinator.policy.requests import agent_options, approvals
+from coordinator.policy.requests.agent_options import Outcome
+from coordinator.policy.requests.tool_calls import ToolCallRequest
+from coordinator.policy.rules.tool_rules import ALLOW, Ruling
 from coordinator.sessions.driving import AgentProtocolReader
 
 __all__ = [

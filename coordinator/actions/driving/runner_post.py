@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from coordinator.actions import events
+from coordinator.actions.sessions import events
 from coordinator.lib import instants
 from coordinator.models import DrivenSession
 from coordinator.sessions.driving import AgentProtocolReader, DrivenAgentUpdate, driven_program_name

@@ -14,10 +14,12 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import connection, transaction
 
-from coordinator.actions import audit, chat_search, events
+from coordinator.actions.audit import audit
+from coordinator.actions.chat import chat_search
 from coordinator.actions.importing import kinds
 from coordinator.actions.importing.outcomes import ImportOutcome, TableOutcome
 from coordinator.actions.importing.tables import ImportJob, Progress
+from coordinator.actions.sessions import events
 from coordinator.engine import rehearsal
 from coordinator.errors import BadRequest, SignalboxError
 from coordinator.identity.actors import system_actor

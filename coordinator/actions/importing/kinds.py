@@ -10,9 +10,10 @@ from typing import Any
 from django.db import connection, transaction
 from django.utils import timezone
 
-from coordinator.actions import approvals, deleted_agents, runs
-from coordinator.actions import attachments as attachment_actions
-from coordinator.actions.attachments import WrittenFile
+from coordinator.actions import approvals, runs
+from coordinator.actions.agents import deleted_agents
+from coordinator.actions.chat import attachments as attachment_actions
+from coordinator.actions.chat.attachments import WrittenFile
 from coordinator.actions.importing import rows
 from coordinator.actions.importing.tables import ImportCandidate, ImportJob, TableImport
 from coordinator.chat import attachments
@@ -21,11 +22,11 @@ from coordinator.errors import ServiceBusy
 from coordinator.importing import seeds
 from coordinator.importing.foreign import ImportableTable, Row
 from coordinator.lib import instants
-from coordinator.mcp import credentials
+from coordinator.mcp.servers import credentials
 from coordinator.models import DeletedAgent
 from coordinator.models.audit import AUDIT_KEPT
 from coordinator.models.fields import dump_compact_json
-from coordinator.policy.approvals import APPROVED
+from coordinator.policy.requests.approvals import APPROVED
 from coordinator.runs.statuses import OPEN
 from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions.events import CONTEXT_COLUMNS

@@ -11,7 +11,7 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from coordinator.actions import audit
+from coordinator.actions.audit import audit
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import person_actor
 from coordinator.models import NotificationTarget

@@ -12,15 +12,16 @@ from django.db import DatabaseError, connections, transaction
 from django.db.models import Min, QuerySet
 from django.utils import timezone
 
-from coordinator.actions import push
-from coordinator.actions.notifications import lanes
+from coordinator.actions.notifications import push
+from coordinator.actions.notifications import worker_pools as lanes
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.lib import meters
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
 from coordinator.models.notifications import LONGEST_BACKOFF, QUIET, TURN
 from coordinator.notifications import channels, quiet
 from coordinator.notifications.messages import AddressEnded, NotificationNotSent, find_budget_mark
-from coordinator.policy import approvals, deciders
+from coordinator.policy.deciders import book as deciders
+from coordinator.policy.requests import approvals
 
 log = logging.getLogger(__name__)
 

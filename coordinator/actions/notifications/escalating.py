@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
-from coordinator.actions import audit
+from coordinator.actions.audit import audit
 from coordinator.actions.notifications.announcing import enqueue_request_messages
 from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableRequest
 from coordinator.identity.actors import person_actor, system_actor
@@ -22,7 +22,7 @@ from coordinator.models import (
     PermissionRequest,
 )
 from coordinator.notifications import hearing, recipients
-from coordinator.policy import approvals
+from coordinator.policy.requests import approvals
 
 MOST_STEPS = 20
 LONGEST = 24 * 60  # minutes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from coordinator.actions import audit
+from coordinator.actions.audit import audit
 from coordinator.actions.notifications import addresses, escalating
 from coordinator.identity.actors import Actor
 from coordinator.models import EscalationStep, NotificationTarget, QuietHours

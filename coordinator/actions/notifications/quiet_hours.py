@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from coordinator.actions import audit
+from coordinator.actions.audit import audit
 from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import person_actor
 from coordinator.models import Notification, QuietHours

@@ -9,13 +9,14 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from coordinator.actions import session_keys, writers
+from coordinator.actions.people import session_keys
 from coordinator.actions.runs.machine import find_active_run, lock_run, no_match_timeout, transition_run
+from coordinator.actions.sessions import writers
 from coordinator.errors import NotFound
 from coordinator.models import HeldRun, LivingExecutor, Run, Runner
 from coordinator.models.fields import decode_stored_json
 from coordinator.models.runners import AUTONOMOUS
-from coordinator.policy import brakes, budgets
+from coordinator.policy.limits import brakes, budgets
 from coordinator.runs import demands, offers
 from coordinator.runs.statuses import ACTIVE, run_statuses_sql
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from coordinator.actions import session_keys
+from coordinator.actions.people import session_keys
 from coordinator.actions.runs.machine import find_active_run, lock_session, set_session_status
 from coordinator.errors import Forbidden
 from coordinator.models import LivingExecutor, Run, Runner, Session, StopCommand

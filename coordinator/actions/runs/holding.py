@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from coordinator.actions import audit
+from coordinator.actions.audit import audit
 from coordinator.actions.runs.machine import lock_run, no_match_timeout
 from coordinator.errors import Conflict
 from coordinator.identity.actors import Actor

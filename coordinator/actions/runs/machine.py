@@ -20,8 +20,10 @@ from typing import Any
 from django.conf import settings
 from django.db.models import QuerySet
 
-from coordinator.actions import audit, callbacks, session_keys
+from coordinator.actions.audit import audit
+from coordinator.actions.people import session_keys
 from coordinator.actions.runs import turns
+from coordinator.actions.sessions import callbacks
 from coordinator.errors import NotFound
 from coordinator.identity.actors import system_actor
 from coordinator.lib import instants

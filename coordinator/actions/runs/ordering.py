@@ -9,14 +9,15 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from coordinator.actions import audit, writers
+from coordinator.actions.audit import audit
 from coordinator.actions.runs.machine import lock_session, queue_run
+from coordinator.actions.sessions import writers
 from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.lib.identifiers import new_session_id
 from coordinator.models import Blueprint, DrivenSession, Run, Session, SessionOwner
 from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
-from coordinator.policy import budgets
+from coordinator.policy.limits import budgets
 from coordinator.runs import demands, offers
 from coordinator.runs.blueprints import find_runner_agent
 from coordinator.runs.parameters import DRIVEN, require_valid_parameters

@@ -6,7 +6,6 @@ from datetime import datetime
 
 from django.db import transaction
 
-from coordinator.actions import writers
 from coordinator.actions.runs import executors
 from coordinator.actions.runs.claiming import can_run_begin
 from coordinator.actions.runs.machine import (
@@ -20,6 +19,7 @@ from coordinator.actions.runs.machine import (
     record_process_stop,
     transition_run,
 )
+from coordinator.actions.sessions import writers
 from coordinator.errors import Forbidden
 from coordinator.models import Run, Runner, Session, StopCommand
 from coordinator.runs import demands

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from coordinator.actions import audit
+from coordinator.actions.audit import audit
 from coordinator.actions.runs import executors
 from coordinator.actions.runs.machine import (
     AFTERWARDS,

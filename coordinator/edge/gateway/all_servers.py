@@ -18,27 +18,28 @@ import msgspec
 from django.conf import settings
 from django.utils import timezone
 
-from coordinator.actions import gateway_calls
-from coordinator.actions.gateway_sessions import StoredUpstreamSession
+from coordinator.actions.mcp import gateway_calls
+from coordinator.actions.mcp.gateway_sessions import StoredUpstreamSession
 from coordinator.edge.gateway.calls import ToolCallHandler
 from coordinator.edge.gateway.clients import ClientSessions
 from coordinator.edge.gateway.exchange import Exchange
-from coordinator.edge.gateway.line import ResponseStream
-from coordinator.edge.gateway.links import STATELESS, VERSIONS, UpstreamSessions
 from coordinator.edge.gateway.listings import AgentToolListings
 from coordinator.edge.gateway.refusals import RefusalAudit
 from coordinator.edge.gateway.registry import ServerRegistry
+from coordinator.edge.gateway.response_stream import ResponseStream
+from coordinator.edge.gateway.upstream_sessions import STATELESS, VERSIONS, UpstreamSessions
 from coordinator.edge.gateway.upstreams import UpstreamClient, UpstreamSessionForgotten
 from coordinator.errors import Forbidden, NotFound, SignalboxError
-from coordinator.gateway import answers, messages, servers, sse
-from coordinator.gateway.http_client import UpstreamFailed
-from coordinator.gateway.listing import UnreadableListing
-from coordinator.gateway.messages import INVALID_PARAMS, METHOD_NOT_FOUND, TASKS, McpMessage
-from coordinator.gateway.servers import UpstreamServer
 from coordinator.lib.asgi import Send
 from coordinator.lib.threads import EdgeThreads
-from coordinator.mcp.names import name_in_calls
-from coordinator.policy import access
+from coordinator.mcp.gateway import answers, servers
+from coordinator.mcp.gateway.listing import UnreadableListing
+from coordinator.mcp.gateway.servers import UpstreamServer
+from coordinator.mcp.protocol import messages, sse
+from coordinator.mcp.protocol.http_client import UpstreamFailed
+from coordinator.mcp.protocol.messages import INVALID_PARAMS, METHOD_NOT_FOUND, TASKS, McpMessage
+from coordinator.mcp.servers.names import name_in_calls
+from coordinator.policy.grants import access
 
 ABOUT = {"name": "signalbox", "title": "Signalbox", "version": "1"}
 INSTRUCTIONS = (

@@ -12,31 +12,32 @@ from typing import Any
 from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
-from coordinator.actions import gateway_calls
-from coordinator.actions.gateway_calls import CallAttempt, CallOrigin, QuestionOutcome
-from coordinator.edge.bodies import SLOW_TO_DECODE
+from coordinator.actions.mcp import gateway_calls
+from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin, QuestionOutcome
+from coordinator.edge.gateway.approved_calls import HEARD_ELSEWHERE, classify_response, strip_request_state
 from coordinator.edge.gateway.exchange import Exchange, find_param_mismatch
-from coordinator.edge.gateway.holding import PendingCall, PendingCalls
-from coordinator.edge.gateway.instant import FreshnessCheck
+from coordinator.edge.gateway.freshness import FreshnessCheck
 from coordinator.edge.gateway.listings import AgentToolListings
+from coordinator.edge.gateway.pending_calls import PendingCall, PendingCalls
 from coordinator.edge.gateway.records import CallRecord, CallRecords
-from coordinator.edge.gateway.running import HEARD_ELSEWHERE, classify_response, strip_request_state
-from coordinator.edge.gateway.sending import UpstreamSender
+from coordinator.edge.gateway.upstream_calls import UpstreamSender
 from coordinator.edge.gateway.upstreams import StreamLeftOpen, send_final_response
-from coordinator.edge.http import ClientDisconnected, build_database_error
-from coordinator.edge.notes import PendingNotes
-from coordinator.edge.policies import PolicyCache
-from coordinator.edge.rulings import PolicyRulings, build_brake_ruling
+from coordinator.edge.hooks.notes import PendingNotes
+from coordinator.edge.http.bodies import SLOW_TO_DECODE
+from coordinator.edge.http.messages import ClientDisconnected, build_database_error
+from coordinator.edge.policy.policy_cache import PolicyCache
+from coordinator.edge.policy.rulings import PolicyRulings, build_brake_ruling
 from coordinator.errors import SignalboxError
-from coordinator.gateway import answers, deciding, messages
-from coordinator.gateway.binding import CallBinding, hash_arguments, hash_policy_version
-from coordinator.gateway.http_client import LOOK_HOLDS, UpstreamFailed
-from coordinator.gateway.messages import HEADER_MISMATCH, INVALID_PARAMS
-from coordinator.gateway.states import PREFIX, ContinuationState, WaitState, open_call_state
 from coordinator.lib.threads import EdgeThreads
-from coordinator.policy.access import Verdict
-from coordinator.policy.approvals import request_context
-from coordinator.policy.tool_rules import ASK, DENY, Ruling, stricter_ruling
+from coordinator.mcp.gateway import answers, deciding
+from coordinator.mcp.gateway.binding import CallBinding, hash_arguments, hash_policy_version
+from coordinator.mcp.gateway.states import PREFIX, ContinuationState, WaitState, open_call_state
+from coordinator.mcp.protocol import messages
+from coordinator.mcp.protocol.http_client import LOOK_HOLDS, UpstreamFailed
+from coordinator.mcp.protocol.messages import HEADER_MISMATCH, INVALID_PARAMS
+from coordinator.policy.grants.access import Verdict
+from coordinator.policy.requests.approvals import request_context
+from coordinator.policy.rules.tool_rules import ASK, DENY, Ruling, stricter_ruling
 
 log = logging.getLogger(__name__)
 

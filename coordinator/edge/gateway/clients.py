@@ -8,8 +8,8 @@ from typing import Any
 
 from django.utils import timezone
 
-from coordinator.actions import gateway_sessions, gateway_timelines
-from coordinator.actions.gateway_sessions import GatewayClient, StoredUpstreamSession
+from coordinator.actions.mcp import gateway_sessions, gateway_timelines
+from coordinator.actions.mcp.gateway_sessions import GatewayClient, StoredUpstreamSession
 from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.lib.threads import EdgeThreads
 

@@ -12,21 +12,21 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.http.request import validate_host
 
-from coordinator.actions.gateway_sessions import GatewayClient
+from coordinator.actions.mcp.gateway_sessions import GatewayClient
 from coordinator.client.mcp_methods import META_CLIENT
-from coordinator.edge.auth import Admission
-from coordinator.edge.brake_gate import BrakeGate
-from coordinator.edge.gateway.line import ResponseStream
-from coordinator.edge.http import Headers
-from coordinator.edge.waits import DisconnectWatcher
+from coordinator.edge.gateway.response_stream import ResponseStream
+from coordinator.edge.http.auth import Admission
+from coordinator.edge.http.messages import Headers
+from coordinator.edge.policy.brake_gate import BrakeGate
+from coordinator.edge.polling.waits import DisconnectWatcher
 from coordinator.errors import Forbidden
-from coordinator.gateway import param_headers
-from coordinator.gateway.claims import NO_CLAIM, CallClaim
-from coordinator.gateway.deciding import GatewayCaller
-from coordinator.gateway.messages import NAMED_BY, McpMessage
-from coordinator.gateway.servers import UpstreamServer
 from coordinator.identity.keys import KeyIdentity
-from coordinator.policy.brakes import ActiveBrake
+from coordinator.mcp.gateway.deciding import GatewayCaller
+from coordinator.mcp.gateway.servers import UpstreamServer
+from coordinator.mcp.protocol import param_headers
+from coordinator.mcp.protocol.claims import NO_CLAIM, CallClaim
+from coordinator.mcp.protocol.messages import NAMED_BY, McpMessage
+from coordinator.policy.limits.brakes import ActiveBrake
 from coordinator.sessions.agent_programs import AGENT_TITLES, MCP_CLIENTS
 
 NO_AGENT = (

@@ -14,26 +14,26 @@ from typing import Any
 import msgspec
 from django.utils import timezone
 
-from coordinator.actions import mcp_tools
+from coordinator.actions.mcp import mcp_tools
 from coordinator.edge.gateway.exchange import Exchange
-from coordinator.edge.gateway.instant import FreshnessCheck
+from coordinator.edge.gateway.freshness import FreshnessCheck
 from coordinator.edge.gateway.registry import ServerRegistry
-from coordinator.edge.gateway.sending import UpstreamSender
+from coordinator.edge.gateway.upstream_calls import UpstreamSender
 from coordinator.edge.gateway.upstreams import MOST_ANSWER, OWN_WITHIN
-from coordinator.edge.policies import PolicyCache
-from coordinator.edge.rulings import PolicyRulings
+from coordinator.edge.policy.policy_cache import PolicyCache
+from coordinator.edge.policy.rulings import PolicyRulings
 from coordinator.errors import NotFound
-from coordinator.gateway import deciding, listing
-from coordinator.gateway.binding import build_tool_name
-from coordinator.gateway.http_client import UpstreamFailed
-from coordinator.gateway.listing import ToolListingPage, UnreadableListing
-from coordinator.gateway.servers import UpstreamServer
 from coordinator.identity.actors import system_actor
 from coordinator.lib.threads import EdgeThreads
-from coordinator.mcp.tools import ToolDefinition, ToolListing
-from coordinator.policy import tool_rules
-from coordinator.policy.access import AccessPolicy
-from coordinator.policy.tool_rules import ASK, DecisionRule
+from coordinator.mcp.gateway import deciding, listing
+from coordinator.mcp.gateway.binding import build_tool_name
+from coordinator.mcp.gateway.listing import ToolListingPage, UnreadableListing
+from coordinator.mcp.gateway.servers import UpstreamServer
+from coordinator.mcp.protocol.http_client import UpstreamFailed
+from coordinator.mcp.servers.tools import ToolDefinition, ToolListing
+from coordinator.policy.grants.access import AccessPolicy
+from coordinator.policy.rules import tool_rules
+from coordinator.policy.rules.tool_rules import ASK, DecisionRule
 
 log = logging.getLogger(__name__)
 

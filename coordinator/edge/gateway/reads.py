@@ -10,23 +10,23 @@ import asyncio
 import logging
 from typing import Any
 
-from coordinator.actions import gateway_calls
+from coordinator.actions.mcp import gateway_calls
 from coordinator.client import mcp_methods
 from coordinator.client.mcp_methods import RequestUse
+from coordinator.edge.gateway.approved_calls import HEARD_ELSEWHERE, classify_response
 from coordinator.edge.gateway.calls import ToolCallHandler
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.records import CallRecord, CallRecords
 from coordinator.edge.gateway.refusals import RefusalAudit
-from coordinator.edge.gateway.relaying import MessageRelay, RequestStoppedByBrake
-from coordinator.edge.gateway.running import HEARD_ELSEWHERE, classify_response
+from coordinator.edge.gateway.relay import MessageRelay, RequestStoppedByBrake
 from coordinator.edge.gateway.server_tasks import ServerTasks
 from coordinator.edge.gateway.tasks import build_missing_capability_error, has_tasks_capability
 from coordinator.errors import Forbidden, SignalboxError
-from coordinator.gateway import answers
-from coordinator.gateway.http_client import UpstreamFailed
-from coordinator.gateway.messages import DENIED, INVALID_PARAMS, METHOD_NOT_FOUND
 from coordinator.lib.expiring_cache import ExpiringCache
-from coordinator.policy.tool_rules import ASK, DENY, Ruling
+from coordinator.mcp.gateway import answers
+from coordinator.mcp.protocol.http_client import UpstreamFailed
+from coordinator.mcp.protocol.messages import DENIED, INVALID_PARAMS, METHOD_NOT_FOUND
+from coordinator.policy.rules.tool_rules import ASK, DENY, Ruling
 
 log = logging.getLogger(__name__)
 

@@ -16,19 +16,19 @@ from typing import Any, TypeVar
 import msgspec
 from django.utils import timezone
 
-from coordinator.actions import gateway_timelines
-from coordinator.actions.gateway_timelines import ReportedCall, TimelineSession
+from coordinator.actions.mcp import gateway_timelines
+from coordinator.actions.mcp.gateway_timelines import ReportedCall, TimelineSession
+from coordinator.edge.gateway.counters import CallCounters
 from coordinator.edge.gateway.exchange import Exchange
-from coordinator.edge.gateway.tallies import CallCounters
-from coordinator.edge.writer import GroupWriter
+from coordinator.edge.ingest.write_queue import GroupWriter
 from coordinator.errors import SignalboxError, UnprocessableRequest
-from coordinator.gateway.binding import build_method_name, build_tool_name
-from coordinator.gateway.claims import NO_CLAIM
-from coordinator.gateway.outputs import build_stored_output
 from coordinator.lib import instants, meters
 from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.lib.turns import CALLER
-from coordinator.mcp.names import find_call_behind_gateway
+from coordinator.mcp.gateway.binding import build_method_name, build_tool_name
+from coordinator.mcp.gateway.outputs import build_stored_output
+from coordinator.mcp.protocol.claims import NO_CLAIM
+from coordinator.mcp.servers.names import find_call_behind_gateway
 from coordinator.models.gateway import BY_GATEWAY
 from coordinator.sessions.events import DedupedEvent, NewEvent, RecordedEvent
 from coordinator.sessions.reports import call_start_origin

@@ -7,9 +7,9 @@ import time
 
 from django.utils import timezone
 
-from coordinator.actions import gateway_refusals
-from coordinator.edge.auth import Admission
+from coordinator.actions.mcp import gateway_refusals
 from coordinator.edge.gateway.records import CallRecords
+from coordinator.edge.http.auth import Admission
 from coordinator.errors import SignalboxError
 
 EVERY = 60.0  # seconds

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Sequence
 
 from coordinator.feed.reader import FeedChange
-from coordinator.gateway import servers
-from coordinator.gateway.servers import UpstreamServer
 from coordinator.lib.threads import EdgeThreads
 from coordinator.live.hub import FeedHub
+from coordinator.mcp.gateway import servers
+from coordinator.mcp.gateway.servers import UpstreamServer
 
 SERVER_KEPT_FOR = 15.0  # seconds; what the feed may have missed is seen within this time
 MOST_KEPT = 2_000

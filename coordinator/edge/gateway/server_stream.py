@@ -7,18 +7,19 @@ import contextlib
 import logging
 
 from coordinator.edge.gateway.exchange import Exchange
-from coordinator.edge.gateway.links import UpstreamSessions
+from coordinator.edge.gateway.list_changes import HERE
 from coordinator.edge.gateway.listings import AgentToolListings
-from coordinator.edge.gateway.news import HERE
+from coordinator.edge.gateway.upstream_sessions import UpstreamSessions
 from coordinator.edge.gateway.upstreams import (
     MOST_STREAM,
     UpstreamClient,
     UpstreamSessionForgotten,
     iterate_answer_events,
 )
-from coordinator.gateway import answers, listing, sse
-from coordinator.gateway.http_client import UpstreamAnswer, UpstreamFailed
-from coordinator.gateway.messages import UNREACHABLE
+from coordinator.mcp.gateway import answers, listing
+from coordinator.mcp.protocol import sse
+from coordinator.mcp.protocol.http_client import UpstreamAnswer, UpstreamFailed
+from coordinator.mcp.protocol.messages import UNREACHABLE
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ import logging
 from django.db import DatabaseError
 from django.utils import timezone
 
-from coordinator.actions import gateway_tasks
-from coordinator.actions.gateway_tasks import TaskOwner
+from coordinator.actions.mcp import gateway_tasks
+from coordinator.actions.mcp.gateway_tasks import TaskOwner
 from coordinator.edge.gateway.exchange import Exchange
-from coordinator.gateway import server_tasks
 from coordinator.lib.threads import EdgeThreads
+from coordinator.mcp.gateway import server_tasks
 
 log = logging.getLogger(__name__)
 

@@ -12,13 +12,9 @@ from typing import Any
 import msgspec
 from django.utils import timezone
 
-from coordinator.actions import gateway_calls
-from coordinator.actions.gateway_calls import CallAttempt, CallOrigin
-from coordinator.edge.gateway.exchange import Exchange
-from coordinator.edge.gateway.line import ResponseStream
-from coordinator.edge.gateway.records import CallRecords
-from coordinator.edge.gateway.registry import ServerRegistry
-from coordinator.edge.gateway.running import (
+from coordinator.actions.mcp import gateway_calls
+from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin
+from coordinator.edge.gateway.approved_calls import (
     ApprovedCallRunner,
     ServerQuestion,
     add_task_answers,
@@ -27,17 +23,22 @@ from coordinator.edge.gateway.running import (
     read_task_answers,
     unpack_task_request,
 )
+from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.records import CallRecords
+from coordinator.edge.gateway.registry import ServerRegistry
+from coordinator.edge.gateway.response_stream import ResponseStream
 from coordinator.errors import NotFound
-from coordinator.gateway import answers, messages
-from coordinator.gateway.binding import CallBinding
-from coordinator.gateway.messages import INVALID_PARAMS, MISSING_CAPABILITY, TASKS, McpMessage
 from coordinator.lib import instants
 from coordinator.lib.asgi import Message as AsgiMessage
 from coordinator.lib.threads import EdgeThreads
+from coordinator.mcp.gateway import answers
+from coordinator.mcp.gateway.binding import CallBinding
+from coordinator.mcp.protocol import messages
+from coordinator.mcp.protocol.messages import INVALID_PARAMS, MISSING_CAPABILITY, TASKS, McpMessage
 from coordinator.models import GatewayCall, PermissionRequest
 from coordinator.models.gateway import CallState
-from coordinator.policy import approvals as rules
-from coordinator.policy.tool_rules import DENY, Ruling
+from coordinator.policy.requests import approvals as rules
+from coordinator.policy.rules.tool_rules import DENY, Ruling
 
 METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 OURS = "sbx-"

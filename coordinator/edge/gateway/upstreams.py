@@ -15,19 +15,19 @@ from typing import Any
 import msgspec
 
 from coordinator.edge.gateway.exchange import Exchange, build_upstream_headers
-from coordinator.edge.gateway.line import ResponseStream
-from coordinator.gateway import sse
-from coordinator.gateway.answer_shares import AnswerByteLimits
-from coordinator.gateway.http_client import (
+from coordinator.edge.gateway.response_stream import ResponseStream
+from coordinator.lib import json_bounds, turns
+from coordinator.mcp.gateway.servers import UpstreamServer
+from coordinator.mcp.protocol import sse
+from coordinator.mcp.protocol.answer_limits import AnswerByteLimits
+from coordinator.mcp.protocol.http_client import (
     AnswerInterrupted,
     HttpClient,
     Look,
     UpstreamAnswer,
     UpstreamFailed,
 )
-from coordinator.gateway.servers import UpstreamServer
-from coordinator.lib import json_bounds, turns
-from coordinator.mcp.stdio_host import ASKER, CALLER, STARTED, WHEN_READY
+from coordinator.mcp.servers.stdio_host import ASKER, CALLER, STARTED, WHEN_READY
 
 MOST_STARTS = 3  # of a stdio server for one call
 MOST_ANSWER = 16 * 1024 * 1024

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from coordinator.actions import key_binding, keys
+from coordinator.actions.people import key_binding, keys
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import system_actor
 from coordinator.identity.keys import is_unbound_agent_key

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
-from coordinator.actions import attachments
+from coordinator.actions.chat import attachments
 from coordinator.chat import stores
 
 

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from coordinator.actions import audit, sealing
+from coordinator.actions.audit import audit, sealing
 from coordinator.identity.actors import system_actor
 from coordinator.models import AuditCheckpoint, AuditLog
 from coordinator.models.audit import AUDIT_KEPT

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from coordinator.actions import mcp_credentials
+from coordinator.actions.mcp import mcp_credentials
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import system_actor
 from coordinator.secrets import keyring

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from coordinator.actions import keys
+from coordinator.actions.people import keys
 from coordinator.identity.actors import system_actor
 from coordinator.operations.doctor import CheckLevel, CheckResult, StepResult, claude_code, everything
 

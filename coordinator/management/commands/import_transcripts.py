@@ -17,7 +17,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from coordinator.actions.transcripts import TranscriptImport
+from coordinator.actions.sessions.transcripts import TranscriptImport
 from coordinator.dialects.transcript_formats import TranscriptFormat
 from coordinator.dialects.transcripts import TRANSCRIPTS
 from coordinator.errors import SignalboxError

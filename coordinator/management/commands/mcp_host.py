@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from coordinator.hosting import running
+from coordinator.mcp.hosting import running
 
 
 class Command(BaseCommand):

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from coordinator.actions import moving_attachments
+from coordinator.actions.chat import moving_attachments
 from coordinator.chat import stores
 from coordinator.errors import ServiceBusy
 from coordinator.lib import sizes

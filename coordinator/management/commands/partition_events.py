@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 from django.utils import timezone
 
-from coordinator.actions import partitions as parts_of_events
+from coordinator.actions.upkeep import partitions as parts_of_events
 from coordinator.engine import is_sqlite, partitions
 from coordinator.errors import Conflict
 from coordinator.lib import instants, sizes

@@ -10,8 +10,8 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
-from coordinator.actions import pruning
-from coordinator.actions.pruning import RetentionRule
+from coordinator.actions.upkeep import pruning
+from coordinator.actions.upkeep.pruning import RetentionRule
 from coordinator.lib import sizes
 
 

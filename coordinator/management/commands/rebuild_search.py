@@ -6,7 +6,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from coordinator.actions import chat_search, search
+from coordinator.actions import search
+from coordinator.actions.chat import chat_search
 from coordinator.models import Event
 
 

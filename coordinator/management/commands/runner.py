@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand
 from django.db import OperationalError, ProgrammingError
 from django.utils import timezone
 
-from coordinator.actions import keys
+from coordinator.actions.people import keys
 from coordinator.errors import Conflict
 from coordinator.identity.actors import system_actor
 from coordinator.lib import addresses

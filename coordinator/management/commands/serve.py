@@ -23,10 +23,10 @@ from django.utils import timezone
 from gunicorn import arbiter, glogging
 from gunicorn.app.base import BaseApplication
 
-from coordinator.actions import setup
+from coordinator.actions.people import setup
 from coordinator.engine import pooling
-from coordinator.hosting import starting
 from coordinator.lib import addresses, figures, supervisor
+from coordinator.mcp.hosting import starting
 from coordinator.operations import startup
 from coordinator.operations.doctor import shared_user
 from coordinator.operations.doctor.settings import find_conflicting_settings
@@ -172,7 +172,7 @@ class GunicornServer(BaseApplication):  # type: ignore[misc] # gunicorn has no t
     def load_config(self) -> None:
         values = {
             "bind": self.addresses,
-            "worker_class": "coordinator.edge.worker.Worker",
+            "worker_class": "coordinator.edge.http.worker.Worker",
             "workers": self.workers,
             "graceful_timeout": settings.GRACEFUL_TIMEOUT,
             "timeout": 60,

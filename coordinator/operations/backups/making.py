@@ -23,7 +23,7 @@ from django.conf import settings
 from django.core.management.base import CommandError
 from django.db import connection
 
-from coordinator.actions import audit, sealing
+from coordinator.actions.audit import audit, sealing
 from coordinator.chat import stores
 from coordinator.engine import engine_name, is_sqlite
 from coordinator.engine.size import database_size_bytes

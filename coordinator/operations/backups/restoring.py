@@ -15,7 +15,8 @@ from django.conf import settings
 from django.core.management.base import CommandError
 from django.db import connection, connections, transaction
 
-from coordinator.actions import approvals, audit
+from coordinator.actions import approvals
+from coordinator.actions.audit import audit
 from coordinator.chat import stores
 from coordinator.engine import engine_name, health, is_sqlite
 from coordinator.engine.size import sqlite_files

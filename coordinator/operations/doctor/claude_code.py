@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from django.utils import timezone
 
-from coordinator.actions import sessions
+from coordinator.actions.sessions import sessions
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import Actor
 from coordinator.models import Change, Event, Session

@@ -13,7 +13,7 @@ from django.db import Error as DatabaseError
 from django.db import connection
 from django.utils import timezone
 
-from coordinator.actions import audit
+from coordinator.actions.audit import audit
 from coordinator.engine import health, is_sqlite, moved
 from coordinator.engine.size import database_size_bytes, sqlite_files
 from coordinator.feed import triggers

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from django.core.files.base import ContentFile
 
-from coordinator.actions import attachments
-from coordinator.actions.attachments import FileCheckReport
+from coordinator.actions.chat import attachments
+from coordinator.actions.chat.attachments import FileCheckReport
 from coordinator.chat import stores
 from coordinator.models.chat import FilePlace
 from coordinator.operations.doctor import (

@@ -8,11 +8,15 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from coordinator.actions import key_binding, key_quotas, notifications, partitions, push, search, setup
+from coordinator.actions import notifications, search
+from coordinator.actions.notifications import push
+from coordinator.actions.people import key_binding, key_quotas, setup
+from coordinator.actions.upkeep import partitions
 from coordinator.identity.keys import accepts_unbound_keys
 from coordinator.lib.times import format_rough_duration
-from coordinator.mcp import commands, credentials, isolation, open_database
-from coordinator.mcp.names import find_shadowing_server, is_own_server_name, name_in_calls
+from coordinator.mcp.isolation import process_isolation as isolation
+from coordinator.mcp.servers import commands, credentials, open_database
+from coordinator.mcp.servers.names import find_shadowing_server, is_own_server_name, name_in_calls
 from coordinator.models import ApiKey, Lease, McpCredential, McpServer, McpTool, McpUpstream
 from coordinator.models.gateway import Network, Transport
 from coordinator.operations.doctor import (
@@ -24,7 +28,7 @@ from coordinator.operations.doctor import (
     warning_check,
 )
 from coordinator.operations.jobs import JOBS
-from coordinator.policy import deciders
+from coordinator.policy.deciders import book as deciders
 from coordinator.transparency import state as transparency
 
 MIB = 1024 * 1024

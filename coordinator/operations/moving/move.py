@@ -11,8 +11,8 @@ from django.conf import settings
 from django.core.management.base import CommandError
 from django.db import DatabaseError, IntegrityError, connection, connections, transaction
 
-from coordinator.actions import audit
-from coordinator.actions import partitions as parts_of_events
+from coordinator.actions.audit import audit
+from coordinator.actions.upkeep import partitions as parts_of_events
 from coordinator.engine import health, is_sqlite
 from coordinator.identity.actors import system_actor
 from coordinator.lib import chosen_database, sizes

@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import DatabaseError, connection, transaction
 
-from coordinator.actions import partitions as parts_of_events
+from coordinator.actions.upkeep import partitions as parts_of_events
 from coordinator.engine import moved
 from coordinator.engine.locks import hold_migration_lock
 from coordinator.feed import triggers

@@ -21,7 +21,7 @@ def main() -> None:
     """Post the messages as an admin would."""
     from django.contrib.auth.models import User
 
-    from coordinator.actions import chat
+    from coordinator.actions.chat import chat
     from coordinator.models import Agent
 
     agent = Agent.objects.filter(enabled=True).order_by("id").first()

@@ -1,0 +1,1 @@
+"""Writing agents, their capabilities and blueprints, and runners."""

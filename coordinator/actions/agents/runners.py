@@ -1,0 +1,285 @@
+"""Runners: registering, polling for work, staying alive, leaving.
+
+A runner is alive while it sends signs of life: registering, a heartbeat, a poll or a report. One whose poll broke off
+counts as gone until its next sign of life, so that a crashed runner may register again at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from coordinator.actions import runs
+from coordinator.actions.audit import audit
+from coordinator.actions.driving.commands import take_due_commands
+from coordinator.actions.driving.holding import prepare_driven_poll
+from coordinator.actions.driving.offers import save_runner_offers
+from coordinator.errors import Conflict, Forbidden, NotFound, Unauthorized
+from coordinator.identity.actors import Actor
+from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
+from coordinator.identity.scopes import WRITE_ALL
+from coordinator.lib.identifiers import derive_runner_id
+from coordinator.models import DrivenCommand, LivingExecutor, Run, Runner, Session, StopCommand
+from coordinator.runs.liveness import is_runner_alive
+from coordinator.sessions.wire import polled_run_as_json
+
+# A sign of life is written at most this often: a burst of polls stays a burst of reads.
+HEARD_EVERY = timedelta(seconds=1)
+# A stop that the runner was told of and that is still open is told again after this.
+STOP_AGAIN_AFTER = timedelta(seconds=15)
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerRegistration:
+    """What a runner says of itself. `extra` is whatever newer runners send beside, their procedural agents too."""
+
+    hostname: str
+    project_dir: str
+    executor_profile: str
+    executor: dict[str, Any] | None = None
+    tags: list[str] = field(default_factory=list)
+    require_matching_tags: bool = False
+    extra: dict[str, Any] = field(default_factory=dict)
+    offers: dict[str, Any] | None = None  # of one that drives agents (runs.offers)
+
+    @property
+    def executor_command(self) -> str | None:
+        value = (self.executor or {}).get("command")
+        return value if isinstance(value, str) else None
+
+    def choose_runner_id(self, now: datetime) -> str:
+        """Return the id that follows from host, directory and profile; with another command beside, from that too.
+
+        Two runners that differ in nothing but their command are two.
+        """
+        identity = (self.hostname, self.project_dir, self.executor_profile)
+        own, first = derive_runner_id(*identity, self.executor_command), derive_runner_id(*identity)
+        if Runner.objects.filter(pk=own).exists():
+            return own
+        known = Runner.objects.filter(pk=first).first()
+        if (
+            known is None
+            or None in (known.executor_command, self.executor_command)
+            or known.executor_command == self.executor_command
+        ):
+            return first
+        return own if is_runner_alive(known, now) else first
+
+
+def enroll_runner(
+    registration: RunnerRegistration, now: datetime, *, key: KeyIdentity | None = None
+) -> Runner:
+    """Register a runner, or register it again after it was gone; the runs of its earlier process are recovered.
+
+    From then on only `key` may poll and report for it (`record_sign_of_life`).
+    Raises Conflict while a runner of the same identity is alive.
+    """
+    runner_id = registration.choose_runner_id(now)
+    known = Runner.objects.filter(pk=runner_id).first()
+    if known is not None and is_runner_alive(known, now):
+        raise build_duplicate_error(known)
+    if known is not None:
+        runs.recover_runner_runs(known.runner_id, "Runner restarted during execution", now)
+    with transaction.atomic():
+        known = Runner.objects.select_for_update().filter(pk=runner_id).first()
+        if known is not None and is_runner_alive(known, now):
+            raise build_duplicate_error(known)
+        runner = save_runner_row(runner_id, registration, known, now, find_registering_key(key))
+        save_runner_offers(runner, registration.offers)
+        return runner
+
+
+def save_runner_row(
+    runner_id: str,
+    registration: RunnerRegistration,
+    known: Runner | None,
+    now: datetime,
+    registered_by: str | None,
+) -> Runner:
+    values = {
+        "hostname": registration.hostname,
+        "project_dir": registration.project_dir,
+        "executor_profile": registration.executor_profile,
+        "executor": registration.executor,
+        "tags": registration.tags,
+        "require_matching_tags": registration.require_matching_tags,
+        "extra": registration.extra,
+        "registered_by": registered_by,
+        "registered_at": now,
+        "last_heartbeat": now,
+        "gone_at": None,
+        "deregistered_at": None,
+    }
+    if known is not None:
+        Runner.objects.filter(pk=known.pk).update(**values)
+        return Runner.objects.get(pk=known.pk)
+    try:
+        with transaction.atomic():
+            return Runner.objects.create(runner_id=runner_id, **values)
+    except IntegrityError:  # the same runner, started twice, in the same instant
+        raise build_duplicate_error(Runner.objects.get(pk=runner_id)) from None
+
+
+def build_duplicate_error(runner: Runner) -> Conflict:
+    identity = f"({runner.hostname}, {runner.project_dir}, {runner.executor_profile})"
+    return Conflict(
+        {
+            "error": "duplicate_runner",
+            "message": f"Runner with identity {identity} is already registered and online as {runner.runner_id}",
+            "runner_id": runner.runner_id,
+            "hostname": runner.hostname,
+            "project_dir": runner.project_dir,
+            "executor_profile": runner.executor_profile,
+        }
+    )
+
+
+def record_sign_of_life(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> Runner:
+    """Note a sign of life and return the runner.
+
+    Raises Unauthorized for one that is not registered, Forbidden where it registered with another key than `key`.
+    """
+    return record_runner_sign(Runner.objects.filter(pk=runner_id).first(), now, key)
+
+
+def record_runner_sign(runner: Runner | None, now: datetime, key: KeyIdentity | None) -> Runner:
+    if runner is None:
+        raise Unauthorized("Runner not registered")
+    name = find_registering_key(key)
+    require_runner_key(runner, key)
+    adopted = name is not None and runner.registered_by is None
+    if adopted or runner.gone_at is not None or abs(runner.time_since_heartbeat(now)) >= HEARD_EVERY:
+        runner.registered_by = runner.registered_by or name
+        runner.last_heartbeat, runner.gone_at = now, None
+        Runner.objects.filter(pk=runner.pk).update(
+            last_heartbeat=now, gone_at=None, registered_by=runner.registered_by
+        )
+    return runner
+
+
+def find_registering_key(key: KeyIdentity | None) -> str | None:
+    """Return under which key a runner is known; none where keys are switched off, so that they can be turned on."""
+    return None if key is None or key == LOCAL_PROGRAM else key.name
+
+
+def require_runner_key(runner: Runner, key: KeyIdentity | None) -> None:
+    if key is None or key.scopes & WRITE_ALL or runner.registered_by in {None, key.name}:
+        return
+    raise Forbidden("This runner was registered with another key. Use that key.")
+
+
+def record_runner_heartbeat(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> None:
+    """The runner says that it is there. Raises as `record_sign_of_life` does."""
+    record_sign_of_life(runner_id, now, key=key)
+
+
+def take_runner_work(
+    runner_id: str, now: datetime, *, key: KeyIdentity | None = None, takes_runs: bool = True
+) -> dict[str, Any] | None:
+    """Look once for something to tell the runner; None where there is nothing. Raises as `record_sign_of_life` does.
+
+    The answer is one of `{"stop_runs": […], "stop_sessions": […]}`, `{"deregistered": True}` and
+    `{"run": {…}}`, which is claimed then; one that drives agents is also told `{"cancel_runs": […]}` and
+    `{"commands": […]}`. Whoever holds a poll asks again when the feed reports one of
+    `poll_topics(runner_id)`, and gives an answer that could not be sent back with `abandon_poll`. A run
+    that was sent but is never reported as started falls back to pending by itself (actions.housekeeping).
+    """
+    runner = record_runner_sign(Runner.load_runner_with_work(runner_id), now, key)
+    if runner.deregistered_at is not None:
+        remove_runner(runner_id, "Runner was deregistered", now)
+        return {"deregistered": True}
+    if runner.has_stops and (stops := take_due_stops(runner_id, now)):
+        return build_stop_message(stops)
+    if runner.has_commands and (commands := take_due_commands(runner_id, now)):
+        return {"commands": commands}
+    run = runs.claim_next_run(runner, now) if takes_runs and runner.has_work else None
+    if run is None:
+        return None
+    driven = prepare_driven_poll(run)
+    return {"run": polled_run_as_json(run) | ({} if driven is None else {"driven": driven})}
+
+
+def build_stop_message(stops: list[StopCommand]) -> dict[str, Any]:
+    """Return what a runner is told: whose processes to end, and whose turns alone."""
+    ends = [stop for stop in stops if not stop.keeps_process]
+    turns = [stop.run_id for stop in stops if stop.keeps_process]
+    told: dict[str, Any] = {"cancel_runs": turns} if turns else {}
+    if ends:
+        told["stop_runs"] = [stop.run_id for stop in ends]
+        told["stop_sessions"] = [stop.session_id for stop in ends]
+    return told
+
+
+def list_runner_poll_topics(runner_id: str) -> list[str]:
+    """Return the feed topics after which a poll may have an answer."""
+    return ["runs", "brakes", "budgets", f"runners:{runner_id}"]
+
+
+def take_due_stops(runner_id: str, now: datetime) -> list[StopCommand]:
+    """Mark the runner's open stop commands as told and return them; those of ended runs are told once."""
+    if not [stop for stop in StopCommand.objects.filter(runner_id=runner_id) if is_stop_due(stop, now)]:
+        return []
+    with transaction.atomic():
+        standing = StopCommand.objects.select_for_update().filter(runner_id=runner_id).order_by("id")
+        stops = [stop for stop in standing if is_stop_due(stop, now)]
+        delivered = StopCommand.objects.filter(pk__in=[stop.pk for stop in stops])
+        delivered.update(delivered_at=now)
+        stopping = Run.objects.filter(status=Run.Status.STOPPING).values("run_id")
+        waiting = LivingExecutor.objects.filter(session__status=Session.Status.STOPPING).values("session_id")
+        delivered.exclude(run_id__in=stopping).exclude(session_id__in=waiting).delete()
+    return stops
+
+
+def is_stop_due(stop: StopCommand, now: datetime) -> bool:
+    """Say whether the runner has not been told yet, or was told long ago without an answer."""
+    delivered_at = stop.delivered_at
+    return not isinstance(delivered_at, datetime) or now - delivered_at >= STOP_AGAIN_AFTER
+
+
+def abandon_poll(runner_id: str, answer: dict[str, Any] | None, now: datetime) -> None:
+    """The client of a poll went away: take back what it was not told, and take the runner for gone."""
+    Runner.objects.filter(pk=runner_id).update(gone_at=now)
+    answer = answer or {}
+    if "run" in answer:
+        runs.unclaim_run(answer["run"]["run_id"], runner_id, now)
+    if stopped := [*answer.get("stop_runs", ()), *answer.get("cancel_runs", ())]:
+        untold = StopCommand.objects.filter(runner_id=runner_id, run_id__in=stopped)
+        untold.update(delivered_at=None)
+    if commands := answer.get("commands"):
+        told = DrivenCommand.objects.filter(pk__in=[one["id"] for one in commands], done_at__isnull=True)
+        told.update(delivered_at=None)
+
+
+def retire_runner(
+    runner_id: str, *, by: Actor, itself: bool, now: datetime, key: KeyIdentity | None = None
+) -> None:
+    """Remove a runner that leaves by itself; mark any other, whose next poll tells it to go.
+
+    Raises NotFound, and Forbidden where it registered with another key than `key`.
+    """
+    with transaction.atomic():
+        runner = Runner.objects.select_for_update().filter(pk=runner_id).first()
+        if runner is None:
+            raise NotFound("Runner not found")
+        require_runner_key(runner, key)
+        if not itself:
+            Runner.objects.filter(pk=runner_id).update(deregistered_at=now)
+        audit.record_audit_entry(
+            "RUNNER_DEREGISTERED",
+            actor=by,
+            target=runner_id,
+            result="success",
+            reason="by itself" if itself else "by others",
+            now=now,
+        )
+    if itself:
+        remove_runner(runner_id, "Runner deregistered during execution", now)
+
+
+def remove_runner(runner_id: str, reason: str, now: datetime) -> None:
+    """Forget a runner and recover the runs that it held, which fail with `reason` if they were running."""
+    Runner.objects.filter(pk=runner_id).delete()
+    runs.recover_runner_runs(runner_id, reason, now)

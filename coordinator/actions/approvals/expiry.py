@@ -1,0 +1,236 @@
+"""How a request ends without a decision, and how an approval ends before its time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from coordinator.actions import notifications
+from coordinator.actions.approvals import rows
+from coordinator.actions.approvals.rows import Person
+from coordinator.actions.plugins import plugin_permissions
+from coordinator.actions.policy import access_requests
+from coordinator.errors import Conflict, Forbidden, NotFound, SignalboxError
+from coordinator.identity.actors import Actor, system_actor
+from coordinator.identity.roles import APPROVER, has_role
+from coordinator.models import PermissionContext, PermissionRequest
+from coordinator.policy.deciders import book as deciders
+from coordinator.policy.requests import approvals as rules
+from coordinator.secrets.masking import mask_secrets
+
+MADE_WAY = "Its agent had moved on, and newer calls of the same key needed the space. It can ask again."
+
+
+def withdraw_request(
+    request_id: str,
+    *,
+    by: Actor,
+    may_all: bool = False,
+    unless_held: bool = False,
+    reason: str | None = None,
+    now: datetime | None = None,
+) -> PermissionRequest:
+    """Take back a waiting request: its asker went away or was answered elsewhere.
+
+    Only who asked may, or, with `may_all`, an operator. Withdrawing twice is harmless, and so is it, with
+    `unless_held`, for a request whose asker was told to wait: it stays open. Raises NotFound, Forbidden, and
+    Conflict for a request that was decided or has expired.
+    """
+    now = now or timezone.now()
+    reason = mask_secrets(reason)
+    return rows.commit_then_raise_refusal(
+        lambda: lock_and_withdraw_request(request_id, by, may_all, reason, now, unless_held=unless_held)
+    )
+
+
+def withdraw_oldest_requests(
+    waiting: QuerySet[PermissionRequest], number: int, by: Actor, now: datetime
+) -> bool:
+    """Withdraw so many of an asker's requests by which no hook waits any more, the oldest first; say whether so many
+    were found. To be called inside a transaction.
+    """
+    left = waiting.filter(context__repeat_key__isnull=False, context__waits_until__lte=now).order_by("id")
+    ids = list(left.values_list("request_id", flat=True)[:number])
+    if len(ids) < number:
+        return False
+    for request_id in ids:
+        with suppress(NotFound):  # it was deleted meanwhile, and has made way so
+            lock_and_withdraw_request(request_id, by, False, MADE_WAY, now, unless_held=False)
+    return True
+
+
+def lock_and_withdraw_request(
+    request_id: str, by: Actor, may_all: bool, reason: str | None, now: datetime, *, unless_held: bool
+) -> PermissionRequest | SignalboxError:
+    row = rows.lock_permission_request(request_id)
+    context = rules.request_context(row)
+    if not may_all and (context is None or context.requested_by != str(by)):
+        refusal: SignalboxError = Forbidden(
+            "Only the key that asked, or a key of scope operator, may withdraw a request."
+        )
+        return rows.record_refused_attempt(row, by, "withdrawn", refusal, now)
+    if row.status == "withdrawn" or (unless_held and context is not None and context.held_at is not None):
+        return row
+    if (conflict := rows.find_decision_conflict(row, now)) is not None:
+        return rows.record_refused_attempt(row, by, "withdrawn", conflict, now)
+    before = rows.snapshot_request(row)
+    if not rows.update_pending_request(row, status="withdrawn"):
+        return Conflict(f"Nothing was changed: {rules.describe_request_outcome(row, now)}")
+    rows.close_request_context(row, closed_at=now, closed_by=str(by), reason=reason)
+    notifications.announce_request_end(row, now=now)
+    changes = {"before": before, "after": rows.snapshot_request(row)}
+    rows.record_request_event(
+        "PERMISSION_REQUEST_WITHDRAWN", row, by, "success", now, reason=reason, metadata=changes
+    )
+    return row
+
+
+def expire_due_requests(now: datetime | None = None) -> int:
+    """Close every request whose deadline has passed; return how many. Safe to run at any time, by anyone."""
+    now = now or timezone.now()
+    due = PermissionRequest.objects.filter(status="pending", expires_at__lte=now)
+    return sum(
+        expire_request_if_due(request_id, now) for request_id in due.values_list("request_id", flat=True)
+    )
+
+
+def expire_request_if_due(request_id: str, now: datetime) -> bool:
+    # Gone meanwhile, or another program's row whose id no text equals: the next has its turn all the same.
+    with suppress(NotFound), transaction.atomic():
+        row = rows.lock_permission_request(request_id)
+        return (
+            row.status == "pending"
+            and not rules.current_request_state(row, now).waiting
+            and expire_request(row, now)
+        )
+    return False
+
+
+def expire_request(row: PermissionRequest, now: datetime) -> bool:
+    """Close one request past its deadline; false where somebody else closed it first."""
+    before = rows.snapshot_request(row)
+    if not rows.update_pending_request(row, status="expired"):
+        return False
+    rows.close_request_context(row, closed_at=row.expires_at, closed_by=str(system_actor("housekeeping")))
+    notifications.announce_request_end(row, now=now)
+    changes = {"before": before, "after": rows.snapshot_request(row)}
+    rows.record_request_event(
+        "PERMISSION_REQUEST_EXPIRED", row, system_actor("housekeeping"), "expired", now, metadata=changes
+    )
+    return True
+
+
+def end_approval(
+    request_id: str, *, by: Person, reason: str | None = None, now: datetime | None = None
+) -> PermissionRequest:
+    """End an approval now, and take back the plugin's permission where this decision had granted it.
+
+    Raises Forbidden for anyone but an approver, NotFound, and Conflict for what is not in force.
+    """
+    now = now or timezone.now()
+    return rows.commit_then_raise_refusal(
+        lambda: lock_and_revoke_approval(request_id, by, (reason or "").strip() or None, now)
+    )
+
+
+def lock_and_revoke_approval(
+    request_id: str, by: Person, reason: str | None, now: datetime
+) -> PermissionRequest | SignalboxError:
+    row = rows.lock_permission_request(request_id)
+    if not has_role(by, APPROVER):
+        return rows.record_refused_attempt(
+            row, by, "revoked", Forbidden("You need the role approver to revoke approvals."), now
+        )
+    if not rules.can_revoke(row, now):
+        story = rules.describe_request_outcome(row, now)
+        return rows.record_refused_attempt(
+            row, by, "revoked", Conflict(f"There is nothing to revoke: {story}"), now
+        )
+    before = rows.snapshot_request(row)
+    if rules.current_request_state(row, now).in_force:
+        row.expires_at = now
+        row.save(update_fields=["expires_at"])
+    context = mark_approval_revoked(row, by.get_username(), reason, now)
+    access_requests.end_grant(row, by=rows.resolve_actor(by), now=now, reason=reason)
+    if context.granted and plugin_permissions.has_plugin_permission(row.plugin_id, row.permission_type):
+        plugin_permissions.remove_plugin_permission(
+            row.plugin_id, row.permission_type, by=rows.resolve_actor(by), now=now, reason=reason
+        )
+    changes = {"before": before, "after": rows.snapshot_request(row)}
+    rows.record_request_event(
+        "PERMISSION_APPROVAL_REVOKED",
+        row,
+        rows.resolve_actor(by),
+        "success",
+        now,
+        reason=reason,
+        metadata=changes,
+    )
+    return row
+
+
+def mark_approval_revoked(
+    row: PermissionRequest, by: str, reason: str | None, now: datetime
+) -> PermissionContext:
+    context = rules.request_context(row) or rows.create_missing_request_context(row)
+    context.revoked_at, context.revoked_by, context.revoke_reason = now, by, reason
+    context.save(update_fields=["revoked_at", "revoked_by", "revoke_reason"])
+    return context
+
+
+def revoke_unused_approvals(*, by: Actor, reason: str, now: datetime) -> int:
+    """End the approvals for one call that no call has used yet; return how many."""
+    held = PermissionRequest.objects.filter(
+        status="approved",
+        context__repeat_key__isnull=False,
+        context__validity=rules.Validity.ONCE,
+        context__used_at__isnull=True,
+        context__revoked_at__isnull=True,
+    )
+    with transaction.atomic():
+        found = [
+            rows.lock_permission_request(request_id)
+            for request_id in held.values_list("request_id", flat=True)
+        ]
+        usable = [row for row in found if rules.single_use_valid_until(row, now) is not None]
+        for row in usable:
+            before = rows.snapshot_request(row)
+            mark_approval_revoked(row, str(by), reason, now)
+            changes = {"before": before, "after": rows.snapshot_request(row)}
+            rows.record_request_event(
+                "PERMISSION_APPROVAL_REVOKED", row, by, "success", now, reason=reason, metadata=changes
+            )
+    return len(usable)
+
+
+def record_requests_seen(request_ids: list[str], *, by: Person, now: datetime | None = None) -> None:
+    """Note that a person who could decide has had these requests on their screen, the first time only."""
+    if has_role(by, APPROVER):
+        now = now or timezone.now()
+        found, book = (
+            PermissionRequest.objects.filter(request_id__in=request_ids),
+            deciders.load_decider_book(now),
+        )
+        theirs = (
+            [
+                row.request_id
+                for row in deciders.load_requests_without_inputs(found)
+                if book.can_decide_request(by, row)
+            ]
+            if book.rules
+            else request_ids
+        )
+        shown = found.filter(request_id__in=theirs).values("request_id")
+        unseen = PermissionContext.objects.filter(pk__in=shown, seen_at__isnull=True)
+        unseen.update(seen_at=now, seen_by=by.get_username())
+
+
+def limit_approvals_to_own_request(request_ids: Sequence[str]) -> None:
+    """Have approvals that another program wrote count for their own request alone."""
+    for row in PermissionRequest.objects.filter(request_id__in=request_ids, context=None):
+        rows.create_missing_request_context(row)

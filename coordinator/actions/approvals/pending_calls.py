@@ -1,0 +1,189 @@
+"""Calls that were told to wait: denied for now, decided later, and run once when exactly the same call comes again.
+
+An agent's hook waits for minutes, a person may need a day. So such a request outlives the hook that asked it, and its
+verdict answers one call: whoever takes it first (a compare-and-swap), the hook that still waits or the same call
+made again. Everything is in the database: neither a restart nor another worker changes who may take it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+
+from coordinator.actions.approvals import rows
+from coordinator.identity.actors import Actor
+from coordinator.mcp.gateway import workers
+from coordinator.models import PermissionContext, PermissionRequest, Session
+from coordinator.policy.requests import approvals as rules
+from coordinator.policy.requests.approvals import Validity
+from coordinator.policy.requests.coverage import Requester
+from coordinator.policy.requests.tool_calls import GATEWAY
+from coordinator.secrets.digests import keyed_digest
+
+# For so long the verdict that a call was told also answers what else its agent asks about that very call, by its id.
+ANSWERS_AGAIN = timedelta(minutes=2)
+MOST_CANDIDATES = 20  # requests looked at for one call
+
+
+def compute_repeat_key(by: Actor, requester: Requester, call: str) -> str:
+    """Return the digest that a call shares with itself made again: the same key, agent, call, folder and host."""
+    return keyed_digest("repeat", str(by), requester.agent_id, requester.folder, requester.host, call)
+
+
+def find_request_for_call(
+    key: str, requester: Requester, now: datetime, *, waited_by: str | None = None
+) -> PermissionRequest | None:
+    """Return the request that answers a call with this `compute_repeat_key`: the newest untold verdict, else one
+    that waits.
+
+    It is one of the same session or, where the folder and the host are known, of a session that is over: the
+    agent was started anew. One by which an equal call waits just now is that call's: `waited_by` says which
+    call asks.
+    """
+    place = Q(context__session_id=requester.session_id)
+    if requester.folder and requester.host:
+        over = Session.objects.filter(status=Session.Status.FINISHED)
+        place |= Q(context__session_id__in=over.values("session_id"))
+    # A client of the gateway has a session of its own for each time that it connects.
+    place |= Q(plugin_id=GATEWAY)
+    found = PermissionRequest.objects.without_bodies().filter(
+        place,
+        Q(status="pending", expires_at__gt=now)
+        | Q(status__in=rules.DECIDED, context__closed_at__gt=now - pending_call_lifetime()),
+        context__repeat_key=key,
+        context__used_at__isnull=True,
+        context__revoked_at__isnull=True,
+    )
+    candidates = list(found.order_by("-id")[:MOST_CANDIDATES])
+    decided = [row for row in candidates if row.status != "pending" and is_single_use_verdict(row)]
+    if decided:
+        return max(decided, key=lambda row: row.context.closed_at)
+    waiting = (row for row in candidates if row.status == "pending")
+    return next((row for row in waiting if not is_awaited_by_equal_call(row, waited_by, now)), None)
+
+
+def is_awaited_by_equal_call(row: PermissionRequest, waited_by: str | None, now: datetime) -> bool:
+    """Say whether another call than that of `waited_by` waits by the request just now, as far as both are known."""
+    process, _, call_id = (row.context.waited_by or "").partition(" ")
+    own_id = (waited_by or "").partition(" ")[2]
+    until = row.context.waits_until
+    if not call_id or not own_id or call_id == own_id or workers.is_worker_gone(process):
+        return False
+    return isinstance(until, datetime) and until > now
+
+
+def pending_call_lifetime() -> timedelta:
+    """Return for how long a request stays open beyond its hook, and then its approval."""
+    return timedelta(seconds=settings.HELD_FOR)
+
+
+def is_single_use_verdict(row: PermissionRequest) -> bool:
+    """Say whether its verdict is for one call; an approval that lasts is found by what it covers."""
+    return row.status == "denied" or row.context.validity == Validity.ONCE
+
+
+def join_pending_request(row: PermissionRequest, waits_until: datetime | None, waited_by: str | None) -> None:
+    """Note that a hook waits by the request until then, and have its cards say so."""
+    rows.touch_request(row)  # first, as whoever decides holds the request before its context
+    PermissionContext.objects.filter(request=row).update(waits_until=waits_until, waited_by=waited_by)
+
+
+def mark_request_deferred(
+    request_id: str, *, by: Actor, reason: str, now: datetime
+) -> PermissionRequest | None:
+    """Note that the asker was told to wait; return the request, or None where no person can decide it any more."""
+    with transaction.atomic():
+        row = rows.lock_permission_request(request_id)
+        context = rules.request_context(row)
+        if context is None or context.repeat_key is None or not rules.current_request_state(row, now).waiting:
+            return None
+        if context.held_at is None:
+            context.held_at = now
+            context.save(update_fields=["held_at"])
+            rows.record_request_event("PERMISSION_REQUEST_HELD", row, by, "success", now, reason=reason)
+        rows.touch_request(row)
+    return row
+
+
+def consume_request_verdict(
+    request_id: str,
+    *,
+    by: Actor,
+    call: str,
+    session_id: str,
+    call_id: str | None,
+    now: datetime,
+    waiter: str | None = None,
+) -> bool:
+    """Take a request's verdict for one call, `call` being its digest; say whether this call may have it.
+
+    Of all calls that try, one gets it, and the audit log says which call did, unless it is the one that asked. `waiter`
+    stands for the call where its id is not certain. A denial of a request that was never meant to outlive its hook
+    is everybody's who waits.
+    """
+    with transaction.atomic():
+        row = rows.lock_permission_request(request_id)
+        context = rules.request_context(row)
+        if context is None:
+            return True
+        if context.repeat_key is None:
+            return consume_single_approval(
+                row, context, " ".join(filter(None, (session_id, call_id, waiter))), now
+            )
+        if row.status not in rules.DECIDED or not is_single_use_verdict(row):
+            return rules.current_request_state(row, now).in_force
+        return consume_late_verdict(row, by=by, call=call, session_id=session_id, call_id=call_id, now=now)
+
+
+def consume_late_verdict(
+    row: PermissionRequest, *, by: Actor, call: str, session_id: str, call_id: str | None, now: datetime
+) -> bool:
+    """Take the verdict of a request that outlives its hook."""
+    context = row.context
+    user = f"{session_id} {call_id or ''}".strip()
+    if context.used_at is not None:
+        return call_id is not None and context.used_by == user and context.used_at > now - ANSWERS_AGAIN
+    if context.subject_key != call or is_verdict_expired(context, now):
+        return False
+    free = PermissionContext.objects.filter(pk=context.pk, used_at__isnull=True, revoked_at__isnull=True)
+    if free.update(used_at=now, used_by=user) == 0:
+        return False
+    asked_by = row.metadata.get("tool_use_id") if isinstance(row.metadata, dict) else None
+    if context.held_at is not None or (context.session_id, asked_by) != (session_id, call_id):
+        record_verdict_use(row, by, session_id, call_id, now)
+    rows.touch_request(row)
+    return True
+
+
+def consume_single_approval(
+    row: PermissionRequest, context: PermissionContext, user: str, now: datetime
+) -> bool:
+    """Take the approval of one call for `user`; who has it already keeps it. Any other verdict is everybody's."""
+    if row.status != PermissionRequest.Status.APPROVED or not is_single_use_verdict(row):
+        return True
+    free = PermissionContext.objects.filter(pk=context.pk, used_at__isnull=True)
+    if context.used_at is None and free.update(used_at=now, used_by=user):
+        rows.touch_request(row)
+        return True
+    return context.used_by == user and context.used_at > now - ANSWERS_AGAIN
+
+
+def is_verdict_expired(context: PermissionContext, now: datetime) -> bool:
+    return not isinstance(context.closed_at, datetime) or context.closed_at <= now - pending_call_lifetime()
+
+
+def record_verdict_use(
+    row: PermissionRequest, by: Actor, session_id: str, call_id: str | None, now: datetime
+) -> None:
+    used = {
+        "agent_id": row.context.agent_id,
+        "session_id": session_id,
+        "tool_use_id": call_id,
+        "tool": row.context.tool_name,
+    }
+    approved = row.status in rules.APPROVED
+    event = "PERMISSION_APPROVAL_USED" if approved else "PERMISSION_DENIAL_TOLD"
+    rows.record_request_event(event, row, by, "allowed" if approved else "denied", now, metadata=used)

@@ -1,0 +1,313 @@
+"""Asking: one request a question, however often and however concurrently it is asked."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import astuple, dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import Exists, OuterRef, Q
+from django.utils import timezone
+
+from coordinator.actions import notifications
+from coordinator.actions.approvals import expiry as ending
+from coordinator.actions.approvals import pending_calls as holding
+from coordinator.actions.approvals import rows
+from coordinator.errors import Conflict, RequestTooLarge, TooManyRequests, UnprocessableRequest
+from coordinator.identity.actors import Actor, system_actor
+from coordinator.models import ApiKey, PermissionContext, PermissionRequest
+from coordinator.policy.deciders import book as deciders
+from coordinator.policy.requests import approvals as rules
+from coordinator.policy.requests import coverage
+from coordinator.policy.requests.approvals import (
+    PermissionSubject,
+    Scope,
+    Validity,
+    call_digest,
+    legacy_call_digest,
+)
+from coordinator.policy.requests.coverage import Requester
+from coordinator.secrets.digests import keyed_digest
+from coordinator.secrets.masking import mask_secrets
+
+LONGEST_TEXT = 20_000
+LARGEST_INPUT = 1_000_000
+AUTO_APPROVER = "YOLO"
+RETRY_AFTER = 30  # seconds; people decide, so nobody knows
+
+
+@dataclass(frozen=True, slots=True)
+class NewPermissionRequest:
+    """What an agent asks for, before there is a row for it.
+
+    Where it `outlasts` its hook, which waits until `waits_until`, its verdict is for one call: that hook's, or the
+    same call's made again (actions.approvals.holding).
+    """
+
+    subject: PermissionSubject
+    justification: str
+    metadata: Any = None
+    session_id: str | None = None
+    agent_id: str | None = None
+    event_id: int | None = None
+    deadline: datetime | None = None
+    idempotency_key: str | None = None
+    folder: str | None = None
+    host: str | None = None
+    outlasts: bool = False
+    waits_until: datetime | None = None
+    slot: str | None = None  # which of several equal calls it is; None where its asker does not say
+    waited_by: str | None = None  # the process and the call that wait (PermissionContext.waited_by)
+
+    def build_requester(self, by: Actor) -> Requester:
+        return Requester(self.agent_id, str(by), self.session_id, self.folder, self.host)
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionRequestResult:
+    """The request that answers an `NewPermissionRequest`; `created` is false where it joined one that stood already."""
+
+    request: PermissionRequest
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedQuestion:
+    """A question ready to be stored: what is shown of it, and the digests of what was asked, made unmasked.
+
+    Twins share `pending_key`: the same asker asks for the same, in the same place, with the same rules on offer, and
+    does not say that it is another call (`slot`).
+    """
+
+    shown: NewPermissionRequest
+    subject: PermissionSubject
+    by: Actor
+    requester: Requester
+    call: str
+    pending_key: str
+    idempotency_key: str | None
+    repeat_key: str | None
+
+
+def request_permission(
+    ask: NewPermissionRequest, *, by: Actor, now: datetime | None = None
+) -> PermissionRequestResult:
+    """Ask a person for a permission.
+
+    The same asker's same question while it is pending joins the request that stands, unless it is about
+    another of several equal calls (`slot`); one that an approval in force covers is answered by that
+    approval. Raises UnprocessableRequest for what cannot be accepted, RequestTooLarge for what nobody can
+    judge, Conflict for an idempotency key that was used for another question, TooManyRequests for an asker
+    who has as many requests waiting as one may.
+    """
+    now = now or timezone.now()
+    validate_new_request(ask, now)
+    question = prepare_question(replace(ask, folder=mask_secrets(ask.folder)), by)
+    for _attempt in range(5):
+        with transaction.atomic():
+            found = find_existing_answer(question, now)
+            if found is not None:
+                return PermissionRequestResult(found, created=False)
+            enforce_pending_limit(by, now)
+            try:
+                with transaction.atomic():
+                    return PermissionRequestResult(create_request_row(question, now), created=True)
+            except IntegrityError:
+                # A twin was first: its row is committed by now, so the next look joins it.
+                delete_orphan_context(question)
+    raise Conflict("This request was closed while you sent it again. Send it once more.")
+
+
+def find_request_by_key(idempotency_key: str, *, by: Actor) -> PermissionRequest | None:
+    """Return the request that `by` made under this key, with its context; None where there is none."""
+    key = scope_idempotency_key(idempotency_key, by)
+    return PermissionRequest.objects.with_context().filter(context__idempotency_key=key).first()
+
+
+def scope_idempotency_key(idempotency_key: str, by: Actor) -> str:
+    """Return an asker's key as it is stored: two askers may choose the same."""
+    return rules.hash_json_parts(str(by), idempotency_key)
+
+
+def prepare_question(ask: NewPermissionRequest, by: Actor) -> PreparedQuestion:
+    """Return the question as it is stored and judged: without its secrets. Raises RequestTooLarge."""
+    requester, call = ask.build_requester(by), call_digest(ask.subject)
+    offered = ask.metadata.get("permission_suggestions") if isinstance(ask.metadata, dict) else None
+    known = ask.idempotency_key
+    shown = replace(
+        ask,
+        subject=ask.subject.masked_subject(),
+        justification=mask_secrets(ask.justification, judged=True),
+        metadata=mask_secrets(ask.metadata, judged=True),
+    )
+    return PreparedQuestion(
+        shown,
+        ask.subject,
+        by,
+        requester,
+        call,
+        pending_key=keyed_digest(
+            "pending", str(by), *astuple(requester), call, offered, *([ask.slot] if ask.slot else [])
+        ),
+        idempotency_key=scope_idempotency_key(known, by) if known is not None else None,
+        repeat_key=holding.compute_repeat_key(by, requester, call) if ask.outlasts else None,
+    )
+
+
+def enforce_pending_limit(by: Actor, now: datetime) -> None:
+    """Raise TooManyRequests where the asker has as many requests waiting as one may: others must be seen beside them.
+
+    A call that was told to wait makes way: its agent has gone on, and can ask again. Those who ask at the same
+    instant may pass the limit together, by as many as there are threads.
+    """
+    mine = PermissionRequest.objects.awaiting_decision(now).filter(
+        context__requested_by=str(by), context__pending_key__isnull=False
+    )
+    too_many = mine.count() - settings.MAX_PENDING_REQUESTS + 1
+    if too_many > 0 and not ending.withdraw_oldest_requests(mine, too_many, by, now):
+        raise TooManyRequests(
+            f"{by} already has {settings.MAX_PENDING_REQUESTS} waiting requests, which is the limit. "
+            "Wait until some are decided, or withdraw some.",
+            retry_after=RETRY_AFTER,
+        )
+
+
+def validate_new_request(ask: NewPermissionRequest, now: datetime) -> None:
+    """Raise UnprocessableRequest or RequestTooLarge for a question that a person could not judge."""
+    for name, text in (
+        ("plugin_id", ask.subject.plugin_id),
+        ("permission_type", ask.subject.permission_type),
+        ("justification", ask.justification),
+    ):
+        if not text.strip():
+            raise UnprocessableRequest(f"{name} must not be empty: people need it to decide.")
+    if ask.deadline is not None and ask.deadline <= now:
+        raise UnprocessableRequest("The deadline is in the past. Choose a later one.")
+    texts = (
+        ask.justification,
+        ask.subject.plugin_id,
+        ask.subject.permission_type,
+        ask.subject.target_resource,
+    )
+    if any(len(text or "") > LONGEST_TEXT for text in texts):
+        raise RequestTooLarge(f"Each text of a request may have at most {LONGEST_TEXT} characters.")
+    if len(rules.canonical_json_bytes(ask.subject.tool_input)) > LARGEST_INPUT:
+        raise RequestTooLarge(
+            f"tool_input is larger than {LARGEST_INPUT} bytes, too large for a person to judge. Name a file instead."
+        )
+
+
+def find_existing_answer(question: PreparedQuestion, now: datetime) -> PermissionRequest | None:
+    """Return the row that already answers this question, if any."""
+    requests = PermissionRequest.objects.with_context()
+    if question.idempotency_key is not None:
+        earlier = requests.filter(context__idempotency_key=question.idempotency_key).first()
+        if earlier is not None:
+            if not is_same_question(earlier, question):
+                raise Conflict("This idempotency_key was already used for a different request.")
+            if question.repeat_key is not None and earlier.status == PermissionRequest.Status.PENDING:
+                holding.join_pending_request(earlier, question.shown.waits_until, question.shown.waited_by)
+            return earlier
+    if question.repeat_key is not None:
+        waited_by = question.shown.waited_by
+        known = holding.find_request_for_call(
+            question.repeat_key, question.requester, now, waited_by=waited_by
+        )
+        if known is not None:
+            if known.status == PermissionRequest.Status.PENDING:
+                holding.join_pending_request(known, question.shown.waits_until, waited_by)
+            return known
+    twin = requests.filter(context__pending_key=question.pending_key).first()
+    if twin is not None:
+        if rules.current_request_state(twin, now).waiting:
+            if question.shown.waited_by is not None:
+                PermissionContext.objects.filter(request=twin).update(waited_by=question.shown.waited_by)
+            return twin
+        ending.expire_request(twin, now)
+    approval = coverage.find_covering_approval(question.subject, question.requester, now)
+    if approval is not None:
+        used = {"agent_id": question.requester.agent_id, "session_id": question.requester.session_id}
+        rows.record_request_event(
+            "PERMISSION_APPROVAL_USED", approval, question.by, "allowed", now, metadata=used
+        )
+    return approval
+
+
+def is_same_question(row: PermissionRequest, question: PreparedQuestion) -> bool:
+    """Say whether the row is the same call by the same asker in the same place; older rows do not say the place."""
+    if row.context.scope is None:
+        return row.context.subject_key in (question.call, legacy_call_digest(question.subject))
+    return row.context.subject_key == question.call and coverage.request_requester(row) == question.requester
+
+
+def delete_orphan_context(question: PreparedQuestion) -> None:
+    """Free the keys of a context whose request is gone: a program without foreign keys (SQLite's own default)
+    has deleted the row, and nothing could ever be asked again."""
+    ours = Q(pending_key=question.pending_key)
+    if question.idempotency_key is not None:
+        ours |= Q(idempotency_key=question.idempotency_key)
+    PermissionContext.objects.filter(
+        ours, ~Exists(PermissionRequest.objects.filter(request_id=OuterRef("pk")))
+    ).delete()
+
+
+def create_request_row(question: PreparedQuestion, now: datetime) -> PermissionRequest:
+    ask, by, subject = question.shown, question.by, question.shown.subject
+    auto = subject.permission_type in settings.AUTO_APPROVE_TYPES
+    row = PermissionRequest.objects.create(
+        request_id=f"req_{uuid.uuid4().hex[:12]}",
+        created_at=now,
+        plugin_id=subject.plugin_id,
+        permission_type=subject.permission_type,
+        target_resource=subject.target_resource,
+        justification=ask.justification,
+        status="auto-approved" if auto else "pending",
+        approved_by=AUTO_APPROVER if auto else None,
+        approved_at=now if auto else None,
+        expires_at=now if auto else ask.deadline,
+        metadata=ask.metadata,
+    )
+    row.context = PermissionContext(
+        request=row,
+        requested_by=str(by),
+        owner=find_request_owner(by),
+        session_id=ask.session_id,
+        agent_id=ask.agent_id,
+        event_id=ask.event_id,
+        tool_name=subject.tool_name,
+        tool_input=subject.tool_input,
+        folder=ask.folder,
+        host=ask.host,
+        subject_key=question.call,
+        scope=Scope.CALL,
+        pending_key=None if auto else question.pending_key,
+        idempotency_key=question.idempotency_key,
+        repeat_key=None if auto else question.repeat_key,
+        waits_until=ask.waits_until,
+        waited_by=ask.waited_by,
+        deadline=ask.deadline,
+        validity=Validity.ONCE if auto else None,
+        closed_at=now if auto else None,
+        closed_by=str(system_actor("auto-approve")) if auto else None,
+    )
+    row.context.needed = deciders.load_decider_book(now).required_approval_count(row)
+    row.context.save(force_insert=True)
+    rows.record_request_event("PERMISSION_REQUEST_CREATED", row, by, "success", now, reason=ask.justification)
+    if auto:
+        rows.record_request_event(
+            "PERMISSION_REQUEST_AUTO_APPROVED", row, system_actor("auto-approve"), "allowed", now
+        )
+    else:
+        notifications.announce_request(row, now=now)
+    return row
+
+
+def find_request_owner(by: Actor) -> str | None:
+    """Return the person behind the asker: themselves, or who made the key."""
+    if by.kind == "user":
+        return by.name
+    made_by = ApiKey.objects.filter(name=by.name).values_list("created_by", flat=True).first() or ""
+    return made_by.removeprefix("user:") if by.kind == "key" and made_by.startswith("user:") else None

@@ -1,0 +1,1 @@
+"""Writing the audit log, and sending it to other places."""

@@ -1,0 +1,1 @@
+"""Writing chat messages and attachments."""

@@ -1,0 +1,260 @@
+"""Chat messages: said, marked read, taken away again with their attachments.
+
+Who speaks is never in the message: a door tells it from the session or the key (`speaker_of_person`, `speaker_of_key`).
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, BinaryIO
+
+from django.contrib.auth.models import AnonymousUser, User
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from coordinator.actions.audit import audit
+from coordinator.actions.chat import attachments, chat_search
+from coordinator.actions.chat.attachments import PreparedFile
+from coordinator.chat import content as chat_content
+from coordinator.chat.content import Block
+from coordinator.chat.reading import MILLISECOND, MessagePosition
+from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound
+from coordinator.identity.actors import Actor, person_actor
+from coordinator.identity.keys import KeyIdentity
+from coordinator.models import Agent, ChatAttachment, ChatMessage, ReadMark
+from coordinator.models.chat import ChatSource
+from coordinator.secrets.masking import mask_secrets
+
+_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+# A message of another program that lies further ahead than this does not drag ours along.
+FURTHEST_AHEAD = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSpeaker:
+    """Who says something: as which source, under which name, and who that is for the audit log."""
+
+    source: str
+    user_id: str
+    actor: Actor
+
+
+@dataclass(frozen=True, slots=True)
+class ChatUpload:
+    """A file that comes with a message."""
+
+    file: BinaryIO
+    filename: str
+    mime_type: str
+
+
+def speaker_of_person(user: User | AnonymousUser) -> ChatSpeaker:
+    """Return a signed-in person as who speaks."""
+    return ChatSpeaker(ChatSource.USER, user.get_username(), person_actor(user))
+
+
+def speaker_of_key(caller: KeyIdentity, agent_id: str, *, to: str = "default") -> ChatSpeaker:
+    """Return the speaker for a key: an agent's key speaks as that agent, only in its own thread; any other as itself.
+
+    `to` names the person that an agent answers. Raises Forbidden.
+    """
+    if not caller.is_bound:
+        return ChatSpeaker(ChatSource.USER, f"key:{caller.name}", caller.caller_actor)
+    if not caller.can_speak_for(agent_id):
+        raise Forbidden(f"This key is bound to {caller.bound_agents_label} and may not write to {agent_id}.")
+    return ChatSpeaker(ChatSource.AGENT, to, caller.caller_actor)
+
+
+def submit_chat_message(
+    agent_id: str,
+    content: Any,
+    *,
+    by: ChatSpeaker,
+    files: Sequence[ChatUpload] = (),
+    message_id: str | None = None,
+    metadata: Any = None,
+    now: datetime | None = None,
+) -> ChatMessage:
+    """Say something to an agent, or as one, and return the message.
+
+    Files come in `files` or as data URLs in the blocks; both are kept as attachments, and the blocks refer to
+    them. Raises BadRequest for what is no message, NotFound for no such agent, Conflict for an id that is taken
+    or an agent that is switched off.
+    """
+    moment = now or timezone.now()
+    if message_id is not None and not _ID.fullmatch(message_id):
+        raise BadRequest("A message's id must have 1 to 128 letters, digits, dots, hyphens or underscores.")
+    blocks = chat_content.validate_content_blocks(content, files=len(files))
+    if by.source == ChatSource.AGENT:  # what people say, the agent must read as it was said
+        blocks, metadata = mask_message_blocks(blocks), mask_secrets(metadata)
+    message = ChatMessage(
+        id=message_id or f"msg_{uuid.uuid4().hex}",
+        agent_id=agent_id,
+        user_id=by.user_id,
+        source=by.source,
+        metadata=chat_content.validate_message_metadata(metadata),
+    )
+    require_agent_switched_on(agent_id, by)  # before any file is written
+    with store_message_files(blocks, files, moment) as (message.content, prepared):
+        chat_content.require_content_size(message.content)
+        write_chat_message(message, prepared, by, moment)
+    return message
+
+
+def mask_message_blocks(blocks: Sequence[Block]) -> list[Block]:
+    """Return blocks without secrets; one that carries a file as it is: random bytes are no text."""
+    return [
+        block if chat_content.extract_embedded_file(number, block) else mask_secrets(block)
+        for number, block in enumerate(blocks)
+    ]
+
+
+@contextmanager
+def store_message_files(
+    blocks: Sequence[Block], files: Sequence[ChatUpload], now: datetime
+) -> Iterator[tuple[list[Block], list[PreparedFile]]]:
+    """Keep the files and give the blocks that refer to them; the files go again where the message fails."""
+    prepared: list[PreparedFile] = []
+    try:
+        kept_blocks = [
+            extract_block_file(number, block, prepared, now) for number, block in enumerate(blocks)
+        ]
+        for upload in files:
+            one = attachments.prepare_attachment(
+                upload.file, filename=upload.filename, declared=upload.mime_type, now=now
+            )
+            prepared.append(one)
+            kind = one.row.mime_type.partition("/")[0]
+            kind = kind if kind in {"image", "audio"} and one.row.mime_type != "image/svg+xml" else "file"
+            kept_blocks.append(chat_content.build_file_block({"type": kind}, one.facts))
+        yield kept_blocks, prepared
+    except BaseException:
+        for one in prepared:
+            one.discard_prepared_file()
+        raise
+
+
+def extract_block_file(number: int, block: Block, prepared: list[PreparedFile], now: datetime) -> Block:
+    """Return the block; where it carries a file, keep that and return a block that refers to it."""
+    found = chat_content.extract_embedded_file(number, block)
+    if found is None:
+        return block
+    one = attachments.prepare_attachment_bytes(
+        found.data, filename=found.filename, declared=found.mime_type, now=now
+    )
+    prepared.append(one)
+    return chat_content.build_file_block(found.block, one.facts)
+
+
+def require_agent_switched_on(agent_id: str, by: ChatSpeaker) -> None:
+    enabled = Agent.objects.filter(pk=agent_id).values_list("enabled", flat=True).first()
+    if enabled is None:
+        raise NotFound(f"There is no agent {agent_id!r}.")
+    if not enabled and by.source != ChatSource.AGENT:
+        raise Conflict(f"{agent_id} is switched off. Nothing was sent. Switch the agent on first.")
+
+
+def write_chat_message(
+    message: ChatMessage, prepared: Iterable[PreparedFile], by: ChatSpeaker, now: datetime
+) -> None:
+    """Write the message after all others of its thread, and its files' rows.
+
+    The agent's row is held meanwhile, so places in a thread follow the order of commits: whoever waits for
+    what comes after a place never misses a message that was begun earlier and committed later.
+    """
+    try:
+        with transaction.atomic():
+            Agent.objects.select_for_update(no_key=True).filter(pk=message.agent_id).first()
+            require_agent_switched_on(message.agent_id, by)
+            message.created_at = next_message_time(message.agent_id, now)
+            message.save(force_insert=True)
+            attachments.save_attachments(prepared, message)
+            chat_search.index_chat_body(message)
+    except IntegrityError:
+        raise Conflict(f"A message {message.pk!r} already exists.") from None
+
+
+def next_message_time(agent_id: str, now: datetime) -> datetime:
+    at = now.replace(microsecond=now.microsecond // 1000 * 1000)
+    thread = ChatMessage.objects.filter(agent=agent_id, created_at__lt=at + FURTHEST_AHEAD)
+    last = thread.order_by("-created_at").values_list("created_at", flat=True).first()
+    return max(at, last + MILLISECOND) if isinstance(last, datetime) else at
+
+
+def mark_thread_read(person_name: str, agent_id: str, place: MessagePosition) -> None:
+    """Note that a person has read an agent's thread up to `place`; marks only move forward."""
+    mark = ReadMark(
+        person=person_name, agent_id=agent_id, read_at=place.at, message_id=place.message_id or ""
+    )
+    with transaction.atomic():
+        held = ReadMark.objects.select_for_update().filter(person=person_name, agent_id=agent_id).first()
+        if held is not None and (held.read_at, held.message_id) >= (mark.read_at, mark.message_id):
+            return
+        ReadMark.objects.update_or_create(
+            person=person_name,
+            agent_id=agent_id,
+            defaults={"read_at": mark.read_at, "message_id": mark.message_id},
+        )
+
+
+def remove_chat_message(
+    message_id: str, *, by: Actor, reason: str | None = None, now: datetime | None = None
+) -> ChatMessage:
+    """Delete one message with its attachments and return it. The audit row does not repeat what it said.
+
+    Raises NotFound.
+    """
+    with transaction.atomic():
+        row = ChatMessage.objects.select_for_update().filter(pk=message_id).first()
+        if row is None:
+            raise NotFound(f"There is no message {message_id!r}.")
+        taken = purge_chat_messages(ChatMessage.objects.filter(pk=message_id))
+        audit.record_audit_entry(
+            "CHAT_MESSAGE_DELETED",
+            actor=by,
+            target=message_id,
+            result="success",
+            reason=reason,
+            metadata={
+                "before": {"agent_id": row.agent_id, "user_id": row.user_id, "source": row.source},
+                "taken_along": {"chat attachments": taken},
+            },
+            now=now,
+        )
+    return row
+
+
+def clear_chat_thread(
+    agent_id: str, *, by: Actor, reason: str | None = None, now: datetime | None = None
+) -> int:
+    """Delete everything that was said with an agent and return how many messages. Raises NotFound."""
+    with transaction.atomic():
+        if not Agent.objects.select_for_update(no_key=True).filter(pk=agent_id).exists():
+            raise NotFound(f"There is no agent {agent_id!r}.")
+        rows = ChatMessage.objects.filter(agent=agent_id)
+        messages = rows.count()
+        taken = purge_chat_messages(rows)
+        ReadMark.objects.filter(agent_id=agent_id).delete()
+        audit.record_audit_entry(
+            "CHAT_DELETED",
+            actor=by,
+            target=agent_id,
+            result="success",
+            reason=reason,
+            metadata={"taken_along": {"chat messages": messages, "chat attachments": taken}},
+            now=now,
+        )
+    return messages
+
+
+def purge_chat_messages(messages: Any) -> int:
+    """Delete these messages (a queryset), their words in the index and their files; return how many attachments."""
+    taken = attachments.delete_attachments(ChatAttachment.objects.filter(message__in=messages))
+    chat_search.remove_from_chat_index(messages)
+    messages.delete()
+    return taken

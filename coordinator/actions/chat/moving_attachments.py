@@ -1,0 +1,119 @@
+"""Attached files on their way from one place to another, while everybody reads and writes.
+
+Each is copied, read back and compared; then its row says where it lies, and only then the old copy goes. So a move
+that is broken off, at whatever step, loses nothing, and the next one goes on where it was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.core.files import File
+from django.db import transaction
+
+from coordinator.actions.audit import audit
+from coordinator.actions.chat import attachments as actions
+from coordinator.chat import attachments, checked, stores
+from coordinator.errors import NotFound, StoredDataCorrupt
+from coordinator.identity.actors import system_actor
+from coordinator.models import ChatAttachment, StoredFile
+from coordinator.models.chat import FilePlace
+
+PAGE = 500
+MOVER = system_actor("move_attachments")
+# What our own names, and those of other programs that are much like them, look like.
+_NAME = re.compile(rf"{stores.FOLDER}(/[A-Za-z0-9_-][A-Za-z0-9._-]*){{1,8}}")
+
+Say = Callable[[str], object]
+
+
+@dataclass(slots=True)
+class MoveReport:
+    """What a move did: how many files and bytes, and by attachment why one stayed where it is."""
+
+    files: int = 0
+    bytes: int = 0
+    stayed: dict[str, str] = field(default_factory=dict)
+
+
+def find_misplaced_attachments(to: FilePlace) -> Iterator[ChatAttachment]:
+    """Yield the attachments whose files lie elsewhere; what changes meanwhile does no harm."""
+    rows = ChatAttachment.objects.filter(storage_type=actions.DISK).exclude(pk=None)
+    rows = rows.select_related("message", "stored").defer("inline_data").order_by("pk")
+    after = ""
+    while page := list(rows.filter(pk__gt=after)[:PAGE]):
+        yield from (row for row in page if attachments.attachment_store_name(row) != to)
+        after = page[-1].pk
+
+
+def move_attachments(to: FilePlace, now: datetime, *, keep: bool, say: Say) -> MoveReport:
+    """Move every file that lies elsewhere; with `keep`, its old copy stays. Raises Busy where a place does not answer.
+
+    Audited once, with the count, also when it is broken off.
+    """
+    moved = MoveReport()
+    try:
+        for row in find_misplaced_attachments(to):
+            try:
+                moved.bytes += move_attachment(row, to, keep=keep)
+                moved.files += 1
+            except (NotFound, StoredDataCorrupt) as problem:
+                moved.stayed[row.pk] = str(problem.detail)
+            if moved.files and not moved.files % PAGE:
+                say(f"{moved.files} files are moved …")
+    finally:
+        if moved.files:
+            facts = {"files": moved.files, "bytes": moved.bytes, "stayed": len(moved.stayed)}
+            audit.record_audit_entry(
+                "ATTACHMENTS_MOVED", actor=MOVER, target=to, result="success", metadata=facts, now=now
+            )
+    return moved
+
+
+def move_attachment(row: ChatAttachment, to: FilePlace, *, keep: bool) -> int:
+    """Move one file and return its size.
+
+    Raises NotFound and StoredDataCorrupt for one that cannot be moved, and Busy.
+    """
+    name, known = row.disk_path or "", attachments.find_stored_file(row)
+    if not _NAME.fullmatch(name):
+        raise NotFound(f"The path of the attachment {row.pk} is not of our form: {name[:100]!r}.")
+    known = known or actions.record_file_fingerprint(row)
+    target = stores.find_store(to)
+    with attachments.open_attachment(row) as file, attachments.translate_read_errors(row):
+        target.save(name, File(file))
+        verify_copied_file(target, name, known)
+    commit_attachment_move(row, known, to, keep=keep)
+    return known.size_bytes
+
+
+def verify_copied_file(target: stores.AttachmentStore, name: str, known: StoredFile) -> None:
+    """Read the copy back; its reader compares it."""
+    with checked.open_verified_file(target, name, known) as copy:
+        while copy.read(attachments.CHUNK):
+            pass
+
+
+def commit_attachment_move(row: ChatAttachment, known: StoredFile, to: FilePlace, *, keep: bool) -> None:
+    """Say in the database where the file lies from now on; then remove the copy that is not needed."""
+    name, source = row.disk_path or "", known.place
+    with transaction.atomic():
+        if ChatAttachment.objects.select_for_update().filter(pk=row.pk).values("pk").first() is None:
+            transaction.on_commit(lambda: remove_unused_copy(name, to))  # deleted meanwhile
+            return
+        # Whoever removes unused files holds the row, too: until now the copy was one (attachments.remove_orphans).
+        with attachments.translate_read_errors(row):
+            stores.find_store(to).file_modified_at(name)
+        StoredFile.objects.filter(pk=row.pk).update(place=to)
+        if not keep:
+            transaction.on_commit(lambda: remove_unused_copy(name, source))
+
+
+def remove_unused_copy(name: str, place: str) -> None:
+    """Remove a copy, unless another attachment's file is the very same one."""
+    others = ChatAttachment.objects.filter(disk_path=name).select_related("stored").defer("inline_data")
+    if not any(attachments.attachment_store_name(row) == place for row in others):
+        actions.remove_attachment_file(name, place)

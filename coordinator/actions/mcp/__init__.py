@@ -1,0 +1,1 @@
+"""Writing MCP servers, their tools, credentials and gateway calls."""

@@ -1,0 +1,866 @@
+"""Calls through the MCP gateway that a person decides: asked, begun once, ended, handed over; or lost, and told so.
+
+Nothing of them lives in a process. What lets a call run is one compare-and-swap: the approval is taken and the row
+becomes `running` in the same transaction, before a byte goes to the server. So of all who hold an approval one runs
+it, and where that process dies, the row says that the call may have run.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import Q, QuerySet
+
+from coordinator.actions import approvals
+from coordinator.actions.approvals import NewPermissionRequest, rows
+from coordinator.actions.approvals.pending_calls import pending_call_lifetime
+from coordinator.actions.audit import audit
+from coordinator.actions.policy import denials
+from coordinator.errors import Conflict, NotFound
+from coordinator.identity.actors import Actor, system_actor
+from coordinator.lib import instants
+from coordinator.mcp.gateway import deciding, servers, workers
+from coordinator.mcp.gateway.binding import CallBinding, hash_policy_version
+from coordinator.mcp.gateway.deciding import GatewayCaller
+from coordinator.mcp.gateway.servers import UpstreamServer
+from coordinator.mcp.gateway.states import ContinuationState, WaitState
+from coordinator.models import GatewayCall, PermissionContext, PermissionRequest
+from coordinator.models.gateway import CallState
+from coordinator.notifications import messages
+from coordinator.policy.requests import approvals as rules
+from coordinator.policy.requests import in_force
+from coordinator.policy.rules.tool_rules import ASK, DENY, Ruling
+from coordinator.secrets.sealing import seal_for_purpose, unseal_for_purpose
+
+GRANTS_PAGE = "/ui/mcp/"
+SEALED_AS = "mcp-gateway-call"
+# In which a call may come whose cancellation came first, on another line or to another process.
+OVERTAKEN_FOR = timedelta(minutes=1)
+# For so long a result that its client did not hear is kept for the same call made again.
+RESULT_KEPT_FOR = timedelta(minutes=10)
+BESIDE_FOR = timedelta(days=1)  # in which the end of a call beside its agent must be told
+# Without asking again, after which who waits beside its agent counts as gone: a question is held for 25 seconds.
+BESIDE_ASKS_WITHIN = timedelta(minutes=2)
+DENIED = "TOOL_CALL_DENIED"
+CANCELLED_BY_CLIENT = "The client cancelled the call."
+LONGEST_RESULT = 4 * 1024 * 1024  # bytes that are kept
+STARTS_WITHIN = timedelta(seconds=75)  # for reaching its server, which may have to be started
+ENDS_WITHIN = timedelta(seconds=15)  # for writing down how it ended
+
+
+@dataclass(frozen=True, slots=True)
+class CallOrigin:
+    """Where a call is made: the session whose timeline shows it, the client's session, the call's own event.
+
+    `sent_along` is what its server gets beside the call, for whoever decides: the client's id for it, and the like.
+    """
+
+    session_id: str | None
+    gateway_session: str | None = None
+    event_id: int | None = None
+    client: str = ""
+    sent_along: dict[str, Any] = field(default_factory=dict)
+
+
+def new_call_id() -> str:
+    return f"sbx-{uuid.uuid4().hex}"
+
+
+def approval_url(request: PermissionRequest) -> str:
+    """Return where a person decides, as an agent is told it."""
+    return messages.approval_page_url(request, to_agent=True)
+
+
+def policy_page_url(denial: Ruling) -> str:
+    """Return where a person allows what was denied: the page of grants, or that of budgets."""
+    if denial.by.startswith("budget "):
+        return messages.budgets_page_url(to_agent=True)
+    return f"{settings.AGENT_URL}{GRANTS_PAGE}"
+
+
+def find_earlier_call(binding: CallBinding, now: datetime) -> GatewayCall | None:
+    """Return the same call as it was begun before and not handed over: it runs, has a result, or is lost."""
+    call = find_begun_calls(binding, now).order_by("-created_at").first()
+    return call if call is None else mark_lost_if_gone(call, by=binding, now=now)
+
+
+def find_begun_calls(binding: CallBinding, now: datetime) -> QuerySet[GatewayCall]:
+    return GatewayCall.objects.filter(
+        Q(state=CallState.RUNNING)
+        | Q(state=CallState.DONE, ended_at__gt=now - RESULT_KEPT_FOR)
+        | Q(state=CallState.LOST),
+        call_key=binding.question_digest,
+        is_task=False,
+        delivered_at__isnull=True,
+    )
+
+
+def mark_lost_if_gone(call: GatewayCall, *, by: CallBinding | None, now: datetime) -> GatewayCall:
+    """Return the call, marked as lost where it runs in a process that is gone, or for longer than it may."""
+    over = isinstance(call.run_until, datetime) and call.run_until <= now
+    if call.state != CallState.RUNNING or not (over or workers.is_worker_gone(call.worker)):
+        return call
+    mark_call_lost(call.pk, "Its end was never heard: it may have run.", by=by, now=now)
+    return GatewayCall.objects.get(pk=call.pk)
+
+
+def mark_call_lost(call_id: str, why: str, *, by: CallBinding | None, now: datetime) -> None:
+    """Note that a running call was sent, and that nobody knows how it ended."""
+    with transaction.atomic():
+        running = GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING)
+        if running.update(state=CallState.LOST, ended_at=now, message=None):
+            call = GatewayCall.objects.get(pk=call_id)
+            record_gateway_call_event("MCP_CALL_LOST", call, "failure", why, now, by=by)
+
+
+def request_person_approval(
+    binding: CallBinding, ruling: Ruling, place: CallOrigin, *, until: datetime | None, now: datetime
+) -> PermissionRequest:
+    """Put the call before people; return the request that answers it, which may be decided already.
+
+    Raises what approvals.request raises: too large to judge, too many waiting.
+    """
+    subject = binding.approval_subject
+    lost = (
+        GatewayCall.objects.filter(call_key=binding.question_digest, state=CallState.LOST)
+        .order_by("-created_at")
+        .first()
+    )
+    words = [f"{ruling.by.capitalize()}: {ruling.reason}" if ruling.by else "Asks before it uses this tool."]
+    if lost is not None and isinstance(lost.started_at, datetime):
+        words.append(
+            f"The same call was approved and begun at {instants.format_canonical_instant(lost.started_at)},"
+            " and its end was never heard: it may have run."
+        )
+    found = approvals.request_permission(
+        NewPermissionRequest(
+            subject=subject,
+            justification=" · ".join(words)[:4_000],
+            metadata={
+                "server": binding.server_id,
+                "tool": binding.tool,
+                "arguments_sha256": binding.arguments_digest,
+                "definition_sha256": binding.definition_digest,
+                "policy_version": binding.policy_version,
+                "rule": ruling.by or None,
+                "client": place.client or None,
+                "sent_along": place.sent_along,
+            },
+            session_id=place.session_id,
+            agent_id=binding.agent_id,
+            event_id=place.event_id,
+            deadline=now + pending_call_lifetime(),
+            outlasts=True,
+            waits_until=until,
+        ),
+        by=binding.by,
+        now=now,
+    )
+    return found.request
+
+
+def request_unless_begun(
+    binding: CallBinding,
+    ruling: Ruling,
+    place: CallOrigin,
+    *,
+    until: datetime | None,
+    now: datetime,
+    kept: tuple[str, Any] | None = None,
+) -> PermissionRequest | None:
+    """Put the call before people as `request_person_approval` does; None where it was begun meanwhile, by an
+    earlier line of its client.
+
+    Looked at after the question is written: whoever took its approval before had begun the call in the same
+    step, and a person who approved a call shall not be asked about it again while it runs.
+
+    `kept` is the id that the call would run as, and its client's for it: by these a call of a session can be
+    cancelled. Raises CallCancelled where it was, before or meanwhile.
+    """
+    if kept is not None and is_cancelled_early(place, kept[1], now):
+        raise CallCancelled
+    with transaction.atomic():
+        found = request_person_approval(binding, ruling, place, until=until, now=now)
+        if found.status == PermissionRequest.Status.PENDING and find_begun_calls(binding, now).exists():
+            transaction.set_rollback(True)
+            return None
+        if kept is not None and found.status == PermissionRequest.Status.PENDING:
+            save_waiting_call(binding, place, found, *kept, now=now)
+    if kept is not None and is_cancelled_early(place, kept[1], now):
+        # Looked at once more now that the call can be found: a cancellation is noted first and looks for calls then.
+        cancel_waiting_call(place.gateway_session or "", kept[1], binding.by, now=now)
+        raise CallCancelled
+    return found
+
+
+def save_waiting_call(
+    binding: CallBinding,
+    place: CallOrigin,
+    request: PermissionRequest,
+    call_id: str,
+    number: Any,
+    *,
+    now: datetime,
+) -> None:
+    """Note that the client waits for this call on its line; once more where it is asked about anew."""
+    row = build_gateway_call(
+        call_id,
+        binding,
+        place,
+        now,
+        state=CallState.WAITING,
+        request_id=request.request_id,
+        message=seal_for_purpose(SEALED_AS, json.dumps(number).encode()).decode(),
+    )
+    known = GatewayCall.objects.filter(pk=call_id)
+    if not known.exists():
+        row.save(force_insert=True)
+    else:
+        about = ("request_id", "call_key", "definition_digest", "policy_version")
+        known.filter(state=CallState.WAITING).update(**{name: getattr(row, name) for name in about})
+
+
+def forget_waiting_call(call_id: str) -> None:
+    """Forget a call for which its client does not wait on its line any more, and that was not begun."""
+    GatewayCall.objects.filter(pk=call_id, is_task=False, state=CallState.WAITING).delete()
+
+
+class CallCancelled(Exception):
+    """The client does not want its call any more."""
+
+
+def raise_if_cancelled(call_id: str) -> None:
+    """Raise CallCancelled where the client has cancelled the call."""
+    if GatewayCall.objects.filter(pk=call_id, state=CallState.CANCELLED).exists():
+        raise CallCancelled
+
+
+def cancel_gateway_call(
+    gateway_session: str,
+    number: Any,
+    by: Actor,
+    *,
+    key_id: int,
+    agent_id: str,
+    keeps_card: bool = False,
+    now: datetime,
+) -> bool:
+    """Cancel a call as `cancel_waiting_call` does; one that is not there yet will be as soon as people are to be asked.
+
+    Two requests of a client may be taken in in any order, and by two processes.
+    """
+    note = build_early_cancellation(
+        new_call_id(),
+        key_id=key_id,
+        agent_id=agent_id,
+        gateway_session=gateway_session,
+        number=number,
+        now=now,
+    )
+    note.save(force_insert=True)
+    is_found = cancel_waiting_call(gateway_session, number, by, keeps_card=keeps_card, now=now)
+    if is_found:
+        GatewayCall.objects.filter(pk=note.pk).delete()
+    return is_found
+
+
+def build_early_cancellation(
+    call_id: str,
+    *,
+    key_id: int,
+    agent_id: str,
+    gateway_session: str | None = None,
+    number: Any = None,
+    now: datetime,
+) -> GatewayCall:
+    """Return the row of a cancellation that came before its call. It is about nothing but the client's id for that."""
+    return GatewayCall(
+        call_id=call_id,
+        key_id=key_id,
+        agent_id=agent_id,
+        gateway_session=gateway_session,
+        state=CallState.CANCELLED,
+        message=seal_for_purpose(SEALED_AS, json.dumps(number).encode()).decode(),
+        created_at=now,
+        ended_at=now,
+        expires_at=now + OVERTAKEN_FOR,
+    )
+
+
+def find_early_cancellations() -> QuerySet[GatewayCall]:
+    """Return the cancellations that came before their calls."""
+    return GatewayCall.objects.filter(state=CallState.CANCELLED, call_key="")
+
+
+def is_cancelled_early(place: CallOrigin, number: Any, now: datetime) -> bool:
+    """Say whether a call's cancellation came before it."""
+    noted = find_early_cancellations().filter(gateway_session=place.gateway_session, expires_at__gt=now)
+    return any(read_client_number(one) == json.dumps(number) for one in noted)
+
+
+def cancel_waiting_call(
+    gateway_session: str, number: Any, by: Actor, *, keeps_card: bool = False, now: datetime
+) -> bool:
+    """Cancel the call for which a client waits under its id `number`, so that it is not begun; False for none.
+
+    Its card is closed, unless another call of the same waits for it, or it `keeps_card`.
+    """
+    waiting = GatewayCall.objects.filter(state=CallState.WAITING)
+    on_line = waiting.filter(gateway_session=gateway_session, is_task=False)
+    meant = [call for call in on_line if read_client_number(call) == json.dumps(number)]
+    cancelled = [
+        call
+        for call in meant
+        if waiting.filter(pk=call.pk).update(state=CallState.CANCELLED, ended_at=now, message=None)
+    ]
+    for call in cancelled:
+        if not keeps_card:
+            close_unawaited_request(call, by, CANCELLED_BY_CLIENT, now)
+    return bool(cancelled)
+
+
+def close_unawaited_request(call: GatewayCall, by: Actor, reason: str, now: datetime) -> None:
+    """Close the card of a call that waits no more, unless another call of the same waits for it."""
+    waiting = GatewayCall.objects.filter(state=CallState.WAITING, request_id=call.request_id)
+    gone = waiting.filter(run_until__lte=now)  # beside their agents, and silent since
+    if not waiting.exclude(pk__in=gone.values("pk")).exists():
+        withdraw_call_request(call, by, reason, now)
+
+
+def read_client_number(call: GatewayCall) -> str | None:
+    try:
+        return unseal_call_data(call.message).decode()
+    except NotFound:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class CallAttempt:
+    """One try to run a call: what it is bound to, whose client it is, where it is made, and the id it would run as.
+
+    One that `is_beside` is sent by its agent's own machine, to a server that runs there.
+    """
+
+    call_id: str
+    binding: CallBinding
+    caller: GatewayCaller
+    place: CallOrigin
+    is_beside: bool = False
+
+
+def begin_gateway_call(attempt: CallAttempt, request_id: str, *, now: datetime) -> Ruling | None:
+    """Take the approval for this call and note that it runs; None once it may be sent, and must be, by this process.
+
+    Else the ruling that stands against it: policy denies by now, which is audited, or it is not what was approved any
+    more, or the approval was used or has ended (ASK: it must be put before people again). Of a call that was begun
+    already nothing is taken: another approval of the same is for another call.
+    """
+    with transaction.atomic():
+        server, ruling = judge_call_attempt(attempt, now)
+        if server is None or ruling.decision == DENY:
+            return ruling
+        if ruling.decision == ASK and (
+            stale := take_approval_or_explain(attempt, ruling, server, request_id, now)
+        ):
+            return replace(ruling, reason=stale)
+        if ruling.decision != ASK:
+            # It was asked about before: its approval must not be left for another call.
+            take_call_approval(attempt, request_id, now)
+        if not mark_call_running(attempt, request_id, server, now):
+            transaction.set_rollback(True)
+            return replace(ruling, decision=ASK, reason="The call was begun already.")
+    return None
+
+
+def judge_call_attempt(attempt: CallAttempt, now: datetime) -> tuple[UpstreamServer | None, Ruling]:
+    """Return the call's server and what policy says of the call at this instant; a denial is audited."""
+    binding = attempt.binding
+    caller = replace(attempt.caller, session_id=attempt.place.session_id)  # budgets are asked, too
+    server = servers.load_upstream_server(binding.server_id)
+    if server is None or server.is_off or (server.target is None and not attempt.is_beside):
+        ruling = Ruling(DENY, f"The server {server.fault if server else 'is not registered'}.", "gateway")
+        server = None
+    else:
+        ruling, _ = deciding.judge_from_database(server, binding.tool, caller, binding.arguments, now)
+    if ruling.decision == DENY:
+        record_call_denial(binding, ruling, attempt.place, now=now)
+    return server, ruling
+
+
+def take_approval_or_explain(
+    attempt: CallAttempt, ruling: Ruling, server: UpstreamServer, request_id: str, now: datetime
+) -> str:
+    """Take the approval; return why it does not count for this call, or nothing."""
+    if changed := describe_call_change(attempt.binding, ruling, server):
+        return changed
+    if not rules.current_request_state(
+        rules.find_permission_request(request_id), now
+    ).allowed or not take_call_approval(attempt, request_id, now):
+        return "The approval was used, or has ended."
+    return ""
+
+
+def describe_call_change(binding: CallBinding, ruling: Ruling, server: UpstreamServer) -> str:
+    """Return what of a call is not as it was when a person was asked about it, or nothing."""
+    if server.tools[binding.tool].definition != binding.definition_digest:
+        return "The tool's definition changed since this was asked."
+    if hash_policy_version(ruling) != binding.policy_version:
+        return "The policy changed since this was asked."
+    return ""
+
+
+def take_call_approval(attempt: CallAttempt, request_id: str, now: datetime) -> bool:
+    return approvals.consume_request_verdict(
+        request_id,
+        by=attempt.binding.by,
+        call=attempt.binding.approval_subject.subject_digest,
+        session_id=attempt.place.session_id or "",
+        call_id=attempt.call_id,
+        now=now,
+    )
+
+
+def consume_call_denial(attempt: CallAttempt, request_id: str, *, now: datetime) -> None:
+    """Note that the asker was told a person's no; the same call made again is a new question."""
+    take_call_approval(attempt, request_id, now)
+
+
+class QuestionOutcome(Enum):
+    """What became of the question about a call that nobody need be asked about by now."""
+
+    CLOSED = "closed"  # just now, by this call, which goes on in its place
+    OVER = "over"  # before: this is another call of the same
+    DENIED = "denied"  # by a person, whose no this call is told
+    ANOTHER = "another"  # it was about another call
+
+
+def close_allowed_question(
+    attempt: CallAttempt, request_id: str, key: str, *, now: datetime
+) -> tuple[QuestionOutcome, PermissionRequest]:
+    """Close the question of a call that policy allows by now; `key` is the binding's with which it was asked.
+
+    A person who is no more needed is not left with a card, nor an approval with nobody to use it. Raises NotFound.
+    """
+    with transaction.atomic():
+        request = rows.lock_permission_request(request_id)
+        asked = replace(attempt, binding=restore_original_binding(attempt.binding, request))
+        if asked.binding.question_digest != key:
+            return QuestionOutcome.ANOTHER, request
+        if rules.current_request_state(request, now).waiting:
+            why = "The policy allows the call by now."
+            approvals.withdraw_request(request_id, by=attempt.binding.by, reason=why, now=now)
+            return QuestionOutcome.CLOSED, request
+        context = rules.request_context(request)
+        is_denied = request.status == PermissionRequest.Status.DENIED
+        is_untold = is_denied and context is not None and context.used_at is None
+        if not is_untold and rules.single_use_valid_until(request, now) is None:
+            return QuestionOutcome.OVER, request
+        if not take_call_approval(asked, request_id, now):
+            return QuestionOutcome.OVER, request
+    return QuestionOutcome.DENIED if is_denied else QuestionOutcome.CLOSED, request
+
+
+def restore_original_binding(binding: CallBinding, request: PermissionRequest) -> CallBinding:
+    """Return the call with the definition and the policy with which a person was asked about it."""
+    told = request.metadata if isinstance(request.metadata, dict) else {}
+    definition, policy = told.get("definition_sha256"), told.get("policy_version")
+    return replace(binding, definition_digest=str(definition), policy_version=str(policy))
+
+
+def is_call_state_current(binding: CallBinding, state: WaitState | ContinuationState) -> bool:
+    """Say whether a state is this very call's, and it is where that says: not ended and told, or at this question.
+
+    The definition and the policy may have changed since.
+    """
+    call = GatewayCall.objects.filter(pk=state.call_id)
+    if isinstance(state, ContinuationState):
+        return filter_same_calls(call, binding).filter(rounds=state.round).exists()
+    if call.filter(Q(delivered_at__isnull=False) | Q(is_task=True)).exists():
+        return False
+    request = PermissionRequest.objects.filter(request_id=state.request_id).first()
+    return request is not None and restore_original_binding(binding, request).question_digest == state.key
+
+
+def filter_same_calls(calls: QuerySet[GatewayCall], binding: CallBinding) -> QuerySet[GatewayCall]:
+    """Return those of the calls that say the same, whatever policy says of them."""
+    return calls.filter(
+        key_id=binding.key_id,
+        agent_id=binding.agent_id,
+        server_id=binding.server_id,
+        tool_name=binding.tool,
+        arguments_digest=binding.arguments_digest,
+    )
+
+
+def is_call_begun(call_id: str) -> bool:
+    """Say whether a call of this id was begun, or is a client's task: then it is no other's to begin."""
+    return GatewayCall.objects.filter(pk=call_id).exists()
+
+
+def mark_call_running(attempt: CallAttempt, request_id: str, server: UpstreamServer, now: datetime) -> bool:
+    running = {
+        "state": CallState.RUNNING,
+        "request_id": request_id,
+        "worker": None if attempt.is_beside else workers.get_own_worker_name(),
+        "started_at": now,
+        "run_until": now + (BESIDE_FOR if attempt.is_beside else max_call_duration(server)),
+        # What runs beside its agent has no result here that anybody could come back for.
+        "delivered_at": now if attempt.is_beside else None,
+    }
+    known = GatewayCall.objects.filter(pk=attempt.call_id)
+    if known.exists():  # who calls beside the gateway names the id: nothing else that waits is theirs
+        own = known.filter(key_id=attempt.binding.key_id, agent_id=attempt.binding.agent_id)
+        if attempt.is_beside:
+            own = filter_local_calls(own)
+        return bool(own.filter(state=CallState.WAITING).update(**running))
+    build_gateway_call(attempt.call_id, attempt.binding, attempt.place, now, **running).save(
+        force_insert=True
+    )
+    return True
+
+
+def max_call_duration(server: UpstreamServer) -> timedelta:
+    """Return for how long a call may be under way, as whoever runs it makes sure."""
+    return timedelta(seconds=server.call_seconds) + STARTS_WITHIN + ENDS_WITHIN
+
+
+def build_gateway_call(
+    call_id: str, binding: CallBinding, place: CallOrigin, now: datetime, **more: object
+) -> GatewayCall:
+    return GatewayCall(
+        call_id=call_id,
+        key_id=binding.key_id,
+        agent_id=binding.agent_id,
+        server_id=binding.server_id,
+        tool_name=binding.tool,
+        session_id=place.session_id,
+        gateway_session=place.gateway_session,
+        call_key=binding.question_digest,
+        arguments_digest=binding.arguments_digest,
+        definition_digest=binding.definition_digest,
+        policy_version=binding.policy_version,
+        created_at=now,
+        expires_at=now + pending_call_lifetime(),
+        **more,
+    )
+
+
+def filter_local_calls(calls: QuerySet[GatewayCall]) -> QuerySet[GatewayCall]:
+    """Return those of the calls that are of servers beside their agents: no client's line or task."""
+    return calls.filter(worker=None, is_task=False, gateway_session=None)
+
+
+def request_local_call_approval(attempt: CallAttempt, ruling: Ruling, *, now: datetime) -> PermissionRequest:
+    """Put a call of a server beside its agent before people, as `request_person_approval` does, and note that it waits.
+
+    Raises CallCancelled where its client has cancelled it.
+    """
+    with transaction.atomic():
+        found = request_person_approval(attempt.binding, ruling, attempt.place, until=None, now=now)
+        if found.status == PermissionRequest.Status.PENDING:
+            mark_local_call_waiting(attempt, found.request_id, now)
+    return found
+
+
+def mark_local_call_waiting(attempt: CallAttempt, request_id: str, now: datetime) -> None:
+    """Note that a call beside its agent waits, or that it still does. Raises CallCancelled."""
+    call_id, binding = attempt.call_id, attempt.binding
+    waits = {"request_id": request_id, "run_until": now + BESIDE_ASKS_WITHIN}
+    own = filter_local_calls(GatewayCall.objects.filter(pk=call_id, state=CallState.WAITING))
+    own = own.filter(key_id=binding.key_id, agent_id=binding.agent_id)
+    asked = {"call_key": binding.question_digest, "definition_digest": binding.definition_digest}
+    if own.update(**waits, **asked, policy_version=binding.policy_version):
+        return
+    try:
+        with transaction.atomic():
+            row = build_gateway_call(call_id, binding, attempt.place, now, state=CallState.WAITING, **waits)
+            row.save(force_insert=True)
+    except IntegrityError:  # it was cancelled before it asked
+        raise CallCancelled from None
+
+
+def cancel_call_before_start(
+    call_id: str, by: Actor, *, key_id: int, agent_id: str, keeps_card: bool = False, now: datetime
+) -> GatewayCall | None:
+    """Cancel a call that its agent's own machine has not sent; return it, or None where there is nothing to cancel.
+
+    One that is not there yet will be as soon as it asks.
+    """
+    cancelled = {"state": CallState.CANCELLED, "ended_at": now, "delivered_at": now}
+    with suppress(IntegrityError), transaction.atomic():
+        build_early_cancellation(call_id, key_id=key_id, agent_id=agent_id, now=now).save(force_insert=True)
+        return None
+    with transaction.atomic():
+        own = filter_local_calls(GatewayCall.objects.filter(pk=call_id, key_id=key_id, agent_id=agent_id))
+        if own.filter(state=CallState.WAITING).update(**cancelled):
+            call = own.get()
+            if not keeps_card:
+                close_unawaited_request(call, by, CANCELLED_BY_CLIENT, now)
+            return call
+        if own.filter(state=CallState.RUNNING).exists():  # it was allowed, and did not hear that in time
+            undo_call_start(call_id, now=now)
+            return own.get()
+    return None
+
+
+def forget_local_call(attempt: CallAttempt, *, allowed: bool = False, now: datetime) -> None:
+    """Forget that a call beside its agent waits; where policy has `allowed` it by now, nobody need decide it."""
+    waits = filter_local_calls(GatewayCall.objects.filter(pk=attempt.call_id, state=CallState.WAITING))
+    for call in waits.filter(key_id=attempt.binding.key_id, agent_id=attempt.binding.agent_id):
+        GatewayCall.objects.filter(pk=call.pk, state=CallState.WAITING).delete()
+        if allowed:
+            close_unawaited_request(call, attempt.binding.by, "The policy allows the call by now.", now)
+
+
+def begin_local_call(attempt: CallAttempt, *, now: datetime) -> None:
+    """Note that an allowed call is sent by its agent's own machine; once, where it asks again. Raises Conflict."""
+    forget_local_call(attempt, allowed=True, now=now)
+    running = {
+        "state": CallState.RUNNING,
+        "started_at": now,
+        "run_until": now + BESIDE_FOR,
+        "delivered_at": now,
+    }
+    try:
+        with transaction.atomic():
+            build_gateway_call(attempt.call_id, attempt.binding, attempt.place, now, **running).save(
+                force_insert=True
+            )
+    except IntegrityError:
+        if not is_local_call_begun(attempt):
+            raise Conflict("This call has ended already, or its id is another call's.") from None
+
+
+def is_local_call_begun(attempt: CallAttempt) -> bool:
+    """Say whether this very call was allowed already, and whoever asked did not hear it."""
+    return GatewayCall.objects.filter(
+        pk=attempt.call_id, state=CallState.RUNNING, worker=None, call_key=attempt.binding.question_digest
+    ).exists()
+
+
+def undo_local_call(attempt: CallAttempt, *, now: datetime) -> None:
+    """Give the approval back of a call that was allowed already, and whoever asked did not hear it: it is not sent."""
+    if is_local_call_begun(attempt):
+        undo_call_start(attempt.call_id, now=now)
+
+
+def end_local_call(call_id: str, *, key_id: int, agent_id: str, now: datetime) -> GatewayCall:
+    """Note that a call has ended that its agent's own machine sent; return it. Raises NotFound, Conflict."""
+    call = GatewayCall.objects.filter(pk=call_id, key_id=key_id, agent_id=agent_id, worker=None).first()
+    if call is None or call.started_at is None:
+        raise NotFound("There is no such call.")
+    free = GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING)
+    if not free.update(state=CallState.DONE, ended_at=now):
+        raise Conflict("This call has ended already.")
+    return call
+
+
+def create_call_task(attempt: CallAttempt, request_id: str, message: bytes, *, now: datetime) -> GatewayCall:
+    """Keep a call that a client polls for; it stands in the database when this returns."""
+    call = build_gateway_call(
+        attempt.call_id,
+        attempt.binding,
+        attempt.place,
+        now,
+        state=CallState.WAITING,
+        is_task=True,
+        request_id=request_id,
+        message=seal_call_data(message),
+    )
+    call.save(force_insert=True)
+    return call
+
+
+def find_call_task(call_id: str, *, key_id: int, agent_id: str, now: datetime) -> GatewayCall:
+    """Return a task of this caller. Raises NotFound."""
+    call = GatewayCall.objects.filter(pk=call_id, is_task=True, key_id=key_id, agent_id=agent_id).first()
+    if call is None:
+        raise NotFound("There is no such task.")
+    return mark_lost_if_gone(call, by=None, now=now)
+
+
+def read_call_message(call: GatewayCall) -> bytes:
+    """Return the request that a task keeps. Raises NotFound where it cannot be opened any more."""
+    return unseal_call_data(call.message)
+
+
+def read_call_result(call: GatewayCall) -> bytes:
+    """Return the response that the server gave. Raises NotFound where it was not kept."""
+    return unseal_call_data(call.result)
+
+
+def unseal_call_data(sealed: str | None) -> bytes:
+    try:
+        return unseal_for_purpose(SEALED_AS, (sealed or "").encode())
+    except ValueError:
+        raise NotFound("It was not kept.") from None
+
+
+def refuse_call_task(call: GatewayCall, response: bytes, *, now: datetime) -> bool:
+    """End a task that does not run, or go on: denied, expired, or overtaken by another policy.
+
+    False where it does not stand any more as `call` says: another line of its client was faster.
+    """
+    same = GatewayCall.objects.filter(pk=call.pk, state=call.state, rounds=call.rounds)
+    refused = {
+        "state": CallState.DENIED,
+        "result": seal_call_data(response),
+        "ended_at": now,
+        "message": None,
+    }
+    return bool(same.update(**refused))
+
+
+def seal_call_data(told: bytes) -> str:
+    return seal_for_purpose(SEALED_AS, told).decode()
+
+
+def save_client_answer(call: GatewayCall, message: bytes) -> bool:
+    """Keep a task's request with what its client said to its server's question; False where that changed meanwhile."""
+    same = GatewayCall.objects.filter(pk=call.pk, state=CallState.DONE, message=call.message)
+    return bool(same.update(message=seal_call_data(message)))
+
+
+def cancel_call_task(call: GatewayCall, by: Actor, *, now: datetime) -> None:
+    """Cancel a task that waits: for a person, whose card is closed, or for its client. One that runs goes on."""
+    cancelled = {"state": CallState.CANCELLED, "ended_at": now, "message": None}
+    task = GatewayCall.objects.filter(pk=call.pk)
+    if task.filter(state=CallState.WAITING).update(**cancelled):
+        withdraw_call_request(call, by, "The client cancelled the task.", now)
+    else:
+        task.filter(state=CallState.DONE, message__isnull=False).update(**cancelled)
+
+
+def withdraw_call_request(call: GatewayCall, by: Actor, reason: str, now: datetime) -> None:
+    with suppress(Conflict, NotFound):  # a person was faster
+        approvals.withdraw_request(call.request_id or "", by=by, reason=reason, now=now)
+
+
+def end_gateway_call(call_id: str, response: bytes, *, asks: bool = False, now: datetime) -> None:
+    """Note that a running call ended with its server's response.
+
+    Where the response `asks` for more, the request is kept: it is sent once more, with what the client says.
+    """
+    ended: dict[str, object] = {
+        "state": CallState.DONE,
+        "result": seal_call_data(response) if len(response) <= LONGEST_RESULT else None,
+        "ended_at": now,
+        "delivered_at": None,
+    }
+    GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING).update(
+        **ended if asks else ended | {"message": None}
+    )
+
+
+def mark_answered_by_server(call_id: str, *, now: datetime) -> None:
+    """Note that a running call's client hears its end from the server itself."""
+    GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING).update(
+        state=CallState.DONE, ended_at=now, delivered_at=now, message=None
+    )
+
+
+def undo_call_start(call_id: str, told: bytes | None = None, *, now: datetime) -> None:
+    """Give an approval back whose call was begun and not sent: nothing has run. A task's client is `told` so."""
+    with transaction.atomic():
+        call = GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING).first()
+        if call is None:
+            return
+        is_told = call.is_task and told is not None
+        GatewayCall.objects.filter(pk=call_id).update(
+            state=CallState.DENIED if is_told else CallState.CANCELLED,
+            result=seal_call_data(told) if is_told and told is not None else None,
+            ended_at=now,
+            delivered_at=now,
+            message=None,
+        )
+        user = f"{call.session_id or ''} {call_id}".strip()
+        PermissionContext.objects.filter(request__request_id=call.request_id, used_by=user).update(
+            used_at=None, used_by=None
+        )
+
+
+def mark_call_delivered(call_id: str, *, now: datetime) -> None:
+    """Note that a call's result was handed over."""
+    GatewayCall.objects.filter(pk=call_id, delivered_at__isnull=True).update(delivered_at=now, result=None)
+
+
+def claim_call_result(call_id: str, *, now: datetime) -> bool:
+    """Take it over to tell how a call ended; False where another line does. Its result is kept a while longer."""
+    return bool(GatewayCall.objects.filter(pk=call_id, delivered_at__isnull=True).update(delivered_at=now))
+
+
+def release_call_result(call_id: str) -> None:
+    """Leave it to the same call made again: who was to be told how it ended had gone."""
+    GatewayCall.objects.filter(pk=call_id).update(delivered_at=None)
+
+
+def resume_gateway_call(attempt: CallAttempt, round_: int, *, now: datetime) -> Ruling | None:
+    """Note that a call runs on whose server asked for more, once for each of its questions; None once it may be sent.
+
+    Else the ruling that stands against it, as in `begin_gateway_call`.
+    """
+    binding = attempt.binding
+    with transaction.atomic():
+        server, ruling = judge_call_attempt(attempt, now)
+        if server is None or ruling.decision == DENY:
+            return ruling
+        if ruling.decision == ASK and (changed := describe_call_change(binding, ruling, server)):
+            return replace(ruling, reason=changed)
+        asking = filter_same_calls(GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_), binding)
+        if not asking.update(
+            state=CallState.RUNNING,
+            rounds=round_ + 1,
+            worker=workers.get_own_worker_name(),
+            run_until=now + max_call_duration(server),
+            ended_at=None,
+            delivered_at=None,
+            result=None,
+        ):
+            return replace(ruling, decision=ASK, reason="This question of its server was answered before.")
+    return None
+
+
+def reopen_server_question(call_id: str, round_: int, *, now: datetime) -> None:
+    """Let a question of a call's server be answered once more: the answer could not be sent."""
+    GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING, rounds=round_ + 1).update(
+        state=CallState.DONE, rounds=round_, ended_at=now, delivered_at=now
+    )
+
+
+def record_call_denial(binding: CallBinding, ruling: Ruling, place: CallOrigin, *, now: datetime) -> None:
+    """Write a call that policy denied into the audit log."""
+    if denials.should_skip_denial_entry(DENIED, binding.by, now):
+        return
+    audit.record_audit_entry(
+        DENIED,
+        actor=binding.by,
+        target=place.session_id,
+        permission=binding.tool_name,
+        result="denied",
+        reason=ruling.reason,
+        metadata={"by": ruling.by, "agent_id": binding.agent_id, **in_force.ruling_ground_as_json(ruling)},
+        now=now,
+    )
+
+
+def record_gateway_call_event(
+    event: str, call: GatewayCall, result: str, reason: str, now: datetime, *, by: CallBinding | None
+) -> None:
+    audit.record_audit_entry(
+        event,
+        actor=by.by if by is not None else system_actor("mcp-gateway"),
+        target=call.session_id,
+        permission=call.tool_name,
+        result=result,
+        reason=reason,
+        metadata={"server": call.server_id, "agent_id": call.agent_id, "request_id": call.request_id},
+        now=now,
+    )

@@ -1,0 +1,32 @@
+"""What calls through the gateway came to, added up by the hour; every worker adds what it has counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from django.db import transaction
+
+from coordinator.mcp.gateway.figures import CallCounter
+from coordinator.models import GatewayFigures
+
+Kind = tuple[str, str, datetime, str]  # server, tool, hour, outcome
+
+
+def add_gateway_figures(tallies: Mapping[Kind, CallCounter]) -> None:
+    """Add counts to those that stand."""
+    with transaction.atomic():
+        for (server_id, tool, hour, outcome), tally in sorted(tallies.items()):
+            row, is_new = GatewayFigures.objects.select_for_update().get_or_create(
+                server_id=server_id,
+                tool_name=tool,
+                hour=hour,
+                outcome=outcome,
+                defaults={"calls": tally.calls, "upstream": tally.upstream, "own": tally.own},
+            )
+            if not is_new:
+                both = CallCounter()  # the work may be done twice: what was handed in stays as it is
+                both.add_stored_counts(row.calls, row.upstream, row.own)
+                both.add_stored_counts(tally.calls, tally.upstream, tally.own)
+                row.calls, row.upstream, row.own = both.calls, both.upstream, both.own
+                row.save(update_fields=["calls", "upstream", "own"])

@@ -1,0 +1,23 @@
+"""Agents that were turned away at a server's door, as the audit log tells of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from coordinator.actions.audit import audit
+from coordinator.actions.policy import denials
+from coordinator.identity.actors import Actor
+
+
+def record_server_refusal(by: Actor, agent_id: str, server_id: str, words: str, *, now: datetime) -> None:
+    """Write that an agent was refused before any tool of the server was in question."""
+    audit.record_audit_entry(
+        denials.EVENT,
+        actor=by,
+        target=f"{agent_id} {server_id[:100]}",
+        permission="deny",
+        result="denied",
+        reason=words,
+        metadata={"source": "gateway"},
+        now=now,
+    )

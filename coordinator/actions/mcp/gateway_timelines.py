@@ -1,0 +1,232 @@
+"""The session in whose timeline an agent's calls through the MCP gateway stand: the one that runs, else one of ours.
+
+In an agent's own session its hooks tell of the same calls. The two are one call there: what the gateway tells of it
+carries the id that the agent gave it. Where the agent's program names its session or its call itself (a CallClaim),
+that is believed as far as nothing is decided by it: it chooses among the running sessions of the caller's own agent,
+and among the calls there that have the same tool and arguments.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.db.models import Q, QuerySet
+
+from coordinator.actions.sessions import events, origins, reported_sessions, silence
+from coordinator.identity import ownership
+from coordinator.identity.keys import KeyIdentity
+from coordinator.lib import instants
+from coordinator.mcp.protocol.claims import NO_CLAIM, CallClaim
+from coordinator.mcp.servers import names
+from coordinator.models import Event, EventContext, PermissionContext, Session
+from coordinator.models.gateway import BY_GATEWAY
+from coordinator.models.sessions import SessionStatus
+from coordinator.policy.requests.approvals import canonical_json_bytes
+from coordinator.policy.requests.tool_calls import GATEWAY
+from coordinator.secrets.masking import mask_secrets
+from coordinator.sessions.events import NewEvent
+from coordinator.sessions.reports import SessionLocation
+
+NEAR = timedelta(minutes=2)  # how long before a call comes to the gateway its agent told that it begins
+LIKELY = 20  # calls of a session among which the one that comes to the gateway is looked for
+MOST_RUNNING = (
+    200  # running sessions of an agent, the newest first, among which the call that it names is looked for
+)
+CLOSED = "MCP session closed"
+
+
+class TimelineSession(NamedTuple):
+    """A session, whether its agent tells of itself there, and whether it is certainly the caller's."""
+
+    session_id: str
+    is_agents: bool
+    is_certain: bool = True
+
+
+class ReportedCall(NamedTuple):
+    """A call's beginning as its agent told it: the event, the agent's id for the call and name for the tool.
+
+    `event_id` is None for a call that the agent's program names and of which its hooks have not told yet.
+    """
+
+    event_id: int | None
+    call_id: str
+    tool_name: str
+
+
+def resolve_timeline_session(
+    own: str,
+    named: str | None,
+    agent_id: str,
+    caller: KeyIdentity,
+    now: datetime,
+    *,
+    claim: CallClaim = NO_CLAIM,
+) -> TimelineSession:
+    """Return the session: the one that the client names, or claims, the agent's only running one, or one for `own`.
+
+    A driven agent's key says itself which session it is. `own` tells the client's connections apart. A session that
+    the key may not write into counts as not there.
+    """
+    if caller.session_id is not None:
+        found = find_driven_session(caller.session_id)
+    elif named:
+        found = find_named_session(named, caller)
+    else:
+        found = find_claimed_session(claim, agent_id, caller) or find_only_running_session(agent_id, caller)
+    if found is not None:
+        silence.reopen_silent_session(found, now)
+        is_certain = caller.session_id is not None or named is not None
+        return TimelineSession(found, is_agents=True, is_certain=is_certain)
+    where = SessionLocation(agent_name=agent_id, profile=GATEWAY, by=caller)
+    ours = reported_sessions.reopen_or_create_session(f"{GATEWAY}:{own}", where, now).session_id
+    return TimelineSession(ours, is_agents=False)
+
+
+def end_connection_session(own: str, now: datetime) -> None:
+    """End the session that was made for a client's connection: it is closed. One with an open question stays."""
+    session_id = reported_sessions.find_session_id(f"{GATEWAY}:{own}")
+    if session_id is None or reported_sessions.is_session_over(session_id):
+        return
+    if PermissionContext.objects.filter(session_id=session_id, request__status="pending").exists():
+        return  # its client may come back for the answer; silence ends it
+    at = instants.format_canonical_instant(now)
+    stop = NewEvent(
+        event_type="session_stop", session_id=session_id, timestamp=at, reason=CLOSED, source=BY_GATEWAY
+    )
+    events.record_events([stop], now)
+
+
+def claim_reported_call(
+    session_id: str,
+    server_id: str,
+    tool: str,
+    arguments: Any,
+    *,
+    as_call: str,
+    now: datetime,
+    claimed: str = "",
+) -> ReportedCall | None:
+    """Return the newest call of these arguments that its agent told just now, taken for our call of the id `as_call`.
+
+    None where there is none, or another call of ours has it. Its agent has not told of its end. Where the agent's
+    program has `claimed` an id, it is the call of that id and no other, as soon as its agent tells of it.
+    """
+    if claimed and not is_call_reported(session_id, claimed):
+        is_ours = origins.claim_session_origin(session_id, build_call_origin(claimed), now)
+        if is_ours:
+            origins.claim_session_origin(session_id, build_call_origin(claimed, as_call), now)
+        return ReportedCall(None, claimed, "") if is_ours else None
+    given = canonical_json_bytes(mask_secrets(arguments if isinstance(arguments, dict) else {}))
+    if (
+        claimed
+    ):  # it may have waited for a person, at its agent, for long; and the agent may call the server otherwise
+        rows = find_call_starts(session_id, Q(tool_name__endswith=f"_{names.name_in_calls(tool)}"))
+        rows = rows.exclude(context__source=BY_GATEWAY).filter(context__tool_use_id=claimed)
+    else:
+        rows = find_reported_starts(session_id, server_id, tool)
+        rows = rows.filter(context__instant_us__gte=instants.to_microseconds(now - NEAR))
+    found = rows.values_list("id", "context__tool_use_id", "tool_name", "tool_input")[:LIKELY]
+    alike = [
+        ReportedCall(row[0], row[1] or "", row[2] or "")
+        for row in found
+        if canonical_json_bytes(row[3] or {}) == given
+    ]
+    ended = find_ended_call_ids(session_id, [one.call_id for one in alike])
+    for one in alike:
+        if one.call_id not in ended and origins.claim_session_origin(
+            session_id, build_call_origin(one.call_id), now
+        ):
+            origins.claim_session_origin(session_id, build_call_origin(one.call_id, as_call), now)
+            return one
+    return None
+
+
+def find_claimed_call(session_id: str, tool: str, *, as_call: str, now: datetime) -> ReportedCall | None:
+    """Return the call that was taken for our call of this id when that began; None where none was."""
+    begun = find_call_starts(session_id, Q(tool_name__endswith=f"_{names.name_in_calls(tool)}"))
+    rows = begun.values_list("id", "context__tool_use_id", "tool_name")
+    calls = [ReportedCall(event_id, call_id or "", name or "") for event_id, call_id, name in rows[:LIKELY]]
+    told = {build_call_origin(one.call_id, as_call): one for one in calls}
+    known = origins.find_claimed_origins({(session_id, key) for key in told}, now) if told else set()
+    return next((told[key] for key in known), None)
+
+
+def build_call_origin(call_id: str, as_call: str = "") -> str:
+    """Return the origin that says that a call which its agent told is one of ours, or which."""
+    return f"gateway {as_call}:{call_id}"
+
+
+def is_call_reported(session_id: str, call_id: str) -> bool:
+    """Say whether anything is told of a call of this id in the session."""
+    return EventContext.objects.filter(session_id=session_id, tool_use_id=call_id).exists()
+
+
+def find_reported_starts(session_id: str, server_id: str, tool: str) -> QuerySet[Event]:
+    """Return the beginnings, newest first, that agents told of calls that may be of this tool."""
+    server, named = names.name_in_calls(server_id), names.name_in_calls(tool)
+    # Each agent joins the names of server and tool in its own way; one server's own door may be called `signalbox`.
+    may_be = Q(tool_name__contains=server, tool_name__endswith=f"_{named}")
+    own_door = [
+        f"{before}{names.GATEWAY}{by}{named}" for before in ("", "mcp_", names.PREFIX) for by in ("_", "__")
+    ]
+    meant = find_call_starts(session_id, may_be | Q(tool_name__in=own_door))
+    return meant.exclude(context__source=BY_GATEWAY)
+
+
+def find_call_starts(session_id: str, meant: Q) -> QuerySet[Event]:
+    """Return the beginnings, newest first, of a session's calls that have an id."""
+    starts = Event.objects.filter(meant, event_type="pre_tool", context__session_id=session_id)
+    starts = starts.filter(context__tool_use_id__isnull=False)
+    return starts.order_by("-context__instant_us", "-id")
+
+
+def find_ended_call_ids(session_id: str, call_ids: list[str]) -> set[str | None]:
+    ends = Event.objects.filter(
+        session_id=session_id, event_type="post_tool", context__tool_use_id__in=call_ids
+    )
+    return set(ends.values_list("context__tool_use_id", flat=True)) if call_ids else set()
+
+
+def find_driven_session(session_id: str) -> str | None:
+    return session_id if Session.objects.filter(pk=session_id).exists() else None
+
+
+def find_named_session(named: str, caller: KeyIdentity) -> str | None:
+    ids = [
+        *Session.objects.filter(pk=named).values_list("pk", flat=True),
+        *Session.objects.filter(executor_session_id=named).values_list("pk", flat=True)[:5],
+    ]
+    closed = ownership.find_session_write_refusals(caller, ids)
+    return next((one for one in ids if one not in closed), None)
+
+
+def find_claimed_session(claim: CallClaim, agent_id: str, caller: KeyIdentity) -> str | None:
+    """Return the running session of the agent in which its program says that it makes the call; None for no one.
+
+    Only one that runs: no claim takes a call out of the session whose budgets it would count for without it.
+    """
+    running = find_running_sessions(agent_id)
+    if claim.session:
+        ids = list(running.filter(executor_session_id=claim.session).values_list("pk", flat=True)[:2])
+    elif claim.call_id:
+        newest = list(running.order_by("-created_at").values_list("pk", flat=True)[:MOST_RUNNING])
+        calls = EventContext.objects.filter(session_id__in=newest, tool_use_id=claim.call_id)
+        calls = calls.filter(event__event_type="pre_tool").exclude(source=BY_GATEWAY)
+        ids = list(calls.values_list("session_id", flat=True).distinct()[:2])
+    else:
+        return None
+    if len(ids) != 1 or ownership.find_session_write_refusals(caller, ids):
+        return None
+    return str(ids[0])
+
+
+def find_running_sessions(agent_id: str) -> QuerySet[Session]:
+    running = Session.objects.filter(agent_name=agent_id, status=SessionStatus.RUNNING)
+    return running.exclude(executor_profile=GATEWAY)
+
+
+def find_only_running_session(agent_id: str, caller: KeyIdentity) -> str | None:
+    ids = list(find_running_sessions(agent_id).values_list("pk", flat=True)[:2])
+    return ids[0] if len(ids) == 1 and not ownership.find_session_write_refusals(caller, ids) else None

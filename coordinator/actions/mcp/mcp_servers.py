@@ -1,0 +1,173 @@
+"""MCP servers: made known, changed, deleted with their grants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from coordinator.actions.audit import audit
+from coordinator.actions.mcp import mcp_upstreams
+from coordinator.actions.policy import grants
+from coordinator.actions.upkeep import changed_columns
+from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableRequest
+from coordinator.identity.actors import Actor
+from coordinator.lib import versions
+from coordinator.mcp.servers import names
+from coordinator.models import AcceptedOnlyServer, Grant, McpProcess, McpServer, McpTool, McpUpstream
+from coordinator.models.mcp import DefaultPolicy
+from coordinator.secrets import mask_command_arguments
+
+EDITABLE = ("command", "args", "script_content", "description", "is_active", "default_policy")
+
+
+def compute_server_version(row: McpServer) -> str:
+    """Return the version that an editor of this server has seen."""
+    return versions.row_version(row, EDITABLE)
+
+
+def create_mcp_server(
+    name: str, *, command: str, by: Actor, now: datetime | None = None, **others: Any
+) -> McpServer:
+    """Make a server known; `others` are further columns of EDITABLE. Raises UnprocessableRequest, Conflict."""
+    changed_columns.require_valid_id(name, "A server")
+    names.refuse_own_server_name(name)
+    moment = now or timezone.now()
+    changes = {"command": command, **others}
+    validate_server_columns(changes)
+    row = McpServer(name=name, created_at=moment)
+    changed_columns.assign_changed_columns(row, changes, EDITABLE)
+    try:
+        with transaction.atomic():
+            row.save(force_insert=True)
+            audit.record_audit_entry(
+                "MCP_SERVER_CREATED",
+                actor=by,
+                target=name,
+                result="success",
+                metadata={"after": mask_server_columns(changed_columns.read_column_values(row, EDITABLE))},
+                now=moment,
+            )
+    except IntegrityError:
+        raise Conflict(f"A server {name!r} already exists.") from None
+    return row
+
+
+def update_mcp_server(
+    name: str,
+    changes: Mapping[str, Any],
+    *,
+    by: Actor,
+    seen: str | None = None,
+    now: datetime | None = None,
+) -> McpServer:
+    """Change columns of EDITABLE.
+
+    Raises NotFound, UnprocessableRequest, Conflict for a version that is not `seen` any more.
+    """
+    validate_server_columns(changes)
+    with transaction.atomic():
+        row = lock_mcp_server(name, seen)
+        with mcp_upstreams.keep_command_accepted(McpServer.objects.get(pk=name), by):
+            difference = changed_columns.assign_changed_columns(row, changes, EDITABLE)
+            if difference is None:
+                return row
+            row.save(update_fields=list(difference["after"]))
+        metadata = {side: mask_server_columns(values) for side, values in difference.items()}
+        audit.record_audit_entry(
+            "MCP_SERVER_UPDATED", actor=by, target=name, result="success", metadata=metadata, now=now
+        )
+    return row
+
+
+def validate_server_columns(changes: Mapping[str, Any]) -> None:
+    if "command" in changes and not str(changes["command"]).strip():
+        raise UnprocessableRequest("A server needs a command that starts it.")
+    args = changes.get("args", [])
+    if not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
+        raise UnprocessableRequest('The arguments must be a JSON list of strings, such as ["-m", "server"].')
+    policy = changes.get("default_policy", DefaultPolicy.OPT_IN)
+    if policy not in DefaultPolicy.values:
+        raise UnprocessableRequest(f"The default policy must be one of: {', '.join(DefaultPolicy.values)}.")
+
+
+def lock_mcp_server(name: str, seen: str | None = None) -> McpServer:
+    row = McpServer.objects.select_for_update().filter(pk=name).first()
+    if row is None:
+        raise NotFound(f"There is no server {name!r}.")
+    versions.require_current_version(compute_server_version(row), seen, f"The server {name}")
+    return row
+
+
+def mask_server_columns(values: dict[str, Any]) -> dict[str, Any]:
+    """Return column values as the audit log may hold them: secrets among the arguments are masked."""
+    args = values.get("args")
+    if isinstance(args, list) and all(isinstance(arg, str) for arg in args):
+        return {**values, "args": mask_command_arguments(args)}
+    return values
+
+
+def restrict_to_accepted_tools(name: str, wanted: bool, *, by: Actor, now: datetime) -> None:
+    """Serve a tool of which the definition changed once a person accepted it only, or as it comes.
+
+    Raises NotFound, Forbidden for an API key.
+    """
+    if by.kind == "key":
+        raise Forbidden("An API key cannot change policy. A person must sign in to do it.")
+    with transaction.atomic():
+        row, rows = lock_mcp_server(name), AcceptedOnlyServer.objects.filter(pk=name)
+        if rows.exists() == wanted:
+            return
+        if wanted:
+            AcceptedOnlyServer.objects.create(server=row)
+        else:
+            rows.delete()
+        metadata = {"before": not wanted, "after": wanted}
+        audit.record_audit_entry(
+            "MCP_SERVER_ACCEPTED_ONLY", actor=by, target=name, result="success", metadata=metadata, now=now
+        )
+
+
+def count_server_dependents(names: Iterable[str]) -> dict[str, int]:
+    """Return how many rows of what go with these servers, so that a person can be told before."""
+    ids = list(names)
+    return {
+        "grants": Grant.objects.filter(server_id__in=ids).count(),
+        "tools": McpTool.objects.filter(server_id__in=ids).count(),
+    }
+
+
+def delete_server_with_grants(
+    name: str,
+    *,
+    by: Actor,
+    reason: str | None = None,
+    seen: str | None = None,
+    now: datetime | None = None,
+) -> McpServer:
+    """Delete a server, its tools and the grants to it: a later server of that name must not find doors open.
+
+    Raises NotFound, Conflict for a version that is not `seen` any more.
+    """
+    moment = now or timezone.now()
+    with transaction.atomic():
+        row = lock_mcp_server(name, seen)
+        taken = count_server_dependents([name])
+        grants.delete_all_grants(by=by, now=moment, reason=f"The server {name} was deleted.", server_id=name)
+        for model in (McpTool, McpUpstream, McpProcess):
+            model._default_manager.filter(server_id=name).delete()
+        before = mask_server_columns(changed_columns.read_column_values(row, EDITABLE))
+        McpServer.objects.filter(pk=name).delete()
+        audit.record_audit_entry(
+            "MCP_SERVER_DELETED",
+            actor=by,
+            target=name,
+            result="success",
+            reason=reason,
+            metadata={"before": before, "taken_along": taken},
+            now=moment,
+        )
+    return row

@@ -1,0 +1,283 @@
+"""Tools of MCP servers: taken over from a `tools/list`, and accepted by a person where they changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+
+from coordinator.actions.audit import audit
+from coordinator.errors import Conflict, Forbidden, NotFound
+from coordinator.identity.actors import Actor
+from coordinator.mcp.servers.tools import (
+    MOST_TOOLS,
+    SkippedTool,
+    ToolDefinition,
+    ToolListing,
+    build_definition_content,
+)
+from coordinator.models import AuditLog, Grant, McpServer, McpTool
+from coordinator.models.fields import dump_compact_json
+from coordinator.secrets.masking import mask_secrets
+
+MAX_STORED_TOOLS = 2 * MOST_TOOLS  # rows of one server: those that it lists, and those that it listed once
+MAX_STORED_BYTES = 8 * 1024 * 1024  # of one server's definitions, as JSON
+MAX_NAMES_IN_AUDIT = 100  # of each kind: an audit row is read by people
+MAX_LEFT_OUT_NAMED = 20
+LEFT_OUT_AGAIN_AFTER = timedelta(days=1)  # until the same is written to the audit log once more
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChanges:
+    """The names of tools that a listing shows as new, changed, gone and back again, and those left out of it."""
+
+    new: list[str]
+    changed: list[str]
+    gone: list[str]
+    back: list[str]
+    left_out: list[SkippedTool] = field(default_factory=list)
+
+    @property
+    def has_no_changes(self) -> bool:
+        return not (self.new or self.changed or self.gone or self.back)
+
+
+def store_tool_listing(server_id: str, listing: ToolListing, *, by: Actor, now: datetime) -> ToolChanges:
+    """Store the tools that a server lists; what a complete listing lacks is marked as gone.
+
+    A tool seen for the first time is accepted as it is: it gains nothing that was not granted by name or by
+    server. One that changed keeps its accepted definition beside the new one. Tools for which the server has no
+    room left are left out, and named with the others that are. Raises NotFound.
+    """
+    with transaction.atomic():
+        if not McpServer.objects.select_for_update().filter(pk=server_id).exists():
+            raise NotFound(f"There is no MCP server {server_id}.")
+        known = {tool.name: tool for tool in McpTool.objects.filter(server_id=server_id)}
+        taken = ToolChanges(new=[], changed=[], gone=[], back=[], left_out=list(listing.left_out))
+        if listing.complete:
+            listed = {definition.name for definition in listing.tools}
+            mark_tools_gone(known, listed | {tool.name for tool in listing.left_out}, taken, now)
+        room = ToolStorageQuota(server_id, known)
+        created = []
+        for place, definition in enumerate(listing.tools, 1):
+            tool = known.get(definition.name)
+            if (reason := room.reserve_or_refuse(definition, tool)) is not None:
+                taken.left_out.append(SkippedTool(place, definition.name, reason))
+                continue
+            classify_tool_change(taken, definition, tool)
+            row = update_tool_definition(
+                tool or build_new_tool(server_id, definition, by, now), definition, now
+            )
+            if tool is None:
+                created.append(row)
+            else:
+                row.save()
+        McpTool.objects.bulk_create(created, batch_size=100)
+        record_tool_changes(server_id, taken, by, now)
+        record_omitted_tools(server_id, taken.left_out, by, now)
+    return taken
+
+
+class ToolStorageQuota:
+    """How many tools and bytes may still be stored of one server. Asked for each definition in turn."""
+
+    def __init__(self, server_id: str, known: dict[str, McpTool]) -> None:
+        self._server_id = server_id
+        self._rows = len(known)
+        self._listed = sum(tool.gone_at is None for tool in known.values())
+        self._bytes = sum(map(stored_definition_size, known.values()))
+        self._forgettable: list[McpTool] | None = None
+        self._known = known
+
+    def reserve_or_refuse(self, definition: ToolDefinition, tool: McpTool | None) -> str | None:
+        """Count a definition that is to be stored; return why it is not, else None."""
+        is_same = tool is not None and tool.definition_hash == definition.definition_digest
+        more_listed = tool is None or tool.gone_at is not None
+        more_bytes = 0 if is_same else json_byte_size(definition.content) * (2 if tool is None else 1)
+        if more_listed and self._listed >= MOST_TOOLS:
+            return f"{definition.name}: the server has {MOST_TOOLS} other tools."
+        while (
+            tool is None and self._rows >= MAX_STORED_TOOLS
+        ) or self._bytes + more_bytes > MAX_STORED_BYTES:
+            if not more_bytes or not self.delete_oldest_gone_tool():
+                break
+        if tool is None and self._rows >= MAX_STORED_TOOLS:
+            return f"{definition.name}: {MAX_STORED_TOOLS} tools of the server are stored, with those that are gone."
+        if more_bytes and self._bytes + more_bytes > MAX_STORED_BYTES:
+            return (
+                f"{definition.name}: the server's definitions would take more than {MAX_STORED_BYTES} bytes."
+            )
+        self._rows += tool is None
+        self._listed += more_listed
+        self._bytes += more_bytes
+        return None
+
+    def delete_oldest_gone_tool(self) -> bool:
+        """Delete the tool that has been gone for longest; False where none may be.
+
+        Those stay that somebody granted by name, and those of which a change was never accepted: coming back, they
+        would be accepted as they are.
+        """
+        if self._forgettable is None:
+            granted = Grant.objects.filter(server_id=self._server_id).values_list("tool_name", flat=True)
+            gone = [tool for tool in self._known.values() if tool.gone_at is not None and not tool.is_changed]
+            kept = set(granted)
+            self._forgettable = sorted(
+                (tool for tool in gone if tool.name not in kept),
+                key=lambda tool: str(tool.gone_at),
+                reverse=True,
+            )
+        if not self._forgettable:
+            return False
+        tool = self._forgettable.pop()
+        if self._known.get(tool.name) is not tool or tool.gone_at is None:  # it has come back meanwhile
+            return self.delete_oldest_gone_tool()
+        self._rows -= 1
+        self._bytes -= stored_definition_size(tool)
+        del self._known[tool.name]
+        tool.delete()
+        return True
+
+
+def stored_definition_size(tool: McpTool) -> int:
+    """Return how many bytes the present and the accepted definition take."""
+    return json_byte_size(build_definition_content(tool)) + json_byte_size(tool.accepted)
+
+
+def json_byte_size(value: Any) -> int:
+    return len(dump_compact_json(value))
+
+
+def mark_unlisted_tools_gone(
+    server_id: str, listed: Collection[str], *, listed_by: datetime, by: Actor, now: datetime
+) -> list[str]:
+    """Mark as gone what a server lists no more, `listed` being all that it lists; return the names.
+
+    What was listed first, changed or back after `listed_by` stays: some servers list more to one client than to
+    another, and are not to be taken to change with each that asks.
+    """
+    taken = ToolChanges(new=[], changed=[], gone=[], back=[])
+    with transaction.atomic():
+        lacking = McpTool.objects.select_for_update().filter(
+            server_id=server_id, gone_at=None, listed_at__lte=listed_by
+        )
+        mark_tools_gone({tool.name: tool for tool in lacking}, set(listed), taken, now)
+        record_tool_changes(server_id, taken, by, now)
+    return taken.gone
+
+
+def record_tool_changes(server_id: str, taken: ToolChanges, by: Actor, now: datetime) -> None:
+    if taken.has_no_changes:
+        return
+    names = {"new": taken.new, "changed": taken.changed, "gone": taken.gone, "back": taken.back}
+    metadata: dict[str, Any] = {kind: of_kind[:MAX_NAMES_IN_AUDIT] for kind, of_kind in names.items()}
+    unnamed = {kind: len(of_kind) - MAX_NAMES_IN_AUDIT for kind, of_kind in names.items()}
+    if any(count > 0 for count in unnamed.values()):
+        metadata["unnamed"] = {kind: count for kind, count in unnamed.items() if count > 0}
+    audit.record_audit_entry(
+        "MCP_TOOLS_LISTED", actor=by, target=server_id, result="success", metadata=metadata, now=now
+    )
+
+
+def record_omitted_tools(server_id: str, left_out: Iterable[SkippedTool], by: Actor, now: datetime) -> None:
+    """Audit which tools were left out, unless that is what the log said last."""
+    tools = list(left_out)
+    if not tools:
+        return
+    named = [{"name": tool.name, "reason": tool.reason} for tool in tools[:MAX_LEFT_OUT_NAMED]]
+    metadata = mask_secrets({"count": len(tools), "tools": named})
+    last = find_last_omission_entry(server_id)
+    if last and last.metadata == metadata and last.timestamp > now - LEFT_OUT_AGAIN_AFTER:
+        return
+    audit.record_audit_entry(
+        "MCP_TOOLS_LEFT_OUT", actor=by, target=server_id, result="failure", metadata=metadata, now=now
+    )
+
+
+def find_last_omission_entry(server_id: str) -> AuditLog | None:
+    """Return the newest audit row that names tools left out of a server's list."""
+    rows = AuditLog.objects.filter(event_type="MCP_TOOLS_LEFT_OUT", target_id=server_id)
+    return rows.order_by("-pk").first()
+
+
+def classify_tool_change(taken: ToolChanges, definition: ToolDefinition, tool: McpTool | None) -> None:
+    if tool is None:
+        taken.new.append(definition.name)
+    elif tool.definition_hash != definition.definition_digest:
+        taken.changed.append(definition.name)
+    if tool is not None and tool.gone_at is not None:
+        taken.back.append(definition.name)
+
+
+def build_new_tool(server_id: str, definition: ToolDefinition, by: Actor, now: datetime) -> McpTool:
+    return McpTool(
+        server_id=server_id,
+        name=definition.name,
+        first_listed_at=now,
+        definition_hash=definition.definition_digest,
+        accepted_hash=definition.definition_digest,
+        accepted=definition.content,
+        accepted_by=str(by),
+        accepted_at=now,
+    )
+
+
+def update_tool_definition(tool: McpTool, definition: ToolDefinition, now: datetime) -> McpTool:
+    """Return the row with what the server lists now, not yet saved."""
+    if tool.definition_hash != definition.definition_digest:
+        tool.changed_at = now
+    content = definition.content
+    tool.title, tool.description = content.get("title"), content.get("description")
+    tool.input_schema, tool.output_schema = content.get("inputSchema"), content.get("outputSchema")
+    tool.annotations = content.get("annotations")
+    tool.definition_hash, tool.listed_at, tool.gone_at = definition.definition_digest, now, None
+    return tool
+
+
+def mark_tools_gone(known: dict[str, McpTool], listed: set[str], taken: ToolChanges, now: datetime) -> None:
+    for name, tool in known.items():
+        if name not in listed and tool.gone_at is None:
+            tool.gone_at = now
+            tool.save(update_fields=["gone_at"])
+            taken.gone.append(name)
+
+
+def accept_tool_changes(
+    server_id: str, names: Sequence[str], *, by: Actor, now: datetime, seen: str | None = None
+) -> list[McpTool]:
+    """Accept changed definitions as they are now; `seen` is the hash of the (single) one that was looked at.
+
+    Raises NotFound, Conflict where a definition changed again since, Forbidden for an API key.
+    """
+    if by.kind == "key":
+        raise Forbidden("An API key cannot accept a changed tool. A person must sign in to do it.")
+    with transaction.atomic():
+        tools = list(McpTool.objects.select_for_update().filter(server_id=server_id, name__in=names))
+        if len(tools) != len(set(names)):
+            raise NotFound("This tool no longer exists.")
+        if seen is not None and any(tool.definition_hash != seen for tool in tools):
+            raise Conflict(
+                "The definition has changed again since you loaded the page. Reload the page and look at it again."
+            )
+        changed = [tool for tool in tools if tool.is_changed]
+        for tool in changed:
+            accept_tool_change(tool, by, now)
+    return changed
+
+
+def accept_tool_change(tool: McpTool, by: Actor, now: datetime) -> None:
+    before, after = tool.accepted, build_definition_content(tool)
+    tool.accepted_hash, tool.accepted = tool.definition_hash, after
+    tool.accepted_by, tool.accepted_at = str(by), now
+    tool.save(update_fields=["accepted_hash", "accepted", "accepted_by", "accepted_at"])
+    audit.record_audit_entry(
+        "MCP_TOOL_ACCEPTED",
+        actor=by,
+        target=f"{tool.server_id} {tool.name}",
+        result="success",
+        metadata={"before": before, "after": after},
+        now=now,
+    )

@@ -1,0 +1,257 @@
+"""Devices that take push messages: made, kept and ended, each its person's own; and the installation's key for them.
+
+A device is a notification target, so that its messages are written, tried again and listed as all others are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+
+from coordinator.actions.audit import audit
+from coordinator.errors import Conflict, UnprocessableRequest
+from coordinator.identity.actors import person_actor, system_actor
+from coordinator.identity.roles import APPROVER, has_role
+from coordinator.models import NotificationTarget, PushKey, PushSubscription
+from coordinator.models.notifications import NotificationTargetQuerySet
+from coordinator.notifications import push, webhooks, webpush
+from coordinator.secrets import keyring
+
+Kind = NotificationTarget.Kind
+MOST_DEVICES = 10
+LONGEST_ADDRESS, LONGEST_NAME = 2000, 60
+UNNAMED = "Unnamed device"
+SIGNED_OUT = "The password has changed since. Sign in on that device and switch push on again."
+MOVED_ON = "Another person has signed in on this device."
+NO_LONGER_DECIDES = (
+    "You signed in on this device while you had no right to decide. Switch push on again there."
+)
+
+
+def get_or_create_push_key(*, now: datetime) -> str:
+    """Return the key that browsers bind their subscriptions to; makes it where there is none yet.
+
+    Raises Conflict where the keys of this installation cannot be read.
+    """
+    try:
+        private_key = webpush.generate_vapid_key()
+        made, is_new = PushKey.objects.get_or_create(
+            pk=PushKey.ONLY,
+            defaults={
+                "public_key": webpush.vapid_public_key(private_key),
+                "private_key": keyring.seal_text_with_keyring(push.KEY_PURPOSE, private_key),
+                "made_at": now,
+            },
+        )
+        if not is_new:
+            keyring.unseal_text_with_keyring(push.KEY_PURPOSE, made.private_key)
+    except keyring.KeyringUnusable as problem:
+        raise Conflict(str(problem)) from None
+    return made.public_key
+
+
+def subscribe_device(
+    *, by: User, address: str, p256dh: str, auth: str, device: str, replaces: str = "", now: datetime
+) -> NotificationTarget:
+    """Keep a device's subscription and return its target; one that is known already gets its new keys and name.
+
+    `replaces` is the address that the same device had before. A device is one person's: another's subscription of
+    the same address ends. Raises UnprocessableRequest for what is none, Conflict beyond the limit.
+    """
+    validate_subscription(address, p256dh, auth)
+    name = " ".join(device.split())[:LONGEST_NAME]
+    try:
+        keys = keyring.seal_text_with_keyring(
+            push.device_keys_purpose(address), json.dumps({"p256dh": p256dh, "auth": auth})
+        )
+    except keyring.KeyringUnusable as problem:
+        raise Conflict(str(problem)) from None
+    try:
+        with transaction.atomic():
+            return save_push_device(by, (address, replaces), keys, name, now)
+    except IntegrityError:
+        raise Conflict("This device is just being added. Reload the page.") from None
+
+
+def save_push_device(
+    by: User, addresses: tuple[str, str], keys: str, name: str, now: datetime
+) -> NotificationTarget:
+    """Write the device down under its address, the first of the two; the second is the one that it had before."""
+    address, before = addresses
+    end_other_owners_devices(by, address, now)
+    mine = find_push_devices(by)
+    known = mine.filter(address=address).first() or mine.filter(address=before).first()
+    if known is None and find_push_devices(by).without_ended_devices().count() >= MOST_DEVICES:
+        raise Conflict(f"You already have {MOST_DEVICES} devices, which is the limit. Remove one first.")
+    if known is None:
+        delete_old_ended_devices(mine)
+    target = known or NotificationTarget(person=by.get_username(), kind=Kind.PUSH, created_at=now)
+    target.address = address
+    target.save()
+    kept = PushSubscription.objects.filter(pk=target.pk).first()
+    PushSubscription.objects.update_or_create(
+        target=target,
+        defaults={
+            "device": name or (kept.device if kept else UNNAMED),
+            "keys": keys,
+            "sign_in": hash_sign_in_state(by),
+            "ended_at": None,
+            "why_ended": None,
+        },
+    )
+    if known is None or (kept is not None and kept.ended_at is not None):
+        record_device_change("PUSH_DEVICE_ADDED", target, by, now)
+    return target
+
+
+def delete_old_ended_devices(devices: NotificationTargetQuerySet) -> None:
+    """Delete a person's ended devices but for the latest: a push service could end each one that is added."""
+    ended = devices.filter(push__ended_at__isnull=False).order_by("-push__ended_at", "-pk")
+    NotificationTarget.objects.filter(pk__in=list(ended.values_list("pk", flat=True)[MOST_DEVICES:])).delete()
+
+
+def renew_device_sign_in(*, by: User, address: str, now: datetime) -> NotificationTarget | None:
+    """Tie a known device to this sign-in and return its target; None where it is none of this person's any more.
+
+    Then the browser ends its subscription: the person removed it elsewhere, it was another's, or they may not decide.
+    """
+    with transaction.atomic():
+        end_other_owners_devices(by, address, now)
+        if not has_role(by, APPROVER):
+            for own in find_push_devices(by).filter(address=address):
+                end_push_device(own, NO_LONGER_DECIDES, now)
+            return None
+        target = (
+            find_push_devices(by).without_ended_devices().filter(address=address, push__isnull=False).first()
+        )
+        if target is not None:
+            PushSubscription.objects.filter(pk=target.pk).update(sign_in=hash_sign_in_state(by))
+    return target
+
+
+def remove_signed_out_device(target_id: object, *, by: User, now: datetime) -> None:
+    """Remove the device that `by` signs out on, where this is one of theirs."""
+    if not isinstance(target_id, int):
+        return
+    with transaction.atomic():
+        target = find_push_devices(by).filter(pk=target_id).first()
+        if target is not None:
+            record_device_change("PUSH_DEVICE_REMOVED", target, by, now)
+            NotificationTarget.objects.filter(pk=target.pk).delete()
+
+
+def find_push_block_reason(target: NotificationTarget, owner: User) -> str | None:
+    """Return why nothing may be sent to a device any more, or None."""
+    device = PushSubscription.objects.filter(pk=target.pk).first()
+    if device is None or device.ended_at is not None:
+        return "the device has ended its subscription"
+    if device.sign_in != hash_sign_in_state(owner):
+        return SIGNED_OUT
+    return None
+
+
+def end_push_device(target: NotificationTarget, why: str, now: datetime) -> None:
+    """Note that a device takes no messages any more, and forget its keys; its owner reads why, and removes it."""
+    with transaction.atomic():
+        device = PushSubscription.objects.filter(pk=target.pk, ended_at__isnull=True)
+        if device.update(ended_at=now, why_ended=why, keys=""):
+            audit.record_audit_entry(
+                "PUSH_DEVICE_ENDED",
+                actor=system_actor("notifications"),
+                target=f"notification:{target.pk}",
+                result="success",
+                reason=why,
+                now=now,
+            )
+
+
+def reseal_push_keys() -> int:
+    """Seal with the newest key what is not, and return how many values. Call it in a transaction.
+
+    Raises KeyringUnusable.
+    """
+    newest, count = keyring.load_newest_key_id(), 0
+    for key in PushKey.objects.select_for_update():
+        if keyring.sealing_key_id(key.private_key) != newest:
+            key.private_key = keyring.seal_text_with_keyring(
+                push.KEY_PURPOSE, keyring.unseal_text_with_keyring(push.KEY_PURPOSE, key.private_key)
+            )
+            key.save(update_fields=["private_key"])
+            count += 1
+    for device in PushSubscription.objects.select_for_update().select_related("target").exclude(keys=""):
+        if keyring.sealing_key_id(device.keys) != newest:
+            purpose = push.device_keys_purpose(device.target.address)
+            device.keys = keyring.seal_text_with_keyring(
+                purpose, keyring.unseal_text_with_keyring(purpose, device.keys)
+            )
+            device.save(update_fields=["keys"])
+            count += 1
+    return count
+
+
+def find_unusable_push_keys() -> list[str]:
+    """Return why the key, or devices' keys, cannot be opened, one sentence each."""
+    sealed = [
+        (push.KEY_PURPOSE, key.private_key, "The key for push messages") for key in PushKey.objects.all()
+    ]
+    for device in PushSubscription.objects.select_related("target").exclude(keys="").order_by("pk"):
+        name = f"The device {device.device} of {device.target.person}"
+        sealed.append((push.device_keys_purpose(device.target.address), device.keys, name))
+    problems = []
+    for purpose, text, name in sealed:
+        try:
+            keyring.unseal_text_with_keyring(purpose, text)
+        except keyring.KeyringUnusable as problem:
+            problems.append(f"{name}: {problem}")
+    return problems
+
+
+def hash_device_address(address: str) -> str:
+    """Return by what a page knows its browser's own device among those listed, without telling its address."""
+    return hashlib.sha256(address.encode()).hexdigest()[:32]
+
+
+def hash_sign_in_state(user: User) -> str:
+    """Return what changes with the person's password, as their sessions do."""
+    return hashlib.sha256(user.get_session_auth_hash().encode()).hexdigest()[:32]
+
+
+def find_push_devices(user: User) -> NotificationTargetQuerySet:
+    return NotificationTarget.objects.filter(person=user.get_username(), kind=Kind.PUSH)
+
+
+def end_other_owners_devices(by: User, address: str, now: datetime) -> None:
+    others = NotificationTarget.objects.filter(kind=Kind.PUSH, address=address)
+    for target in others.exclude(person=by.get_username()):
+        end_push_device(target, MOVED_ON, now)
+
+
+def validate_subscription(address: str, p256dh: str, auth: str) -> None:
+    try:
+        if len(address) > LONGEST_ADDRESS:
+            raise UnprocessableRequest("The address of the push service is too long.")
+        webhooks.check_literal_address(address)
+        webpush.validate_device_keys(p256dh, auth)
+    except webhooks.WebhookAddressRefused as refusal:
+        raise UnprocessableRequest(f"The push service's address cannot be used. {refusal}") from None
+    except ValueError:
+        raise UnprocessableRequest(
+            "The browser's keys cannot be read. Reload the page and try again."
+        ) from None
+
+
+def record_device_change(event: str, target: NotificationTarget, by: User, now: datetime) -> None:
+    """Write the change down, without the address: who knows it can end the subscription."""
+    audit.record_audit_entry(
+        event,
+        actor=person_actor(by),
+        target=f"notification:{target.pk}",
+        result="success",
+        metadata={"kind": target.kind, "host": urlsplit(target.address).hostname},
+        now=now,
+    )

@@ -1,0 +1,1 @@
+"""Writing about people and keys: accounts, sign-in, API keys."""

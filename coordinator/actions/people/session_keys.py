@@ -1,0 +1,146 @@
+"""Keys of driven agents for the MCP gateway: one for each agent's process, made when its runner starts it.
+
+A key calls the gateway as the session's agent and does nothing else. It is told once, to the runner that has the
+session's run in hand, and ends with the agent's process. What was left over is removed by housekeeping.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+
+from coordinator.actions.agents import deleted_agents
+from coordinator.actions.audit import audit
+from coordinator.actions.driving.holding import require_session_holder
+from coordinator.actions.people import keys
+from coordinator.errors import Conflict
+from coordinator.identity import session_keys
+from coordinator.identity.actors import system_actor
+from coordinator.mcp.gateway import reach
+from coordinator.mcp.servers.names import GATEWAY
+from coordinator.models import Agent, ApiKey, LivingExecutor, Run, Runner, Session, SessionKey
+from coordinator.runs import blueprints, offers
+from coordinator.runs.statuses import ACTIVE
+from coordinator.sessions.agent_programs import AGENT_TITLES
+
+AT_MOST = timedelta(days=7)  # for which a key is good where nothing ends it
+BY = system_actor("runner")
+SWITCH = "mcp_gateway"  # false in an agent's metadata: its driven sessions get no gateway
+PAGE = 500  # keys that are read at a time
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayKey:
+    """The gateway for one agent: as which agent it calls, and with which key. Told once.
+
+    The key is empty where no door asks for one.
+    """
+
+    agent_id: str
+    key: str
+
+
+def issue_session_key(session_id: str, runner: Runner, *, program: str, now: datetime) -> GatewayKey | None:
+    """Make the key of the session's agent, in place of an earlier one; None where the agent gets no gateway.
+
+    `program` is the agent's name as its runner has it. Raises NotFound, Forbidden where another runner holds the
+    session, and Conflict where none of its runs is in hand.
+    """
+    with transaction.atomic():
+        run = require_session_holder(session_id, runner)
+        Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
+        if not Run.objects.filter(pk=run.pk, status__in=ACTIVE).exists():
+            raise Conflict("No run of this session is running.")
+        end_session_key(session_id, "Its agent is being restarted.", now)
+        agent_id = find_judged_agent(run, runner, program, now)
+        if agent_id is None:
+            return None
+        if not settings.API_AUTH:
+            return GatewayKey(agent_id, "")
+        raw = keys.generate_api_key()
+        SessionKey.objects.create(
+            key_hash=keys.hash_api_key(raw),
+            session_id=session_id,
+            agent_id=agent_id,
+            runner_id=runner.runner_id,
+            created_at=now,
+            expires_at=now + AT_MOST,
+        )
+        metadata = {"agent_id": agent_id, "runner_id": runner.runner_id}
+        audit.record_audit_entry(
+            "SESSION_KEY_MADE", actor=BY, target=session_id, result="success", metadata=metadata, now=now
+        )
+    return GatewayKey(agent_id, raw)
+
+
+def find_judged_agent(run: Run, runner: Runner, program: str, now: datetime) -> str | None:
+    """Return as which agent a run's calls are judged; None where it gets no gateway.
+
+    That is the run's blueprint, else the agent that the runner's key is bound to, else the program itself. Nothing
+    is handed to whom nothing is open, nor to an agent that was deleted, nor where it or its blueprint switched it off.
+    """
+    bound = ApiKey.objects.filter(name=runner.registered_by).values_list("agent_id", flat=True).first()
+    agent_id = run.agent_name or bound or resolve_offered_program(runner, program)
+    if (
+        agent_id is None
+        or is_gateway_switched_off(agent_id, run)
+        or deleted_agents.is_agent_deleted(agent_id)
+    ):
+        return None
+    return agent_id if reach.has_reachable_tool(agent_id, now) else None
+
+
+def resolve_offered_program(runner: Runner, told: str) -> str | None:
+    """Return the name of the agent's program, as hooks say it; None for one that is not known, or not offered."""
+    offered = {
+        one["name"] for one in offers.offered_agents(offers.load_runner_offers([runner.pk]).get(runner.pk))
+    }
+    name = offers.PROGRAMS.get(told, told)
+    return name if told in offered and name in AGENT_TITLES else None
+
+
+def is_gateway_switched_off(agent_id: str, run: Run) -> bool:
+    metadata = Agent.objects.filter(pk=agent_id).values_list("metadata", flat=True).first()
+    if isinstance(metadata, dict) and metadata.get(SWITCH) is False:
+        return True
+    blueprint = blueprints.find_resolved_blueprint(run.agent_name)
+    servers = blueprint.get("mcp_servers") if blueprint else None
+    return isinstance(servers, dict) and GATEWAY in servers
+
+
+def end_session_key(session_id: str, reason: str, now: datetime | None = None) -> None:
+    """End the key of a session's agent, if it has one."""
+    gone, _ = SessionKey.objects.filter(session_id=session_id).delete()
+    if gone:
+        audit.record_audit_entry(
+            "SESSION_KEY_ENDED", actor=BY, target=session_id, result="success", reason=reason, now=now
+        )
+
+
+def end_orphaned_session_keys(now: datetime) -> None:
+    """End keys that are over, and those whose agent's process is gone without anybody having said so."""
+    last = 0
+    while page := list(SessionKey.objects.filter(pk__gt=last).order_by("id")[:PAGE]):
+        for key in page:
+            end_key_if_orphaned(key, now)
+        last = page[-1].pk
+
+
+def end_key_if_orphaned(key: SessionKey, now: datetime) -> None:
+    with transaction.atomic():
+        Session.objects.select_for_update(no_key=True).filter(pk=key.session_id).first()
+        if not session_keys.has_valid_runner_key(key.runner_id, now):
+            end_session_key(key.session_id, "Its runner's key is no longer valid.", now)
+            return
+        is_over = not isinstance(key.expires_at, datetime) or key.expires_at <= now
+        if is_over or not is_session_at_work(key.session_id):
+            end_session_key(key.session_id, "Its agent is gone.", now)
+
+
+def is_session_at_work(session_id: str) -> bool:
+    if LivingExecutor.objects.filter(pk=session_id).exists():
+        return True
+    return Run.objects.filter(session_id=session_id, status__in=ACTIVE).exists()

@@ -1,0 +1,189 @@
+"""People: made, given a role, switched off, deleted. Their passwords and signing in are in accounts.
+
+The role is a Django group (coordinator/identity/roles.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import Group, User
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from coordinator.actions import deciders, notifications
+from coordinator.actions.approvals import names
+from coordinator.actions.audit import audit
+from coordinator.actions.policy import budgets
+from coordinator.actions.upkeep import changed_columns
+from coordinator.errors import Conflict, NotFound, UnprocessableRequest
+from coordinator.identity.actors import Actor, person_actor
+from coordinator.identity.roles import ADMIN, ROLES, people_with_role
+from coordinator.lib import versions
+from coordinator.models import ProviderIdentity
+
+EDITABLE = ("username", "first_name", "last_name", "email", "is_active", "is_superuser")
+SELF_REFUSED = "You cannot delete yourself. Ask another administrator."
+
+
+def find_group_role(user: User) -> str:
+    """Return the highest role that the user's groups give, or an empty text."""
+    names = set(user.groups.values_list("name", flat=True)) if user.pk else set()
+    return next((role for role in reversed(ROLES) if role in names), "")
+
+
+def compute_user_version(user: User) -> str:
+    """Return the version that an editor of this person has seen."""
+    return versions.values_version([versions.row_version(user, EDITABLE), find_group_role(user)])
+
+
+def create_user(
+    username: str,
+    *,
+    password: str | None,
+    by: Actor,
+    role: str = "",
+    now: datetime | None = None,
+    **others: Any,
+) -> User:
+    """Make a person who signs in with `password`, or without one (None) elsewhere. `others` are columns of EDITABLE.
+
+    Raises UnprocessableRequest for a bad name, password or role, Conflict for a name in use.
+    """
+    user = User(username=User.normalize_username(username))
+    changed_columns.assign_changed_columns(user, others, EDITABLE)
+    validate_user_fields(user)
+    try:
+        if password is not None:
+            validate_password(password, user)
+    except ValidationError as problem:
+        raise UnprocessableRequest(" ".join(problem.messages)) from None
+    user.set_password(password)  # None: one that nobody can give
+    try:
+        with transaction.atomic():
+            deciders.bump_rights_version()  # a role gives the right to decide
+            user.save(force_insert=True)
+            delete_name_references(
+                user.username, by, now
+            )  # left by another of this name, whom somebody deleted elsewhere
+            set_user_role(user, role)
+            after = {**changed_columns.read_column_values(user, EDITABLE), "role": role}
+            record_user_change("USER_CREATED", user, {"after": after}, by, now)
+    except IntegrityError:
+        raise Conflict(f"The name {username!r} is in use.") from None
+    return user
+
+
+def update_user(
+    user_id: int,
+    changes: Mapping[str, Any],
+    *,
+    by: Actor,
+    role: str | None = None,
+    seen: str | None = None,
+    keep_an_administrator: bool = True,
+    now: datetime | None = None,
+) -> User:
+    """Change columns of EDITABLE, and the role unless None.
+
+    Raises NotFound, UnprocessableRequest, and Conflict for a stale version, a name in use, or where no administrator
+    would be left (unless `keep_an_administrator` is off: somebody else gives and takes roles).
+    """
+    try:
+        with transaction.atomic():
+            user = lock_user(user_id, seen)
+            difference = changed_columns.assign_changed_columns(user, changes, EDITABLE) or {
+                "before": {},
+                "after": {},
+            }
+            had = find_group_role(user)
+            if role is not None and role != had:
+                set_user_role(user, role)
+                difference["before"]["role"], difference["after"]["role"] = had, role
+            if difference["after"]:
+                validate_user_fields(user)
+                user.save(update_fields=[name for name in difference["after"] if name != "role"])
+                if "username" in difference["after"]:
+                    before = difference["before"]["username"]
+                    notifications.rename_notification_person(before, user.username, by=by, now=now)
+                    names.rename_person_everywhere(before, user.username)
+                if keep_an_administrator:
+                    require_an_administrator()
+                record_user_change("USER_UPDATED", user, difference, by, now)
+    except IntegrityError:
+        raise Conflict(f"The name {changes.get('username')!r} is in use.") from None
+    return user
+
+
+def delete_user(user_id: int, *, by: Actor, now: datetime | None = None) -> None:
+    """Delete a person; what they did stays in the audit log under their name.
+
+    Raises NotFound, and Conflict for oneself or the last administrator.
+    """
+    with transaction.atomic():
+        user = lock_user(user_id)
+        if person_actor(user) == by:
+            raise Conflict(SELF_REFUSED)
+        before = {**changed_columns.read_column_values(user, EDITABLE), "role": find_group_role(user)}
+        ProviderIdentity.objects.filter(user_id=user.pk).delete()
+        user.delete()
+        delete_name_references(user.username, by, now)
+        budgets.end_person_budgets(user.username, by=by, now=now or timezone.now())
+        require_an_administrator()
+        record_user_change("USER_DELETED", user, {"before": before}, by, now)
+
+
+def delete_name_references(name: str, by: Actor, now: datetime | None) -> None:
+    """Drop what is kept for a name that nobody has."""
+    notifications.delete_person_notifications(name, by=by, now=now)
+    names.forget_person_name(name)
+
+
+def lock_user(user_id: int, seen: str | None = None) -> User:
+    """Return the person as they stand, whom nobody else changes until the transaction ends, nor who may decide what.
+
+    Raises NotFound, and Conflict where they have changed since `seen`.
+    """
+    deciders.bump_rights_version()
+    # Locked in one order, so that of two administrators who remove each other the second waits and is refused.
+    list(people_with_role(ADMIN).order_by("pk").select_for_update())
+    user = User.objects.select_for_update().filter(pk=user_id).first()
+    if user is None:
+        raise NotFound("This person no longer exists.")
+    versions.require_current_version(compute_user_version(user), seen, user.username)
+    return user
+
+
+def set_user_role(user: User, role: str) -> None:
+    """Put the user into the role's group and out of the others'; groups that are no roles stay."""
+    if role and role not in ROLES:
+        raise UnprocessableRequest(f"The role must be one of: {', '.join(ROLES)}, or none.")
+    user.groups.remove(*Group.objects.filter(name__in=ROLES).exclude(name=role))
+    if role:
+        group, _ = Group.objects.get_or_create(name=role)
+        user.groups.add(group)
+
+
+def validate_user_fields(user: User) -> None:
+    try:
+        user.clean_fields(exclude=["password"])
+    except ValidationError as problem:
+        raise UnprocessableRequest(" ".join(problem.messages)) from None
+
+
+def require_an_administrator() -> None:
+    """Raise Conflict where nobody would be left who could undo what was just done."""
+    if not people_with_role(ADMIN).exists():
+        raise Conflict("This would leave no active administrator.")
+
+
+def record_user_change(
+    event: str, user: User, metadata: dict[str, Any], by: Actor, now: datetime | None
+) -> None:
+    audit.record_audit_entry(
+        event, actor=by, target=user.username, result="success", metadata=metadata, now=now
+    )

@@ -1,0 +1,1 @@
+"""Writing plugins, their settings and permissions."""

@@ -1,0 +1,170 @@
+"""Plugins: made known, switched on and off, forgotten.
+
+What they may do is in plugin_permissions, what is stored for them in plugin_values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.db import IntegrityError, transaction
+
+from coordinator.actions.audit import audit
+from coordinator.actions.upkeep import changed_columns
+from coordinator.errors import Conflict, NotFound, UnprocessableRequest
+from coordinator.identity.actors import Actor
+from coordinator.lib import versions
+from coordinator.models import AgentPlugin, PluginConfig, PluginData, PluginSetting
+from coordinator.models.plugins import PluginPermission
+
+VERSIONED = ("plugin_id", "is_active", "allowed_permissions")
+
+
+def compute_plugin_version(row: PluginSetting) -> str:
+    """Return the version that an editor of this plugin has seen."""
+    return versions.row_version(row, VERSIONED)
+
+
+def create_plugin(
+    plugin_id: str,
+    *,
+    by: Actor,
+    is_active: bool = True,
+    permissions: Iterable[str] = (),
+    now: datetime | None = None,
+) -> PluginSetting:
+    """Make a plugin known.
+
+    Raises UnprocessableRequest for an empty id or an unknown permission, Conflict for a known id.
+    """
+    changed_columns.require_valid_id(plugin_id, "A plugin")
+    wanted = validate_permission_names(permissions)
+    try:
+        with transaction.atomic():
+            row = PluginSetting(plugin_id=plugin_id, is_active=is_active, allowed_permissions=wanted)
+            row.save(force_insert=True)
+            audit.record_audit_entry(
+                "PLUGIN_REGISTERED",
+                actor=by,
+                target=plugin_id,
+                result="success",
+                metadata={"after": changed_columns.read_column_values(row, VERSIONED)},
+                now=now,
+            )
+    except IntegrityError:
+        raise Conflict(f"A plugin {plugin_id!r} already exists.") from None
+    return row
+
+
+def validate_permission_names(names: Iterable[str]) -> list[str]:
+    """Return the names in the known order, each once. Raises UnprocessableRequest for one that does not exist."""
+    wanted = set(names)
+    if unknown := wanted - set(PluginPermission.values):
+        raise UnprocessableRequest(f"No such permission: {', '.join(sorted(unknown))}.")
+    return [name for name in PluginPermission.values if name in wanted]
+
+
+def lock_plugin(plugin_id: str, seen: str | None = None) -> PluginSetting:
+    """Return the plugin, locked. Raises NotFound, or Conflict where it is not as the editor has `seen` it."""
+    row = PluginSetting.objects.select_for_update().filter(pk=plugin_id).first()
+    if row is None:
+        raise NotFound(f"There is no plugin {plugin_id!r}.")
+    versions.require_current_version(compute_plugin_version(row), seen, f"The plugin {plugin_id}")
+    return row
+
+
+def enable_or_disable_plugin(
+    plugin_id: str,
+    active: bool,
+    *,
+    by: Actor,
+    seen: str | None = None,
+    reason: str | None = None,
+    now: datetime | None = None,
+) -> PluginSetting:
+    """Switch a plugin on or off; one that is so already is left alone."""
+    with transaction.atomic():
+        row = lock_plugin(plugin_id, seen)
+        before = row.is_active
+        if bool(before) == active:
+            return row
+        row.is_active = active
+        row.save(update_fields=["is_active"])
+        audit.record_audit_entry(
+            "PLUGIN_ENABLED" if active else "PLUGIN_DISABLED",
+            actor=by,
+            target=plugin_id,
+            result="success",
+            reason=reason,
+            metadata={"before": {"is_active": before}, "after": {"is_active": active}},
+            now=now,
+        )
+    return row
+
+
+def replace_broken_permissions(
+    plugin_id: str,
+    permissions: Iterable[str],
+    *,
+    by: Actor,
+    seen: str | None = None,
+    reason: str | None = None,
+    now: datetime | None = None,
+) -> PluginSetting:
+    """Replace a permissions column that holds no list, which grant and revoke refuse to touch.
+
+    Raises Conflict where the column can be read: what is readable is granted and revoked one by one.
+    """
+    wanted = validate_permission_names(permissions)
+    with transaction.atomic():
+        row = lock_plugin(plugin_id, seen)
+        if row.allowed_permissions is None or isinstance(row.allowed_permissions, list):
+            raise Conflict(
+                f"The permissions of {plugin_id} can now be read. Reload the page and change them there."
+            )
+        before = changed_columns.read_column_values(row, ["allowed_permissions"])
+        row.allowed_permissions = wanted
+        row.save(update_fields=["allowed_permissions"])
+        audit.record_audit_entry(
+            "PERMISSIONS_REPLACED",
+            actor=by,
+            target=plugin_id,
+            result="success",
+            reason=reason,
+            metadata={"before": before, "after": {"allowed_permissions": wanted}},
+            now=now,
+        )
+    return row
+
+
+def count_plugin_dependents(plugin_ids: Iterable[str]) -> dict[str, int]:
+    """Return how many rows of what go with these plugins."""
+    ids = list(plugin_ids)
+    return {
+        "configuration values": PluginConfig.objects.filter(plugin_id__in=ids).count(),
+        "stored values": PluginData.objects.filter(plugin_id__in=ids).count(),
+        "assignments to agents": AgentPlugin.objects.filter(plugin_id__in=ids).count(),
+    }
+
+
+def delete_plugin(
+    plugin_id: str, *, by: Actor, reason: str | None = None, now: datetime | None = None
+) -> None:
+    """Forget a plugin: its permissions, configuration, stored values and assignments. Raises NotFound."""
+    with transaction.atomic():
+        row = lock_plugin(plugin_id)
+        taken = count_plugin_dependents([plugin_id])
+        for model in (PluginConfig, PluginData, AgentPlugin):
+            model._default_manager.filter(plugin_id=plugin_id).delete()
+        before = changed_columns.read_column_values(row, VERSIONED)
+        row.delete()
+        audit.record_audit_entry(
+            "PLUGIN_DELETED",
+            actor=by,
+            target=plugin_id,
+            result="success",
+            reason=reason,
+            metadata={"before": before, "taken_along": taken},
+            now=now,
+        )

@@ -1,0 +1,1 @@
+"""Writing policy: grants, rules, marks, brakes and budgets."""

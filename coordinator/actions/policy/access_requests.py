@@ -1,0 +1,69 @@
+"""What an approved request for access does: it becomes a grant, and ends with the approval."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from coordinator.actions.policy import grants
+from coordinator.identity.actors import Actor
+from coordinator.models import Grant, PermissionRequest
+from coordinator.policy.grants.access import ALLOW, uncovered_grants
+from coordinator.policy.grants.access_requests import RequestedAccess, parse_access_request
+from coordinator.policy.grants.edits import GrantEdit
+
+
+def create_grant(row: PermissionRequest, *, by: Actor, now: datetime, reason: str | None) -> None:
+    """Grant what an approved request asks for, until the approval ends; nothing for any other request.
+
+    The grant lies on top of what stands for that agent and tool: a permanent denial, or a grant that asks, is in force
+    again once the approval is over. Where what decides now allows for as long already, nothing is granted. Raises what
+    `grants.apply` raises: without the grant there must be no approval either, so call it in the transaction of the
+    decision.
+    """
+    wish = parse_access_request(row)
+    if wish is None:
+        return
+    until = row.expires_at if isinstance(row.expires_at, datetime) else None
+    top = uncovered_grants(find_current_grants(wish, now))
+    if (
+        top
+        and all(row.effective_permission == ALLOW for row in top)
+        and any(is_grant_valid_until(row, until) for row in top)
+    ):
+        return
+    why = f"{row.justification} (request {row.request_id}{f': {reason}' if reason else ''})"
+    edit = GrantEdit(
+        wish.agent_id,
+        wish.server_id,
+        wish.tool_name,
+        ALLOW,
+        until,
+        why[: grants.LONGEST_TEXT],
+        gives_way=True,
+    )
+    grants.apply_grant_edits([edit], by=by, now=now)
+
+
+def find_current_grants(wish: RequestedAccess, now: datetime) -> list[Grant]:
+    slots = grants.load_grant_slots([wish.agent_id], [wish.server_id])
+    rows = slots.get((wish.agent_id, wish.server_id, wish.tool_name), [])
+    return [row for row in rows if grants.is_grant_current(row, now)]
+
+
+def is_grant_valid_until(row: Grant, until: datetime | None) -> bool:
+    if row.effective_permission != ALLOW:
+        return False
+    end = row.expires_at
+    return end is None or (isinstance(end, datetime) and until is not None and end >= until)
+
+
+def end_grant(row: PermissionRequest, *, by: Actor, now: datetime, reason: str | None) -> None:
+    """End the grant that this approval made, if it still stands."""
+    wish = parse_access_request(row)
+    if wish is None:
+        return
+    for one in find_current_grants(wish, now):
+        if one.effective_permission == ALLOW and one.granted_at == row.approved_at:
+            grants.revoke_grant(
+                one.pk, by=by, now=now, reason=reason or f"Request {row.request_id} was revoked."
+            )

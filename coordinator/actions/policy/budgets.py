@@ -1,0 +1,184 @@
+"""Setting budgets, allowing more for a day, and noting when one is nearly or wholly used. Only people set them."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Max
+
+from coordinator.actions import notifications
+from coordinator.actions.audit import audit
+from coordinator.errors import BadRequest, Conflict, NotFound, UnprocessableRequest
+from coordinator.identity.actors import Actor, system_actor
+from coordinator.lib import instants
+from coordinator.models import Budget, BudgetMark, UsageDay
+from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
+from coordinator.policy.limits import budgets
+from coordinator.policy.limits.budgets import LEVELS, USED_UP, BudgetRow, BudgetState
+
+log = logging.getLogger(__name__)
+
+LONGEST_NAME = 255
+MOST_BUDGETS = 100  # in force at a time
+MOST_SESSIONS = 200  # of one budget that are told of in one go
+LARGEST = 1e15
+KEPT_DAYS = 400
+BY = system_actor("budgets")
+
+
+def create_budget(
+    reach: str, name: str, span: str, measure: str, *, amount: float, at_limit: str, by: Actor, now: datetime
+) -> Budget:
+    """Set a budget from now on. Raises UnprocessableRequest, and Conflict where there are too many."""
+    wanted = BudgetRow(0, reach, name.strip(), span, measure, amount, at_limit)
+    require_budget_editor(by)
+    validate_budget(wanted)
+    with transaction.atomic():
+        if Budget.objects.filter(ended_at__isnull=True).count() >= MOST_BUDGETS:
+            raise Conflict(f"There are already {MOST_BUDGETS} budgets, which is the limit. Remove one first.")
+        made = Budget.objects.create(**budget_columns(wanted), changed_at=now, changed_by=str(by))
+        record_budget_event("BUDGET_SET", made.pk, by, now, after=budget_columns(wanted))
+    return made
+
+
+def update_budget(budget_id: int, *, amount: float, at_limit: str, by: Actor, now: datetime) -> None:
+    """Raise or lower a budget, or change what happens once it is used up. Raises NotFound and UnprocessableRequest."""
+    require_budget_editor(by)
+    with transaction.atomic():
+        before = budgets.convert_budget_row(lock_budget(budget_id))
+        after = BudgetRow(before.id, before.reach, before.name, before.span, before.measure, amount, at_limit)
+        validate_budget(after)
+        Budget.objects.filter(pk=budget_id).update(
+            amount=amount, at_limit=at_limit, changed_at=now, changed_by=str(by)
+        )
+        if amount != before.amount:
+            BudgetMark.objects.filter(budget_id=budget_id).delete()  # the new amount is told of anew
+        record_budget_event(
+            "BUDGET_CHANGED", budget_id, by, now, before=budget_columns(before), after=budget_columns(after)
+        )
+
+
+def allow_budget_today(budget_id: int, *, by: Actor, now: datetime) -> datetime:
+    """Let a budget hold nothing up until the day ends; return when that is. Raises NotFound."""
+    require_budget_editor(by)
+    until = budgets.end_of_today(now)
+    with transaction.atomic():
+        lock_budget(budget_id)
+        Budget.objects.filter(pk=budget_id).update(allowed_until=until, allowed_by=str(by))
+        record_budget_event(
+            "BUDGET_ALLOWED_TODAY", budget_id, by, now, until=instants.format_canonical_instant(until)
+        )
+    return until
+
+
+def remove_budget(budget_id: int, *, by: Actor, now: datetime) -> None:
+    """End a budget. Raises NotFound."""
+    require_budget_editor(by)
+    with transaction.atomic():
+        before = budgets.convert_budget_row(lock_budget(budget_id))
+        Budget.objects.filter(pk=budget_id).update(ended_at=now, changed_at=now, changed_by=str(by))
+        record_budget_event("BUDGET_REMOVED", budget_id, by, now, before=budget_columns(before))
+
+
+def end_person_budgets(name: str, *, by: Actor, now: datetime) -> None:
+    """End the budgets of a person who is being deleted, in the transaction of the deletion."""
+    for row in Budget.objects.filter(reach=BudgetReach.PERSON, name=name, ended_at__isnull=True).order_by(
+        "id"
+    ):
+        before = budget_columns(budgets.convert_budget_row(row))
+        Budget.objects.filter(pk=row.pk).update(ended_at=now, changed_at=now, changed_by=str(by))
+        record_budget_event("BUDGET_REMOVED", row.pk, by, now, before=before, person_deleted=name)
+
+
+def record_reached_budgets(now: datetime) -> None:
+    """Note which budgets have come to 80 or 100 percent since the last time: once a day or session."""
+    for budget in budgets.load_active_budgets():
+        for found in load_current_budget_states(budget, now):
+            reached = [level for level in LEVELS if found.used_percent >= level]
+            for level in reached:
+                mark_budget_level(found, level, now, tell=level == reached[-1])
+
+
+def delete_old_usage(now: datetime) -> None:
+    """Drop sums and notes of long ago."""
+    oldest = now - timedelta(days=KEPT_DAYS)
+    day = instants.local_day(instants.to_microseconds(oldest) // 1000, settings.LOCAL_ZONE)
+    UsageDay.objects.filter(day__lt=day).delete()
+    BudgetMark.objects.filter(at__lt=oldest).delete()
+
+
+def load_current_budget_states(budget: BudgetRow, now: datetime) -> list[BudgetState]:
+    if not budget.is_by_session:
+        return [budgets.current_budget_state(budget, now)]
+    told = BudgetMark.objects.filter(budget_id=budget.id, level=USED_UP).values("about")
+    at_work = budgets.budget_usage_rows(budget, now).exclude(session_id__in=told).order_by()
+    newest = at_work.values("session_id").annotate(last=Max("id")).order_by("-last")
+    ids = list(newest.values_list("session_id", flat=True)[:MOST_SESSIONS])
+    return budgets.budget_states_by_session(budget, ids, now)
+
+
+def mark_budget_level(found: BudgetState, level: int, now: datetime, *, tell: bool) -> None:
+    """Note that a level is reached, once; `tell` messages people: of two levels at once, of the higher alone."""
+    about = found.session_id or budgets.budget_day(now)
+    with transaction.atomic():
+        mark, is_new = BudgetMark.objects.get_or_create(
+            budget_id=found.budget.id, about=about, level=level, defaults={"at": now}
+        )
+        if is_new:
+            kind = "BUDGET_USED_UP" if level >= USED_UP else "BUDGET_NEARLY_USED"
+            record_budget_event(
+                kind, found.budget.id, BY, now, about=about, used=found.usage_label, of=found.budget.title
+            )
+            if tell:
+                notifications.announce_budget_level(mark, now=now)
+
+
+def require_budget_editor(by: Actor) -> None:
+    if by.kind != "user":
+        raise BadRequest("Only a signed-in person can set budgets.")
+
+
+def validate_budget(wanted: BudgetRow) -> None:
+    words = {
+        "reach": BudgetReach.values,
+        "span": BudgetSpan.values,
+        "measure": BudgetMeasure.values,
+        "at_limit": AtLimit.values,
+    }
+    for name, known in words.items():
+        if getattr(wanted, name) not in known:
+            raise UnprocessableRequest(f"{name} must be one of: {', '.join(known)}.")
+    if (wanted.reach == BudgetReach.EVERYTHING) is bool(wanted.name):
+        raise UnprocessableRequest(
+            "Enter the agent or person. Leave the name empty for a budget of everything."
+        )
+    if len(wanted.name) > LONGEST_NAME or "\x00" in wanted.name:
+        raise UnprocessableRequest(f"A name may have at most {LONGEST_NAME} characters, without NUL.")
+    if not (math.isfinite(wanted.amount) and 0 < wanted.amount <= LARGEST):
+        raise UnprocessableRequest("The amount must be a number greater than 0.")
+
+
+def lock_budget(budget_id: int) -> Budget:
+    found = Budget.objects.select_for_update().filter(pk=budget_id, ended_at__isnull=True).first()
+    if found is None:
+        raise NotFound("No such budget.")
+    return found
+
+
+def budget_columns(budget: BudgetRow) -> dict[str, Any]:
+    return {name: value for name, value in asdict(budget).items() if name not in {"id", "allowed_until"}}
+
+
+def record_budget_event(
+    event_type: str, budget_id: int, by: Actor, now: datetime, **metadata: str | Mapping[str, Any]
+) -> None:
+    audit.record_audit_entry(
+        event_type, actor=by, target=f"budget:{budget_id}", result="success", metadata=metadata, now=now
+    )

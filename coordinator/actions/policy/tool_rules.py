@@ -1,0 +1,68 @@
+"""Writing the rules: the whole list at once, so that their order is what its editor saw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+
+from django.db import transaction
+
+from coordinator.actions.audit import audit
+from coordinator.engine.locks import lock_table_against_writes
+from coordinator.errors import Conflict, UnprocessableRequest
+from coordinator.identity.actors import Actor
+from coordinator.models import ToolRule
+from coordinator.policy.rules import tool_rules as rules
+from coordinator.policy.rules.tool_rules import DecisionRule
+
+CHANGED_MEANWHILE = (
+    "Somebody else has saved the rules since you opened this page. Nothing was changed. Reload the page."
+)
+
+
+def replace_tool_rules(wanted: Sequence[DecisionRule], *, seen: str, by: Actor, now: datetime) -> None:
+    """Put `wanted` in place of the saved rules. `seen` is the version that the editor started from.
+
+    Raises UnprocessableRequest for a rule that cannot be followed, Conflict where somebody else saved meanwhile.
+    """
+    if len(wanted) > rules.MOST_RULES:
+        raise UnprocessableRequest(f"There may be at most {rules.MOST_RULES} rules.")
+    for rule in wanted:
+        rules.validate_tool_rule(rule)
+    with transaction.atomic():
+        lock_table_against_writes("tool_rules")  # two editors of an empty list have no row to meet at
+        before = rules.load_saved_tool_rules()
+        if rules.tool_rules_version(before) != seen:
+            raise Conflict(CHANGED_MEANWHILE)
+        if rules.tool_rules_version(wanted) == seen:
+            return
+        ToolRule.objects.all().delete()
+        ToolRule.objects.bulk_create([build_tool_rule(rule, by, now) for rule in wanted])
+        audit.record_audit_entry(
+            "TOOL_RULES_SAVED",
+            actor=by,
+            target="tool_rules",
+            result="success",
+            metadata={
+                "before": [asdict(rule) for rule in before],
+                "after": [asdict(rule) for rule in wanted],
+            },
+            now=now,
+        )
+
+
+def build_tool_rule(rule: DecisionRule, by: Actor, now: datetime) -> ToolRule:
+    return ToolRule(
+        position=rule.number,
+        tool=rule.tool,
+        pattern=rule.pattern,
+        verdict=rule.verdict,
+        agents=None if rule.agents is None else list(rule.agents),
+        reason=rule.reason,
+        wait_seconds=rule.wait_seconds,
+        deny_at_deadline=rule.deny_at_deadline,
+        program=rule.program,
+        changed_at=now,
+        changed_by=str(by),
+    )

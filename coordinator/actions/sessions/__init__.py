@@ -1,0 +1,1 @@
+"""Writing sessions, their events and notes."""

@@ -1,0 +1,264 @@
+"""Events taken in: one transaction for many, each with its context, lifecycle events with what follows from them.
+
+Speed is the point here (thousands a second), so rows go in by one statement a table, not through the ORM
+(engine.bulk). tests/events compares the bytes with the ORM's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from django.db import connection, transaction
+
+from coordinator.actions.sessions import origins
+from coordinator.actions.sessions.sessions import update_session_by_event
+from coordinator.actions.usage import spending
+from coordinator.engine import bulk, locks, values
+from coordinator.errors import NotFound, SignalboxError, UnprocessableRequest
+from coordinator.lib import instants, meters
+from coordinator.lib.storable import is_storable_text
+from coordinator.runs.statuses import START_EVENTS, STOP_EVENTS
+from coordinator.secrets.masking import SecretMasker, create_masker
+from coordinator.sessions.events import (
+    CONTEXT_COLUMNS,
+    CONTEXT_FIELDS,
+    EVENT_COLUMNS,
+    JSON_COLUMNS,
+    MASKED_TEXTS,
+    TEXTS,
+    DedupedEvent,
+    NewEvent,
+    RecordedEvent,
+)
+
+log = logging.getLogger(__name__)
+
+
+# Events that say where a session or run stands; the session's status follows them in the same transaction.
+LIFECYCLE = frozenset((*START_EVENTS, *STOP_EVENTS))
+
+
+Outcome = RecordedEvent | SignalboxError
+_event_fields = attrgetter(*EVENT_COLUMNS)
+_context_fields = attrgetter(*CONTEXT_FIELDS)
+_OUTPUT_TOKENS = CONTEXT_FIELDS.index("output_tokens")
+_OTHER_TOKENS = tuple(map(CONTEXT_FIELDS.index, ("input_tokens", "cache_read_tokens", "cache_write_tokens")))
+_JSON = tuple(map(EVENT_COLUMNS.index, JSON_COLUMNS))
+_MASKED = tuple(map(EVENT_COLUMNS.index, MASKED_TEXTS))
+_OUTPUT = EVENT_COLUMNS.index("tool_output")
+# Both rows of one event as columns' values, JSON already as text.
+Row = tuple[list[Any], list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedEvent:
+    """An event as the rows to write, or why it cannot be written."""
+
+    item: NewEvent
+    rows: Row | UnprocessableRequest
+
+
+def record_events(items: Sequence[NewEvent], now: datetime) -> list[Outcome]:
+    """Write the events in order, in one transaction, and return each one's id or why it was refused.
+
+    An event of an unknown session (NotFound) or with a text that no database can hold (Invalid) is refused
+    alone; the others are written. Database errors are raised, and then nothing is written.
+    """
+    with transaction.atomic():
+        return write_events(prepare_events(items, now), now)
+
+
+def prepare_events(items: Iterable[NewEvent], now: datetime) -> list[PreparedEvent]:
+    """Do what can be done before the transaction begins: other writers wait while it lasts."""
+    return [PreparedEvent(item, build_event_rows(item, now)) for item in items]
+
+
+def write_events(prepared: Sequence[PreparedEvent], now: datetime) -> list[Outcome]:
+    """Write prepared events, as `record_events` says. Must be called within a transaction."""
+    known = lock_sessions({one.item.session_id for one in prepared})
+    locks.lock_sessions_in_order(
+        {one.item.session_id for one in prepared if one.item.event_type in LIFECYCLE} & known
+    )
+    duplicates = origins.claim_origins(
+        [
+            one.item
+            for one in prepared
+            if isinstance(one.item, DedupedEvent) and find_event_refusal(one, known) is None
+        ],
+        now,
+    )
+    outcomes: list[Outcome | None] = []
+    waiting: list[tuple[int, Row]] = []
+    for place, one in enumerate(prepared):
+        refused = find_event_refusal(one, known) or (
+            RecordedEvent(None) if id(one.item) in duplicates else None
+        )
+        outcomes.append(refused)
+        if refused is not None or isinstance(one.rows, UnprocessableRequest):
+            continue
+        if one.item.event_type in LIFECYCLE:
+            insert_event_rows(
+                waiting, outcomes
+            )  # what came before is there when the session's fate is decided
+            waiting = []
+            outcomes[place] = apply_lifecycle_event(one.item, now)
+            if outcomes[place] is not None:
+                continue
+        waiting.append((place, one.rows))
+    insert_event_rows(waiting, outcomes)
+    return [outcome for outcome in outcomes if outcome is not None]
+
+
+def find_event_refusal(one: PreparedEvent, known: set[str]) -> SignalboxError | None:
+    if isinstance(one.rows, UnprocessableRequest):
+        return one.rows
+    return None if one.item.session_id in known else NotFound("Session not found")
+
+
+def apply_lifecycle_event(item: NewEvent, now: datetime) -> Outcome | None:
+    """Let the session follow the event; return the outcome of one that is not to be stored."""
+    try:
+        with transaction.atomic():
+            to_be_stored = update_session_by_event(item.session_id, item, now)
+    except SignalboxError as refusal:
+        return refusal
+    return None if to_be_stored else RecordedEvent(None)
+
+
+def lock_sessions(session_ids: Iterable[str]) -> set[str]:
+    """Return those of the sessions that exist, held against deletion until the transaction ends."""
+    return locks.lock_existing_sessions(sorted(s for s in session_ids if is_storable_text(s)))
+
+
+def build_event_rows(item: NewEvent, now: datetime) -> Row | UnprocessableRequest:
+    for name in TEXTS:
+        text = getattr(item, name)
+        if text is not None and not is_storable_text(text):
+            return UnprocessableRequest([build_text_error(name, text)])
+    try:
+        return mask_event_rows(item, now, create_masker() or PlainEncoder())
+    except (UnicodeEncodeError, RecursionError, TypeError, ValueError) as problem:
+        return UnprocessableRequest(f"The event cannot be written as JSON: {problem}")
+
+
+def build_text_error(name: str, text: str) -> dict[str, Any]:
+    shown = text.encode("ascii", "backslashreplace").decode()[:200]
+    message = "Text must not hold a NUL character or a lone surrogate"
+    return {"type": "value_error", "loc": ["body", name], "msg": message, "input": shown}
+
+
+class PlainEncoder:
+    """Used instead of a masker when masking is switched off."""
+
+    count = 0
+
+    @staticmethod
+    def mask_values_and_texts(
+        values: Sequence[Any], texts: Sequence[str | None]
+    ) -> tuple[list[str | None], list[str | None]]:
+        return [None if one is None else msgspec.json.encode(one).decode() for one in values], list(texts)
+
+
+def mask_event_rows(item: NewEvent, now: datetime, mask: SecretMasker | PlainEncoder) -> Row:
+    event = list(_event_fields(item))
+    if item.tool_output is None and (item.result_text is not None or item.result_data is not None):
+        event[_OUTPUT] = {"result_text": item.result_text, "result_data": item.result_data}
+    extra = item.extra if isinstance(item, DedupedEvent) else None
+    values, texts = mask.mask_values_and_texts(
+        [*(event[place] for place in _JSON), extra], [event[place] for place in _MASKED]
+    )
+    for place, value in zip((*_JSON, *_MASKED), (*values[:-1], *texts), strict=True):
+        event[place] = value
+    return event, build_context_row(item, now, values[-1], mask.count)
+
+
+def build_context_row(item: NewEvent, now: datetime, extra: str | None, masked: int) -> list[Any]:
+    if masked:
+        meters.MASKED.add(n=masked)
+    received = instants.to_microseconds(now)
+    instant = instants.parse_instant(item.timestamp)
+    happened = received if instant is None else instants.to_microseconds(instant)
+    if isinstance(item, DedupedEvent) and item.late:
+        received = min(received, happened)
+    fields = list(_context_fields(item))
+    if fields[_OUTPUT_TOKENS] is None and any(fields[place] is not None for place in _OTHER_TOKENS):
+        fields[_OUTPUT_TOKENS] = 0  # what tells tokens is found by its output tokens
+    return [item.session_id, happened, received // 1000, *fields, extra, masked]
+
+
+def insert_event_rows(waiting: Sequence[tuple[int, Row]], outcomes: list[Outcome | None]) -> None:
+    if not waiting:
+        return
+    rows = [row for _, row in waiting]
+    ids = bulk.insert_row_pairs(
+        "events",
+        EVENT_COLUMNS,
+        rows,
+        beside="event_context",
+        key="event_id",
+        beside_columns=CONTEXT_COLUMNS,
+    )
+    spending.add_usage_counts(rows)
+    for (place, _), event_id in zip(waiting, ids, strict=True):
+        outcomes[place] = RecordedEvent(event_id)
+
+
+def adopt_events(first: int, last: int, now: datetime) -> int:
+    """Give a context to the events `first` to `last` that other programs wrote without one; return how many.
+
+    Safe to run anywhere, any time, twice at once. Without a context an event stands in no timeline.
+    """
+    orphans = (
+        "FROM events e WHERE e.id BETWEEN %s AND %s"
+        " AND NOT EXISTS (SELECT 1 FROM event_context c WHERE c.event_id = e.id AND c.event_id BETWEEN %s AND %s)"
+    )
+    # Said of both: PostgreSQL looks into the parts of both tables that have them.
+    among = [first, last, first, last]
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT 1 {orphans} LIMIT 1", among)
+        if cursor.fetchone() is None:  # nearly always: reading takes no lock
+            return 0
+    instant = values.instant_microseconds_sql("e.timestamp")
+    received = instants.to_microseconds(now)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO event_context (event_id, session_id, instant_us, received_at, source)"
+            f" SELECT e.id, e.session_id, coalesce({instant}, %s), %s, 'other' {orphans}"
+            " ON CONFLICT DO NOTHING",
+            [received, received // 1000, *among],
+        )
+        return int(cursor.rowcount)
+
+
+ADOPTING_STEP = 20_000  # events
+LATE = 500_000  # ids below the newest one that an event of a transaction still open may get
+
+
+def adopt_all_events(now: datetime, *, step: int = ADOPTING_STEP) -> int:
+    """Adopt whatever was written while no Signalbox ran; return how many events."""
+    return sum(adopt_events(first, last, now) for first, last in bulk.iterate_id_ranges("events", "id", step))
+
+
+class AdoptionProgress:
+    """How far this process has looked for events without a context: all up to the id `upto`."""
+
+    upto: int | None = None
+
+
+def adopt_new_events(now: datetime, *, step: int = ADOPTING_STEP) -> int:
+    """Adopt all events at first, later those since the last time; return how many.
+
+    The feed tells of events at once. This is for those that were written while nobody listened, which is over once
+    this process has looked: twenty million looked at each hour cost a minute of the processor's.
+    """
+    adopted, after = 0, None if AdoptionProgress.upto is None else AdoptionProgress.upto - LATE
+    for first, last in bulk.iterate_id_ranges("events", "id", step, after):
+        adopted += adopt_events(first, last, now)
+        AdoptionProgress.upto = max(last, AdoptionProgress.upto or last)
+    return adopted

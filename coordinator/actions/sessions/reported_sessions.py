@@ -1,0 +1,321 @@
+"""Sessions that agents report themselves: found or made by the agent's own session id, taken up again, messages put
+together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Exists, Max, OuterRef
+
+from coordinator.actions.sessions import events, silence, writers
+from coordinator.actions.sessions.sessions import find_telemetry_end, update_session_by_event
+from coordinator.engine import round_trips
+from coordinator.engine.values import cast_to_text_sql
+from coordinator.identity import ownership
+from coordinator.identity.keys import KeyIdentity
+from coordinator.lib import instants
+from coordinator.models import EventContext, EventOrigin, MessagePart, Run, Session
+from coordinator.models.sessions import SessionStatus
+from coordinator.runs.statuses import ACTIVE, run_statuses_sql
+from coordinator.secrets.masking import mask_secrets
+from coordinator.sessions.agent_programs import AGENT_TITLES
+from coordinator.sessions.events import DedupedEvent, NewEvent
+from coordinator.sessions.reports import MODEL_REQUEST, KnownSession, MessagePiece, SessionLocation
+
+# Its session says nothing else for so long: the sender of a message that was not finished is taken for dead.
+UNFINISHED_FOR = timedelta(minutes=15)
+UNFINISHED = "Its end was never reported."
+# So long before it is first heard of may a session have begun; what is dated earlier is odd.
+LONGEST_BEFORE = timedelta(days=1)
+
+
+def find_or_create_session(
+    executor_id: str, where: SessionLocation, now: datetime, status: SessionStatus = SessionStatus.RUNNING
+) -> KnownSession:
+    """Return the session with this executor's id that the key may write into; made, with `status`, if there is none.
+
+    Where the id is that of another agent's session, the caller gets one of its own and learns nothing of the
+    other. Safe in many processes at once.
+    """
+    driven = find_driven_session_id(executor_id, where)
+    if driven is not None:
+        return KnownSession(driven, complete=True, driven=True)
+    session, is_new = find_writable_session(executor_id, where.by), False
+    if session is None or find_missing_columns(session, where):  # else reading was enough, and takes no lock
+        with transaction.atomic():
+            if session is None:
+                session, is_new = create_reported_session(executor_id, where, now, status)
+            fill_missing_columns(session, where)
+    return KnownSession(session.session_id, bool(session.hostname and session.project_dir), is_new=is_new)
+
+
+# In plain SQL: many hooks ask it, and making the statement anew takes longer than the database does.
+DRIVEN = (
+    "SELECT d.session_id FROM driven_sessions d WHERE (d.agent_session_id = %s AND ("  # noqa: S608 - our statuses
+    "EXISTS (SELECT 1 FROM runs r WHERE r.session_id = d.session_id"
+    f" AND r.status IN ({run_statuses_sql(ACTIVE)}))"
+    " OR EXISTS (SELECT 1 FROM living_executors l WHERE l.session_id = d.session_id)))"
+    " OR (d.session_id = %s AND (d.agent_session_id IS NULL OR d.agent_session_id = %s))"
+    " ORDER BY d.session_id LIMIT 10"
+)
+
+
+def find_driven_session_id(executor_id: str, where: SessionLocation) -> str | None:
+    """Return the session in which a runner drives this very agent now, if its hooks' key may write into it; else None.
+
+    The agent's own id says which, or before it is told, what the runner gave its agent to pass on. Once no run of it
+    is at work and no agent waits, somebody else has taken it up, unless the hook says that it is the runner's.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(DRIVEN, [executor_id, where.driven, executor_id])
+        ids = [session_id for (session_id,) in cursor.fetchall()]
+    closed = ownership.find_session_write_refusals(where.by, ids) if ids and where.by is not None else {}
+    return next((session_id for session_id in ids if session_id not in closed), None)
+
+
+def reopen_or_create_session(executor_id: str, where: SessionLocation, now: datetime) -> KnownSession:
+    """Return the session of somebody who speaks just now, as `find_or_create_session`; one that silence had
+    ended runs again.
+    """
+    known = find_or_create_session(executor_id, where, now)
+    if not known.driven and not known.is_new:
+        silence.reopen_silent_session(known.session_id, now)
+    return known
+
+
+def resolve_observed_session(
+    executor_id: str, where: SessionLocation, first: datetime, last: datetime, now: datetime
+) -> KnownSession:
+    """Return the session of which telemetry tells what happened from `first` to `last`, as `find_or_create_session`.
+
+    One that is made began with the first; one that its telemetry had ended (`session_stop`) runs again where something
+    happened after that. What is told late of the time before does not make it run.
+    """
+    began = min(first, now) if first > now - LONGEST_BEFORE else now
+    known = find_or_create_session(executor_id, where, began)
+    if known.driven:
+        return known
+    silence.reopen_silent_session(known.session_id, now)
+    if is_session_over(known.session_id) and is_ended_by_telemetry(known.session_id, before=last):
+        reopen_ended_session(known.session_id, now)
+    return known
+
+
+def is_ended_by_telemetry(session_id: str, *, before: datetime) -> bool:
+    ended = find_telemetry_end(session_id)
+    return ended is not None and ended < instants.to_microseconds(before)
+
+
+def is_session_over(session_id: str) -> bool:
+    """Say whether the session has ended."""
+    return Session.objects.filter(pk=session_id, status=Session.Status.FINISHED).exists()
+
+
+def has_later_activity(session_id: str, at_us: int) -> bool:
+    """Say whether a session that ends with its telemetry at `at_us` goes on all the same.
+
+    Something happened in it later, or a run of it is at work: then its runner tells of its end.
+    """
+    if Run.objects.filter(session=session_id, status__in=ACTIVE).exists():
+        return True
+    return EventContext.objects.filter(session_id=session_id, instant_us__gt=at_us).exists()
+
+
+def find_session_id(executor_id: str, by: KeyIdentity | None = None) -> str | None:
+    """Return the id of the session with this executor's id that `by` (None: anybody) may write into, if any."""
+    session = find_writable_session(executor_id, by)
+    return session.session_id if session else None
+
+
+def find_subagent_session(thread: str, origin: str, by: KeyIdentity | None) -> tuple[str, str] | None:
+    """Return the session whose sub-agent's thread this is, if `by` may write into it, and the sub-agent's name.
+
+    `origin` is what that session has claimed for the thread. A thread that has a session of its own is nobody's.
+    """
+    session_id = EventOrigin.objects.filter(key=origin).values_list("session_id", flat=True).first()
+    if session_id is None or (by is not None and ownership.find_session_write_refusals(by, [session_id])):
+        return None
+    if find_session_id(thread, by) is not None:
+        return None
+    named = EventContext.objects.filter(session_id=session_id, subagent__endswith=thread)
+    return session_id, named.values_list("subagent", flat=True).first() or thread
+
+
+def find_writable_session(executor_id: str, by: KeyIdentity | None = None) -> Session | None:
+    """Return the session that `by` may write into; first one that was made for the id, then any that was given it."""
+    made = set(derive_session_ids(executor_id))
+    namesakes = list(Session.objects.filter(executor_session_id=executor_id).order_by("created_at"))
+    namesakes.sort(key=lambda session: session.pk not in made)
+    return next((session for session in namesakes if is_session_writable(session, by)), None)
+
+
+def derive_session_ids(executor_id: str) -> Iterator[str]:
+    """Yield the ids of ours that follow from the agent's, in the order in which they are tried."""
+    for attempt in range(10):
+        # Whoever the agent is, in the words of the first: its hooks and its telemetry meet in one session.
+        name = hashlib.sha256(f"claude-code\n{attempt}\n{executor_id}".encode()).hexdigest()[:12]
+        yield f"ses_{name}"
+
+
+def is_session_writable(session: Session, by: KeyIdentity | None) -> bool:
+    return by is None or not ownership.find_session_write_refusals(by, [session.pk])
+
+
+def create_reported_session(
+    executor_id: str, where: SessionLocation, now: datetime, status: SessionStatus
+) -> tuple[Session, bool]:
+    """Make the session under an id that follows from the agent's, so that two who make it at once make one.
+
+    Returns it, and whether it is new.
+    """
+    # Only one that is new is given its parent: so no session is ever its own ancestor.
+    parent = find_writable_session(where.parent, where.by) if where.parent else None
+    for session_id in derive_session_ids(executor_id):
+        made = Session(
+            session_id=session_id,
+            parent_session=parent,
+            status=status,
+            created_at=now,
+            executor_session_id=executor_id,
+            executor_profile=where.profile,
+            agent_name=where.agent_name,
+            project_dir=mask_secrets(where.project_dir),
+            hostname=mask_secrets(where.hostname),
+        )
+        session, is_new = insert_or_find_session(made)
+        if is_new and where.by is not None:
+            writers.record_session_maker(session.pk, where.by.caller_actor)
+        if is_new or (session.executor_session_id == executor_id and is_session_writable(session, where.by)):
+            return session, is_new
+    raise RuntimeError(f"no free session id for {executor_id!r}")  # 48 bits, ten times over
+
+
+def insert_or_find_session(session: Session) -> tuple[Session, bool]:
+    """Return the session and True, or the one that has its id already and False."""
+    try:
+        with transaction.atomic():
+            session.save(force_insert=True)  # nearly always: looking first would be one more statement
+    except IntegrityError:
+        known = Session.objects.filter(pk=session.pk).first()
+        if known is None:
+            raise
+        return known, False
+    return session, True
+
+
+def fill_missing_columns(session: Session, where: SessionLocation) -> None:
+    missing = find_missing_columns(session, where)
+    if missing:
+        for name, value in missing.items():
+            setattr(session, name, value)
+        session.save(update_fields=list(missing))
+
+
+def find_missing_columns(session: Session, where: SessionLocation) -> dict[str, str]:
+    """Return what is told now and was not known yet."""
+    reported = {name: getattr(where, name) for name in ("project_dir", "hostname", "agent_name")}
+    return {
+        name: mask_secrets(value) for name, value in reported.items() if value and not getattr(session, name)
+    }
+
+
+def has_telemetry_tokens(session_id: str) -> bool:
+    """Say whether telemetry tells what the session's requests to the model took."""
+    told = EventContext.objects.filter(session_id=session_id, source="telemetry")
+    return told.filter(event__event_type=MODEL_REQUEST).exists()
+
+
+def reopen_ended_session(session_id: str, now: datetime) -> None:
+    """Reopen an ended session in which a person writes again. (HTTP hooks alone do not report a resume.)"""
+    if Session.objects.filter(pk=session_id, status=Session.Status.RUNNING).exists():
+        return  # nearly always: reading takes no lock
+    start = NewEvent(event_type="session_start", session_id=session_id, timestamp="")
+    with transaction.atomic():
+        update_session_by_event(session_id, start, now)
+
+
+# In plain SQL, as DRIVEN is, since many hooks display a piece of a message.
+KEEP_PIECE = (
+    "INSERT INTO message_parts (session_id, message_id, place, text) VALUES (%s, %s, %s, %s)"
+    " ON CONFLICT DO NOTHING"
+)
+TAKE_PIECES = (
+    "DELETE FROM message_parts WHERE session_id = %s AND message_id = %s"  # noqa: S608 - a name of ours
+    f" RETURNING place, {cast_to_text_sql('text')}"
+)
+HAS_PIECES = "SELECT 1 FROM message_parts WHERE session_id = %s LIMIT 1"
+
+
+def assemble_message_piece(session_id: str, piece: MessagePiece) -> str | None:
+    """Keep a piece of a message; return the whole text where this was its last.
+
+    Secrets are masked in the whole (actions/events.py): one may be cut in two here. Pieces live for seconds, or
+    until `finish_broken_messages` where their sender died.
+    """
+    with round_trips.planning_cursor() as cursor:
+        if not piece.final:
+            cursor.execute(KEEP_PIECE, [session_id, piece.message_id, piece.place, piece.text])
+            return None
+        cursor.execute(TAKE_PIECES, [session_id, piece.message_id])
+        kept = sorted(cursor.fetchall())
+    before = "".join(text for place, text in kept if place < piece.place)
+    return piece.text if piece.text.startswith(before) else before + piece.text
+
+
+def take_unfinished_messages(session_id: str) -> dict[str, str]:
+    """Return by message id, and forget, what was displayed of messages that were never finished."""
+    with round_trips.planning_cursor() as cursor:
+        cursor.execute(HAS_PIECES, [session_id])
+        if cursor.fetchone() is None:  # nearly always: reading takes no lock
+            return {}
+    texts: dict[str, str] = {}
+    parts = MessagePart.objects.filter(session_id=session_id)
+    with transaction.atomic():
+        for part in parts.select_for_update().order_by("id"):  # who comes second finds none
+            texts[part.message_id] = texts.get(part.message_id, "") + part.text
+        parts.delete()
+    return texts
+
+
+def find_unfinished_sessions(now: datetime) -> list[str]:
+    """Return the sessions that hold pieces of a message and of which nothing else was heard for `UNFINISHED_FOR`."""
+    cutoff = now - UNFINISHED_FOR
+    news = EventContext.objects.filter(session_id=OuterRef("session_id"), received_at__gt=cutoff)
+    parts = MessagePart.objects.filter(~Exists(news), session__created_at__lte=cutoff)
+    return list(parts.values_list("session_id", flat=True).distinct().order_by("session_id")[:1000])
+
+
+def finish_broken_messages(session_id: str, now: datetime) -> None:
+    """Write what was displayed of messages whose sender died in the middle, masked as every event is."""
+    with transaction.atomic():
+        last_us = EventContext.objects.filter(session_id=session_id).aggregate(at=Max("instant_us"))["at"]
+        messages = [
+            DedupedEvent(
+                event_type="message",
+                session_id=session_id,
+                timestamp=instants.format_canonical_instant(
+                    now if last_us is None else instants.from_microseconds(last_us)
+                ),
+                role="assistant",
+                content=[{"type": "text", "text": text}],
+                reason=UNFINISHED,
+                source=find_last_hook_source(session_id),
+                origin=f"unfinished:{message_id}:{uuid.uuid4().hex}",
+            )
+            for message_id, text in take_unfinished_messages(session_id).items()
+        ]
+        if messages:
+            events.record_events(messages, now)
+
+
+def find_last_hook_source(session_id: str) -> str:
+    """Return the agent whose hooks reported the session last; only hooks send messages in pieces."""
+    contexts = EventContext.objects.filter(session_id=session_id, source__in=AGENT_TITLES).order_by(
+        "-instant_us"
+    )
+    return contexts.values_list("source", flat=True).first() or "executor"

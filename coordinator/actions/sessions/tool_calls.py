@@ -1,0 +1,496 @@
+"""A coding agent's tool calls that policy or a person decides: asked, answered, settled elsewhere.
+
+An agent may show its own prompt while its hook waits here, and tells nobody when it was answered there. So whoever
+waits looks for the traces of that: the call's result, the end of the turn, what the person typed next.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from django.db.models import Q
+
+from coordinator.actions import approvals
+from coordinator.actions.approvals import NewPermissionRequest
+from coordinator.actions.approvals.pending_calls import ANSWERS_AGAIN, pending_call_lifetime
+from coordinator.actions.audit import audit
+from coordinator.actions.policy import denials
+from coordinator.errors import BadRequest, Conflict, NotFound, UnprocessableRequest
+from coordinator.identity.actors import Actor
+from coordinator.lib import json_bounds
+from coordinator.models import Event, PermissionRequest
+from coordinator.models.fields import dump_compact_json
+from coordinator.notifications import messages
+from coordinator.policy.requests import agent_options, in_force
+from coordinator.policy.requests import approvals as rules
+from coordinator.policy.requests.approvals import PermissionSubject
+from coordinator.policy.requests.tool_calls import Settled, ToolCallRequest
+from coordinator.policy.requests.verdicts import export_permission_request
+from coordinator.policy.rules.tool_rules import Ruling
+from coordinator.secrets.masking import (
+    find_masked_originals,
+    find_masks,
+    mask_secrets,
+    restore_masked_secrets,
+)
+from coordinator.sessions.agent_programs import AGENT_TITLES
+from coordinator.sessions.reports import SUBAGENT_END, TURN_END
+
+PERMISSION = "ToolCall"
+UNEDITABLE = "uneditable"  # in the metadata of a request whose agent runs no edited input
+ELSEWHERE = "Answered in the terminal."
+GONE = "The agent disconnected."
+HELD = "held"
+# A result that came this shortly before the question answers it: the two hooks overtook one another.
+OVERTAKEN = timedelta(seconds=2)
+LIKELY = 20  # calls of a session among which the one that is asked about is looked for
+
+
+def identify_pending_call(asked: ToolCallRequest, taken: Collection[str] = ()) -> ToolCallRequest:
+    """Return `asked` with the id of the call it is about, where that can be known, and which of equal calls it is.
+
+    A hook that names no call is about the newest open call alike of which no other such hook waits (`taken`, and the
+    requests that are pending). Where there is but one, every such hook is about that: one call, delivered twice.
+    Where there are several and each is taken, nobody can say which it is, and it has a slot of its own.
+    """
+    if asked.call_id is not None:
+        starts = find_tool_starts(asked).filter(context__tool_use_id=asked.call_id)
+        event_id = starts.order_by("-id").values_list("id", flat=True).first()
+        return replace(asked, event_id=event_id or asked.event_id)
+    alike = find_equal_open_calls(asked)
+    if not alike:
+        return asked
+    others = {*taken, *find_awaited_call_ids(asked)} if len(alike) > 1 else set()
+    free = next(((event_id, call_id) for event_id, call_id in alike if call_id not in others), None)
+    if free is None:
+        return replace(asked, slot=asked.waiter or None)
+    return replace(asked, event_id=free[0], call_id=free[1], is_guessed=True)
+
+
+def find_tool_starts(asked: ToolCallRequest) -> Any:
+    return Event.objects.filter(session_id=asked.session_id, event_type="pre_tool", tool_name=asked.tool)
+
+
+def find_equal_open_calls(asked: ToolCallRequest) -> list[tuple[int, str]]:
+    """Return the calls of this turn that have this input, by event and id, newest first.
+
+    Not those that had their result before the question came; one that came with it may have overtaken it.
+    """
+    rows = find_tool_starts(asked).order_by("-id")
+    rows = rows.values_list("id", "context__tool_use_id", "context__subagent", "tool_input")[:LIKELY]
+    named = [row for row in rows if row[1] and row[2] == asked.subagent]
+    if not named:
+        return []
+    wanted = rules.canonical_json_bytes(mask_secrets(asked.tool_input))
+    alike = [
+        (event_id, call_id)
+        for event_id, call_id, _, given in named
+        if rules.canonical_json_bytes(given) == wanted
+    ]
+    ends = Event.objects.filter(
+        session_id=asked.session_id,
+        event_type="post_tool",
+        context__tool_use_id__in=[call_id for _, call_id in alike],
+        context__instant_us__lt=asked.since_us - OVERTAKEN // timedelta(microseconds=1),
+    )
+    over = set(ends.values_list("context__tool_use_id", flat=True))
+    turn = Event.objects.filter(turn_end_filter(asked), session_id=asked.session_id).order_by("-id")
+    began = turn.values_list("id", flat=True).first() or 0
+    return [(event_id, call_id) for event_id, call_id in alike if call_id not in over and event_id > began]
+
+
+def find_awaited_call_ids(asked: ToolCallRequest) -> set[str]:
+    """Return the calls about which a hook of this name has put a question in the session that is pending."""
+    pending = PermissionRequest.objects.filter(
+        status="pending", plugin_id=asked.program, context__session_id=asked.session_id
+    )
+    told = [data for data in pending.values_list("metadata", flat=True)[:LIKELY] if isinstance(data, dict)]
+    return {str(data.get("tool_use_id")) for data in told if data.get("hook") == asked.asks}
+
+
+def find_equal_input(inputs: Sequence[Any], asked: ToolCallRequest) -> int | None:
+    """Return where the call's own input, as it is stored, first stands among stored ones."""
+    if not inputs:
+        return None
+    wanted = rules.canonical_json_bytes(mask_secrets(asked.tool_input))
+    return next(
+        (place for place, one in enumerate(inputs) if rules.canonical_json_bytes(one) == wanted), None
+    )
+
+
+def take_earlier_answer(asked: ToolCallRequest, now: datetime, *, by: Actor) -> Settled | None:
+    """Return what answers the question before it is put to anybody: its result, or a verdict on the same call."""
+    if not asked.is_prompted or asked.call_id is None:
+        return None
+    since = asked.since_us - OVERTAKEN // timedelta(microseconds=1)
+    if find_call_results(asked).filter(context__instant_us__gte=since).exists():
+        return {"status": "elsewhere", "reason": ELSEWHERE}
+    lately = now - ANSWERS_AGAIN
+    names_it = Q(metadata__contains=dump_compact_json(asked.call_id))
+    here = Q(names_it, context__session_id=asked.session_id, context__closed_at__gt=lately)
+    made_again = Q(context__used_by=f"{asked.session_id} {asked.call_id}", context__used_at__gt=lately)
+    requests = PermissionRequest.objects.without_bodies().filter(
+        here | made_again, plugin_id=asked.program, status__in=rules.DECIDED
+    )
+    for row in requests.order_by("-id")[:LIKELY]:
+        is_same = (
+            is_about_call(row, asked) and is_verdict_for_call(row, asked) and is_by_same_asker(row, asked)
+        )
+        if (
+            is_same
+            and is_on_same_host(row, asked)
+            and take_call_verdict(row.request_id, asked, by=by, now=now)
+        ):
+            return build_hook_verdict(row, now)
+    return None
+
+
+def is_about_call(row: PermissionRequest, asked: ToolCallRequest) -> bool:
+    """Say whether the row was asked about the call of this id, or answered it when it was made again."""
+    named = isinstance(row.metadata, dict) and row.metadata.get("tool_use_id") == asked.call_id
+    return named or row.context.used_by == f"{asked.session_id} {asked.call_id}"
+
+
+def is_by_same_asker(row: PermissionRequest, asked: ToolCallRequest) -> bool:
+    """Say whether the row was asked for the call's agent, in its folder."""
+    context = row.context
+    return (context.agent_id, context.folder) == (asked.agent_id, mask_secrets(asked.folder))
+
+
+def is_on_same_host(row: PermissionRequest, asked: ToolCallRequest) -> bool:
+    """Say whether the row named the host on which the call would run: it may say who decides."""
+    return asked.host is None or row.context.host == asked.host
+
+
+def is_verdict_for_call(row: PermissionRequest, asked: ToolCallRequest) -> bool:
+    """Say whether the verdict is on this very call: what was asked for or, where a person edited that, what they made.
+
+    Anybody with a key can ask by the hook's names, and so with a call's id above something else.
+    """
+    edited = rules.find_edited_input(row)
+    if edited is None:
+        return rules.request_call_digest(row) == build_call_subject(asked).subject_digest
+    # The hook's own text of an edited call's target is not known here; its tool and input are all it consists of.
+    made = PermissionSubject(asked.program, PERMISSION, None, rules.request_subject(row).tool_name, edited)
+    return made.subject_digest == replace(build_call_subject(asked), target_resource=None).subject_digest
+
+
+def build_call_subject(asked: ToolCallRequest) -> PermissionSubject:
+    return PermissionSubject(
+        asked.program, PERMISSION, asked.target and asked.target[:2_000], asked.tool, asked.tool_input
+    )
+
+
+def request_tool_approval(
+    asked: ToolCallRequest,
+    ruling: Ruling,
+    *,
+    by: Actor,
+    deadline: datetime | None,
+    outlasts: bool = False,
+    sent_as: str | None = None,
+    waited_by: str | None = None,
+    now: datetime,
+) -> PermissionRequest:
+    """Put the call before people and return the request that stands for it, with its context.
+
+    The hook waits until `deadline`, for ever where there is none. Where the request `outlasts` it, people may decide
+    for longer, and it may be one that was asked before, about this call, and is decided by now. Asked again under the
+    same `sent_as`, it is the same request, whatever has become of it. `waited_by` is the process in which
+    the hook waits.
+    """
+    found = approvals.request_permission(
+        NewPermissionRequest(
+            subject=build_call_subject(asked),
+            justification=build_call_justification(asked, ruling),
+            metadata={
+                **asked.details,
+                "hook": asked.asks,
+                "tool_use_id": asked.call_id,
+                "subagent": asked.subagent,
+                "rule": ruling.by or None,
+                "permission_suggestions": list(asked.offered),
+                **({} if asked.is_editable else {UNEDITABLE: True}),
+            },
+            session_id=asked.session_id,
+            agent_id=asked.agent_id,
+            event_id=asked.event_id,
+            deadline=max(deadline or now, now + pending_call_lifetime()) if outlasts else deadline,
+            idempotency_key=sent_as,
+            folder=asked.folder,
+            host=asked.host,
+            outlasts=outlasts,
+            waits_until=deadline if outlasts else None,
+            slot=asked.slot or asked.call_id,
+            waited_by=waited_by and f"{waited_by} {asked.call_id or ''}".strip(),
+        ),
+        by=by,
+        now=now,
+    )
+    return found.request
+
+
+def build_call_justification(asked: ToolCallRequest, ruling: Ruling) -> str:
+    described = asked.described or (asked.tool_input or {}).get("description")
+    words = [described] if isinstance(described, str) and described.strip() else []
+    if ruling.by:
+        words.append(f"{ruling.by.capitalize()}: {ruling.reason}")
+    who = f"Sub-agent {asked.subagent}" if asked.subagent else AGENT_TITLES.get(asked.program, asked.program)
+    return " · ".join(words)[:4_000] or f"{who} asks before it uses {asked.tool}."
+
+
+def find_question_answer(request_id: str, asked: ToolCallRequest, now: datetime) -> Settled | None:
+    """Return how the question was answered, here or at the terminal; None while nobody has."""
+    row = rules.find_permission_request(request_id)
+    if not rules.current_request_state(row, now).waiting:
+        return build_hook_verdict(row, now)
+    return {"status": "elsewhere", "reason": ELSEWHERE} if has_session_moved_on(asked) else None
+
+
+def build_hook_verdict(row: PermissionRequest, now: datetime) -> Settled:
+    """Return the verdict for the waiting hook, which runs an edited input in place of its own."""
+    context = rules.request_context(row)
+    allowed = rules.current_request_state(row, now).allowed
+    return export_permission_request(row, now) | {
+        "allowed": allowed,
+        "answer": context.answer if context else None,
+    }
+
+
+def find_call_results(asked: ToolCallRequest) -> Any:
+    ends = Event.objects.filter(session_id=asked.session_id, event_type="post_tool")
+    if asked.call_id is not None:
+        return ends.filter(context__tool_use_id=asked.call_id)
+    return ends.filter(tool_name=asked.tool, context__instant_us__gt=asked.since_us)
+
+
+def has_session_moved_on(asked: ToolCallRequest) -> bool:
+    """Say whether the session went on as it does once the question is answered, or asked by nobody any more."""
+    ends = find_call_results(asked)
+    if asked.call_id is not None:
+        if ends.exists():
+            return True
+    elif find_equal_input(ends.values_list("tool_input", flat=True)[:LIKELY], asked) is not None:
+        return True
+    later = Event.objects.filter(session_id=asked.session_id, context__instant_us__gt=asked.since_us)
+    return later.filter(turn_end_filter(asked)).exists()
+
+
+def turn_end_filter(asked: ToolCallRequest) -> Q:
+    """Return the events after which no call of the turn waits at the terminal any more."""
+    over = Q(event_type="session_stop")
+    if asked.subagent is None:
+        return over | Q(event_type=TURN_END) | Q(event_type="message", role="user", context__subagent=None)
+    return over | Q(event_type=SUBAGENT_END, context__subagent=asked.subagent)
+
+
+def find_edited_call(program: str, session_id: str, tool: str, tool_input: Any) -> str | None:
+    """Return the id of the newest call without a result that a person edited into this one; None where there is none.
+
+    For a result that names no call: its input is not the one with which the call began.
+    """
+    approved = PermissionRequest.objects.without_bodies().filter(
+        plugin_id=program,
+        context__session_id=session_id,
+        context__tool_name=tool,
+        context__answer__contains='"updated_input"',
+        status="approved",
+    )
+    wanted = rules.canonical_json_bytes(mask_secrets(tool_input))
+    for row in approved.order_by("-id")[:LIKELY]:
+        edited = rules.find_edited_input(row)
+        if edited is None or rules.canonical_json_bytes(edited) != wanted:
+            continue
+        call_id = row.metadata.get("tool_use_id") if isinstance(row.metadata, dict) else None
+        if isinstance(call_id, str):
+            ends = Event.objects.filter(session_id=session_id, event_type="post_tool")
+            return None if ends.filter(context__tool_use_id=call_id).exists() else call_id
+    return None
+
+
+def take_call_verdict(request_id: str, asked: ToolCallRequest, *, by: Actor, now: datetime) -> bool:
+    """Take the verdict for this call; False where another call has it, or nobody may have it any more.
+
+    A hook that names no call is this call's second delivery where only one such call is open, and else a waiter of its
+    own: of two equal calls one yes runs one.
+    """
+    is_certain = not asked.waiter or (asked.call_id is not None and not asked.is_guessed)
+    if not is_certain:
+        is_certain = [call_id for _, call_id in find_equal_open_calls(asked)] == [asked.call_id]
+    return approvals.consume_request_verdict(
+        request_id,
+        by=by,
+        call=build_call_subject(asked).subject_digest,
+        session_id=asked.session_id,
+        call_id=asked.call_id,
+        waiter=None if is_certain else asked.waiter,
+        now=now,
+    )
+
+
+def defer_tool_call(request_id: str, *, by: Actor, why: str, now: datetime) -> Settled | None:
+    """Have it on record that the agent is told to wait; None where no person can decide the request any more.
+
+    `until` is when asking ends, `link` where a person decides.
+    """
+    row = approvals.mark_request_deferred(request_id, by=by, reason=why, now=now)
+    if row is None:
+        return None
+    return {
+        "status": HELD,
+        "why": why,
+        "request_id": row.request_id,
+        "link": messages.approval_page_url(row, to_agent=True),
+        "until": row.expires_at,
+    }
+
+
+def withdraw_call_question(
+    request_id: str, *, by: Actor, reason: str, unless_held: bool, now: datetime
+) -> None:
+    """Close the card of a question that nobody asks any more; harmless where it is closed already."""
+    try:
+        approvals.withdraw_request(request_id, by=by, unless_held=unless_held, reason=reason, now=now)
+    except (Conflict, NotFound):
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalAdditions:
+    """What a person may add to the approval of a call.
+
+    `edited` is the whole input as JSON, or, with `edited_field`, the text of that one field; None where nobody
+    changed it. `picked` are the digests (`compute_rule_digest`) of offered rules that shall stand from now on.
+    """
+
+    edited: str | None = None
+    edited_field: str = ""
+    picked: Collection[str] = ()
+
+
+def decide_call_with_additions(
+    request_id: str, *, verdict: Literal["approved", "denied"], additions: ApprovalAdditions, **decision: Any
+) -> PermissionRequest:
+    """Decide a call, and say with which input it shall run and which of the offered rules shall stand.
+
+    Raises UnprocessableRequest for an edited input that is none, BadRequest for a rule that was not offered, and what
+    approvals.decide raises, which takes the rest of `decision`.
+    """
+    return approvals.decide_request(
+        request_id,
+        verdict=verdict,
+        added=functools.partial(collect_additions, additions),
+        adds_rules=bool(additions.picked),
+        **decision,
+    )
+
+
+def is_call_editable(row: PermissionRequest) -> bool:
+    """Say whether whoever asks would run an edited input."""
+    metadata = row.metadata if isinstance(row.metadata, dict) else {}
+    return row.plugin_id in AGENT_TITLES and not metadata.get(UNEDITABLE)
+
+
+def compute_rule_digest(offered: Mapping[str, Any]) -> str:
+    """Return the SHA-256, in hexadecimal, by which a card names a rule that it offers."""
+    return rules.hash_json_parts("rule", offered)
+
+
+def collect_additions(additions: ApprovalAdditions, row: PermissionRequest) -> dict[str, Any]:
+    added: dict[str, Any] = {}
+    asked_for = rules.request_subject(row).tool_input
+    wanted = parse_edited_input(asked_for, additions)
+    if wanted is not None and rules.canonical_json_bytes(wanted) != rules.canonical_json_bytes(asked_for):
+        if find_masks(wanted) - find_masks(asked_for):
+            raise UnprocessableRequest(
+                "A masked secret was changed or does not belong to this call. Leave it unchanged or remove it."
+            )
+        added["updated_input"] = wanted
+    picked = select_offered_rules(row, additions.picked)
+    if picked:
+        added["suggestions"] = picked
+    if added and row.plugin_id not in AGENT_TITLES and not agent_options.is_driven_agent_request(row):
+        raise BadRequest("Only calls of coding agents can be edited. Approve or deny this request as it is.")
+    if "updated_input" in added and not is_call_editable(row):
+        raise BadRequest("This call cannot be edited. Deny it instead and say in the reason what to change.")
+    if added and rules.required_approver_count(row) > 1:
+        raise BadRequest(
+            "Two people must approve this request unchanged, so you cannot edit it or add rules."
+        )
+    return added
+
+
+def select_offered_rules(row: PermissionRequest, picked: Collection[str]) -> list[dict[str, Any]]:
+    """Return the offered rules that were picked, by their content: what is not offered to this asker it cannot get."""
+    offered = {compute_rule_digest(one): one for one in rules.find_offered_rules(row)}
+    if set(picked) - set(offered):
+        raise BadRequest("This rule was not offered.")
+    return [rule for name, rule in offered.items() if name in picked]
+
+
+def parse_edited_input(asked_for: Any, additions: ApprovalAdditions) -> dict[str, Any] | None:
+    if additions.edited is None:
+        return None
+    # As browsers send line breaks.
+    field, text = additions.edited_field, additions.edited.replace("\r\n", "\n")
+    if field:
+        if not isinstance(asked_for, dict) or not isinstance(asked_for.get(field), str):
+            raise UnprocessableRequest(f"The input has no text {field!r} to edit.")
+        if not text.strip():
+            raise UnprocessableRequest("The edited input is empty. Deny the request instead.")
+        return {**asked_for, field: text}
+    try:
+        value = json_bounds.load_bounded_json(text)
+    except ValueError as problem:
+        raise UnprocessableRequest(f"The edited input is not JSON: {problem}.") from None
+    if not isinstance(value, dict):
+        raise UnprocessableRequest("The edited input must be a JSON object.")
+    return value
+
+
+def restore_answer_secrets(answer: Settled, asked: ToolCallRequest) -> Settled | None:
+    """Return an answer with the call's own secrets where the card showed masks, as the agent needs it.
+
+    Only the agent's waiting hook still knows them. None where one is left over: a mask must not be run.
+    """
+    added = answer.get("answer")
+    if not added:
+        return answer
+    added = restore_masked_secrets(added, find_masked_originals(asked.tool_input, list(asked.offered)))
+    return (
+        None
+        if find_masks(added) - find_masks([asked.tool_input, list(asked.offered)])
+        else answer | {"answer": added}
+    )
+
+
+def record_policy_ruling(asked: ToolCallRequest, ruling: Ruling, *, by: Actor, now: datetime) -> None:
+    """Write into the audit log what policy answered without asking anybody."""
+    event = "TOOL_CALL_ALLOWED" if ruling.decision == "allow" else "TOOL_CALL_DENIED"
+    if ruling.decision != "allow" and denials.should_skip_denial_entry(event, by, now):
+        return
+    audit.record_audit_entry(
+        event,
+        actor=by,
+        target=asked.session_id,
+        permission=asked.tool,
+        result="allowed" if ruling.decision == "allow" else "denied",
+        reason=ruling.reason,
+        metadata={
+            "by": ruling.by,
+            "agent_id": asked.agent_id,
+            "tool_use_id": asked.call_id,
+            "about": mask_secrets(asked.about[:2_000], judged=True),
+            **in_force.ruling_ground_as_json(ruling),
+        },
+        now=now,
+    )
+
+
+def expire_tool_calls(now: datetime) -> None:
+    """Write down that deadlines have passed."""
+    approvals.expire_due_requests(now)

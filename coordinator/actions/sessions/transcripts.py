@@ -1,0 +1,386 @@
+"""Brings transcripts of coding agents into the sessions, and leaves what is there already as it is.
+
+Lines come translated (`dialects.transcripts`) and are written in batches, each in one transaction, so that an
+import that is broken off, or repeated, goes on where it was. A session may have been recorded while it ran. What
+was told with an id then (a call, a prompt, a request to the model) is known by it; what was told without one, by
+who said the same at about the same time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+
+from coordinator.actions.audit import audit
+from coordinator.actions.sessions import origins, reported_sessions, titles
+from coordinator.actions.sessions.events import record_events
+from coordinator.identity.actors import Actor
+from coordinator.importing.lines import SOURCE, ImportedEvent, ImportedLine
+from coordinator.lib import instants
+from coordinator.models import Event
+from coordinator.models.sessions import SessionStatus
+from coordinator.secrets.masking import mask_secrets
+from coordinator.sessions.events import DedupedEvent, RecordedEvent
+from coordinator.sessions.reports import MADE_CALL, MODEL_REQUEST, UNRECORDED_PROMPT, SessionLocation
+
+READ_FROM = "transcript"  # the milestone that says of which file, version and branch a session's history is
+BATCH_EVENTS, BATCH_BYTES = 500, 4 * 1024 * 1024
+# Hooks are stamped when they are received, lines when they are written; clocks of two machines differ.
+OVERTAKEN = timedelta(seconds=5) // instants.MICROSECOND
+ABOUT_THE_SAME_TIME = timedelta(minutes=5) // instants.MICROSECOND
+COMPACTIONS = frozenset({"compaction", "PreCompact", "PostCompact"})
+MOST_LISTED = 1_000
+NOT_HOOKS = frozenset({"executor", "telemetry", None})
+
+
+@dataclass
+class TranscriptOutcome:
+    """Counts of an import: new and known events, sessions, tokens; and what was refused."""
+
+    added: int = 0
+    known: int = 0
+    messages: int = 0
+    calls: int = 0
+    sessions_made: int = 0
+    sessions_added_to: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    refused: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ImportedSession:
+    """A session of the import: its id with us, None while nobody needs one, and whether it was here before."""
+
+    session_id: str | None
+    before: bool
+    added: bool = False
+
+
+class TranscriptImport:
+    """One import. `take` what is told, line by line, then `close`. Without `write` nothing is changed."""
+
+    def __init__(
+        self, *, now: datetime, write: bool, profile: str, agent_name: str, hostname: str | None
+    ) -> None:
+        self.now, self.write = now, write
+        self.profile, self.agent_name, self.hostname = profile, agent_name, hostname
+        self.outcome = TranscriptOutcome()
+        self._batch: list[tuple[ImportedLine, str]] = []
+        self._events = self._bytes = 0
+        self._sessions: dict[str, ImportedSession] = {}
+        self._live: LiveEvents | None = None
+        self._would_write: set[bytes] = set()
+
+    def take_transcript_lines(self, told: Iterable[ImportedLine], place: str, size: int) -> None:
+        """Take what a line of `size` bytes tells; `place` names it where something of it is refused."""
+        for one in told:
+            self._batch.append((one, place))
+            self._events += len(one.events)
+        self._bytes += size
+        if self._events >= BATCH_EVENTS or self._bytes >= BATCH_BYTES:
+            self.flush()
+
+    def close(self, target: str, files: int, *, by: Actor) -> TranscriptOutcome:
+        """Write what is left and the import's audit row; return what came of it."""
+        self.flush()
+        outcome = self.outcome
+        if self.write:
+            audit.record_audit_entry(
+                "TRANSCRIPTS_IMPORTED",
+                actor=by,
+                target=target,
+                result="success",
+                metadata={
+                    "files": files,
+                    "events_added": outcome.added,
+                    "events_known": outcome.known,
+                    "sessions_made": outcome.sessions_made,
+                    "sessions_added_to": outcome.sessions_added_to,
+                    "refused": len(outcome.refused),
+                },
+                now=self.now,
+            )
+        return outcome
+
+    def flush(self) -> None:
+        """Write what was taken, in one transaction. What is looked up is looked up before it begins."""
+        batch, self._batch, self._events, self._bytes = self._batch, [], 0, 0
+        if not batch:
+            return
+        taken = self.find_taken_keys(batch)
+        new: list[tuple[ImportedEvent, ImportedLine, str]] = []
+        for told, place in batch:
+            fresh = (
+                []
+                if told.key in taken
+                else [one for one in told.events if not self.is_event_recorded(one, told, taken)]
+            )
+            self.outcome.known += len(told.events) - len(fresh)
+            taken.add(told.key)
+            for one in fresh:
+                taken.update(one.event.claims)
+                new.append((one, told, place))
+        if new:
+            self.write_new_events(new)
+        self.save_agent_titles([told for told, _ in batch if told.title])
+
+    def save_agent_titles(self, named: list[ImportedLine]) -> None:
+        """Keep what the agent calls its sessions; one of which nothing came in has no need of a title."""
+        known = {self.get_imported_session(told.session).session_id: told.title for told in named}
+        if self.write and known:
+            titles.save_reported_titles(
+                {one: title for one, title in known.items() if one and title}, self.now
+            )
+
+    def find_taken_keys(self, batch: list[tuple[ImportedLine, str]]) -> set[str]:
+        wanted = {
+            (self.get_imported_session(told.session).session_id, key)
+            for told, _ in batch
+            for one in told.events
+            for key in (one.event.origin, *one.also)
+        }
+        taken = origins.find_claimed_origins(wanted, self.now)
+        return (
+            taken
+            if self.write
+            else taken | {key for _, key in wanted if shorten_key(key) in self._would_write}
+        )
+
+    def is_event_recorded(self, one: ImportedEvent, told: ImportedLine, taken: set[str]) -> bool:
+        if one.event.origin in taken:
+            return True
+        live = self.load_live_events(told.session)
+        if live is not None and live.is_content_missing(one.event):
+            return False
+        return any(key in taken for key in one.also) or (live is not None and live.match_recorded_event(one))
+
+    def load_live_events(self, executor_id: str) -> LiveEvents | None:
+        """Return what was recorded of the session while it ran; kept for one session at a time."""
+        session = self.get_imported_session(executor_id)
+        if not session.before or session.session_id is None:
+            return None
+        if self._live is None or self._live.session_id != session.session_id:
+            self._live = LiveEvents(session.session_id)
+        return self._live
+
+    def get_imported_session(self, executor_id: str) -> ImportedSession:
+        if executor_id not in self._sessions:
+            session_id = reported_sessions.find_session_id(executor_id)
+            self._sessions[executor_id] = ImportedSession(session_id, session_id is not None)
+        return self._sessions[executor_id]
+
+    def write_new_events(self, new: list[tuple[ImportedEvent, ImportedLine, str]]) -> None:
+        events: list[tuple[DedupedEvent, str]] = []
+        with transaction.atomic():
+            for one, told, place in new:
+                session = self.get_imported_session(told.session)
+                if not session.added:
+                    session.added = True
+                    self.begin_imported_session(session, told)
+                    events.append((build_start_milestone(told, place), place))
+                events.append((one.event, place))
+                if self.write:
+                    for event, _ in events[-2:]:
+                        event.session_id = event.session_id or str(session.session_id)
+            if self.write:
+                outcomes = record_events([event for event, _ in events], self.now)
+            else:
+                outcomes = [RecordedEvent(0)] * len(events)
+                self._would_write.update(
+                    shorten_key(key) for one, _, _ in new for key in (one.event.origin, *one.event.claims)
+                )
+        for (event, place), outcome in zip(events, outcomes, strict=True):
+            self.count_event_outcome(event, outcome, place)
+
+    def begin_imported_session(self, session: ImportedSession, told: ImportedLine) -> None:
+        """Note a session that something comes into; make it where it is not here."""
+        self.outcome.sessions_added_to += session.before
+        self.outcome.sessions_made += not session.before
+        if self.write and session.session_id is None:
+            parent = told.facts.get("parent")
+            where = SessionLocation(
+                told.facts.get("cwd"), self.hostname, self.agent_name, self.profile, parent=parent
+            )
+            began = instants.parse_instant(told.at) or self.now
+            made = reported_sessions.find_or_create_session(
+                told.session, where, began, SessionStatus.FINISHED
+            )
+            session.session_id = made.session_id
+
+    def count_event_outcome(self, event: DedupedEvent, outcome: Any, place: str) -> None:
+        if not isinstance(outcome, RecordedEvent):
+            if len(self.outcome.refused) < MOST_LISTED:
+                self.outcome.refused.append(f"{place}: {outcome.detail}")
+            return
+        if event.event_type == READ_FROM:
+            return
+        if outcome.event_id is None:
+            self.outcome.known += 1
+            return
+        self.outcome.added += 1
+        self.outcome.messages += event.event_type == "message"
+        self.outcome.calls += event.event_type == "pre_tool"
+        self.outcome.input_tokens += event.input_tokens or 0
+        self.outcome.output_tokens += event.output_tokens or 0
+
+
+def shorten_key(key: str) -> bytes:
+    return hashlib.blake2b(key.encode(), digest_size=8).digest()
+
+
+def build_start_milestone(told: ImportedLine, place: str) -> DedupedEvent:
+    """Return the milestone before the first line that comes into a session; a session has one."""
+    return DedupedEvent(
+        event_type=READ_FROM,
+        session_id="",
+        timestamp=told.at,
+        tool_input={"file": place.rpartition(":")[0], **told.facts},
+        source=SOURCE,
+        late=True,
+        origin=f"transcript:{hashlib.sha256(told.session.encode()).hexdigest()[:40]}",
+    )
+
+
+@dataclass(slots=True)
+class SpokenTurn:
+    """What an agent said in a turn, without blanks: when its hook told it, and what of it no transcript has told."""
+
+    at_us: int
+    left: str
+
+
+class LiveEvents:
+    """Events of a session that did not come from transcripts, by digest with their times. Each is matched once."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self._moments: dict[bytes, list[int]] = defaultdict(list)
+        self._thin: set[bytes] = set()
+        self._unrecorded_prompts: set[str] = set()
+        self._turns: list[SpokenTurn] = []
+        for event in iterate_recorded_events(session_id):
+            digest = digest_event_row(event)
+            if event["prompt_id"] and join_text_blocks(event["content"]).startswith(UNRECORDED_PROMPT):
+                self._unrecorded_prompts.add(event["prompt_id"])
+            if digest is None:
+                continue
+            if event["by_hook"] and event["role"] == "assistant":
+                self._turns.append(SpokenTurn(event["at_us"], strip_all_blanks(event["content"])))
+            if event["is_thin"]:
+                self._thin.add(digest)
+            else:
+                self._moments[digest].append(event["at_us"])
+                self._thin.discard(digest)
+
+    def is_content_missing(self, event: DedupedEvent) -> bool:
+        """Say whether telemetry reported this event without its content; the transcript then adds it."""
+        if event.role == "user" and event.prompt_id in self._unrecorded_prompts:
+            return True
+        if not self._thin:
+            return False
+        digest = digest_event_row(convert_event_to_row(event))
+        return digest is not None and digest in self._thin and digest not in self._moments
+
+    def match_recorded_event(self, one: ImportedEvent) -> bool:
+        """Say whether the event is recorded already; each recorded event is matched once."""
+        if one.event.event_type == MODEL_REQUEST and not one.by_figures:
+            return False
+        row = convert_event_to_row(one.event)
+        nearest = self.take_nearest_event(
+            digest_event_row(row), row["at_us"], whenever=bool(row["tool_use_id"])
+        )
+        if nearest is None and row["tool_use_id"]:  # an executor may have reported the call without its id
+            nearest = self.take_nearest_event(digest_event_row(row | {"tool_use_id": None}), row["at_us"])
+        if one.is_piece and nearest is None:
+            return self.consume_turn_piece(strip_all_blanks(one.event.content), row["at_us"])
+        self._turns = [turn for turn in self._turns if turn.at_us != nearest]
+        return nearest is not None
+
+    def consume_turn_piece(self, piece: str, at_us: int) -> bool:
+        """Say whether a turn's words, told at its end, hold a piece; each of its words is matched once."""
+        for turn in self._turns:
+            found = turn.left.find(piece) if turn.at_us > at_us - OVERTAKEN else -1
+            if found >= 0:
+                turn.left = turn.left[found + len(piece) :]
+                return True
+        return False
+
+    def take_nearest_event(self, digest: bytes | None, at_us: int, *, whenever: bool = False) -> int | None:
+        """Return the time of the nearest equal event and remove it."""
+        moments = self._moments.get(digest) if digest is not None else None
+        if not moments:
+            return None
+        nearest = min(moments, key=lambda at: abs(at - at_us))
+        if not whenever and abs(nearest - at_us) > ABOUT_THE_SAME_TIME:
+            return None
+        moments.remove(nearest)
+        return nearest
+
+
+_COLUMNS = ("event_type", "role", "content", "tool_name", "tool_input")
+_FIGURES = ("input_tokens", "output_tokens", "cache_read_tokens")
+
+
+def iterate_recorded_events(session_id: str) -> Iterator[dict[str, Any]]:
+    """Yield what a session's live events hold, one at a time."""
+    rows = Event.objects.filter(session_id=session_id).exclude(context__source=SOURCE).order_by("id")
+    context = (*_FIGURES, "tool_use_id", "prompt_id", "instant_us", "source")
+    names = (*_COLUMNS, *(f"context__{name}" for name in context), "tool_output", "error")
+    for values in rows.values_list(*names).iterator(chunk_size=200):
+        row = dict(zip((*_COLUMNS, *_FIGURES), values, strict=False))
+        call_id, prompt_id, at_us, source, output, error = values[len(_COLUMNS) + len(_FIGURES) :]
+        call_id = None if call_id and call_id.startswith(MADE_CALL) else call_id  # its agent knows no such id
+        row |= {"tool_use_id": call_id, "prompt_id": prompt_id, "at_us": at_us or 0}
+        row["by_hook"] = source not in NOT_HOOKS
+        ended = row["event_type"] == "post_tool" and call_id
+        row["is_thin"] = bool(source == "telemetry" and ended and output is None and error is None)
+        yield row
+
+
+def convert_event_to_row(event: DedupedEvent) -> dict[str, Any]:
+    """Return the event as it would be stored: what was recorded live is stored without secrets."""
+    moment = instants.parse_instant(event.timestamp)
+    row = {name: mask_secrets(getattr(event, name)) for name in _COLUMNS}
+    row |= {name: getattr(event, name) for name in _FIGURES}
+    return row | {
+        "tool_use_id": event.tool_use_id,
+        "at_us": instants.to_microseconds(moment) if moment else 0,
+    }
+
+
+def digest_event_row(row: Mapping[str, Any]) -> bytes | None:
+    """Return a digest that is equal for two reports of the same event; None if only one source reports it."""
+    kind = row["event_type"]
+    if kind == "message":
+        words = join_text_blocks(row["content"])
+        parts: tuple[Any, ...] = (kind, row["role"], " ".join(words.split())) if words.strip() else ()
+    elif kind in {"pre_tool", "post_tool"}:
+        parts = (
+            (kind, row["tool_use_id"]) if row["tool_use_id"] else (kind, row["tool_name"], row["tool_input"])
+        )
+    elif kind == MODEL_REQUEST:
+        parts = (kind, *(row[name] or 0 for name in _FIGURES))
+    else:
+        parts = ("compaction",) if kind in COMPACTIONS else ()
+    if not parts:
+        return None
+    packed = json.dumps(parts, sort_keys=True, default=str).encode("utf-8", "replace")
+    return hashlib.blake2b(packed, digest_size=16).digest()
+
+
+def join_text_blocks(content: Any) -> str:
+    blocks = content if isinstance(content, list) else []
+    texts = [block.get("text") for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
+    return "\n\n".join(text for text in texts if isinstance(text, str))
+
+
+def strip_all_blanks(content: Any) -> str:
+    return "".join(join_text_blocks(content).split())

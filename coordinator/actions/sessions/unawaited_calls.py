@@ -1,0 +1,111 @@
+"""Closes the cards of calls for which no hook waits any more.
+
+A hook that waits closes its card itself, whatever ends the wait. This is for what has nobody left to close it: the
+server was killed beneath its hooks. Those of calls that are held for certain come again, under the id by which they
+asked, and an agent whose call was denied may make it again at once (both have a `repeat_key`): they find their card, or
+ask anew where it was closed. Told to wait (`held_at`), an agent may make its call again whenever it likes, so those
+cards stay open.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from coordinator.actions import approvals
+from coordinator.actions.approvals import rows
+from coordinator.actions.sessions.tool_calls import GONE, has_session_moved_on
+from coordinator.errors import Conflict, Forbidden, NotFound
+from coordinator.identity.actors import system_actor
+from coordinator.lib import instants
+from coordinator.mcp.gateway import workers
+from coordinator.models import PermissionContext, PermissionRequest
+from coordinator.policy.requests import approvals as rules
+from coordinator.policy.requests.tool_calls import ToolCallRequest
+
+WENT_ON = "The session went on, or ended, before anybody answered here."
+COMES_AGAIN_WITHIN = timedelta(
+    seconds=30
+)  # a hook that is held tries every two seconds once the server is back
+MOST_AT_ONCE = 1_000
+
+
+def close_abandoned_requests(now: datetime) -> int:
+    """Close what nobody waits for; return how many. Safe to run at any time, by anyone."""
+    asked = PermissionRequest.objects.filter(
+        status="pending", context__waited_by__isnull=False, context__held_at__isnull=True
+    )
+    waited_by = dict(asked.order_by("id").values_list("pk", "context__waited_by"))
+    alive = {
+        one for one in map(parse_waiting_process, set(waited_by.values())) if workers.is_worker_alive(one)
+    }
+    left = [pk for pk, one in waited_by.items() if parse_waiting_process(one) not in alive]
+    rows_left = PermissionRequest.objects.without_bodies().filter(pk__in=left[:MOST_AT_ONCE])
+    return sum(close_if_abandoned(row, now) for row in rows_left.order_by("id")) if left else 0
+
+
+def parse_waiting_process(waited_by: str | None) -> str:
+    return (waited_by or "").partition(" ")[0]
+
+
+def close_if_abandoned(row: PermissionRequest, now: datetime) -> bool:
+    process = parse_waiting_process(row.context.waited_by)
+    if workers.is_worker_alive(process):  # it came again just now
+        return False
+    if workers.is_worker_gone(process) and row.context.repeat_key is None:
+        return withdraw_abandoned_request(row, GONE, now)
+    until = row.context.waits_until
+    if isinstance(until, datetime) and until + COMES_AGAIN_WITHIN <= now:
+        return withdraw_abandoned_request(row, GONE, now)
+    if workers.is_worker_gone(process):
+        end_hook_wait(row, now)
+        return False
+    # One that the same call may have joined when it was made again says so until its hook is over.
+    may_be_joined = row.context.repeat_key is not None
+    return (
+        not may_be_joined
+        and has_session_moved_on(rebuild_call_question(row))
+        and withdraw_abandoned_request(row, WENT_ON, now)
+    )
+
+
+def end_hook_wait(row: PermissionRequest, now: datetime) -> None:
+    """Have the request be waited for no longer, unless its hook comes again (holding.join)."""
+    cut_short = PermissionContext.objects.filter(
+        request=row, waited_by=row.context.waited_by, waits_until__gt=now
+    )
+    if cut_short.update(waits_until=now):
+        rows.touch_request(row)
+
+
+def withdraw_abandoned_request(row: PermissionRequest, why: str, now: datetime) -> bool:
+    """Close the card unless it was decided, joined or told to wait meanwhile; say whether it was closed."""
+    with suppress(Conflict, Forbidden, NotFound):
+        approvals.withdraw_request(
+            row.request_id,
+            by=system_actor("housekeeping"),
+            may_all=True,
+            unless_held=True,
+            reason=why,
+            now=now,
+        )
+        return True
+    return False
+
+
+def rebuild_call_question(row: PermissionRequest) -> ToolCallRequest:
+    """Return the call as its hook asked about it, as far as its end is known by that."""
+    told = row.metadata if isinstance(row.metadata, dict) else {}
+    subject = rules.request_subject(row)
+    return ToolCallRequest(
+        asks=str(told.get("hook") or ""),
+        session_id=row.context.session_id or "",
+        agent_id=row.context.agent_id,
+        since_us=instants.to_microseconds(row.created_at) if isinstance(row.created_at, datetime) else 0,
+        tool=subject.tool_name or "",
+        tool_input=subject.tool_input if isinstance(subject.tool_input, dict) else None,
+        about="",
+        program=row.plugin_id,
+        call_id=told.get("tool_use_id"),
+        subagent=told.get("subagent"),
+    )

@@ -1,0 +1,1 @@
+"""Writing by the program itself: pruning, partitions, leases."""

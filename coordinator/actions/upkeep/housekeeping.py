@@ -1,0 +1,188 @@
+"""Handles late runs, vanished runners and lost reports. Idempotent; any worker may run it.
+
+Each step asks for what is due and hands it, one by one, to the action that checks again under its lock.
+The edge calls `run_housekeeping` every SIGNALBOX_LIFECYCLE_INTERVAL in whichever worker holds the lease.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+
+from django.conf import settings
+from django.db.models import Exists, OuterRef, QuerySet
+
+from coordinator.actions import runs
+from coordinator.actions.agents import runners
+from coordinator.actions.people import key_quotas
+from coordinator.actions.sessions import notes, origins, reported_sessions
+from coordinator.actions.sessions import silence as ending
+from coordinator.actions.upkeep import leases
+from coordinator.errors import NotFound
+from coordinator.models import Callback, Event, LivingExecutor, Run, Runner, Session, StopCommand
+from coordinator.runs.liveness import runner_stale_after
+from coordinator.runs.statuses import ACTIVE, STOP_EVENTS
+from coordinator.sessions import silence
+
+log = logging.getLogger(__name__)
+
+# A claimed run whose start is not reported falls back after this: a runner fetches the blueprint and spawns
+# the executor in between, each within its own 30 s timeout.
+CLAIM_LEASE = timedelta(seconds=60)
+# The executor says its end about a second before the runner reports it.
+REPORT_GRACE = timedelta(seconds=60)
+# A runner gives a process 5 s to end before it kills it.
+STOP_GRACE = timedelta(seconds=60)
+CALLBACKS_KEPT = timedelta(days=7)
+
+
+def run_housekeeping(now: datetime) -> None:
+    """Do everything that is due at `now`."""
+    for step in STEPS:
+        step(now)
+
+
+def process_each_key(keys: list[str], act: Callable[[str], object]) -> None:
+    """Do something for each; one that fails, or is gone meanwhile, keeps no other from its turn."""
+    for key in keys:
+        try:
+            act(key)
+        except NotFound:
+            continue
+        except Exception:
+            log.exception("housekeeping of %s failed", key)
+
+
+def find_unheld_runs() -> QuerySet[Run]:
+    """Return the runs that are housekeeping's business: not those that wait for a person's word."""
+    return Run.objects.filter(hold__isnull=True)
+
+
+def find_due_run_ids(**due: object) -> list[str]:
+    return list(
+        find_unheld_runs().filter(**due).order_by("created_at").values_list("run_id", flat=True)[:1000]
+    )
+
+
+def reset_future_timestamps(now: datetime) -> None:
+    """Where the clock was set back, let what is counted from a moment that has not come be counted from now.
+
+    A runner that has vanished would else pass for alive, and a lost claim or stop wait, until the clock is there again.
+    """
+    ahead = now + leases.SKEW
+    Runner.objects.filter(last_heartbeat__gt=ahead).update(last_heartbeat=now)
+    find_unheld_runs().filter(status=Run.Status.CLAIMED, claimed_at__gt=ahead).update(claimed_at=now)
+    StopCommand.objects.filter(requested_at__gt=ahead).update(requested_at=now)
+    StopCommand.objects.filter(delivered_at__gt=ahead).update(delivered_at=now)
+    latest = now + timedelta(seconds=settings.RUN_NO_MATCH_TIMEOUT)
+    waiting = find_unheld_runs().filter(status=Run.Status.PENDING, timeout_at__gt=latest + leases.SKEW)
+    waiting.update(timeout_at=latest)
+
+
+def give_up_waiting_runs(now: datetime) -> None:
+    """Fail pending runs that no runner could take in time."""
+    due = find_due_run_ids(status=Run.Status.PENDING, timeout_at__lte=now)
+    process_each_key(due, lambda run_id: runs.fail_overdue_run(run_id, now))
+
+
+def return_unstarted_claims(now: datetime) -> None:
+    """Let runs wait again that were claimed and never started: the answer was lost, or its runner was."""
+    lease = min(CLAIM_LEASE, runner_stale_after())
+    due = find_unheld_runs().filter(status=Run.Status.CLAIMED, claimed_at__lte=now - lease)
+    for run_id, runner_id in list(due.values_list("run_id", "runner_id")):
+        process_each_key([run_id], lambda key, holder=runner_id: runs.unclaim_run(key, holder, now))  # type: ignore[misc]
+
+
+def finish_unreported_runs(now: datetime) -> None:
+    """Complete runs whose session ended a while ago without the runner's report."""
+    ended = Event.objects.filter(
+        session_id=OuterRef("session_id"),
+        event_type__in=STOP_EVENTS,
+        context__received_at__gt=now - REPORT_GRACE,
+    )
+    due = find_unheld_runs().filter(
+        ~Exists(ended),
+        status=Run.Status.RUNNING,
+        session__status=Session.Status.FINISHED,
+        started_at__lte=now - REPORT_GRACE,
+    )
+    process_each_key(
+        list(due.values_list("run_id", flat=True)), lambda run_id: runs.complete_unreported_run(run_id, now)
+    )
+
+
+def end_unconfirmed_stops(now: datetime) -> None:
+    """End runs that are being stopped for long without their runner's word."""
+    due = StopCommand.objects.filter(requested_at__lte=now - STOP_GRACE)
+    run_ids = list(due.values_list("run_id", flat=True))
+    process_each_key(run_ids, lambda run_id: runs.end_unconfirmed_stop(run_id, now))
+    stopping = LivingExecutor.objects.filter(session__status=Session.Status.STOPPING)
+    for session_id, runner_id in stopping.filter(run_id__in=run_ids).values_list("pk", "runner_id"):
+        end = partial(runs.executors.end_unconfirmed_executor, runner_id=runner_id)
+        process_each_key([session_id], end)
+    due.exclude(run_id__in=Run.objects.filter(status=Run.Status.STOPPING).values("run_id")).delete()
+
+
+def remove_vanished_runners(now: datetime) -> None:
+    """Forget runners that were silent for long, and those that were to go and are not there to be told."""
+    silent = timedelta(seconds=settings.RUNNER_REMOVE_AFTER)
+    gone = [
+        runner.runner_id
+        for runner in Runner.objects.all()
+        if runner.time_since_heartbeat(now) >= silent
+        or (runner.deregistered_at is not None and runner.time_since_heartbeat(now) >= runner_stale_after())
+    ]
+    process_each_key(
+        gone, lambda runner_id: runners.remove_runner(runner_id, "Runner vanished during execution", now)
+    )
+
+
+def recover_orphan_runs(now: datetime) -> None:
+    """Recover runs held by a runner that is not registered (any more)."""
+    known = Runner.objects.values("runner_id")
+    held = find_unheld_runs().filter(status__in=ACTIVE).exclude(runner_id__in=known)
+    kept = LivingExecutor.objects.exclude(runner_id__in=known).values_list("runner_id", flat=True)
+    for runner_id in {*held.values_list("runner_id", flat=True), *kept}:
+        process_each_key(
+            [runner_id or ""],
+            lambda key: runs.recover_runner_runs(key, "Runner vanished during execution", now),
+        )
+
+
+def end_silent_sessions(now: datetime) -> None:
+    """Finish sessions of agents who tell by themselves and have told nothing for long."""
+    process_each_key(
+        silence.find_silent_session_ids(now), lambda session_id: ending.end_silent_session(session_id, now)
+    )
+
+
+def finish_abandoned_messages(now: datetime) -> None:
+    """Write the messages whose senders died in the middle: their pieces must not lie there, unmasked, for ever."""
+    unfinished = reported_sessions.find_unfinished_sessions(now)
+    process_each_key(unfinished, lambda session_id: reported_sessions.finish_broken_messages(session_id, now))
+
+
+def drop_delivered_callbacks(now: datetime) -> None:
+    """Forget callbacks that were told long ago, and those whose parent is gone."""
+    Callback.objects.filter(delivered_run_id__isnull=False, created_at__lt=now - CALLBACKS_KEPT).delete()
+    known = Session.objects.filter(pk=OuterRef("parent_session_id"))
+    Callback.objects.filter(~Exists(known)).delete()
+
+
+STEPS: tuple[Callable[[datetime], None], ...] = (
+    reset_future_timestamps,
+    return_unstarted_claims,
+    remove_vanished_runners,
+    recover_orphan_runs,
+    finish_unreported_runs,
+    end_unconfirmed_stops,
+    give_up_waiting_runs,
+    finish_abandoned_messages,
+    end_silent_sessions,
+    drop_delivered_callbacks,
+    notes.close_undeliverable_notes,
+    origins.delete_expired_claims,
+    key_quotas.delete_old_quota_days,
+)

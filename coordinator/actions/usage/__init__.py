@@ -1,0 +1,1 @@
+"""Writing prices and what sessions cost."""

@@ -1,0 +1,45 @@
+"""Writing what models cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import datetime
+
+from django.db import transaction
+
+from coordinator.actions.audit import audit
+from coordinator.errors import UnprocessableRequest
+from coordinator.identity.actors import Actor
+from coordinator.models import ModelPrice
+from coordinator.sessions.prices import KINDS
+
+
+def replace_model_prices(wanted: Mapping[str, Mapping[str, float]], *, by: Actor, now: datetime) -> None:
+    """Put these prices (by model, each with every kind of token) in place of all others.
+
+    Raises UnprocessableRequest.
+    """
+    for model, price in wanted.items():
+        if not model.strip() or any(not 0 <= price[kind] < math.inf for kind in KINDS):
+            raise UnprocessableRequest(f"The price of {model or 'a model without a name'} cannot be read.")
+    with transaction.atomic():
+        before = {
+            price.model: {kind: getattr(price, kind) for kind in KINDS} for price in ModelPrice.objects.all()
+        }
+        after = {model: {kind: float(price[kind]) for kind in KINDS} for model, price in wanted.items()}
+        if before == after:
+            return
+        ModelPrice.objects.exclude(model__in=after).delete()
+        for model, price in after.items():
+            if before.get(model) != price:
+                values = {**price, "changed_at": now, "changed_by": str(by)}
+                ModelPrice.objects.update_or_create(model=model, defaults=values)
+        audit.record_audit_entry(
+            "MODEL_PRICES_SAVED",
+            actor=by,
+            target="model_prices",
+            result="success",
+            metadata={"before": before, "after": after},
+            now=now,
+        )

@@ -1,0 +1,467 @@
+"""Sending an approved call, once: it goes on when its client leaves, and its result is kept for whoever comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+from django.db import Error as DatabaseError
+from django.db import InterfaceError, OperationalError
+from django.utils import timezone
+
+from coordinator.actions.approvals.pending_calls import pending_call_lifetime
+from coordinator.actions.mcp import gateway_calls
+from coordinator.actions.mcp.gateway_calls import CallOrigin
+from coordinator.edge.gateway.exchange import Exchange, build_upstream_headers
+from coordinator.edge.gateway.records import CallRecord, CallRecords
+from coordinator.edge.gateway.registry import ServerRegistry
+from coordinator.edge.gateway.response_stream import ResponseStream
+from coordinator.edge.gateway.upstream_calls import UpstreamSender
+from coordinator.edge.gateway.upstream_sessions import UpstreamSessionLost
+from coordinator.edge.gateway.upstreams import StreamLeftOpen, UpstreamSessionForgotten, send_final_response
+from coordinator.edge.hooks.notes import PendingNotes
+from coordinator.edge.http.messages import Headers
+from coordinator.edge.policy.brake_gate import BrakeGate
+from coordinator.edge.policy.rulings import build_brake_ruling
+from coordinator.errors import SignalboxError
+from coordinator.lib import instants
+from coordinator.lib.threads import EdgeThreads
+from coordinator.mcp.gateway import answers, deciding
+from coordinator.mcp.gateway.binding import CallBinding, hash_policy_version
+from coordinator.mcp.gateway.listing import decode_response_result
+from coordinator.mcp.gateway.servers import UpstreamServer
+from coordinator.mcp.gateway.states import ContinuationState, open_call_state, seal_call_state
+from coordinator.mcp.protocol.http_client import UpstreamFailed
+from coordinator.mcp.protocol.messages import McpMessage
+from coordinator.models import GatewayCall
+from coordinator.models.gateway import CallState
+from coordinator.policy.limits.brakes import ActiveBrake
+from coordinator.policy.rules.tool_rules import ASK, Ruling
+
+log = logging.getLogger(__name__)
+
+HEARD_ELSEWHERE = "The client hears the end on another stream."
+POLL_EVERY = 2_000  # milliseconds that a task's client is asked to let pass
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class CallNotSent(Exception):
+    """The call did not reach its server; the text says why, as the end of "The server …"."""
+
+
+class CallStoppedByBrake(CallNotSent):
+    """A brake is on for the agent."""
+
+    def __init__(self, brake: ActiveBrake) -> None:
+        super().__init__(f"was not asked: {brake.agent_message.rstrip('.')}")
+        self.brake = brake
+
+
+class ApprovedCallRunner:
+    """The approved calls that run in this process."""
+
+    def __init__(
+        self,
+        sending: UpstreamSender,
+        registry: ServerRegistry,
+        records: CallRecords,
+        threads: EdgeThreads,
+        *,
+        gate: BrakeGate,
+        notes: PendingNotes,
+    ) -> None:
+        self._notes = notes
+        self._sending = sending
+        self._registry = registry
+        self._records = records
+        self._threads = threads
+        self._gate = gate
+        self._jobs: set[asyncio.Task[None]] = set()
+
+    async def run_approved_call(self, x: Exchange, record: CallRecord, binding: CallBinding) -> None:
+        """Send the call and answer the client; where it leaves, the call runs on."""
+        await self.run_call_detached(
+            x, self.run_call_job(x, record, binding, strip_request_state(x.message, None))
+        )
+
+    async def continue_approved_call(
+        self, x: Exchange, record: CallRecord, binding: CallBinding, state: ContinuationState
+    ) -> None:
+        """Send the next try of a call whose server asked for more."""
+        body = strip_request_state(x.message, state.inner, keep_responses=True)
+        await self.run_call_detached(x, self.run_call_job(x, record, binding, body, state))
+
+    def run_task_call(
+        self,
+        x: Exchange,
+        record: CallRecord,
+        binding: CallBinding,
+        state: ContinuationState | None = None,
+        said: dict[str, Any] | None = None,
+    ) -> None:
+        """Send the call of a task, for which nobody waits on a line; with `state`, with what the client `said`."""
+        body = (
+            add_input_responses(x.message, state.inner, said or {})
+            if state
+            else strip_request_state(x.message, None)
+        )
+        self.start_call_job(self.run_call_job(x, record, binding, body, state, line=None))
+
+    def start_call_job(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+        return task
+
+    async def run_call_detached(self, x: Exchange, work: Coroutine[Any, Any, None]) -> None:
+        x.is_sent = True
+        task = self.start_call_job(work)
+        left = asyncio.Event()
+        with x.gone.call_on_disconnect(left.set):
+            if x.gone.happened:
+                left.set()
+            leaving = asyncio.ensure_future(left.wait())
+            await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            leaving.cancel()
+        if task.done():
+            task.result()
+        else:
+            x.line.is_over = True  # nobody hears it any more
+
+    async def run_call_job(
+        self,
+        x: Exchange,
+        record: CallRecord,
+        binding: CallBinding,
+        body: bytes,
+        state: ContinuationState | None = None,
+        **options: Any,
+    ) -> None:
+        """Send a call, or with `state` the next try of it, and note how that ended."""
+        line: ResponseStream | None = options.get("line", x.line)
+        event, response, problem = None, None, None
+        try:
+            with record.measure_server_time(x):
+                response, event = await self.send_call_within_deadline(x, body, line)
+        except (UpstreamFailed, CallNotSent) as failure:
+            problem = failure
+        if isinstance(problem, StreamLeftOpen) and line is not None:
+            await self.record_call_outcome(
+                functools.partial(gateway_calls.mark_answered_by_server, record.call_id)
+            )
+            self._records.end_call_record(record, "ok", None, HEARD_ELSEWHERE)
+            await line.end_event_stream()
+            return
+        if response is None:
+            assert problem is not None
+            response = await self.record_failed_call(x, record, binding, problem, state, is_task=line is None)
+        elif (
+            question := wrap_server_question(response, record, binding, state.round + 1 if state else 0)
+        ) is not None:
+            response, event = question, None
+            await self.record_call_result(record.call_id, response, asks=True)
+            self._records.leave_call_open(record)
+        else:
+            await self.record_call_result(record.call_id, response)
+            self._records.end_call_record(record, classify_response(response), response)
+        if line is not None and not x.gone.happened:
+            if x.takes_notes:
+                through = f"a result of {record.tool} of {record.server_id}"
+                response, event = await self._notes.add_notes_to_response(
+                    record.session_id, through, response, event
+                )
+            await send_final_response(line, response, event)
+            if not x.gone.happened:
+                await self._threads.run_in_thread(
+                    gateway_calls.mark_call_delivered, record.call_id, now=timezone.now()
+                )
+
+    async def send_call_within_deadline(
+        self, x: Exchange, body: bytes, line: ResponseStream | None
+    ) -> tuple[bytes, bytes | None]:
+        """Send a call and return its response. After the time that it has at most it counts as lost elsewhere, too."""
+        within = x.server.call_seconds + gateway_calls.STARTS_WITHIN.total_seconds()
+        try:
+            async with asyncio.timeout(within):
+                return await self.send_approved_call(x, body, line)
+        except TimeoutError:
+            words = f"did not answer within {within:.0f} seconds"
+            raise UpstreamFailed(words, may_have_run=True) from None
+
+    async def send_approved_call(
+        self, x: Exchange, body: bytes, line: ResponseStream | None
+    ) -> tuple[bytes, bytes | None]:
+        look = functools.partial(self.require_no_call_brake, x)
+        try:
+            x.server = await self.reload_server(x.server)
+            await self.require_no_call_brake(x)
+            response, event, _ = await self._sending.send_upstream_call(x, body, line, look)
+        except (InterfaceError, OperationalError) as problem:  # which is asked only before the call goes out
+            raise CallNotSent("was not asked: the database did not answer") from problem
+        except UpstreamSessionLost:
+            raise CallNotSent(str(UpstreamSessionForgotten())) from None
+        except SignalboxError as problem:
+            raise CallNotSent(f"was not asked: {str(problem.detail).rstrip('.')}") from None
+        except UpstreamFailed as problem:
+            if problem.may_have_run:
+                raise
+            raise CallNotSent(str(problem)) from None
+        return response, event
+
+    async def require_no_call_brake(self, x: Exchange) -> None:
+        """Raise CallStoppedByBrake where a brake is on for the agent."""
+        if (brake := await x.find_exchange_brake(self._gate)) is not None:
+            raise CallStoppedByBrake(brake)
+
+    async def reload_server(self, server: UpstreamServer) -> UpstreamServer:
+        """Return the server as it is now: it may have been edited while the call waited. Raises CallNotSent."""
+        self._registry.forget_server(server.name)
+        found = await self._registry.find_registered_server(server.name)
+        if found is None or found.target is None:
+            raise CallNotSent(found.fault if found else "is not registered any more")
+        return found
+
+    async def record_call_result(self, call_id: str, response: bytes, *, asks: bool = False) -> None:
+        await self.record_call_outcome(
+            functools.partial(gateway_calls.end_gateway_call, call_id, response, asks=asks)
+        )
+
+    async def record_call_outcome(self, end: Callable[..., None]) -> None:
+        """Write down how a call ended, at this instant."""
+        try:
+            await self._threads.run_in_thread(end, now=timezone.now())
+        except DatabaseError:
+            # It stays `running` until its time is over, and is lost then: told, not run again.
+            log.exception("The end of a call could not be written")
+
+    async def record_failed_call(
+        self,
+        x: Exchange,
+        record: CallRecord,
+        binding: CallBinding,
+        problem: Exception,
+        state: ContinuationState | None,
+        *,
+        is_task: bool,
+    ) -> bytes:
+        """Note that a call got no response; return what its client is told."""
+        sent, server_id, tool, why = (
+            not isinstance(problem, CallNotSent),
+            binding.server_id,
+            binding.tool,
+            str(problem),
+        )
+        stands = state is not None and not sent and not is_task
+        if sent:
+            words = answers.describe_broken_call(server_id, tool, why)
+        elif state is None:
+            words = answers.describe_unreached_call(server_id, tool, why, approved=True)
+        else:
+            words = answers.describe_uncontinued_call(server_id, tool, why, stands=stands)
+        response = answers.build_tool_error(x.message, words, {"decision": "allow", "sent": sent})
+        if isinstance(problem, CallStoppedByBrake):
+            await self.audit_brake_stop(x, record, binding, problem.brake)
+        if sent:
+            why_lost = f"The server {why}: it may have run."
+            await self.record_call_outcome(
+                functools.partial(gateway_calls.mark_call_lost, record.call_id, why_lost, by=binding)
+            )
+        elif state is None:
+            await self._threads.run_in_thread(
+                gateway_calls.undo_call_start, record.call_id, response, now=timezone.now()
+            )
+        elif stands:
+            await self._threads.run_in_thread(
+                gateway_calls.reopen_server_question, record.call_id, state.round, now=timezone.now()
+            )
+            self._records.leave_call_open(record)
+            return response
+        else:
+            await self.record_call_result(record.call_id, response)
+        self._records.end_call_record(record, "failed", response, f"The server {problem}.")
+        return response
+
+    async def audit_brake_stop(
+        self, x: Exchange, record: CallRecord, binding: CallBinding, brake: ActiveBrake
+    ) -> None:
+        """Have it audited that a brake stopped an approved call. Its client hears of the brake in any case."""
+        record.decided_by = f"brake {brake.id}"
+        place = CallOrigin(record.session_id, x.client.session_id if x.client else None)
+        note = functools.partial(
+            gateway_calls.record_call_denial, binding, build_brake_ruling(brake), place, now=timezone.now()
+        )
+        try:
+            await self._records.perform_record_write(note)
+        except SignalboxError as problem:
+            log.error("A call that a brake stopped is missing from the audit log: %s", problem.detail)
+
+    async def rebind_call(self, x: Exchange, old: CallBinding) -> tuple[CallBinding, Ruling] | None:
+        """Return the call as it is to be judged now, and why; None where it is not asked any more, or cannot be."""
+        self._registry.forget_server(old.server_id)
+        server = await self._registry.find_registered_server(old.server_id)
+        if server is None or old.tool not in server.tools:
+            return None
+        ruling, _ = await self._threads.run_in_thread(
+            deciding.judge_from_database, server, old.tool, x.caller, old.arguments, timezone.now()
+        )
+        if ruling.decision != ASK:
+            return None
+        definition = server.tools[old.tool].definition
+        return replace(old, definition_digest=definition, policy_version=hash_policy_version(ruling)), ruling
+
+
+def classify_response(response: bytes) -> str:
+    """Say whether a response is a result (`ok`) or tells of a failure (`error`)."""
+    try:
+        value = msgspec.json.decode(response)
+        failed = "error" in value or value["result"].get("isError") is True
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError, AttributeError, TypeError):
+        failed = True
+    return "error" if failed else "ok"
+
+
+def strip_request_state(message: McpMessage, inner: str | None, *, keep_responses: bool = False) -> bytes:
+    """Return a call as its server shall get it: without what the client carried for us, with the server's own state.
+
+    Answers to questions that nobody asked yet go with no call: who approved it did not see them.
+    """
+    dropped = {"requestState"} if keep_responses else {"requestState", "inputResponses"}
+    if not dropped & message.params.keys():
+        return message.raw
+    fields = _fields(message.raw)
+    params = {name: value for name, value in _fields(fields["params"]).items() if name not in dropped}
+    if inner is not None:
+        params["requestState"] = msgspec.Raw(_encode(inner))
+    return _encode(fields | {"params": msgspec.Raw(_encode(params))})
+
+
+def add_input_responses(message: McpMessage, inner: str | None, said: dict[str, Any]) -> bytes:
+    """Return a call as its server shall get it once its question was answered: with its state, and what was said."""
+    fields = _fields(message.raw)
+    params = _fields(fields["params"]) | {"inputResponses": msgspec.Raw(_encode(said))}
+    params.pop("requestState", None)
+    if inner is not None:
+        params["requestState"] = msgspec.Raw(_encode(inner))
+    return _encode(fields | {"params": msgspec.Raw(_encode(params))})
+
+
+def wrap_server_question(
+    response: bytes, record: CallRecord, binding: CallBinding, round_: int
+) -> bytes | None:
+    """Return a server's question with a state around its own, by which the answer is known to belong to this call.
+
+    None for a response that asks for nothing.
+    """
+    if b"input_required" not in response:
+        return None
+    try:
+        fields = _fields(response)
+        result = _fields(fields["result"])
+        if msgspec.json.decode(result["resultType"]) != "input_required":
+            return None
+        inner = msgspec.json.decode(result["requestState"]) if "requestState" in result else None
+    except (msgspec.MsgspecError, KeyError):
+        return None
+    until = time.time() + pending_call_lifetime().total_seconds()
+    state = ContinuationState(
+        record.call_id, binding.question_digest, until, round_, inner if isinstance(inner, str) else None
+    )
+    result["requestState"] = msgspec.Raw(_encode(seal_call_state(state)))
+    return _encode(fields | {"result": msgspec.Raw(_encode(result))})
+
+
+@dataclass(frozen=True, slots=True)
+class ServerQuestion:
+    """What a call's server asks its client, by names that no other question of the same call has."""
+
+    state: ContinuationState
+    requests: dict[str, Any]
+
+    def select_client_answers(self, told: dict[str, Any]) -> dict[str, Any]:
+        """Return what a client told, by the server's own names; what answers nothing that is asked is left out."""
+        begins = build_question_prefix(self.state)
+        return {name.removeprefix(begins): told[name] for name in self.requests if name in told}
+
+
+def parse_server_question(response: bytes) -> ServerQuestion | None:
+    """Return the question in a kept response; None where it asks for nothing, or for nothing any more."""
+    result = decode_response_result(response)
+    if not isinstance(result, dict) or result.get("resultType") != "input_required":
+        return None
+    state, asked = open_call_state(result.get("requestState")), result.get("inputRequests")
+    if not isinstance(state, ContinuationState):
+        return None
+    begins = build_question_prefix(state)
+    return ServerQuestion(
+        state, {f"{begins}{name}": one for name, one in asked.items()} if isinstance(asked, dict) else {}
+    )
+
+
+def build_question_prefix(state: ContinuationState) -> str:
+    return f"{state.round + 1}."
+
+
+def replace_response_id(response: bytes, number: Any) -> bytes:
+    """Return a kept response as the answer to another request."""
+    return _encode(_fields(response) | {"id": msgspec.Raw(_encode(number))})
+
+
+def pack_task_request(x: Exchange) -> bytes:
+    """Return what of a request is kept with its task: the body and the headers that go to the server."""
+    passed = build_upstream_headers(x, "POST")
+    headers = {name.decode(): value.decode("latin-1") for name, value in passed.items()}
+    return json.dumps({"headers": headers, "body": x.message.raw.decode()}).encode()
+
+
+def unpack_task_request(kept: bytes) -> tuple[Headers, bytes]:
+    """Return the headers and the body of a kept request."""
+    value = json.loads(kept)
+    headers = {name.encode(): text.encode("latin-1") for name, text in value["headers"].items()}
+    return headers, value["body"].encode()
+
+
+def read_task_answers(kept: bytes) -> dict[str, Any]:
+    """Return what the client has said, by the questions' names, to its task whose request is kept."""
+    found = json.loads(kept).get("said", {})
+    return found if isinstance(found, dict) else {}
+
+
+def add_task_answers(kept: bytes, said: dict[str, Any]) -> bytes:
+    """Return a kept request with what the client has said."""
+    return json.dumps(json.loads(kept) | {"said": said}).encode()
+
+
+STATUSES = {
+    CallState.WAITING: "working",
+    CallState.RUNNING: "working",
+    CallState.CANCELLED: "cancelled",
+}
+
+
+def describe_task(call: GatewayCall, link: str) -> dict[str, Any]:
+    """Return a task as clients are told of it, without its result."""
+    waits = call.state == CallState.WAITING
+    changed = call.ended_at or call.started_at or call.created_at
+    task: dict[str, Any] = {
+        "taskId": call.call_id,
+        "status": STATUSES.get(CallState(call.state), "completed"),
+        "createdAt": format_task_time(call.created_at),
+        "lastUpdatedAt": format_task_time(changed),
+        "ttlMs": int(pending_call_lifetime().total_seconds() * 1000),
+        "pollIntervalMs": POLL_EVERY,
+    }
+    if waits:
+        task["statusMessage"] = f"Waiting for approval. A person decides at {link}."
+    return task
+
+
+def format_task_time(value: Any) -> str:
+    return value if isinstance(value, str) else instants.format_canonical_instant(value)

@@ -1,0 +1,406 @@
+"""`/mcp/{server}`: an MCP server over streamable HTTP, as an agent sees the one behind it.
+
+Messages pass as the bytes that came, without members that MCP does not have. Only known methods pass: calls of tools
+are judged one by one, reads by what the server is granted as a whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+
+from coordinator.actions.mcp.gateway_sessions import GatewayClient
+from coordinator.client import mcp_methods
+from coordinator.client.mcp_methods import RequestUse
+from coordinator.edge.gateway.all_servers import CANCELLED, AllServers, ServerTaggedStream
+from coordinator.edge.gateway.approved_calls import ApprovedCallRunner
+from coordinator.edge.gateway.calls import ToolCallHandler
+from coordinator.edge.gateway.clients import ClientSessions
+from coordinator.edge.gateway.exchange import (
+    Exchange,
+    find_header_mismatch,
+    parse_named_session,
+    refuse_other_origins,
+    resolve_agent_id,
+)
+from coordinator.edge.gateway.freshness import FreshnessCheck
+from coordinator.edge.gateway.list_changes import ToolListUpdates
+from coordinator.edge.gateway.listings import AgentToolListings
+from coordinator.edge.gateway.local_calls import LocalCallEndpoint
+from coordinator.edge.gateway.pending_calls import PendingCalls
+from coordinator.edge.gateway.reads import ReadRequestHandler
+from coordinator.edge.gateway.records import CallRecords
+from coordinator.edge.gateway.refusals import RefusalAudit
+from coordinator.edge.gateway.registry import ServerRegistry
+from coordinator.edge.gateway.relay import MessageRelay
+from coordinator.edge.gateway.response_stream import ResponseStream
+from coordinator.edge.gateway.server_stream import ServerStreamRelay
+from coordinator.edge.gateway.server_tasks import ServerTasks
+from coordinator.edge.gateway.tasks import GatewayTasks
+from coordinator.edge.gateway.upstream_calls import UpstreamSender
+from coordinator.edge.gateway.upstream_sessions import UpstreamSessions
+from coordinator.edge.gateway.upstreams import UpstreamClient
+from coordinator.edge.hooks.notes import PendingNotes
+from coordinator.edge.http.auth import Admission, Authenticator
+from coordinator.edge.http.bodies import RequestBodies
+from coordinator.edge.http.body_limits import KEY, LIMITS
+from coordinator.edge.http.concurrency import ConcurrencyLimit
+from coordinator.edge.http.messages import ClientDisconnected, get_request_headers
+from coordinator.edge.ingest.write_queue import GroupWriter
+from coordinator.edge.policy.brake_gate import BrakeGate
+from coordinator.edge.policy.policy_cache import PolicyCache
+from coordinator.edge.policy.rulings import PolicyRulings
+from coordinator.edge.polling.waits import DisconnectWatcher, LongPollWaiters
+from coordinator.errors import BadRequest, Forbidden, NotFound, SignalboxError
+from coordinator.identity.scopes import GATEWAY_SCOPES
+from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.threads import EdgeThreads
+from coordinator.live.hub import FeedHub
+from coordinator.mcp.gateway import answers
+from coordinator.mcp.gateway.servers import UpstreamServer
+from coordinator.mcp.protocol import messages
+from coordinator.mcp.protocol.http_client import UpstreamFailed
+from coordinator.mcp.protocol.messages import (
+    HEADER_MISMATCH,
+    INTERNAL,
+    UNREACHABLE,
+    McpMessage,
+    UnreadableMessage,
+)
+
+LIMIT = LIMITS["message"][KEY]
+MOST_STREAMS = 4_000
+UNHEARD = 0.1  # seconds of a request in which nobody looks whether its client has left: most are over by then
+ALL = UpstreamServer("", None)  # what the door of all servers stands for
+
+
+class GatewayEndpoint:
+    """The doors of one process."""
+
+    def __init__(
+        self,
+        auth: Authenticator,
+        *,
+        rulings: PolicyRulings,
+        policies: PolicyCache,
+        waits: LongPollWaiters,
+        writer: GroupWriter,
+        threads: EdgeThreads,
+        bodies: RequestBodies,
+        hub: FeedHub,
+        gate: BrakeGate,
+        notes: PendingNotes,
+    ) -> None:
+        self._auth = auth
+        self._bodies = bodies
+        self._places = ConcurrencyLimit(MOST_STREAMS, "streams of MCP servers")
+        self.upstreams = UpstreamClient()
+        self.registry = ServerRegistry(hub, threads)
+        self.clients = ClientSessions(threads)
+        self.links = UpstreamSessions(self.clients, self.upstreams)
+        server_tasks = ServerTasks(threads)
+        sending = UpstreamSender(self.upstreams, self.links, server_tasks)
+        instant = FreshnessCheck(hub, threads)
+        self.listings = AgentToolListings(
+            rulings=rulings,
+            policies=policies,
+            registry=self.registry,
+            sending=sending,
+            threads=threads,
+            instant=instant,
+        )
+        self._telling = ServerStreamRelay(self.upstreams, self.links, self.listings)
+        self._news = ToolListUpdates(hub, threads)
+        self._held: set[DisconnectWatcher] = set()
+        self.records = records = CallRecords(writer)
+        self.refusals = RefusalAudit(records)
+        self._relaying = MessageRelay(
+            self.upstreams, self.clients, self.links, self.listings, instant=instant, refusals=self.refusals
+        )
+        runner = ApprovedCallRunner(sending, self.registry, records, threads, gate=gate, notes=notes)
+        self.holding = PendingCalls(waits, threads, records, runner)
+        self.calls = ToolCallHandler(
+            rulings=rulings,
+            policies=policies,
+            listings=self.listings,
+            holding=self.holding,
+            records=records,
+            sending=sending,
+            instant=instant,
+            threads=threads,
+            notes=notes,
+        )
+        self.reads = ReadRequestHandler(self.calls, self._relaying, records, self.refusals, server_tasks)
+        self.all_servers = AllServers(
+            clients=self.clients,
+            links=self.links,
+            refusals=self.refusals,
+            registry=self.registry,
+            upstreams=self.upstreams,
+            listings=self.listings,
+            calls=self.calls,
+            threads=threads,
+        )
+        self.tasks = GatewayTasks(threads, records, runner, self.registry, self.links.attach_upstream_session)
+        self.beside = LocalCallEndpoint(
+            auth,
+            bodies=bodies,
+            calls=self.calls,
+            listings=self.listings,
+            records=records,
+            refusals=self.refusals,
+            registry=self.registry,
+            runner=runner,
+            gate=gate,
+            waits=waits,
+            threads=threads,
+        )
+
+    async def post_to_all_servers(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /mcp`: one message of a client, to all servers that are open to its agent."""
+        await self.post_server_message("", scope, receive, send)
+
+    async def stream_combined_updates(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /mcp`: what is new in the tools of all servers, for as long as the client stays."""
+        await self.serve_client_stream("", self._news.stream_list_changes, scope, receive, send)
+
+    async def delete_combined_session(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`DELETE /mcp`: the client ends its session."""
+        admission, agent_id = await self.admit_gateway_client(scope)
+        headers = get_request_headers(scope)
+        empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
+        client = await self.find_message_session(empty, headers, ALL, admission, agent_id)
+        line = ResponseStream(send)
+        with DisconnectWatcher(receive) as gone:
+            x = Exchange(admission, agent_id, headers, empty, ALL, line, gone, time.perf_counter(), client)
+            await self.all_servers.end_combined_session(x)
+            await line.send_empty_answer(200)
+
+    async def post_server_message(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /mcp/{server}`: one message of a client."""
+        try:
+            found = await self.receive_client_message(name, scope, receive, send)
+        except SignalboxError as problem:
+            problem.not_sent = True
+            raise
+        if found is None:
+            return
+        with DisconnectWatcher(receive, after=UNHEARD) as gone:
+            x = found(gone)
+            with x.admission.end_on_revocation(gone.force_disconnect):
+                await self.answer_message_or_error(x)
+            if gone.was_cut:
+                await x.line.send_key_revoked()
+
+    async def receive_client_message(
+        self, name: str, scope: Scope, receive: Receive, send: Send
+    ) -> Callable[[DisconnectWatcher], Exchange] | None:
+        """Read one message, of which no server hears yet; None where it is answered with that."""
+        started = time.perf_counter()
+        headers = get_request_headers(scope)
+        admission, agent_id = await self.admit_gateway_client(scope)
+        line = ResponseStream(send) if name else ServerTaggedStream(send)
+        with self._bodies.reserve_body(f"key:{admission.caller.id}") as held:
+            raw = await held.read_body(receive, headers, LIMIT)
+            try:
+                message = await held.decode_received_body(messages.parse_mcp_message, raw)
+            except UnreadableMessage as problem:
+                await line.send_answer(answers.build_error_response(None, problem.code, str(problem)), 400)
+                return None
+        if message.is_stateless and (words := find_header_mismatch(message, headers)):
+            await line.send_answer(answers.build_error_response(message.id, HEADER_MISMATCH, words), 400)
+            return None
+        server = await self.find_gateway_server(name, admission, agent_id) if name else ALL
+        client = await self.find_message_session(message, headers, server, admission, agent_id)
+        return lambda gone: Exchange(
+            admission,
+            agent_id,
+            headers,
+            message,
+            server,
+            line,
+            gone,
+            started,
+            client,
+            named_session=parse_named_session(headers),
+        )
+
+    async def answer_message_or_error(self, x: Exchange) -> None:
+        """Answer, whatever goes wrong: once a stream is open, a refusal is its last event."""
+        try:
+            if x.message.method == CANCELLED and await self.holding.cancel_pending_call(x):
+                await x.line.send_empty_answer(202)
+                return
+            if x.server is ALL:
+                await (
+                    self.tasks.answer_gateway_task(x)
+                    if self.tasks.is_gateway_task(x.message)
+                    else self.all_servers.answer_combined_message(x)
+                )
+                return
+            await self.require_server_access(x)
+            await self.dispatch_message(x)
+        except ClientDisconnected:
+            with contextlib.suppress(OSError, RuntimeError):
+                await x.line.end_event_stream()
+        except UpstreamFailed as problem:
+            words = f"The MCP server {x.server.name} {problem}."
+            await x.line.send_answer(answers.build_error_response(x.message.id, UNREACHABLE, words), 502)
+        except SignalboxError as problem:
+            if not x.line.is_stream:
+                raise
+            await x.line.send_answer(
+                answers.build_error_response(x.message.id, INTERNAL, str(problem.detail))
+            )
+
+    async def dispatch_message(self, x: Exchange) -> None:
+        method, use = x.message.method, mcp_methods.classify_mcp_request(x.message.value)
+        if x.message.is_response or (not x.message.is_request and method in mcp_methods.NOTIFICATIONS):
+            await self._relaying.forward_notification(x)
+        elif not x.message.is_request or use is None:
+            await self.reads.refuse_unknown_method(x)
+        elif use is RequestUse.READ or use is RequestUse.LIST:
+            await self.reads.answer_read_request(x, use)
+        elif method == "initialize" and not x.message.is_stateless:
+            await self._relaying.initialize_session(x)
+        elif method == "tools/call":
+            await self.calls.handle_tool_call(x)
+        elif self.tasks.is_gateway_task(x.message):
+            await self.tasks.answer_gateway_task(x)
+        elif use is RequestUse.TASK:
+            await self.reads.answer_task_request(x)
+        elif method == "tools/list":
+            await self._relaying.relay_request(x, self.listings.filter_tool_listing)
+        elif method == "server/discover":
+            await self._relaying.relay_request(x, self._relaying.add_tasks_extension)
+        else:
+            await self._relaying.relay_request(x, None)
+
+    async def stream_server_messages(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /mcp/{server}`: what the server tells by itself, for as long as the client stays."""
+        await self.serve_client_stream(name, self.stream_reachable_server, scope, receive, send)
+
+    async def stream_reachable_server(self, x: Exchange) -> None:
+        await self.require_server_access(x)
+        await self._telling.relay_server_stream(x)
+
+    async def serve_client_stream(
+        self,
+        name: str,
+        tell: Callable[[Exchange], Awaitable[None]],
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Hold a stream open for a client's session."""
+        admission, agent_id = await self.admit_gateway_client(scope)
+        headers = get_request_headers(scope)
+        server = await self.find_gateway_server(name, admission, agent_id) if name else ALL
+        empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
+        client = await self.find_message_session(empty, headers, server, admission, agent_id)
+        with self._places.acquire_slot(admission.caller.name), DisconnectWatcher(receive) as gone:
+            x = Exchange(
+                admission,
+                agent_id,
+                headers,
+                empty,
+                server,
+                ResponseStream(send),
+                gone,
+                time.perf_counter(),
+                client,
+            )
+            self._held.add(gone)
+            try:
+                with admission.end_on_revocation(gone.force_disconnect):
+                    await tell(x)
+            finally:
+                self._held.discard(gone)
+            if gone.was_cut:
+                await x.line.send_key_revoked()
+
+    async def delete_server_session(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`DELETE /mcp/{server}`: the client ends its session; the server's own is ended with it."""
+        admission, agent_id = await self.admit_gateway_client(scope)
+        headers = get_request_headers(scope)
+        server = await self.find_gateway_server(name, admission, agent_id)
+        empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
+        client = await self.find_message_session(empty, headers, server, admission, agent_id)
+        line = ResponseStream(send)
+        if client is None:
+            raise BadRequest("There is no session to end: send its Mcp-Session-Id.")
+        link = client.links.get(server.name)
+        with DisconnectWatcher(receive) as gone:
+            x = Exchange(admission, agent_id, headers, empty, server, line, gone, time.perf_counter(), client)
+            await self.clients.end_client_session(client)
+            status = 200
+            if link is not None and link.upstream_session is not None:
+                with contextlib.suppress(UpstreamFailed):
+                    answer = await self.upstreams.send_client_message(
+                        x, b"", session=link.upstream_session, method="DELETE"
+                    )
+                    status = answer.status if answer.status in {200, 202, 204, 405} else 200
+                    answer.close()
+            await line.send_empty_answer(status)
+
+    async def admit_gateway_client(self, scope: Scope) -> tuple[Admission, str]:
+        """Let an agent's program in; return who it is. Raises Unauthorized or Forbidden."""
+        headers = get_request_headers(scope)
+        refuse_other_origins(headers)
+        admission = await self._auth.admit_program(scope, headers, *GATEWAY_SCOPES)
+        return admission, resolve_agent_id(admission, headers)
+
+    async def require_server_access(self, x: Exchange) -> None:
+        """Turn an agent away to whom nothing of the server is open. Raises Forbidden."""
+        if not await self.listings.can_reach_server(x):
+            words = f"{x.agent_id} has no grant for anything of the MCP server {x.server.name}."
+            problem = Forbidden(words)
+            await self.refusals.audit_refusal(x.admission, x.agent_id, x.server.name, problem, known=True)
+            raise problem
+
+    async def find_gateway_server(self, name: str, admission: Admission, agent_id: str) -> UpstreamServer:
+        server = await self.registry.find_registered_server(name)
+        if server is None:
+            problem = NotFound(
+                f"There is no MCP server {name[:100]!r} here. Servers that are not registered are denied."
+            )
+            await self.refusals.audit_refusal(admission, agent_id, name, problem, known=False)
+            raise problem
+        if server.target is None:
+            raise Forbidden(f"The MCP server {server.name} {server.fault}.")
+        return server
+
+    async def find_message_session(
+        self,
+        message: McpMessage,
+        headers: dict[bytes, bytes],
+        server: UpstreamServer,
+        admission: Admission,
+        agent_id: str,
+    ) -> GatewayClient | None:
+        """Return the client's session; None for a stateless message, and for one that begins a session.
+
+        Clients that begin anew may still name the session that is over.
+        """
+        if message.is_stateless or message.method == "initialize":
+            return None
+        told = headers.get(b"mcp-session-id")
+        if told is None:
+            if message.method == "server/discover" and message.is_request:
+                return None
+            raise BadRequest("Send the Mcp-Session-Id that initialize gave, or speak MCP 2026-07-28.")
+        return await self.clients.find_client_session(
+            told.decode("latin-1"), server.name, admission.caller.id, agent_id
+        )
+
+    def cut_open_streams(self) -> None:
+        """End all streams that are held open, now: the worker is about to stop."""
+        for gone in tuple(self._held):
+            gone.force_disconnect()
+
+    async def close(self) -> None:
+        """Write what was counted, and close idle connections."""
+        with contextlib.suppress(SignalboxError):
+            await self.records.flush_call_records()
+        self.upstreams.http.close()

@@ -1,0 +1,72 @@
+"""What may have changed since this process last heard of anything: asked of the database for each call.
+
+Rules, grants and keys are kept in memory and follow the feed, which takes a moment. Whether it has told everything so
+far is one small question, and so is whether a brake is on. Calls that come while it is being asked are answered by the
+next answer: each by one that was asked for after it came, and never by one from before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from coordinator.edge.http import auth
+from coordinator.engine import round_trips
+from coordinator.lib.threads import EdgeThreads
+from coordinator.lib.turns import clear_caller
+from coordinator.live.hub import FeedHub
+from coordinator.policy.limits import brakes
+from coordinator.policy.limits.brakes import ActiveBrake
+
+TOPICS = ("tool_rules", "mcp_servers", "grants", "mcp_tools", "mcp_upstreams", "budgets", *auth.TOPICS)
+NEWS = f"SELECT 1 FROM changes WHERE id > %s AND topic IN ({', '.join(['%s'] * len(TOPICS))})"  # noqa: S608
+LOOK = f"SELECT EXISTS ({NEWS}), EXISTS (SELECT 1 FROM brakes WHERE released_at IS NULL)"  # noqa: S608
+Look = tuple[bool, bool]  # whether all edits are known here, and whether any brake is on
+
+
+class FreshnessCheck:
+    """One a process."""
+
+    def __init__(self, hub: FeedHub, threads: EdgeThreads) -> None:
+        self._hub = hub
+        self._threads = threads
+        self._next: asyncio.Future[Look] | None = None  # the look that has not begun
+        self._looking: asyncio.Task[None] | None = None
+
+    async def check_freshness(self, agents: Sequence[str]) -> tuple[bool, ActiveBrake | None]:
+        """Return whether this process knows of every edit of policy and keys, and the brake that is on for the agent.
+
+        `agents` are its id and then the programs that it may be.
+        """
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+            self._next.add_done_callback(consume_check_error)  # read here: who asked may be gone by then
+        answer = self._next
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(self.run_freshness_checks())
+        is_told, is_braked = await asyncio.shield(answer)
+        if not is_braked:
+            return is_told, None
+        return is_told, await self._threads.run_in_thread(brakes.find_brake_on_agent, agents[0], agents[1:])
+
+    async def run_freshness_checks(self) -> None:
+        clear_caller()
+        while (answer := self._next) is not None:
+            self._next = None  # whoever asks from here on is answered by another look
+            try:
+                answer.set_result(await self._threads.run_in_thread(query_freshness, self._hub.position))
+            except Exception as problem:
+                answer.set_exception(problem)
+            except BaseException:
+                answer.cancel()
+                raise
+
+
+def consume_check_error(answer: asyncio.Future[Look]) -> None:
+    if not answer.cancelled():
+        answer.exception()
+
+
+def query_freshness(position: int) -> Look:
+    has_news, is_braked = round_trips.select_single_row(LOOK, [position, *TOPICS])
+    return not has_news, bool(is_braked)

@@ -1,0 +1,67 @@
+"""Signs of life for clients that wait: one clock for all of them, progress where they asked for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+from coordinator.edge.gateway.exchange import Exchange
+from coordinator.mcp.gateway import answers
+from coordinator.mcp.protocol import sse
+
+EVERY = 5.0  # seconds
+FIRST_AFTER = 0.05  # seconds after which who has just come is told
+SILENT = b": waits\n\n"
+
+
+class ClientKeepAlive:
+    """Who is told that their call still waits. One a process."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, tuple[Exchange, str, int]] = {}
+        self._clock: asyncio.Task[None] | None = None
+        self._telling: set[asyncio.Task[None]] = set()
+
+    @contextlib.contextmanager
+    def keep_client_alive(self, x: Exchange, words: str) -> Iterator[None]:
+        """Tell the client that it waits, with `words`, now and then, as long as the block lasts."""
+        if not x.line.is_stream:
+            yield
+            return
+        place = id(x)
+        self._waiting[place] = x, words, 0
+        if self._clock is None or self._clock.done():
+            self._clock = asyncio.ensure_future(self.run_keep_alives())
+        first = asyncio.get_running_loop().call_later(FIRST_AFTER, self.schedule_keep_alive, place)
+        try:
+            yield
+        finally:
+            first.cancel()
+            del self._waiting[place]
+
+    def schedule_keep_alive(self, place: int) -> None:
+        task = asyncio.ensure_future(self.send_keep_alive(place))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def run_keep_alives(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(EVERY)
+            for place in list(self._waiting):
+                await self.send_keep_alive(place)
+
+    async def send_keep_alive(self, place: int) -> None:
+        if place in self._waiting:
+            x, words, count = self._waiting[place]
+            self._waiting[place] = x, words, count + 1
+            await x.line.try_send_event(build_keep_alive(x, words, count + 1))
+
+
+def build_keep_alive(x: Exchange, words: str, count: int) -> bytes:
+    token = x.message.progress_token
+    if token is None:
+        return SILENT
+    # The server's own progress comes after ours, begins at nothing, and must not fall behind.
+    told = {"progressToken": token, "progress": count / 1_000_000, "message": words}
+    return sse.build_sse_event(answers.build_notification("notifications/progress", told))

@@ -1,0 +1,97 @@
+"""`GET /mcp`: a client at the door of all servers is told when the tools that it may see have changed.
+
+Grants, rules, servers and definitions change what an agent may see; the feed tells of each, and the notification goes
+out where the list is another one. What single servers tell by themselves is heard at their own doors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+
+from django.db import DatabaseError
+from django.utils import timezone
+
+from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.freshness import TOPICS
+from coordinator.feed.reader import FeedChange
+from coordinator.lib.threads import EdgeThreads
+from coordinator.live.hub import FeedHub
+from coordinator.mcp.gateway import answers, reach
+from coordinator.mcp.gateway.deciding import GatewayCaller
+from coordinator.mcp.protocol import sse
+
+log = logging.getLogger(__name__)
+
+ALIVE_EVERY = 15.0  # seconds of silence after which a stream says that it is there
+SETTLES = 0.2  # seconds for which more edits are waited for: people save several at once
+MOST_KEPT = 2_000
+HERE = b": here\n\n"
+CHANGED = sse.build_sse_event(answers.build_notification("notifications/tools/list_changed", {}))
+
+
+class ToolListUpdates:
+    """Who listens in this process, and what each agent could see when that was looked at last."""
+
+    def __init__(self, hub: FeedHub, threads: EdgeThreads) -> None:
+        self._threads = threads
+        self._edits = 0
+        self._listening: set[asyncio.Event] = set()
+        self._seen: dict[GatewayCaller, tuple[int, asyncio.Future[str]]] = {}
+        hub.listeners.append(self.wake_changed_listeners)
+
+    async def stream_list_changes(self, x: Exchange) -> None:
+        """Tell a client what is new until it leaves."""
+        await x.line.open_event_stream()
+        await x.line.send_event(HERE)
+        changed = asyncio.Event()
+        self._listening.add(changed)
+        try:
+            with x.gone.call_on_disconnect(changed.set):
+                await self.send_list_changes(x, changed)
+        finally:
+            self._listening.discard(changed)
+        await x.line.end_event_stream()
+
+    async def send_list_changes(self, x: Exchange, changed: asyncio.Event) -> None:
+        known = await self.find_visible_digest(x.caller)
+        while not x.gone.happened:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ALIVE_EVERY):
+                    await changed.wait()
+            if x.gone.happened:
+                return
+            if changed.is_set():
+                await asyncio.sleep(SETTLES)
+                changed.clear()
+            else:
+                await x.line.send_event(HERE)
+                self._seen.pop(x.caller, None)  # a grant may have ended: that is no change that is told
+            now = await self.find_visible_digest(x.caller)
+            if now not in (known, None):
+                known = now
+                await x.line.send_event(CHANGED)
+
+    async def find_visible_digest(self, caller: GatewayCaller) -> str | None:
+        """Return what the agent may see, as a digest: looked up once for all of its clients. None: not known now."""
+        kept = self._seen.get(caller)
+        if kept is None or kept[0] != self._edits or (kept[1].done() and kept[1].exception() is not None):
+            if len(self._seen) >= MOST_KEPT:
+                self._seen.clear()
+            looking = asyncio.ensure_future(
+                self._threads.run_in_thread(reach.hash_visible_tools, caller, timezone.now())
+            )
+            kept = self._seen[caller] = self._edits, looking
+        try:
+            return await asyncio.shield(kept[1])
+        except DatabaseError as problem:
+            log.warning("What %s may see cannot be read just now: %s", caller.agent_id, str(problem).strip())
+            return None
+
+    def wake_changed_listeners(self, batch: Sequence[FeedChange]) -> None:
+        if any(change.topic in TOPICS for change in batch):
+            self._edits += 1
+            for changed in self._listening:
+                changed.set()

@@ -1,0 +1,528 @@
+"""Calls of servers that run beside their agent (`signalbox mcp`): asked about here, sent there, told about here.
+
+The same rules as at `/mcp`; only the bytes go another way. Whoever waits asks again with the call's id.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from django.utils import timezone
+
+from coordinator.actions import approvals
+from coordinator.actions.mcp import gateway_calls
+from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin
+from coordinator.client import mcp_methods
+from coordinator.client.mcp_methods import RequestUse
+from coordinator.edge.gateway.approved_calls import ApprovedCallRunner
+from coordinator.edge.gateway.calls import ToolCallHandler, build_record_binding
+from coordinator.edge.gateway.exchange import (
+    Exchange,
+    is_timeout_reason,
+    parse_named_session,
+    resolve_agent_id,
+)
+from coordinator.edge.gateway.listings import AgentToolListings
+from coordinator.edge.gateway.pending_calls import CANCELLED
+from coordinator.edge.gateway.reads import UNKNOWN_METHOD, build_refusal_message
+from coordinator.edge.gateway.records import CallRecord, CallRecords
+from coordinator.edge.gateway.refusals import RefusalAudit
+from coordinator.edge.gateway.registry import ServerRegistry
+from coordinator.edge.gateway.response_stream import ResponseStream
+from coordinator.edge.http.auth import Admission, Authenticator
+from coordinator.edge.http.bodies import SLOW_TO_DECODE, RequestBodies
+from coordinator.edge.http.body_limits import KEY, LIMITS
+from coordinator.edge.http.concurrency import ConcurrencyLimit
+from coordinator.edge.http.messages import ClientDisconnected, get_request_headers, send_json
+from coordinator.edge.policy.brake_gate import BrakeGate
+from coordinator.edge.policy.rulings import build_brake_ruling
+from coordinator.edge.polling.waits import DisconnectWatcher, LongPollWaiters
+from coordinator.errors import Forbidden, NotFound, SignalboxError, UnprocessableRequest
+from coordinator.identity.scopes import AGENT_SCOPES
+from coordinator.lib import json_bounds
+from coordinator.lib.asgi import Message as AsgiMessage
+from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.threads import EdgeThreads
+from coordinator.mcp.gateway import answers
+from coordinator.mcp.gateway.binding import CallBinding
+from coordinator.mcp.gateway.servers import UpstreamServer
+from coordinator.mcp.protocol import messages
+from coordinator.mcp.protocol.messages import UnreadableMessage
+from coordinator.mcp.servers.tools import build_tool_listing
+from coordinator.models import PermissionRequest
+from coordinator.policy.limits.brakes import ActiveBrake
+from coordinator.policy.requests import approvals as rules
+from coordinator.policy.rules.tool_rules import ASK, DENY, Ruling, stricter_ruling
+
+T = TypeVar("T")
+
+LIMIT = LIMITS["question"][KEY]
+HELD_FOR = 25.0  # seconds for which one question is held
+MOST_HELD = 4_000
+MOST_TRIES = 4
+CHANGED = "The policy changed while the call waited. Call it again."
+
+CALL = "tools/call"
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
+
+
+class CallQuestion(msgspec.Struct):
+    """A call that is about to be sent. `arguments` is their JSON as text; `call_id` comes with a question put again.
+
+    Of another request `method` says which; then `tool` is the same, and `arguments` are the params.
+
+    Who names the call itself says whether its question `begins`, as far as it knows.
+    """
+
+    server: Name
+    tool: Name
+    arguments: str = "{}"
+    definition: Any = None
+    session: Name | None = None
+    call_id: Name | None = None
+    begins: bool = False
+    method: str = CALL
+
+
+class CallCancellation(msgspec.Struct):
+    """Why a client wants a call no more, in its own words."""
+
+    reason: str = ""
+
+
+class CallEnd(msgspec.Struct):
+    """How a call ended. `result` is its JSON as text, possibly cut off."""
+
+    is_error: bool = False
+    milliseconds: Annotated[int, msgspec.Meta(ge=0, le=10**10)] = 0
+    result: str = ""
+
+
+class LocalToolListing(msgspec.Struct):
+    """The tools that a server lists, each as its definition."""
+
+    tools: list[Any]
+
+
+Answer = dict[str, Any]
+
+
+class LocalCallEndpoint:
+    """The doors of one process."""
+
+    def __init__(
+        self,
+        auth: Authenticator,
+        *,
+        bodies: RequestBodies,
+        calls: ToolCallHandler,
+        listings: AgentToolListings,
+        records: CallRecords,
+        refusals: RefusalAudit,
+        registry: ServerRegistry,
+        runner: ApprovedCallRunner,
+        gate: BrakeGate,
+        waits: LongPollWaiters,
+        threads: EdgeThreads,
+    ) -> None:
+        self._auth = auth
+        self._bodies = bodies
+        self._calls = calls
+        self._listings = listings
+        self._records = records
+        self._refusals = refusals
+        self._registry = registry
+        self._runner = runner
+        self._gate = gate
+        self._waits = waits
+        self._threads = threads
+        self._places = ConcurrencyLimit(MOST_HELD, "calls that wait for people")
+
+    async def answer_call_question(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /api/mcp/calls`: whether a call may be sent; held for up to 25 seconds while a person is asked."""
+        admission, raw = await self.read_local_call_body(scope, receive)
+        question = decode_local_body(raw, CallQuestion)
+        with DisconnectWatcher(receive) as gone:
+            read = build_call_message if question.method == CALL else build_request_message
+            is_large = len(raw) >= SLOW_TO_DECODE
+            message = await self._bodies.decode_in_thread(read, question) if is_large else read(question)
+            x = await self.build_local_exchange(scope, admission, question.server, gone, message)
+            x.named_session = question.session or x.named_session
+            await self.require_local_server(x)
+            await self.record_local_listing(
+                x.server, [question.definition] if question.definition is not None else []
+            )
+            x.server = await self.require_enabled_server(question.server, admission, x.agent_id)
+            decide = self.decide_local_call if question.method == CALL else self.decide_local_read
+            answer = await decide(x, question)
+            if not gone.happened:
+                await send_json(send, 200, answer)
+
+    async def record_local_call_end(self, call_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /api/mcp/calls/{call_id}/end`: how a call that was allowed has ended."""
+        admission, raw = await self.read_local_call_body(scope, receive)
+        ending = decode_local_body(raw, CallEnd)
+        agent_id = resolve_agent_id(admission, get_request_headers(scope))
+        call = await self._threads.run_in_thread(
+            gateway_calls.end_local_call,
+            call_id,
+            key_id=admission.caller.id,
+            agent_id=agent_id,
+            now=timezone.now(),
+        )
+        with DisconnectWatcher(receive) as gone:
+            x = await self.build_local_exchange(
+                scope, admission, call.server_id, gone, build_empty_call(call.tool_name)
+            )
+            record = self._records.resume_call_record(x, call_id, call.session_id or "", call.tool_name)
+            record.began = time.perf_counter()
+            record.upstream = ending.milliseconds / 1000
+            response = build_local_response(ending)
+            self._records.end_call_record(record, "error" if ending.is_error else "ok", response)
+        await send_json(send, 200, {"ok": True})
+
+    async def cancel_local_call(self, call_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /api/mcp/calls/{call_id}/cancel`: a call that was not sent is not wanted any more."""
+        admission, raw = await self.read_local_call_body(scope, receive)
+        told = decode_local_body(raw, CallCancellation).reason
+        agent_id = resolve_agent_id(admission, get_request_headers(scope))
+        call = await self._threads.run_in_thread(
+            gateway_calls.cancel_call_before_start,
+            call_id[:500],
+            admission.caller.caller_actor,
+            key_id=admission.caller.id,
+            agent_id=agent_id,
+            keeps_card=is_timeout_reason(told),
+            now=timezone.now(),
+        )
+        if call is not None:
+            with DisconnectWatcher(receive) as gone:
+                message = build_empty_call(call.tool_name)
+                x = await self.build_local_exchange(scope, admission, call.server_id, gone, message)
+                record = self._records.resume_call_record(x, call_id, call.session_id or "", call.tool_name)
+                self._records.end_call_record(record, "held", None, CANCELLED)
+        await send_json(send, 200, {"ok": True})
+
+    async def answer_local_listing(self, server_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /api/mcp/listings/{server}`: which of a server's tools the agent may see."""
+        admission, raw = await self.read_local_call_body(scope, receive)
+        told = decode_local_body(raw, LocalToolListing)
+        with DisconnectWatcher(receive) as gone:
+            x = await self.build_local_exchange(scope, admission, server_id, gone, build_empty_call(""))
+            await self.require_local_server(x)
+            listing = await self.record_local_listing(x.server, told.tools)
+            x.server = await self.require_enabled_server(server_id, admission, x.agent_id)
+            names = await self._listings.filter_visible_names(x, listing)
+        await send_json(send, 200, {"tools": names})
+
+    async def read_local_call_body(self, scope: Scope, receive: Receive) -> tuple[Admission, bytes]:
+        headers = get_request_headers(scope)
+        admission = await self._auth.admit_program(scope, headers, *AGENT_SCOPES)
+        with self._bodies.reserve_body(f"key:{admission.caller.id}") as held:
+            return admission, await held.read_body(receive, headers, LIMIT)
+
+    async def build_local_exchange(
+        self,
+        scope: Scope,
+        admission: Admission,
+        server_id: str,
+        gone: DisconnectWatcher,
+        message: messages.McpMessage,
+    ) -> Exchange:
+        headers = get_request_headers(scope)
+        agent_id = resolve_agent_id(admission, headers)
+        return Exchange(
+            admission,
+            agent_id,
+            headers,
+            message,
+            await self.require_enabled_server(server_id, admission, agent_id),
+            ResponseStream(discard_asgi_message),
+            gone,
+            time.perf_counter(),
+            named_session=parse_named_session(headers),
+        )
+
+    async def require_local_server(self, x: Exchange) -> None:
+        """Hear of tools from no agent but one that may use the server, and of no server that is asked from here.
+
+        Raises Forbidden.
+        """
+        name = x.server.name
+        problem: SignalboxError
+        if not await self._listings.can_reach_server(x):
+            problem = Forbidden(f"{x.agent_id} has no grant for anything of the MCP server {name}.")
+        elif not x.server.is_local_server:
+            problem = Forbidden(
+                f"The MCP server {name} is reached through Signalbox: use `signalbox mcp {name}`."
+            )
+        else:
+            return
+        await self._refusals.audit_refusal(x.admission, x.agent_id, name, problem, known=True)
+        raise problem
+
+    async def require_enabled_server(
+        self, server_id: str, admission: Admission, agent_id: str
+    ) -> UpstreamServer:
+        found = await self._registry.find_registered_server(server_id)
+        if found is None:
+            words = f"There is no MCP server {server_id[:100]!r} here. Ask an admin to register it."
+            problem = NotFound(words)
+            await self._refusals.audit_refusal(admission, agent_id, server_id, problem, known=False)
+            raise problem
+        if found.is_off:
+            raise NotFound(f"The MCP server {server_id} is switched off.")
+        return found
+
+    async def record_local_listing(self, server: UpstreamServer, tools: list[Any]) -> list[tuple[str, str]]:
+        """Note what a server lists; return names and digests. Raises UnprocessableRequest."""
+        listing = build_tool_listing({"tools": tools})
+        await self._listings.store_listed_tools(server, listing)
+        return [(tool.name, tool.definition_digest) for tool in listing.tools]
+
+    async def decide_local_call(self, x: Exchange, question: CallQuestion) -> Answer:
+        tool, arguments = question.tool, x.message.params.get("arguments")
+        session_id = await self._records.find_timeline_session(x)
+        ruling, _ = await self._calls.decide_call(x, tool, arguments, session_id)
+        call_id = question.call_id or gateway_calls.new_call_id()
+        is_again = question.call_id is not None and not question.begins
+        if question.begins and question.call_id:  # or whoever asks did not hear the first answer
+            is_again = await self._threads.run_in_thread(gateway_calls.is_call_begun, call_id)
+        if is_again:
+            record = self._records.resume_call_record(x, call_id, session_id, tool)
+        else:
+            record = self._records.begin_call_record(x, call_id, session_id, tool, arguments)
+        record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
+        if ruling.decision == DENY:
+            words = await self._calls.audit_denial(x, record, ruling)
+            attempt = CallAttempt(
+                call_id, build_record_binding(x, record, ruling), x.caller, CallOrigin(session_id)
+            )
+            await self._threads.run_in_thread(gateway_calls.forget_local_call, attempt, now=timezone.now())
+            return self.deny_local_call(record, words)
+        event_id = None if is_again else await self._records.write_call_begin(record)
+        place = CallOrigin(session_id, event_id=event_id, client="signalbox mcp")
+        binding = build_record_binding(x, record, ruling)
+        attempt = CallAttempt(call_id, binding, x.caller, place, is_beside=True)
+        if ruling.decision == ASK:
+            return await self.ask_unless_cancelled(x, record, ruling, attempt)
+        if (brake := await x.find_exchange_brake(self._gate)) is not None:
+            return await self.refuse_braked_call(x, record, attempt, brake)
+        await self._threads.run_in_thread(gateway_calls.begin_local_call, attempt, now=timezone.now())
+        return {"decision": "allow", "call_id": call_id}
+
+    async def decide_local_read(self, x: Exchange, question: CallQuestion) -> Answer:
+        """Answer whether a request other than a call may be sent, at once: nobody is asked about one."""
+        method, use = question.method, mcp_methods.classify_mcp_request(x.message.value)
+        session_id = await self._records.find_timeline_session(x)
+        record = self._records.begin_read_record(
+            x, session_id, method if use else UNKNOWN_METHOD, x.message.params
+        )
+        if use not in {RequestUse.READ, RequestUse.LIST}:
+            return self.deny_local_call(record, f"The method {method[:100]!r} is not asked about.")
+        ruling, _ = await self._calls.decide_call(x, method, x.message.params, session_id, is_read=True)
+        if use is RequestUse.READ and (brake := await x.find_exchange_brake(self._gate)) is not None:
+            ruling = stricter_ruling(ruling, build_brake_ruling(brake))
+        record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
+        if ruling.decision == DENY or (ruling.decision == ASK and use is RequestUse.READ):
+            words = build_refusal_message(x, method, ruling)
+            await self._refusals.audit_refusal(
+                x.admission, x.agent_id, x.server.name, Forbidden(words), known=True
+            )
+            return self.deny_local_call(record, words)
+        self._records.end_call_record(record, "ok", None)
+        return {"decision": "allow", "call_id": record.call_id}
+
+    async def ask_unless_cancelled(
+        self, x: Exchange, record: CallRecord, ruling: Ruling, attempt: CallAttempt
+    ) -> Answer:
+        try:
+            answer = await self.ask_about_local_call(x, record, ruling, attempt)
+        except gateway_calls.CallCancelled:
+            self._records.leave_call_open(record)  # its end is written where it is cancelled
+            return {"decision": "deny", "call_id": attempt.call_id, "reason": CANCELLED}
+        if answer["decision"] == DENY:
+            await self._threads.run_in_thread(gateway_calls.forget_local_call, attempt, now=timezone.now())
+        return answer
+
+    async def ask_about_local_call(
+        self, x: Exchange, record: CallRecord, ruling: Ruling, attempt: CallAttempt
+    ) -> Answer:
+        if await self._threads.run_in_thread(gateway_calls.is_local_call_begun, attempt):
+            if (brake := await x.find_exchange_brake(self._gate)) is not None:
+                return await self.refuse_braked_call(x, record, attempt, brake)
+            return {"decision": "allow", "call_id": attempt.call_id}
+        with self._places.acquire_slot(x.caller_key.name):
+            for _ in range(MOST_TRIES):
+                row = await self._threads.run_in_thread(
+                    gateway_calls.request_local_call_approval, attempt, ruling, now=timezone.now()
+                )
+                found = await self.wait_for_local_decision(x, row, attempt.call_id)
+                if found is None:
+                    return await self.build_wait_answer(row, attempt)
+                answer = await self.apply_local_verdict(x, record, attempt, found)
+                if answer is not None:
+                    return answer
+                fresh = await self._runner.rebind_call(x, attempt.binding)
+                if fresh is None:
+                    await self._calls.audit_denial(x, record, Ruling(DENY, CHANGED, "gateway"))
+                    break
+                ruling = fresh[1]
+                attempt = CallAttempt(
+                    attempt.call_id, fresh[0], attempt.caller, attempt.place, is_beside=True
+                )
+        return self.deny_local_call(record, CHANGED)
+
+    async def wait_for_local_decision(
+        self, x: Exchange, row: PermissionRequest, call_id: str
+    ) -> PermissionRequest | None:
+        found = await self._waits.wait_until(
+            functools.partial(find_decided_local_request, row.request_id, call_id),
+            topics=[f"permission_requests:{row.pk}", f"gateway_calls:{call_id}"],
+            timeout=HELD_FOR,
+            still_allowed=x.admission.require_still_allowed,
+            gone=x.gone,
+        )
+        if x.gone.happened:
+            raise ClientDisconnected
+        await x.admission.require_still_allowed()
+        return found
+
+    async def build_wait_answer(self, row: PermissionRequest, attempt: CallAttempt) -> Answer:
+        why = "The agent's `signalbox mcp` goes on asking."
+        await self._threads.run_in_thread(
+            approvals.mark_request_deferred,
+            row.request_id,
+            by=attempt.binding.by,
+            reason=why,
+            now=timezone.now(),
+        )
+        card = gateway_calls.approval_url(row)
+        return {
+            "decision": "wait",
+            "call_id": attempt.call_id,
+            "request_id": row.request_id,
+            "card": card,
+            "reason": f"Waits for approval at {card}.",
+        }
+
+    async def refuse_braked_call(
+        self, x: Exchange, record: CallRecord, attempt: CallAttempt, brake: ActiveBrake
+    ) -> Answer:
+        """Refuse a call that a brake holds; one that was allowed before, unheard, is not sent either."""
+        await self._threads.run_in_thread(gateway_calls.undo_local_call, attempt, now=timezone.now())
+        await self._calls.audit_denial(x, record, build_brake_ruling(brake))
+        return self.deny_local_call(record, brake.agent_message)
+
+    async def apply_local_verdict(
+        self, x: Exchange, record: CallRecord, attempt: CallAttempt, row: PermissionRequest
+    ) -> Answer | None:
+        """Return the answer by a person's verdict; None where it does not count for this call any more."""
+        now, binding = timezone.now(), attempt.binding
+        standing = rules.current_request_state(row, now)
+        if standing.allowed:
+            if (brake := await x.find_exchange_brake(self._gate)) is not None:
+                return await self.refuse_braked_call(x, record, attempt, brake)
+            refusal = await self._threads.run_in_thread(
+                gateway_calls.begin_gateway_call, attempt, row.request_id, now=now
+            )
+            if refusal is not None and refusal.decision == DENY:
+                return self.deny_local_call(record, describe_local_denial(binding, refusal))
+            # Another line of the same call may have been faster.
+            if refusal is None or await self._threads.run_in_thread(
+                gateway_calls.is_local_call_begun, attempt
+            ):
+                return {"decision": "allow", "call_id": attempt.call_id}
+            return None
+        if row.status == PermissionRequest.Status.DENIED:
+            await self._threads.run_in_thread(
+                gateway_calls.consume_call_denial, attempt, row.request_id, now=now
+            )
+            context = rules.request_context(row)
+            record.decided_by = f"denied by {row.approved_by or 'somebody'}"
+            return self.deny_local_call(
+                record, answers.describe_person_denial(binding.tool, context.reason if context else None)
+            )
+        return self.deny_local_call(record, answers.describe_undecided_call(binding.tool, standing.word))
+
+    def deny_local_call(self, record: CallRecord, words: str) -> Answer:
+        self._records.end_call_record(record, "denied", None, words)
+        return {"decision": "deny", "call_id": record.call_id, "reason": words}
+
+
+def decode_local_body(raw: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+        raise UnprocessableRequest(f"The body cannot be read: {problem}") from None
+
+
+def build_call_message(question: CallQuestion) -> messages.McpMessage:
+    """Return the call as the message that it will be, its arguments as the text that was told."""
+    name = json.dumps(question.tool)
+    begins = f'{{"jsonrpc":"2.0","id":0,"method":"tools/call","params":{{"name":{name},"arguments":'
+    text = f"{begins}{question.arguments}}}}}"
+    try:
+        message = messages.parse_mcp_message(text.encode("utf-8", "surrogatepass"))
+    except UnreadableMessage as problem:
+        raise UnprocessableRequest(f"The arguments cannot be judged: {problem}") from None
+    same = message.raw_arguments.decode() == question.arguments.strip()
+    if not same or not isinstance(message.params.get("arguments"), dict):
+        raise UnprocessableRequest("The arguments must be one JSON object.")
+    return message
+
+
+def build_request_message(question: CallQuestion) -> messages.McpMessage:
+    """Return a request other than a call as the message that it will be."""
+    begins = f'{{"jsonrpc":"2.0","id":0,"method":{json.dumps(question.method)},"params":'
+    try:
+        is_object = isinstance(json.loads(question.arguments), dict)
+        message = messages.parse_mcp_message(
+            f"{begins}{question.arguments}}}".encode("utf-8", "surrogatepass")
+        )
+    except (ValueError, RecursionError, UnreadableMessage) as problem:
+        raise UnprocessableRequest(f"The parameters cannot be judged: {problem}") from None
+    if not is_object:
+        raise UnprocessableRequest("The parameters must be one JSON object.")
+    return message
+
+
+def build_empty_call(tool: str) -> messages.McpMessage:
+    return messages.McpMessage(
+        b"", {"jsonrpc": "2.0", "id": 0, "method": "tools/call", "params": {"name": tool}}
+    )
+
+
+def build_local_response(ending: CallEnd) -> bytes | None:
+    """Return what a server answered as a response; one that was cut off as text."""
+    if not ending.result:
+        return None
+    try:
+        value = json_bounds.load_bounded_json(ending.result)
+    except ValueError:
+        value = {"content": [{"type": "text", "text": ending.result[:3_000]}]}
+    result = value if isinstance(value, dict) else {"content": []}
+    if "code" in result and "message" in result and "content" not in result:
+        return answers.build_error_response(0, -32000, str(result["message"]))
+    return answers.build_result_response(0, result)
+
+
+def describe_local_denial(binding: CallBinding, denial: Ruling) -> str:
+    return answers.describe_policy_denial(
+        binding.server_id, binding.tool, denial.reason, gateway_calls.policy_page_url(denial)
+    )
+
+
+def find_decided_local_request(request_id: str, call_id: str) -> PermissionRequest | None:
+    gateway_calls.raise_if_cancelled(call_id)
+    row = rules.find_permission_request(request_id)
+    return None if rules.current_request_state(row, timezone.now()).waiting else row
+
+
+async def discard_asgi_message(_: AsgiMessage) -> None:
+    return

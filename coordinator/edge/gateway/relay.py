@@ -1,0 +1,201 @@
+"""What is passed on to one server and back: requests that we need not understand, notifications, the beginning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from coordinator.edge.gateway.clients import ClientSessions
+from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.freshness import FreshnessCheck
+from coordinator.edge.gateway.listings import AgentToolListings
+from coordinator.edge.gateway.refusals import RefusalAudit
+from coordinator.edge.gateway.upstream_sessions import UpstreamSessions
+from coordinator.edge.gateway.upstreams import (
+    StreamLeftOpen,
+    UpstreamClient,
+    UpstreamSessionForgotten,
+    read_answer_body,
+    read_call_response,
+    read_response,
+    send_final_response,
+)
+from coordinator.errors import Forbidden
+from coordinator.mcp.gateway import answers
+from coordinator.mcp.protocol.http_client import Look, UpstreamAnswer
+from coordinator.mcp.protocol.messages import BRAKED, INTERNAL, TASKS
+from coordinator.policy.limits.brakes import ActiveBrake
+
+# Requests that pass a brake: what there is, what is new, and what becomes of a call that runs, or is to run no more.
+PASS_A_BRAKE = frozenset(
+    {
+        "ping",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "server/discover",
+        "subscriptions/listen",
+        "tasks/cancel",
+        "tasks/get",
+        "tasks/list",
+        "tasks/result",
+        "tools/list",
+    }
+)
+
+
+class RequestStoppedByBrake(Exception):
+    """A brake is on for the agent."""
+
+    def __init__(self, brake: ActiveBrake) -> None:
+        super().__init__(brake.agent_message)
+        self.brake = brake
+
+
+class MessageRelay:
+    """One a process."""
+
+    def __init__(
+        self,
+        upstreams: UpstreamClient,
+        clients: ClientSessions,
+        links: UpstreamSessions,
+        listings: AgentToolListings,
+        *,
+        instant: FreshnessCheck,
+        refusals: RefusalAudit,
+    ) -> None:
+        self._upstreams = upstreams
+        self._clients = clients
+        self._links = links
+        self._listings = listings
+        self._instant = instant
+        self._refusals = refusals
+
+    async def relay_request(self, x: Exchange, change: Any) -> None:
+        """Pass a request on, and its answer back; nothing that reads or does something while a brake is on."""
+        try:
+            await self.forward_request(x, change)
+        except RequestStoppedByBrake as stopped:
+            await self.refuse_for_brake(x, stopped)
+
+    async def forward_request(self, x: Exchange, change: Any) -> bytes | None:
+        """Pass a request on, and its answer back, as `relay` does; return the answer, None where it comes elsewhere.
+
+        Raises RequestStoppedByBrake.
+        """
+        if x.message.method in PASS_A_BRAKE:
+            return await self.send_and_relay_answer(x, change, None)
+
+        async def require_no_brake() -> None:
+            await self.require_no_relay_brake(x)
+
+        await require_no_brake()
+        return await self.send_and_relay_answer(x, change, require_no_brake)
+
+    async def refuse_for_brake(self, x: Exchange, stopped: RequestStoppedByBrake) -> bytes:
+        """Answer that a brake stops a request, and have that audited; return the answer."""
+        words = f"{x.message.method} was not sent to the server {x.server.name}. {stopped}"
+        await self._refusals.audit_refusal(
+            x.admission, x.agent_id, x.server.name, Forbidden(words), known=True
+        )
+        response = answers.build_error_response(x.message.id, BRAKED, words)
+        await x.line.send_answer(response)
+        return response
+
+    async def require_no_relay_brake(self, x: Exchange) -> None:
+        """Raise RequestStoppedByBrake where a brake is on for the agent at this instant."""
+        _, brake = await self._instant.check_freshness(x.brake_names)
+        if brake is not None:
+            raise RequestStoppedByBrake(brake)
+
+    async def send_and_relay_answer(self, x: Exchange, change: Any, look: Look | None) -> bytes | None:
+        async def transform_response(body: bytes) -> bytes:
+            found: bytes = await change(x, body)
+            return found
+
+        answer = await self.send_upstream_message(x, look)
+        try:
+            response, event = await read_response(
+                answer, x.message.id, x.line, transform=transform_response if change else None
+            )
+        except StreamLeftOpen as left:
+            if not left.by_server:
+                raise
+            await x.line.end_event_stream()  # its client asks the server for the rest
+            return None
+        finally:
+            answer.close()
+        await send_final_response(x.line, response, event, answer.status)
+        return response
+
+    async def send_upstream_message(self, x: Exchange, look: Look | None = None) -> UpstreamAnswer:
+        """Send a message on; return the answer. Raises UpstreamFailed, SessionOver, and what `look` raises."""
+        link = x.client.links.get(x.server.name) if x.client else None
+        session = link.upstream_session if link else None
+        try:
+            if look is not None:
+                return await self._upstreams.send_call_when_ready(
+                    x, x.message.raw, session=session, look=look
+                )
+            return await self._upstreams.send_client_message(x, x.message.raw, session=session)
+        except UpstreamSessionForgotten:
+            raise await self._links.end_lost_session(x) from None
+
+    async def forward_notification(self, x: Exchange) -> None:
+        """Pass on a notification, or the response to a request of the server's."""
+        answer = await self.send_upstream_message(x)
+        try:
+            if answer.status in {200, 202, 204}:
+                await x.line.send_empty_answer(202)
+                return
+            body = await read_answer_body(answer, 64 * 1024)
+            await x.line.send_answer(
+                body or answers.build_error_response(None, INTERNAL, "The server refused the message."),
+                answer.status,
+            )
+        finally:
+            answer.close()
+
+    async def initialize_session(self, x: Exchange) -> None:
+        """Begin a session: the server's own, and one of ours around it."""
+        answer = await self._upstreams.send_client_message(x, x.message.raw, session=None)
+        try:
+            response, _ = await read_call_response(answer, x, None)
+        finally:
+            answer.close()
+        version = read_protocol_version(response)
+        if version is not None:
+            client = await self._clients.begin_client_session(
+                x.server.name,
+                key_id=x.caller_key.id,
+                agent_id=x.agent_id,
+                version=version,
+                params=x.message.params,
+            )
+            client = await self._clients.link_upstream_session(
+                client, x.server.name, answer.headers.get("mcp-session-id"), version
+            )
+            x.line.extra.append((b"mcp-session-id", client.session_id.encode()))
+        await x.line.send_answer(response, answer.status)
+
+    async def add_tasks_extension(self, x: Exchange, body: bytes) -> bytes:
+        """Return what a server says of itself, with our tasks where a call of this agent may have to wait."""
+        if not await self._listings.can_require_approval(x):
+            return body
+        try:
+            value = msgspec.json.decode(body)
+            extensions = value["result"]["capabilities"].setdefault("extensions", {})
+            extensions.setdefault(TASKS, {})
+            return msgspec.json.encode(value)
+        except (msgspec.MsgspecError, KeyError, AttributeError, TypeError):
+            return body
+
+
+def read_protocol_version(response: bytes) -> str | None:
+    try:
+        found = msgspec.json.decode(response)["result"]["protocolVersion"]
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, str) else None

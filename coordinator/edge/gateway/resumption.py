@@ -1,0 +1,94 @@
+"""The rest of a call's answer, where its stream ended before the response.
+
+A server of the versions before 2026-07-28 may end a stream once it has told an event's id, and so may the network. The
+response is got by asking for what follows that event (a GET with Last-Event-ID). Nothing is sent that could run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.response_stream import ResponseStream
+from coordinator.edge.gateway.upstreams import (
+    StreamLeftOpen,
+    UpstreamClient,
+    UpstreamSessionForgotten,
+    read_response,
+)
+from coordinator.mcp.protocol import sse
+from coordinator.mcp.protocol.http_client import UpstreamAnswer, UpstreamFailed
+
+MOST_TRIES = 100  # times that one call's rest is asked for
+MOST_FAILURES = 8  # … in vain, one after another: the server cannot be reached, or is not ready
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds; the server may ask for longer ones
+PASSES = frozenset({408, 429, 500, 502, 503, 504})  # statuses of what may be over soon
+
+
+class ResumeRefused(UpstreamFailed):
+    """The server does not tell the rest, and will not."""
+
+
+class ResponseResumer:
+    """One a process."""
+
+    def __init__(self, upstreams: UpstreamClient) -> None:
+        self._upstreams = upstreams
+
+    async def fetch_remaining_response(
+        self, x: Exchange, left: StreamLeftOpen, number: Any, line: ResponseStream | None, **changes: Any
+    ) -> tuple[bytes, bytes | None]:
+        """Return the response of a call whose stream was left open, as `read_response` does; ends with the
+        caller's time.
+
+        Raises the same StreamLeftOpen where the client itself asks for it, and UpstreamFailed.
+        """
+        if left.by_server and line is not None and can_client_resume(x):
+            raise left
+        if x.client is None:  # since 2026-07-28 no stream goes on
+            raise UpstreamFailed(str(left), may_have_run=True)
+        pause, failures, why = FIRST_PAUSE, 0, "still had none"
+        for _ in range(MOST_TRIES):
+            await asyncio.sleep(max(pause, left.place.retry))
+            pause = min(2 * pause, LONGEST_PAUSE)
+            x.resumed += 1
+            try:
+                answer = await self.request_event_stream(x, left.place)
+            except (
+                UpstreamFailed
+            ) as problem:  # that it forgot the session says nothing of the call, which was sent
+                failures, why = failures + 1, str(problem)
+                if failures == MOST_FAILURES or isinstance(problem, ResumeRefused | UpstreamSessionForgotten):
+                    break
+                continue
+            failures, known = 0, left.place.last_id
+            try:
+                return await read_response(answer, number, line, place=left.place, **changes)
+            except StreamLeftOpen:
+                if left.place.last_id != known:
+                    pause = FIRST_PAUSE
+            finally:
+                answer.close()
+        raise UpstreamFailed(f"{left}, and {why} when asked for the rest", may_have_run=True)
+
+    async def request_event_stream(self, x: Exchange, place: sse.StreamPosition) -> UpstreamAnswer:
+        """Ask for what follows. Raises UpstreamFailed."""
+        link = x.client.links.get(x.server.name) if x.client else None
+        headers = [("Accept", "text/event-stream"), ("Last-Event-ID", place.last_id.decode("latin-1"))]
+        if link is not None:
+            headers.append(("Mcp-Protocol-Version", link.protocol_version))
+        session = link.upstream_session if link else None
+        answer = await self._upstreams.send_to_server(
+            x.server, headers, b"", session=session, caller=x.agent_id, method="GET"
+        )
+        if answer.status == 200 and answer.media_type == "text/event-stream":
+            return answer
+        answer.close()
+        kind = UpstreamFailed if answer.status in PASSES else ResumeRefused
+        raise kind(f"refused ({answer.status})")
+
+
+def can_client_resume(x: Exchange) -> bool:
+    """Say whether the client gets what its server tells on another stream: it is there, at the server's own door."""
+    return not x.gone.happened and x.client is not None and x.client.door == x.server.name

@@ -1,0 +1,149 @@
+"""The sessions with servers behind clients' sessions: begun when they are needed, begun again where a server forgot."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import msgspec
+
+from coordinator.actions.mcp.gateway_sessions import GatewayClient
+from coordinator.edge.gateway.clients import ClientSessions
+from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.upstreams import BOTH, UpstreamClient, read_own_response
+from coordinator.errors import NotFound
+from coordinator.mcp.gateway import answers
+from coordinator.mcp.protocol.http_client import UpstreamFailed
+
+VERSIONS = ("2025-11-25", "2025-06-18")  # with sessions; the newest is offered to whoever asks for another
+STATELESS = "2026-07-28"
+# Seconds for which it is taken for granted that a server has, or lacks, an era.
+ERA_FOR, NO_ERA_FOR = 3600.0, 60.0
+
+
+class UpstreamSessionLost(NotFound):
+    """A server forgot the session of its own door's client, who has to begin a new one. Nothing has run."""
+
+    def __init__(self) -> None:
+        super().__init__("The server restarted and lost this session. Start a new one with initialize.")
+
+
+class UpstreamSessions:
+    """One a process."""
+
+    def __init__(self, clients: ClientSessions, upstreams: UpstreamClient) -> None:
+        self._clients = clients
+        self._upstreams = upstreams
+        self._eras: dict[
+            str, tuple[bool, float]
+        ] = {}  # whether a server speaks without sessions, and until when
+        self._beginning: dict[tuple[str, str], asyncio.Lock] = {}
+
+    async def attach_upstream_session(self, x: Exchange) -> Exchange:
+        """Return the exchange with what its server needs: a session of its own, or none. Raises UpstreamFailed."""
+        if x.client is None:
+            if await self.check_stateless_server(x):
+                return x
+            x = replace(x, client=await self.find_stateless_session(x))
+        assert x.client is not None
+        if x.server.name in x.client.links:
+            return x
+        return replace(x, client=await self.ensure_upstream_session(x, x.client))
+
+    async def renew_upstream_session(self, x: Exchange) -> None:
+        """Have a session begun in place of one that its server forgot.
+
+        Raises UpstreamSessionLost at a server's own door, where that is its client's to do, and UpstreamFailed.
+        """
+        assert x.client is not None
+        if x.client.door:
+            raise await self.end_lost_session(x)
+        try:
+            x.client = await self.ensure_upstream_session(x, x.client)
+        except UpstreamFailed as problem:
+            raise UpstreamFailed(
+                str(problem)
+            ) from None  # whatever it did, it did not run what was to be sent
+
+    async def end_lost_session(self, x: Exchange) -> UpstreamSessionLost:
+        """End the client's session, which its server forgot; return what it is told."""
+        assert x.client is not None
+        await self._clients.end_client_session(x.client)
+        x.is_sent = False
+        return UpstreamSessionLost()
+
+    async def find_stateless_session(self, x: Exchange) -> GatewayClient:
+        """Return the session in which servers of older versions hear the calls of a stateless client."""
+        client = await self._clients.find_default_session(x.caller_key.id, x.agent_id, VERSIONS[0])
+        said = {"name": x.client_name or "signalbox", "version": "1"}
+        return replace(client, client=said, capabilities={})
+
+    async def ensure_upstream_session(self, x: Exchange, known: GatewayClient) -> GatewayClient:
+        """Return the client's session with another link to the server than the one that is known, if any."""
+        name = x.server.name
+        place = known.session_id, name
+        try:
+            async with self._beginning.setdefault(place, asyncio.Lock()):
+                client = await self._clients.reload_client_session(known)
+                if name in client.links and client.links[name] == known.links.get(name):
+                    await self._clients.unlink_upstream_session(client, name)
+                elif name in client.links:
+                    return client  # somebody was faster
+                return await self.begin_upstream_session(replace(x, client=client))
+        finally:
+            self._beginning.pop(place, None)
+
+    async def begin_upstream_session(self, x: Exchange) -> GatewayClient:
+        """Begin a session with the server, in the client's name."""
+        assert x.client is not None
+        params = {
+            "protocolVersion": x.client.protocol_version,
+            "capabilities": x.client.capabilities,
+            "clientInfo": {"name": "signalbox", "version": "1"} | x.client.client,
+        }
+        headers = [BOTH, ("Content-Type", "application/json")]
+        body = answers.build_json_rpc_request("signalbox-begin", "initialize", params)
+        answer = await self._upstreams.send_to_server(
+            x.server, headers, body, session=None, caller=x.agent_id
+        )
+        try:
+            response = await read_own_response(answer, "signalbox-begin")
+            session = answer.headers.get("mcp-session-id")
+        finally:
+            answer.close()
+        result = msgspec.json.decode(response).get("result")
+        version = result.get("protocolVersion") if isinstance(result, dict) else None
+        if not isinstance(version, str):
+            raise UpstreamFailed("refused to begin a session")
+        headers.append(("Mcp-Protocol-Version", version))
+        begun = answers.build_notification("notifications/initialized", {})
+        told = await self._upstreams.send_to_server(
+            x.server, headers, begun, session=session, caller=x.agent_id
+        )
+        told.close()
+        return await self._clients.link_upstream_session(x.client, x.server.name, session, version)
+
+    async def check_stateless_server(self, x: Exchange) -> bool:
+        """Say whether the server speaks without sessions. What it did not say may only have failed: asked again."""
+        now = asyncio.get_running_loop().time()
+        known, until = self._eras.get(x.server.name, (False, 0.0))
+        if until < now:
+            known = await self.probe_stateless_server(x)
+            self._eras[x.server.name] = known, now + (ERA_FOR if known else NO_ERA_FOR)
+        return known
+
+    async def probe_stateless_server(self, x: Exchange) -> bool:
+        meta = {"_meta": x.message.meta}
+        headers = [BOTH, ("Content-Type", "application/json"), ("Mcp-Protocol-Version", STATELESS)]
+        headers.append(("Mcp-Method", "server/discover"))
+        body = answers.build_json_rpc_request("signalbox-discover", "server/discover", meta)
+        answer = await self._upstreams.send_to_server(
+            x.server, headers, body, session=None, caller=x.agent_id
+        )
+        try:
+            response = await read_own_response(answer, "signalbox-discover")
+            return STATELESS in str(msgspec.json.decode(response).get("result", {}).get("supportedVersions"))
+        except (UpstreamFailed, msgspec.MsgspecError, AttributeError):
+            return False
+        finally:
+            answer.close()

@@ -1,0 +1,1 @@
+"""Agents' hooks: authenticated, parsed, decided, recorded, answered."""

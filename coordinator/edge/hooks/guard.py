@@ -1,0 +1,293 @@
+"""The outermost guard of the hook door: what policy asks or denies is answered so, whatever goes wrong inside.
+
+An agent goes on where it hears nothing, or anything but 200. So the door behind this guard only returns its answer
+or raises, and the guard alone speaks: a call that a rule or a grant denies is denied, one that a rule asks is left
+to the agent's own prompt, or denied where the rule denies at its deadline or the agent cannot be told to ask. What
+could not be found out about the call (its body cannot be read, its key ended) counts as the worst that policy says
+of any such call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from coordinator.dialects.contract import AgentReply, Answer, Dialect
+from coordinator.dialects.hooks import AgentHook
+from coordinator.edge.hooks.deliveries import ID, HookKeepAlive, parse_hook_delivery
+from coordinator.edge.http.messages import ClientDisconnected, get_request_headers, send_json
+from coordinator.edge.policy.rulings import PolicyRulings
+from coordinator.errors import (
+    Forbidden,
+    ServiceRestarting,
+    SignalboxError,
+    TooManyRequests,
+    Unauthorized,
+    UnprocessableRequest,
+)
+from coordinator.identity.keys import KeyEnded, KeyIdentity
+from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.policy.rules.tool_rules import ASK, DENY, OBSERVE, PartialCall, Ruling, stricter_ruling
+
+log = logging.getLogger(__name__)
+
+LATE = 5.0  # seconds beyond its wait after which a hook is answered though the door still works on it
+HELD = b"x-signalbox-held"  # which tools are held for certain (policy.certain)
+HOLDS = b"x-signalbox-holds-this"  # whether this very call is: `yes`, `ask` where a rule only asks, `no`
+MOST_HELD = 3_000  # bytes of HELD; beyond that, all tools are
+ENDED_MEANWHILE = "The session continued before anyone answered in Signalbox."
+
+
+@dataclass(slots=True)
+class GuardedCall:
+    """What the door has found out about the hook it answers; each step fills in what it learns.
+
+    `body` and `hook` are None until they are read, `ruling` until policy has spoken. `sent_as` is its id,
+    under which it comes again where nothing is heard and the call is held for certain. `late`: its agent has gone on.
+    `unread` is why its body could not be read.
+    """
+
+    sent_as: str | None = None
+    caller: KeyIdentity | None = None
+    reading: bool = False
+    body: bytes | None = None
+    hook: AgentHook | None = None
+    unread: str | None = None
+    ruling: Ruling | None = None
+    late: bool = False
+
+
+class GuardedEndpoint(Protocol):
+    """What stands behind the guard: it answers a hook, or raises, and never sends anything by itself."""
+
+    dialect: Dialect
+
+    async def answer_hook(self, call: GuardedCall, scope: Scope, receive: Receive) -> AgentReply | None:
+        """Return the hook's answer, None for no opinion."""
+
+    async def read_hook(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
+        """Read the hook into `call`."""
+
+
+class HookGuard:
+    """The guard of one agent's hooks. One an agent and process."""
+
+    def __init__(
+        self, door: GuardedEndpoint, rulings: PolicyRulings, longest: Callable[[Scope], float]
+    ) -> None:
+        """`longest` tells from the request for how many seconds its hook may wait for a person."""
+        self._dialect = door.dialect
+        self._last_resort = door.dialect.deny_unknown_call()  # made now: later nothing may be left that works
+        self._door = door
+        self._rulings = rulings
+        self._longest = longest
+
+    async def guard_hook(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take one hook in and answer it; empty, which leaves everything to the agent, unless policy speaks."""
+        call = GuardedCall(sent_as=find_delivery_id(scope))
+        if call.sent_as is None:
+            answer = await self.decide_hook_answer(call, scope, receive)
+            await send_hook_answer(send, answer, self.build_call_headers(call))
+            return
+        signs = HookKeepAlive(send, functools.partial(self.build_wait_headers, call))
+        try:
+            async with signs:
+                answer = await self.decide_hook_answer(call, scope, receive)
+        except SignalboxError as problem:
+            if not signs.begun:
+                raise
+            answer = {"signalbox": {"status": problem.status, "detail": str(problem.detail)}}
+        if signs.begun:
+            await signs.finish_hook_answer(b"" if answer is None else json.dumps(answer).encode())
+        else:
+            await send_hook_answer(send, answer, self.build_call_headers(call))
+
+    async def decide_hook_answer(self, call: GuardedCall, scope: Scope, receive: Receive) -> Answer | None:
+        """Return the answer, None for no opinion. Raises the problem that is told by its status."""
+        reply, problem = await self.try_endpoint_answer(call, scope, receive)
+        if isinstance(problem, ServiceRestarting) and can_be_redelivered(call.sent_as, call.ruling):
+            raise problem
+        if reply is None and not is_unknown_caller(call, problem):
+            reply = await self.build_fallback_answer(call, problem, scope, receive)
+        if reply is None and problem is not None and self.should_raise_problem(call, problem):
+            raise problem
+        return reply.answer if reply is not None else None
+
+    def build_wait_headers(self, call: GuardedCall) -> list[tuple[bytes, bytes]] | None:
+        """Return what the line of a waiting call says of it; None for one that nobody is asked about yet."""
+        if call.ruling is None or call.hook is None or call.late:
+            return None
+        prompts = call.hook.name in self._dialect.prompts
+        if call.ruling.decision != ASK and not (prompts and call.ruling.decision == OBSERVE):
+            return None
+        asks = call.ruling.decision == ASK
+        holds = b"yes" if can_be_redelivered(call.sent_as, call.ruling) else b"ask" if asks else b"no"
+        return [*self.build_call_headers(call), (HOLDS, holds)]
+
+    def build_call_headers(self, call: GuardedCall) -> list[tuple[bytes, bytes]]:
+        """Return the headers that say which hook is answered, and which tools are held for its caller, if known."""
+        named = [(ID, call.sent_as.encode())] if call.sent_as is not None else []
+        return named if call.caller is None else [*named, *self.build_guarded_tool_headers(call.caller)]
+
+    def build_guarded_tool_headers(self, caller: KeyIdentity) -> list[tuple[bytes, bytes]]:
+        try:
+            known = PartialCall(agent_id=caller.agent_id, agent_known=True, program=self._dialect.name)
+            held = self._rulings.list_guarded_tools(known)
+            if held is None:
+                return []
+            packed = encode_guarded_tools(tuple(held))
+        except Exception:  # it goes with answers that must not fail
+            log.exception("It cannot be told which calls are held")
+            return []
+        return [(HELD, packed if len(packed) <= MOST_HELD else b'[["hold","*"]]')]
+
+    async def try_endpoint_answer(
+        self, call: GuardedCall, scope: Scope, receive: Receive
+    ) -> tuple[AgentReply | None, Exception | None]:
+        try:
+            async with asyncio.timeout(self._longest(scope) + LATE):
+                return await self._door.answer_hook(call, scope, receive), None
+        except Exception as problem:
+            return None, problem
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Not we were called off, but a thread we waited for.
+            return None, ServiceRestarting("Signalbox is stopping.")
+
+    async def build_fallback_answer(
+        self, call: GuardedCall, problem: Exception | None, scope: Scope, receive: Receive
+    ) -> AgentReply | None:
+        """Return the answer to a call that the door has none for. Never raises."""
+        if call.ruling is not None and call.ruling.decision not in {ASK, DENY}:
+            return None
+        try:
+            if not call.reading:
+                await self.read_hook_safely(call, scope, receive)
+            if call.hook is not None and not self._dialect.is_call_hook(call.hook):
+                return None
+            if call.ruling is None:
+                await self._rulings.refresh_rules()
+            name, ruling = self.identify_hook_and_ruling(call)
+            if problem is not None and call.hook is not None and name is not None:
+                log_undecided_hook(call.hook, problem)
+            why = explain_unasked_call(problem, ruling)
+            if name is not None and call.unread is not None and call.ruling is None:
+                is_broken = call.hook is not None or isinstance(problem, UnprocessableRequest)
+                ruling, why = (
+                    self._dialect.rule_on_unreadable_call(name, ruling, call.unread, is_broken=is_broken),
+                    "",
+                )
+            return None if name is None else self._dialect.reply_without_person(name, ruling, why)
+        except Exception:
+            log.exception("A hook is denied because Signalbox met an error")
+            return self._last_resort
+
+    async def read_hook_safely(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
+        try:
+            async with asyncio.timeout(LATE):
+                await self._door.read_hook(call, scope, receive)
+        except Exception as problem:
+            log.warning("A hook cannot be read: %s", str(problem).strip())
+
+    def identify_hook_and_ruling(self, call: GuardedCall) -> tuple[str | None, Ruling]:
+        """Return which hook about a call it is, None for one that may be any other, and what policy says at worst."""
+        name = call.hook.name if call.hook is not None else self._dialect.call_in(call.body)
+        return name, call.ruling or self.find_strictest_ruling(call)
+
+    def find_strictest_ruling(self, call: GuardedCall) -> Ruling:
+        """Return the strictest that policy may say of the call and of the shell lines that run as part of it."""
+        known = self.build_partial_call(call)
+        worst = self._rulings.find_strictest_possible(known)
+        shell = call.hook.shell_lines if call.hook is not None else None
+        if shell is None:
+            return worst
+        texts = [self._dialect.subject(shell.tool, given) for given in shell.tool_inputs]
+        for text in [*texts, *([None] if shell.problem else [])]:
+            line = replace(known, tool=shell.tool, text=text)
+            worst = stricter_ruling(worst, self._rulings.find_strictest_possible(line))
+        return worst
+
+    def build_partial_call(self, call: GuardedCall) -> PartialCall:
+        """Return what is known of the call."""
+        agent_id, agent_known = call.caller.agent_id if call.caller else None, call.caller is not None
+        program = self._dialect.name
+        if call.hook is None or not call.hook.has_tool_name:
+            return PartialCall(agent_id=agent_id, agent_known=agent_known, program=program)
+        try:
+            text = self._dialect.call_subject(call.hook)
+        except Exception:  # too deep for JSON, say
+            text = None
+        return PartialCall(call.hook.tool_name, text, agent_id, agent_known, program)
+
+    def should_raise_problem(self, call: GuardedCall, problem: Exception) -> bool:
+        """Say whether the problem is answered by its status: what a person must fix, or what is lost.
+
+        Any other problem leaves the call to the agent's own prompt.
+        """
+        if call.hook is None or call.late or isinstance(problem, Unauthorized):
+            return True
+        return not self._dialect.is_call_hook(call.hook)
+
+
+@functools.lru_cache(maxsize=256)
+def encode_guarded_tools(held: tuple[tuple[str, str], ...]) -> bytes:
+    return json.dumps(held, separators=(",", ":")).encode("ascii")
+
+
+def find_delivery_id(scope: Scope) -> str | None:
+    """Return the id under which a hook comes again; None where it does not."""
+    try:
+        return parse_hook_delivery(get_request_headers(scope)).sent_as
+    except Exception:
+        log.exception("It cannot be told how a hook was delivered")
+        return None
+
+
+def can_be_redelivered(sent_as: str | None, ruling: Ruling | None) -> bool:
+    """Say whether the call is one that is asked and held for certain, and whoever sent it comes back."""
+    return sent_as is not None and ruling is not None and ruling.decision == ASK and ruling.deny_at_deadline
+
+
+def explain_unasked_call(problem: Exception | None, ruling: Ruling) -> str:
+    """Return why nobody could be asked, for the person at the agent's prompt; nothing where nobody need be."""
+    if ruling.decision != ASK:
+        return ""
+    if problem is None:
+        return ENDED_MEANWHILE
+    if isinstance(problem, SignalboxError) and isinstance(problem.detail, str):
+        return f"Signalbox could not ask anyone: {problem.detail}"
+    if isinstance(problem, TimeoutError):
+        return "Signalbox could not ask anyone in time."
+    return "Signalbox could not ask anyone because of an error."
+
+
+def is_unknown_caller(call: GuardedCall, problem: Exception | None) -> bool:
+    """Say whether the caller was refused as nobody we know: rules are no stranger's business."""
+    refused = isinstance(problem, Unauthorized | Forbidden | TooManyRequests) and not isinstance(
+        problem, KeyEnded
+    )
+    return call.caller is None and refused
+
+
+def log_undecided_hook(hook: AgentHook, problem: Exception) -> None:
+    if isinstance(problem, SignalboxError | ClientDisconnected | TimeoutError):
+        words = problem.detail if isinstance(problem, SignalboxError) else type(problem).__name__
+        log.warning("Nobody decides a hook %s of %s here: %s", hook.name, hook.session, words)
+    else:
+        log.error("Nobody decides a hook %s of %s here", hook.name, hook.session, exc_info=problem)
+
+
+async def send_hook_answer(send: Send, answer: Answer | None, extra: list[tuple[bytes, bytes]]) -> None:
+    """Answer 200, with nothing where there is no opinion: the agent goes on as if there were no hook."""
+    if answer is not None:
+        await send_json(send, 200, answer, *extra)
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0"), *extra]})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,0 +1,257 @@
+"""A hook that waits for a person: held on the feed, freed by a verdict, by the terminal, by silence or by leaving."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from django.db import Error as DatabaseError
+from django.utils import timezone
+
+from coordinator.actions.sessions import tool_calls
+from coordinator.actions.sessions.tool_calls import ELSEWHERE, GONE
+from coordinator.edge.http.concurrency import ConcurrencyLimit
+from coordinator.edge.http.messages import ClientDisconnected
+from coordinator.edge.polling.waits import DisconnectWatcher, LongPollWaiters
+from coordinator.errors import ServiceRestarting, Unauthorized
+from coordinator.identity.actors import Actor
+from coordinator.lib.asgi import Receive
+from coordinator.lib.threads import EdgeThreads
+from coordinator.mcp.gateway import workers
+from coordinator.models import PermissionRequest
+from coordinator.policy.requests.tool_calls import Settled, ToolCallRequest
+from coordinator.policy.rules.tool_rules import Ruling
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING = 2_000  # held at a time per process
+LEAVE_WITHIN = 1.0  # seconds an answer waits until its card is closed; closing it goes on
+MOST_TRIES = 5  # how often a question is put anew after somebody who shared it has left
+RESTART = "Signalbox was restarted while the call waited."
+RESTARTED = "Signalbox was restarted; the terminal's own prompt decides."
+BROKEN = "Signalbox met an error; the terminal's own prompt decides."
+KEY_OVER = "The agent's key was revoked or has expired; the terminal's own prompt decides."
+ANOTHER_LEFT = frozenset({GONE, RESTARTED, BROKEN})  # why a card is closed by which others may still wait
+SILENCE: Settled = {"status": "expired"}
+TERMINAL: Settled = {"status": "elsewhere"}
+
+
+@dataclass(frozen=True, slots=True)
+class HookWaiter:
+    """Whose hook waits, for how long, whether its key still holds, and whether it has left.
+
+    Where its silence is a denial, its request `outlasts` it: the call can still be approved, and made again.
+    `sent_as` is the id under which it comes again where it hears nothing; None where it does not.
+    """
+
+    by: Actor
+    wait: float
+    deadline: datetime
+    outlasts: bool
+    still_allowed: Callable[[], Awaitable[object]]
+    gone: DisconnectWatcher
+    sent_as: str | None = None
+
+
+class HookApprovalWaiter:
+    """Who waits in this process, and for what."""
+
+    def __init__(self, waits: LongPollWaiters, threads: EdgeThreads) -> None:
+        self._waits = waits
+        self._threads = threads
+        self._sharing: Counter[str] = Counter()  # how many wait for a request
+        # Calls that somebody waits for, by the hook that asks about them.
+        self._calls: Counter[tuple[str, str]] = Counter()
+        self._places = ConcurrencyLimit(MOST_WAITING, "calls that wait for people")
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def wait_for_hook_verdict(
+        self,
+        asked: ToolCallRequest,
+        ruling: Ruling,
+        *,
+        by: Actor,
+        wait: float,
+        outlasts: bool,
+        still_allowed: Callable[[], Awaitable[object]],
+        receive: Receive,
+        sent_as: str | None = None,
+    ) -> tuple[ToolCallRequest, Settled]:
+        """Put the call before people and return it, with its id where it was found, and how it was settled.
+
+        `status` is approved, denied, expired (nobody answered), elsewhere (the session went on meanwhile) or,
+        where the request `outlasts` the hook, held (tool_calls.hold): nobody answered yet. Raises
+        ClientDisconnected where the hook's connection has dropped, what `still_allowed` does, and why the
+        call could not be put before people: too large, too many, a restart. After a restart the question
+        stands for whoever comes again as `sent_as`.
+        """
+        deadline = timezone.now() + timedelta(seconds=wait)
+        with self._places.acquire_slot(by.name), DisconnectWatcher(receive) as gone:
+            asked = replace(asked, waiter=uuid.uuid4().hex)
+            taken = [call_id for hook, call_id in self._calls if hook == asked.asks]
+            asked = await self._threads.run_in_thread(tool_calls.identify_pending_call, asked, taken)
+            calls = [(asked.asks, asked.call_id)] if asked.call_id else []
+            self._calls.update(calls)
+            try:
+                waiter = HookWaiter(by, wait, deadline, outlasts, still_allowed, gone, sent_as)
+                return asked, await self.wait_until_hook_settled(asked, ruling, waiter)
+            finally:
+                self._calls -= Counter(calls)
+
+    async def wait_until_hook_settled(
+        self, asked: ToolCallRequest, ruling: Ruling, waiter: HookWaiter
+    ) -> Settled:
+        known = await self._threads.run_in_thread(
+            tool_calls.take_earlier_answer, asked, timezone.now(), by=waiter.by
+        )
+        if known is not None:
+            return known
+        for attempt in range(MOST_TRIES):
+            now = timezone.now()
+            if waiter.gone.happened:
+                raise ClientDisconnected
+            if waiter.deadline <= now:
+                break
+            row = await self._threads.run_in_thread(
+                tool_calls.request_tool_approval,
+                asked,
+                ruling,
+                by=waiter.by,
+                deadline=waiter.deadline,
+                outlasts=waiter.outlasts,
+                now=now,
+                # A question that was closed because its asker seemed gone is put anew.
+                sent_as=waiter.sent_as and f"{waiter.sent_as}:{attempt}",
+                waited_by=workers.get_own_worker_name(),
+            )
+            settled = await self.wait_for_shared_request(row, asked, waiter)
+            if settled["status"] == "withdrawn":
+                if settled["reason"] not in ANOTHER_LEFT:
+                    return TERMINAL
+            elif await self.take_settled_verdict(settled, asked, waiter):
+                return settled
+        return SILENCE if waiter.deadline <= timezone.now() else TERMINAL
+
+    async def take_settled_verdict(
+        self, settled: Settled, asked: ToolCallRequest, waiter: HookWaiter
+    ) -> bool:
+        """Say whether this call may have what was settled. An approval of one call is the first's who takes it."""
+        if "allowed" not in settled:  # no person's verdict
+            return True
+        if waiter.gone.happened:  # nobody would hear of it; the call can be made again
+            raise ClientDisconnected
+        now = timezone.now()
+        taken = await self._threads.run_in_thread(
+            tool_calls.take_call_verdict, settled["request_id"], asked, by=waiter.by, now=now
+        )
+        return taken or not settled["allowed"]
+
+    async def wait_for_shared_request(
+        self, row: PermissionRequest, asked: ToolCallRequest, waiter: HookWaiter
+    ) -> Settled:
+        try:
+            settled = await self.wait_for_settlement(row, asked, waiter)
+            await waiter.still_allowed()
+        except asyncio.CancelledError:  # the line is dead, and the server will not wait until we have noticed
+            self.close_request_in_background(row, waiter, GONE)
+            raise
+        except Unauthorized:
+            await asyncio.wait(
+                [self.close_request_in_background(row, waiter, KEY_OVER)], timeout=LEAVE_WITHIN
+            )
+            raise
+        except Exception:
+            self.close_request_in_background(row, waiter, BROKEN)
+            raise
+        if settled is not None and settled["status"] != "elsewhere":
+            return settled
+        gone = waiter.gone.happened
+        if settled is None and not gone and waiter.sent_as is not None and waiter.deadline > timezone.now():
+            raise ServiceRestarting(RESTART)
+        if settled is None and not gone and waiter.deadline <= timezone.now():
+            await self._threads.run_in_thread(tool_calls.expire_tool_calls, timezone.now())
+            # Not simply silence: a verdict that was given in time may have been committed just after our last look.
+            found = await self._threads.run_in_thread(
+                tool_calls.find_question_answer, row.request_id, asked, timezone.now()
+            )
+            return found or await self.record_hook_pending(
+                row, waiter, f"Nobody answered in Signalbox within {waiter.wait:.0f} s."
+            )
+        if settled is None and not gone and waiter.outlasts:
+            held = await self.record_hook_pending(row, waiter, RESTART)
+            if held is not SILENCE:
+                return held
+        leaving = self.close_request_in_background(
+            row, waiter, ELSEWHERE if settled else GONE if gone else RESTARTED
+        )
+        await asyncio.wait([leaving], timeout=LEAVE_WITHIN)
+        if gone:
+            raise ClientDisconnected
+        if settled is None:
+            raise ServiceRestarting(RESTART)
+        return TERMINAL
+
+    async def record_hook_pending(self, row: PermissionRequest, waiter: HookWaiter, why: str) -> Settled:
+        """Have it on record that the agent is told to wait, where its request outlasts this hook; else silence."""
+        if not waiter.outlasts:
+            return SILENCE
+        now = timezone.now()
+        return (
+            await self._threads.run_in_thread(
+                tool_calls.defer_tool_call, row.request_id, by=waiter.by, why=why, now=now
+            )
+            or SILENCE
+        )
+
+    async def wait_for_settlement(
+        self, row: PermissionRequest, asked: ToolCallRequest, waiter: HookWaiter
+    ) -> Settled | None:
+        """Wait by the card, and be counted among those who do."""
+        self._sharing[row.request_id] += 1
+        try:
+            return await self._waits.wait_until(
+                functools.partial(find_settled_verdict, row.request_id, asked),
+                topics=[f"permission_requests:{row.pk}", f"events:{asked.session_id}"],
+                timeout=max(0.0, (waiter.deadline - timezone.now()).total_seconds()),
+                still_allowed=waiter.still_allowed,
+                gone=waiter.gone,
+            )
+        finally:
+            self._sharing -= Counter([row.request_id])
+
+    def close_request_in_background(
+        self, row: PermissionRequest, waiter: HookWaiter, why: str
+    ) -> asyncio.Future[None]:
+        """Have the card closed, whatever becomes of the hook meanwhile; once done, it is."""
+        task = asyncio.ensure_future(self.close_hook_request(row, waiter, why))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+        return task
+
+    async def close_hook_request(self, row: PermissionRequest, waiter: HookWaiter, why: str) -> None:
+        """Close the card, unless somebody with the same question still waits by it."""
+        if self._sharing[row.request_id]:
+            return
+        now = timezone.now()
+        try:
+            await self._threads.run_in_thread(
+                tool_calls.withdraw_call_question,
+                row.request_id,
+                by=waiter.by,
+                reason=why,
+                unless_held=waiter.outlasts,
+                now=now,
+            )
+        except DatabaseError:
+            log.exception("The card of %s could not be closed; it expires at its deadline.", row.request_id)
+
+
+def find_settled_verdict(request_id: str, asked: ToolCallRequest) -> Settled | None:
+    found = tool_calls.find_question_answer(request_id, asked, timezone.now())
+    return None if found is not None and found["status"] == "expired" else found

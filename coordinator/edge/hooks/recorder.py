@@ -1,0 +1,435 @@
+"""Writes what hooks tell: finds each hook's session, and has its events written, whatever the database is at.
+
+Hooks are not sent again. So what came in is written as soon as the database can, and who posted it waits no longer
+than `HOOK_ANSWER_AFTER`. What could not be written within `WRITE_WITHIN`, or is refused, is a line in the log, and an
+event in its session as soon as that can be written: a gap is seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from django.conf import settings
+from django.utils import timezone
+
+from coordinator.actions.sessions import reported_sessions as sessions
+from coordinator.actions.sessions import tool_calls
+from coordinator.client import transcript_lines
+from coordinator.dialects.contract import Dialect
+from coordinator.dialects.hooks import AgentHook
+from coordinator.edge.ingest.write_queue import (
+    SLOW_TO_PREPARE,
+    GroupWriter,
+    Look,
+    MakeEvents,
+    WriteJob,
+    WriteResult,
+    build_not_written_error,
+)
+from coordinator.errors import NotFound, QuotaReached, ServiceBusy, SignalboxError
+from coordinator.identity.keys import KeyIdentity
+from coordinator.lib import instants
+from coordinator.policy.rules.tool_rules import NO_OPINION, Ruling
+from coordinator.sessions.events import DedupedEvent, NewEvent
+from coordinator.sessions.reports import MODEL_REQUEST, KnownSession, SessionLocation, is_reported_by_runner
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MOST_KNOWN = 20_000  # sessions whose ids a process remembers
+KNOWN_FOR = 60.0  # seconds without a hook after which it looks again: silence may have ended the session
+WRITE_WITHIN = 30.0  # seconds for which a hook that is answered already may wait for the database
+
+
+class CachedSession(NamedTuple):
+    """A session, until when on the loop's clock that holds, and which one its hook says that a runner drives."""
+
+    session: KnownSession
+    until: float
+    named: str | None
+
+
+class HookRecorder:
+    """Writes what the hooks of one agent tell. One an agent and process."""
+
+    def __init__(self, writer: GroupWriter, dialect: Dialect) -> None:
+        self._writer = writer
+        self.dialect = dialect
+        # By key, because a key finds only sessions that are open to it.
+        self._known: dict[tuple[KeyIdentity | None, str], CachedSession] = {}
+        # … and those that a hook has the writer find, until it has.
+        self._finding: dict[tuple[KeyIdentity | None, str], asyncio.Future[None]] = {}
+        self._writing: set[asyncio.Task[Any]] = set()
+        self._lost: dict[str, Counter[str]] = {}  # hooks by name, by the agent's session id
+
+    async def find_hook_session(
+        self, hook: AgentHook, where: SessionLocation, *, within: float = WRITE_WITHIN
+    ) -> KnownSession:
+        """Return our session for the hook's, one open to its key; made on its first hook. Raises ServiceBusy."""
+        known = self.get_cached_session(hook, where)
+        if known is None:
+            known = await self.perform_hook_work(
+                functools.partial(find_active_session, hook, where), within=within
+            )
+            self.cache_hook_session(hook, where, known)
+        return known
+
+    def get_cached_session(self, hook: AgentHook, where: SessionLocation) -> KnownSession | None:
+        """Return the session as an earlier hook found it; None where the database must be asked."""
+        heard = self._known.get((where.by, hook.session))
+        left = 0.0 if heard is None else heard.until - asyncio.get_running_loop().time()
+        if heard is None or left < 0:
+            return None
+        known = heard.session
+        # Whether a runner drives it is asked each time: its runner goes, and the agent is taken up in a terminal.
+        if known.driven or where.driven or (where.hostname and not known.complete):
+            return None
+        if left < KNOWN_FOR / 2:
+            self.cache_hook_session(hook, where, known)
+        return known
+
+    def cache_hook_session(self, hook: AgentHook, where: SessionLocation, known: KnownSession) -> None:
+        key = where.by, hook.session
+        if key not in self._known and len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        until = asyncio.get_running_loop().time() + min(KNOWN_FOR, settings.SESSION_SILENT_AFTER / 2)
+        self._known[key] = CachedSession(known, until, where.driven)
+
+    async def record_hook(
+        self,
+        hook: AgentHook,
+        where: SessionLocation,
+        size: int,
+        ruling: Ruling = NO_OPINION,
+        *,
+        look: Look | None = None,
+    ) -> Any:
+        """Have the hook written, with what policy says of it; returns when it is, or a moment later.
+
+        Returns what `look` read after the commit, None where it is not written yet. Raises what it was refused for
+        by then.
+        """
+        known = self.get_cached_session(hook, where)
+        events = None if known is None else self.build_independent_events(hook, known, ruling)
+        if events is None:
+            return await self.await_hook_write(
+                hook, self.record_dependent_hook(hook, where, size, ruling, look=look, known=known)
+            )
+        if events and size < SLOW_TO_PREPARE and hook.session not in self._lost:
+            return await self.write_hook_now(hook, events, size, where.by, look)
+        return await self.await_hook_write(
+            hook, self.write_events_with_losses(hook, events, size, where.by, look)
+        )
+
+    async def write_hook_now(
+        self, hook: AgentHook, events: list[NewEvent], size: int, by: KeyIdentity | None, look: Look | None
+    ) -> Any:
+        """Write as `_soon` has it done, but without a task of its own where nothing goes wrong, for most hooks."""
+        try:
+            job = self._writer.begin_group_write(
+                events, deadline=time.monotonic() + WRITE_WITHIN, size=size, look=look
+            )
+        except (ServiceBusy, QuotaReached):
+            return await self.await_hook_write(
+                hook, self.write_events_with_losses(hook, events, size, by, look)
+            )
+        is_answered = False
+        try:
+            is_answered = await self._writer.wait_until_answered(job, within=settings.HOOK_ANSWER_AFTER)
+        finally:
+            if not is_answered:  # or whoever waited was called off
+                self.start_hook_write(hook, self.finish_hook_write(hook, job, by))
+        if not is_answered:
+            return None
+        if job.is_refused:
+            return await self.await_hook_write(hook, self.finish_hook_write(hook, job, by))
+        return job.seen
+
+    async def finish_hook_write(self, hook: AgentHook, job: WriteJob, by: KeyIdentity | None) -> Any:
+        """Wait for a job that was begun, as `_write` does."""
+        try:
+            return raise_for_refusal(await self._writer.wait_for_write(job)).seen
+        except NotFound:
+            return await self.rewrite_for_new_session(hook, job.items, job.size, by, job.look)
+
+    async def record_dependent_hook(
+        self,
+        hook: AgentHook,
+        where: SessionLocation,
+        size: int,
+        ruling: Ruling,
+        *,
+        look: Look | None,
+        known: KnownSession | None,
+    ) -> Any:
+        """Write a hook whose session is not `known` yet, or whose events depend on what the database holds."""
+        key = where.by, hook.session
+        if known is None:
+            if not where.driven and key in self._finding:
+                # Once for all hooks that come meanwhile, and in their order.
+                await asyncio.wait([self._finding[key]])
+            known = self.get_cached_session(hook, where)
+            if (
+                known is not None
+                and (events := self.build_independent_events(hook, known, ruling)) is not None
+            ):
+                return await self.write_events_with_losses(hook, events, size, where.by, look)
+        finding = asyncio.get_running_loop().create_future()
+        if known is None:
+            self._finding.setdefault(key, finding)
+        try:
+            return await self.find_session_and_write(
+                hook, where, size=size, ruling=ruling, known=known, look=look
+            )
+        finally:
+            finding.set_result(None)
+            if self._finding.get(key) is finding:
+                del self._finding[key]
+
+    def build_independent_events(
+        self, hook: AgentHook, known: KnownSession, ruling: Ruling
+    ) -> list[NewEvent] | None:
+        """Return the hook's events, None where what is written depends on what the database holds."""
+        if self.has_database_dependency(hook):
+            return None
+        events = self.build_plain_events(hook, known.session_id, ruling)
+        return None if any(is_result_without_call(event) for event in events) else events
+
+    def has_database_dependency(self, hook: AgentHook) -> bool:
+        """Say whether what is written for the hook depends on what the database holds of its session."""
+        pieces = self.dialect.pieces
+        if hook.name in self.dialect.beginnings or transcript_lines.FIELD in hook.fields:
+            return True
+        return pieces is not None and (hook.name in self.dialect.turn_ends or pieces.of(hook) is not None)
+
+    async def find_session_and_write(
+        self,
+        hook: AgentHook,
+        where: SessionLocation,
+        *,
+        size: int,
+        ruling: Ruling,
+        known: KnownSession | None,
+        look: Look | None,
+    ) -> Any:
+        """Find the hook's session where it is not `known`, and write the hook's events, in one transaction."""
+        with self.take_lost_hooks(hook) as lost:
+            make = functools.partial(self.make_hook_events, hook, where, ruling, lost)
+            try:
+                written = await self.submit_hook_events(size, make=functools.partial(make, known), look=look)
+            except NotFound:
+                # The session was deleted under us: what its agent still does is heard all the same.
+                self._known.pop((where.by, hook.session), None)
+                written = await self.submit_hook_events(size, make=functools.partial(make, None), look=look)
+        self.cache_hook_session(hook, where, written.made)
+        return written.seen
+
+    def make_hook_events(
+        self,
+        hook: AgentHook,
+        where: SessionLocation,
+        ruling: Ruling,
+        lost: Counter[str] | None,
+        known: KnownSession | None,
+    ) -> tuple[KnownSession, list[NewEvent]]:
+        """Return the hook's session and its events. Called by the writing thread, in the transaction."""
+        begins = hook.name in self.dialect.beginnings
+        if known is None:
+            known = find_active_session(hook, where)
+            begins = begins and not known.is_new
+        if begins and not known.driven:
+            sessions.reopen_ended_session(known.session_id, timezone.now())
+        events = self.build_recorded_events(hook, known, ruling)
+        if lost and events:
+            events = [self.dialect.build_lost_hooks_event(hook, known.session_id, lost), *events]
+        return known, events
+
+    async def write_hook_events(
+        self, hook: AgentHook, events: Sequence[NewEvent], size: int, by: KeyIdentity | None = None
+    ) -> None:
+        """Have events of the hook's session written; returns when they are, or a moment later."""
+        if events:
+            await self.await_hook_write(hook, self.write_events_with_losses(hook, list(events), size, by))
+
+    def start_hook_write(
+        self, hook: AgentHook, work: Coroutine[Any, Any, T]
+    ) -> asyncio.Task[T | SignalboxError]:
+        """Have `work` done, whoever waits for it."""
+        task = asyncio.create_task(self.run_logging_lost_hook(hook, work))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+        return task
+
+    async def await_hook_write(self, hook: AgentHook, work: Coroutine[Any, Any, T]) -> T | None:
+        """Have `work` done; return its result, or None after `HOOK_ANSWER_AFTER`. Raises what refused it by then."""
+        task = self.start_hook_write(hook, work)
+        await asyncio.wait([task], timeout=settings.HOOK_ANSWER_AFTER)
+        if not task.done():
+            return None
+        result = task.result()
+        if isinstance(result, SignalboxError):
+            if (
+                isinstance(result, ServiceBusy)
+                and hook.sent_as is not None
+                and hook.name not in self.dialect.calls
+            ):
+                self.unmark_lost_hook(hook)
+            raise result
+        return result
+
+    def unmark_lost_hook(self, hook: AgentHook) -> None:
+        """Take back that a hook is lost: whoever is told so sends it again."""
+        left = self._lost.pop(hook.session, Counter()) - Counter([hook.name])
+        if left:
+            self._lost[hook.session] = left
+
+    async def run_logging_lost_hook(
+        self, hook: AgentHook, work: Coroutine[Any, Any, T]
+    ) -> T | SignalboxError:
+        """Do `work`, to the end; return its result or why it failed, for whoever still waits."""
+        try:
+            return await work
+        except SignalboxError as problem:
+            refusal = problem
+            log.error("A hook %s of %s is lost: %s", hook.name, hook.session, problem.detail)
+        except Exception:
+            refusal = build_not_written_error()
+            log.exception("A hook %s of %s is lost", hook.name, hook.session)
+        self._lost.setdefault(hook.session, Counter())[hook.name] += 1
+        return refusal
+
+    async def write_events_with_losses(
+        self,
+        hook: AgentHook,
+        events: list[NewEvent],
+        size: int,
+        by: KeyIdentity | None,
+        look: Look | None = None,
+    ) -> Any:
+        """Write, first of all what was lost before; return what `look` saw. Raises ServiceBusy, and Invalid.
+
+        What the runner tells that drives the agent is left to it.
+        """
+        heard = self._known.get((by, hook.session))
+        if heard is not None and heard.session.driven:
+            events = drop_runner_events(events)
+        if not events:
+            return None
+        with self.take_lost_hooks(hook) as lost:
+            if lost:
+                events = [self.dialect.build_lost_hooks_event(hook, events[0].session_id, lost), *events]
+            try:
+                return (await self.submit_hook_events(size, events, look=look)).seen
+            except NotFound:
+                return await self.rewrite_for_new_session(hook, events, size, by, look)
+
+    async def rewrite_for_new_session(
+        self, hook: AgentHook, events: list[NewEvent], size: int, by: KeyIdentity | None, look: Look | None
+    ) -> Any:
+        """Write what the session was deleted under: what its agent still does is heard all the same."""
+        heard = self._known.pop((by, hook.session), None)
+        named = heard.named if heard is not None else None
+        where = SessionLocation(hook.working_folder, profile=self.dialect.name, by=by, driven=named)
+        known = await self.find_hook_session(hook, where)
+        events = drop_runner_events(events) if known.driven else events  # it was joined with its runner's
+        for event in events:
+            event.session_id = known.session_id
+        return (await self.submit_hook_events(size, events, look=look)).seen if events else None
+
+    @contextlib.contextmanager
+    def take_lost_hooks(self, hook: AgentHook) -> Iterator[Counter[str] | None]:
+        """Give the hooks of the session that were lost, to be written now; what fails keeps them for later."""
+        lost = self._lost.pop(hook.session, None)
+        try:
+            yield lost
+        except BaseException:
+            if lost:
+                self._lost.setdefault(hook.session, Counter()).update(lost)
+            raise
+
+    async def perform_hook_work(self, work: Callable[[], T], *, within: float = WRITE_WITHIN) -> T:
+        """Have a small piece of work done with the next group of events; return what it returns. Raises ServiceBusy."""
+        return await self._writer.perform_in_transaction(work, deadline=time.monotonic() + within)
+
+    async def submit_hook_events(
+        self,
+        size: int,
+        events: Sequence[NewEvent] = (),
+        *,
+        make: MakeEvents | None = None,
+        look: Look | None = None,
+    ) -> WriteResult:
+        """Write. Raises NotFound where the session is gone, ServiceBusy, and Invalid for what cannot be kept."""
+        deadline = time.monotonic() + WRITE_WITHIN
+        return raise_for_refusal(
+            await self._writer.write_and_read_back(events, deadline=deadline, size=size, make=make, look=look)
+        )
+
+    def build_recorded_events(self, hook: AgentHook, known: KnownSession, ruling: Ruling) -> list[NewEvent]:
+        """Return the hook's events, with what the database holds of its session. Called by the writing thread."""
+        pieces, session_id = self.dialect.pieces, known.session_id
+        if hook.unread is not None:
+            return [*self.dialect.build_unreadable_hook_events(hook, session_id)]
+        piece = pieces.of(hook) if pieces else None
+        if known.driven:
+            return (
+                [] if piece is not None else drop_runner_events([*self.dialect.events_of(hook, session_id)])
+            )
+        if pieces and piece is not None:
+            text = sessions.assemble_message_piece(session_id, piece)
+            return [pieces.whole(hook, session_id, piece.message_id, text)] if text else []
+        unfinished: list[NewEvent] = []
+        if pieces and hook.name in self.dialect.turn_ends:
+            left = sessions.take_unfinished_messages(session_id)
+            unfinished = [pieces.whole(hook, session_id, name, text) for name, text in left.items() if text]
+        events = self.build_plain_events(hook, session_id, ruling)
+        for event in filter(is_result_without_call, events):
+            ids = self.dialect.name, session_id, event.tool_name or "", event.tool_input
+            event.tool_use_id = tool_calls.find_edited_call(*ids)
+        if any(map(is_transcript_model_request, events)) and sessions.has_telemetry_tokens(session_id):
+            events = [event for event in events if not is_transcript_model_request(event)]
+        return [*unfinished, *events]
+
+    def build_plain_events(self, hook: AgentHook, session_id: str, ruling: Ruling) -> list[NewEvent]:
+        """Return the hook's events as far as the hook alone tells them."""
+        events: list[NewEvent] = [*self.dialect.events_of(hook, session_id)]
+        if ruling.by and events:
+            events[0].reason = f"{ruling.decision} ({ruling.by}): {ruling.reason}"
+        return events
+
+
+def raise_for_refusal(written: WriteResult) -> WriteResult:
+    """Return what became of events. Raises the refusal of any of them, that of a session that is gone first."""
+    problems = [outcome for outcome in written.outcomes if isinstance(outcome, SignalboxError)]
+    if problems:
+        raise next((one for one in problems if isinstance(one, NotFound)), problems[0])
+    return written
+
+
+def find_active_session(hook: AgentHook, where: SessionLocation) -> KnownSession:
+    """Return our session for the hook's, which speaks just now."""
+    at = instants.parse_instant(hook.at) or timezone.now()
+    return sessions.reopen_or_create_session(hook.session, where, at)
+
+
+def is_transcript_model_request(event: NewEvent) -> bool:
+    """Say whether it is a request to the model as a transcript tells it, which telemetry may have told, too."""
+    return isinstance(event, DedupedEvent) and event.late and event.event_type == MODEL_REQUEST
+
+
+def is_result_without_call(event: NewEvent) -> bool:
+    """Say whether it is a result without its call's id: a person may have edited the call's input here."""
+    return event.event_type == "post_tool" and event.tool_use_id is None
+
+
+def drop_runner_events(events: list[NewEvent]) -> list[NewEvent]:
+    """Return what the runner that drives the agent does not tell of it."""
+    return [one for one in events if not is_reported_by_runner(one.event_type, one.role)]

@@ -1,0 +1,296 @@
+"""Who calls, at the doors that Django does not stand behind: API keys and people's session cookies.
+
+Answers are kept for some seconds and forgotten at once when the feed says that a key or a user has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from urllib.parse import parse_qs
+
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.db import DatabaseError, InterfaceError
+from django.http import HttpRequest
+from django.http.cookie import parse_cookie
+from django.utils import timezone
+
+from coordinator.actions.people import keys
+from coordinator.api.auth import find_offered_key, refuse_browsers, require_local_caller
+from coordinator.edge.http.client_addresses import get_client_address, is_forwarded
+from coordinator.edge.http.messages import Headers, decode_headers, get_request_headers
+from coordinator.errors import Forbidden, SignalboxError, Unauthorized
+from coordinator.feed.reader import FeedChange
+from coordinator.identity.keys import LOCAL_PROGRAM, KeyEnded, KeyIdentity
+from coordinator.identity.roles import highest_role
+from coordinator.identity.scopes import SCOPES
+from coordinator.identity.session_store import SessionStore
+from coordinator.identity.viewers import Viewer
+from coordinator.lib.asgi import Scope
+from coordinator.lib.threads import EdgeThreads
+from coordinator.lib.turns import CALLER, ThreadsClosed
+
+ANSWER_KEPT_FOR = 5.0  # seconds; a logout, which the feed does not tell, takes effect within this time
+MOST_KEPT = 10_000
+LONGEST_TIMER = 24 * 3600.0  # seconds; nothing is held open for longer
+TOPICS = frozenset({"api_keys", "session_keys", "users"})
+
+T = TypeVar("T")
+
+
+class AuthenticationCache(Generic[T]):
+    """Answers by a secret's hash, refusals too. One look at a time for each secret, however many ask."""
+
+    def __init__(self) -> None:
+        self._answers: dict[bytes, tuple[float, asyncio.Future[T]]] = {}
+
+    def forget_answers(self) -> None:
+        """Forget everything; looks under way are not kept either."""
+        self._answers = {}
+
+    async def get_or_authenticate(self, secret: str, look: Callable[[], Awaitable[T]]) -> T:
+        """Return the kept answer, or look; an expected refusal is raised again while it is kept."""
+        place = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+        now = asyncio.get_running_loop().time()
+        kept = self._answers.get(place)
+        if kept is None or kept[0] < now or (kept[1].done() and has_unexpected_error(kept[1])):
+            if len(self._answers) >= MOST_KEPT:
+                self.forget_answers()
+            kept = (now + ANSWER_KEPT_FOR, asyncio.ensure_future(look()))
+            kept[1].add_done_callback(
+                has_unexpected_error
+            )  # reads the exception: the asker may be gone by then
+            self._answers[place] = kept
+        return kept[1].result() if kept[1].done() else await asyncio.shield(kept[1])
+
+
+def has_unexpected_error(answer: asyncio.Future[T]) -> bool:
+    if answer.cancelled():
+        return True
+    problem = answer.exception()
+    return problem is not None and not isinstance(problem, SignalboxError)
+
+
+class Authenticator:
+    """Tells callers apart. `generation` grows whenever what was found out before may no longer hold."""
+
+    def __init__(self, threads: EdgeThreads) -> None:
+        self.generation = 0
+        self._threads = threads
+        self._keys: AuthenticationCache[KeyIdentity] = AuthenticationCache()
+        self._people: AuthenticationCache[Viewer] = AuthenticationCache()
+        self._ids: AuthenticationCache[int | None] = AuthenticationCache()
+        self._watchers: set[Callable[[], object]] = set()
+
+    def forget_changed_identities(self, batch: Sequence[FeedChange]) -> None:
+        """Forget everybody when a key or a user has changed."""
+        if any(change.topic in TOPICS for change in batch):
+            self.generation += 1
+            self._keys.forget_answers()
+            self._people.forget_answers()
+            self._ids.forget_answers()
+            for call in tuple(self._watchers):
+                call()
+
+    @contextlib.contextmanager
+    def watch_identity_changes(self, call: Callable[[], object]) -> Iterator[None]:
+        """Have `call` called inside this block whenever what was found out before may no longer hold."""
+        self._watchers.add(call)
+        try:
+            yield
+        finally:
+            self._watchers.discard(call)
+
+    def forget_keys(self) -> None:
+        """Look every key up again when it is next used."""
+        self._keys.forget_answers()
+
+    async def authenticate_program(
+        self, scope: Scope, headers: Headers, *scopes: str, in_query: bool = False
+    ) -> KeyIdentity:
+        """Return the calling program, which needs one of `scopes`. Raises Unauthorized or Forbidden.
+
+        `in_query` also takes the key as `?api_key=`, for EventSource, which cannot send headers.
+        """
+        if not settings.API_AUTH:
+            plain_headers = decode_headers(headers)
+            require_local_caller(plain_headers.get("host", ""), plain_headers, is_forwarded(scope))
+            return LOCAL_PROGRAM
+        raw = find_offered_key(
+            get_header_text(headers, b"authorization"), get_header_text(headers, b"x-api-key")
+        )
+        if raw is None and in_query:
+            query = parse_qs(scope["query_string"].decode("latin-1"))
+            raw = query.get("api_key", [""])[-1] or None
+        if raw is None:
+            raise Unauthorized(
+                "An API key is needed: send it as `Authorization: Bearer sbx_…` or `X-API-Key`."
+            )
+        key = raw
+        source = get_client_address(scope).address
+        identity = await self._keys.get_or_authenticate(
+            key, lambda: self._threads.run_in_thread(authenticate_key_now, key, source)
+        )
+        if identity.expires_at is not None and identity.expires_at <= timezone.now():
+            raise KeyEnded("This API key has expired.")
+        CALLER.set(f"key:{identity.id}")
+        if not identity.scopes & set(scopes):
+            await self._threads.run_in_thread(
+                record_out_of_scope_call, identity, scopes, f"{scope['method']} {scope['path']}"
+            )
+        identity.require_any_scope(scopes)
+        return identity
+
+    async def admit_program(self, scope: Scope, headers: Headers, *scopes: str) -> Admission:
+        """Let a program in that is about to be held. Raises as `program` does.
+
+        Where no key is asked for, no browser is let in: what is held may do something, such as claim a run.
+        """
+        if not settings.API_AUTH:
+            refuse_browsers(decode_headers(headers))
+        return await self.build_admission(
+            functools.partial(self.authenticate_program, scope, headers, *scopes)
+        )
+
+    async def admit_stream_reader(self, scope: Scope, headers: Headers, *scopes: str) -> Admission:
+        """Let a program in that listens to a stream; its key may be in the query. Raises as `program` does."""
+        return await self.build_admission(
+            functools.partial(self.authenticate_program, scope, headers, *scopes, in_query=True)
+        )
+
+    async def build_admission(self, ask: Callable[[], Awaitable[KeyIdentity]]) -> Admission:
+        generation = self.generation
+        return Admission(self, await ask(), ask, generation)
+
+    async def identify_sender(self, scope: Scope) -> str | None:
+        """Return who sends a request to any door, proven by cookie or key: `person:2`, `key:1`; None for nobody.
+
+        Raises what a key that is no good is refused for.
+        """
+        headers = get_request_headers(scope)
+        with contextlib.suppress(Unauthorized, Forbidden):
+            return f"person:{(await self.authenticate_viewer(headers)).user_id}"
+        offered = find_offered_key(
+            get_header_text(headers, b"authorization"), get_header_text(headers, b"x-api-key")
+        )
+        if settings.API_AUTH and offered is None:
+            return None
+        return f"key:{(await self.authenticate_program(scope, headers, *SCOPES)).id}"
+
+    async def authenticate_viewer(self, headers: Headers) -> Viewer:
+        """Return the person whose session cookie came along. Raises Unauthorized or Forbidden."""
+        cookies = parse_cookie(get_header_text(headers, b"cookie") or "")
+        session_key = cookies.get(settings.SESSION_COOKIE_NAME)
+        if not session_key or "\x00" in session_key:
+            raise Unauthorized("Sign in first.")
+        viewer = await self._people.get_or_authenticate(
+            session_key, lambda: self._threads.run_in_thread(load_session_viewer, session_key)
+        )
+        CALLER.set(f"person:{viewer.user_id}")
+        return viewer
+
+    async def set_request_caller(self, scope: Scope) -> None:
+        """Take down in CALLER who a request comes from, where that can be told without refusing anybody.
+
+        Whoever has proven nothing stays an address; its door refuses it. So does a caller who cannot be looked up now,
+        because the database is away or this process stops: Django, or the bridge, says so.
+        """
+        headers = get_request_headers(scope)
+        with contextlib.suppress(SignalboxError, DatabaseError, InterfaceError, ThreadsClosed):
+            raw = find_offered_key(
+                get_header_text(headers, b"authorization"), get_header_text(headers, b"x-api-key")
+            )
+            if raw is None:
+                await self.authenticate_viewer(headers)
+            elif key_id := await self._ids.get_or_authenticate(
+                raw, lambda: self._threads.run_in_thread(keys.find_key_id, raw)
+            ):
+                CALLER.set(f"key:{key_id}")
+
+
+@dataclass(slots=True)
+class Admission:
+    """An authenticated program that waits; `still_allowed` raises once its key is no longer valid.
+
+    It checks again only after the feed reported a changed key or user, so waiting costs nothing.
+    """
+
+    auth: Authenticator
+    caller: KeyIdentity
+    ask: Callable[[], Awaitable[KeyIdentity]]
+    generation: int
+
+    async def require_still_allowed(self) -> None:
+        """Raise Unauthorized or Forbidden where the key was revoked or has expired meanwhile."""
+        generation, until = self.auth.generation, self.caller.expires_at
+        if generation != self.generation or (until is not None and until <= timezone.now()):
+            await self.ask()
+            self.generation = generation
+
+    async def require_current_key(self) -> None:
+        """Raise Unauthorized or Forbidden where the key is no good as the database stands now."""
+        self.auth.forget_keys()
+        await self.ask()
+
+    @contextlib.contextmanager
+    def end_on_revocation(self, end: Callable[[], object]) -> Iterator[None]:
+        """Have `end` called inside this block as soon as the key is revoked or expires: for what is held open."""
+        looks: set[asyncio.Task[None]] = set()
+
+        async def check_key() -> None:
+            with contextlib.suppress(DatabaseError):  # asked again with the next change
+                try:
+                    await self.require_still_allowed()
+                except (Unauthorized, Forbidden):
+                    end()
+
+        def schedule_key_check() -> None:
+            task = asyncio.ensure_future(check_key())
+            looks.add(task)
+            task.add_done_callback(looks.discard)
+
+        until, timer = self.caller.expires_at, None
+        if until is not None:
+            left = (until - timezone.now()).total_seconds()
+            timer = asyncio.get_running_loop().call_later(
+                min(max(left, 0.0), LONGEST_TIMER), schedule_key_check
+            )
+        with self.auth.watch_identity_changes(schedule_key_check):
+            try:
+                yield
+            finally:
+                if timer is not None:
+                    timer.cancel()
+                for task in looks:
+                    task.cancel()
+
+
+def get_header_text(headers: Headers, name: bytes) -> str | None:
+    value = headers.get(name)
+    return None if value is None else value.decode("latin-1")
+
+
+def authenticate_key_now(raw: str, source: str) -> KeyIdentity:
+    return keys.authenticate_api_key(raw, timezone.now(), source=source)
+
+
+def record_out_of_scope_call(identity: KeyIdentity, wanted: tuple[str, ...], what: str) -> None:
+    keys.record_out_of_scope_use(identity, wanted, what, timezone.now())
+
+
+def load_session_viewer(session_key: str) -> Viewer:
+    request = HttpRequest()
+    request.session = SessionStore(session_key)
+    user = get_user(request)
+    if not user.is_authenticated or user.pk is None:
+        raise Unauthorized("Sign in first.")
+    role = highest_role(user)
+    if role is None:
+        raise Forbidden("Your account has no role yet. Ask an admin for one.")
+    return Viewer(int(user.pk), user.get_username(), role)

@@ -1,0 +1,215 @@
+"""Bodies on their way in: counted by what they are and what they become, for each sender and in all.
+
+A body that has not arrived whole holds no place that another request needs. Of one sender's half-sent bodies the
+slowest give way (408) when they are too many, so that a stranger who sends slowly hinders nobody, not even somebody
+else at the same address. What is in hand, packed or decoded, is bounded in bytes: a sender may have at most half of
+what others leave free, so that the next one always finds room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+from coordinator.edge.http.body_limits import BodyLimit
+from coordinator.edge.http.messages import ClientDisconnected, Headers
+from coordinator.errors import BadRequest, RequestTimedOut, RequestTooLarge, ServiceBusy, UnsupportedMediaType
+from coordinator.lib import json_bounds
+from coordinator.lib.asgi import Receive
+from coordinator.lib.byte_shares import ByteBudget
+from coordinator.lib.turns import CALLER, FairThreadPool
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Weigh = Callable[[bytes, int], int]
+
+IN_ALL = 256 * 1024 * 1024  # bytes in hand in one process
+ARRIVING = {"key": 1_000, "person": 200}  # bodies on their way at one time, by kind of sender
+ARRIVING_FROM_ADDRESS = 128
+ARRIVING_IN_ALL = 4_000
+BODY_GRACE_SECONDS = 1.0  # seconds for which a body may be on its way even where its sender has too many
+DECODERS = 2  # threads; decoding holds the interpreter, so more would only make pages wait
+SLOW_TO_DECODE = 64 * 1024  # bytes from which a body is unpacked and decoded in one of them
+PLAIN = frozenset({b"", b"identity"})
+TOO_SLOW = "The request did not arrive completely in time. Send it again."
+
+
+class RequestBodies:
+    def __init__(self) -> None:
+        self._shares = ByteBudget()
+        self._arriving: dict[str, dict[BodyReservation, None]] = {}
+        self._count = 0
+        self._decoders = FairThreadPool(DECODERS, "decode")
+
+    def reserve_body(self, sender: str) -> BodyReservation:
+        """Return the place of one body; a context manager that gives back what it has taken."""
+        return BodyReservation(self, sender)
+
+    async def decode_in_thread(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `work`, in its caller's turn, in a thread that answers no pages."""
+        return await self._decoders.run_in_pool(lambda: work(*args, **kwargs), CALLER.get())
+
+    def close(self) -> None:
+        self._decoders.shut_down_pool()
+
+    def reserve_body_bytes(self, held: BodyReservation, more: int) -> None:
+        """Count `more` bytes. Raises ServiceBusy where the sender, or all together, would hold too much."""
+        if not self._shares.reserve_share(held.sender, more, size=held.size, total=IN_ALL):
+            raise ServiceBusy("Too many large bodies at once. Nothing was written; try again.", retry_after=1)
+        held.size += more
+
+    def release_body_bytes(self, held: BodyReservation) -> None:
+        self._shares.release_share(held.sender, held.size)
+        held.size = 0
+
+    def begin_arrival(self, held: BodyReservation) -> None:
+        """Count a body as on its way; those that have been for too long give way to it."""
+        mine = self._arriving.setdefault(held.sender, {})
+        mine[held] = None
+        self._count += 1
+        now = asyncio.get_running_loop().time()
+        most = ARRIVING.get(held.sender.partition(":")[0], ARRIVING_FROM_ADDRESS)
+        while len(mine) > most and (slowest := next(iter(mine))).began < now - BODY_GRACE_SECONDS:
+            self.abort_slow_body(slowest, now)
+        if self._count > ARRIVING_IN_ALL:
+            self.abort_slow_body(self.find_slowest_body(), now)
+
+    def find_slowest_body(self) -> BodyReservation:
+        most = max(self._arriving, key=lambda sender: len(self._arriving[sender]))
+        return next(iter(self._arriving[most]))
+
+    def abort_slow_body(self, held: BodyReservation, now: float) -> None:
+        self.end_arrival(held)
+        held.clock.reschedule(now)
+
+    def end_arrival(self, held: BodyReservation) -> None:
+        """Count a body as on its way no more."""
+        mine = self._arriving.get(held.sender, {})
+        if held in mine:
+            del mine[held]
+            self._count -= 1
+            if not mine:
+                del self._arriving[held.sender]
+
+
+class BodyReservation:
+    """What one body holds: `size` bytes of `sender`'s share."""
+
+    __slots__ = ("_bodies", "began", "clock", "sender", "size")
+
+    def __init__(self, bodies: RequestBodies, sender: str) -> None:
+        self._bodies = bodies
+        self.sender = sender
+        self.size = 0
+        self.began = 0.0
+        self.clock: asyncio.Timeout
+
+    def __enter__(self) -> BodyReservation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._bodies.release_body_bytes(self)
+
+    def grow_body_reservation(self, more: int) -> None:
+        """Count `more` bytes. Raises ServiceBusy where that is too much."""
+        self._bodies.reserve_body_bytes(self, more)
+
+    async def read_body(
+        self,
+        receive: Receive,
+        headers: Headers,
+        limit: BodyLimit,
+        weigh: Weigh = json_bounds.estimate_decoded_size,
+    ) -> bytes:
+        """Return the whole body without its Content-Encoding, counted by the memory it takes, as `weigh` tells.
+
+        Raises RequestTooLarge over `limit` (unread if it says so, and before it is unpacked or decoded),
+        RequestTimedOut, ServiceBusy, ClientDisconnected, UnsupportedMediaType and BadRequest.
+        """
+        declared = headers.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > limit.sent:
+            raise RequestTooLarge(f"The body is larger than {limit.sent} bytes.")
+        chunks: list[bytes] = []
+        await self.receive_body(receive, limit, chunks.append)
+        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        encoding = headers.get(b"content-encoding", b"").strip().lower()
+        if encoding in PLAIN and len(body) < SLOW_TO_DECODE:
+            becomes = weigh(body, limit.becomes)
+        else:  # in one go: what is unpacked and not counted yet is no more than there are threads for
+            body, becomes = await self._bodies.decode_in_thread(
+                unpack_and_weigh_body, body, encoding, limit, weigh
+            )
+        if becomes > limit.becomes:
+            raise RequestTooLarge(
+                f"The body holds so many values that they take more than {limit.becomes} bytes."
+            )
+        self.grow_body_reservation(max(0, becomes - self.size))
+        return body
+
+    async def receive_body(self, receive: Receive, limit: BodyLimit, keep: Callable[[bytes], object]) -> None:
+        """Give each piece of the body to `keep` as it arrives.
+
+        Raises RequestTooLarge; RequestTimedOut when its time is over or it has to give way; ServiceBusy and
+        ClientDisconnected.
+        """
+        self.began = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(limit.seconds) as self.clock:
+                self._bodies.begin_arrival(self)
+                try:
+                    await self.receive_body_chunks(receive, limit, keep)
+                finally:
+                    self._bodies.end_arrival(self)
+        except TimeoutError:
+            raise RequestTimedOut(TOO_SLOW) from None
+
+    async def receive_body_chunks(
+        self, receive: Receive, limit: BodyLimit, keep: Callable[[bytes], object]
+    ) -> None:
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnected
+            piece = message.get("body", b"")
+            self.grow_body_reservation(len(piece))
+            if self.size > limit.sent:
+                raise RequestTooLarge(f"The body is larger than {limit.sent} bytes.")
+            keep(piece)
+            more = message.get("more_body", False)
+
+    async def decode_received_body(self, work: Callable[[bytes], T], body: bytes) -> T:
+        """Return what `work` makes of the body; a large one in a thread that answers no pages."""
+        return work(body) if len(body) < SLOW_TO_DECODE else await self._bodies.decode_in_thread(work, body)
+
+
+def unpack_and_weigh_body(body: bytes, encoding: bytes, limit: BodyLimit, weigh: Weigh) -> tuple[bytes, int]:
+    if encoding not in PLAIN:
+        if encoding not in {b"gzip", b"x-gzip"}:
+            raise UnsupportedMediaType("Send the body plain or with Content-Encoding: gzip.")
+        body = decompress_gzip(body, limit.unpacked)
+    if limit.values and json_bounds.has_too_many_values(body, limit.values):
+        raise RequestTooLarge(f"The body holds more than {limit.values:,} fields and items.")
+    return body, weigh(body, limit.becomes)
+
+
+def decompress_gzip(body: bytes, limit: int) -> bytes:
+    """Unpack gzip; raises RequestTooLarge as soon as it passes `limit` bytes, BadRequest where it is no gzip."""
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        plain = unpacker.decompress(body, limit + 1)
+    except zlib.error:
+        raise BadRequest("The body is not gzip, although its Content-Encoding says so.") from None
+    if len(plain) > limit:
+        raise RequestTooLarge(f"The body unpacks to more than {limit} bytes.")
+    if not unpacker.eof or unpacker.unused_data:
+        raise BadRequest("The gzip body is incomplete, or something follows it.")
+    return plain

@@ -1,0 +1,101 @@
+"""Bodies for Django's doors: arrived whole, and no larger than their sender may send, before they wait for a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import IO
+
+from coordinator.edge.http import body_limits as limits
+from coordinator.edge.http.bodies import BodyReservation, RequestBodies
+from coordinator.edge.http.body_limits import BodyLimit
+from coordinator.edge.http.bridge import IncompleteBody
+from coordinator.edge.http.client_addresses import find_client_network, get_client_address
+from coordinator.edge.http.messages import ClientDisconnected
+from coordinator.errors import RequestTooLarge, SignalboxError
+from coordinator.lib.asgi import Receive, Scope
+
+SPOOL_BYTES = 1024 * 1024  # a larger body waits on disk, not in memory
+Prove = Callable[[Scope], Awaitable[str | None]]
+
+
+class RequestBodyIntake:
+    """Takes bodies in. `prove` tells who a sender has proven to be: `key:1`, `person:2` or nobody."""
+
+    def __init__(self, bodies: RequestBodies, prove: Prove) -> None:
+        self._bodies = bodies
+        self._prove = prove
+
+    @contextlib.asynccontextmanager
+    async def receive_django_body(self, scope: Scope, receive: Receive) -> AsyncIterator[IO[bytes]]:
+        """Give the request's body, positioned at its start, counted as in hand while the block runs.
+
+        Raises RequestTooLarge, TooSlow and Busy, IncompleteBody, and what `prove` raises.
+        """
+        length = find_announced_length(scope)
+        if length == 0:
+            yield io.BytesIO()
+            return
+        sender, limit = await self.find_sender_and_limit(scope, length)
+        with (
+            self._bodies.reserve_body(sender) as held,
+            tempfile.SpooledTemporaryFile(SPOOL_BYTES) as body,
+        ):
+            await receive_into_file(held, receive, limit, body)
+            yield body
+
+    async def identify_request_sender(self, scope: Scope) -> str:
+        """Return whose request it is: who it has proven to be from, else its address."""
+        with contextlib.suppress(SignalboxError):
+            if sender := await self._prove(scope):
+                return sender
+        return build_address_sender(scope)
+
+    async def find_sender_and_limit(self, scope: Scope, length: int | None) -> tuple[str, BodyLimit]:
+        """Return who sends and what they may. Who sends little is not asked to prove anything here."""
+        stranger = build_address_sender(scope)
+        if length is not None and length <= limits.STRANGER.sent:
+            return stranger, limits.STRANGER
+        name = limits.find_limit_name(scope["path"])
+        sender = (await self._prove(scope) if limits.LIMITS[name] else None) or stranger
+        limit = limits.find_body_limit(name, sender)
+        if length is not None and length > limit.sent:
+            raise build_too_large_error(limit)
+        return sender, limit
+
+
+async def receive_into_file(
+    held: BodyReservation, receive: Receive, limit: BodyLimit, body: IO[bytes]
+) -> None:
+    try:
+        await held.receive_body(receive, limit, body.write)
+    except ClientDisconnected:
+        raise IncompleteBody from None
+    except RequestTooLarge:
+        raise build_too_large_error(limit) from None
+    body.seek(0)
+
+
+def build_address_sender(scope: Scope) -> str:
+    return f"address:{find_client_network(get_client_address(scope).address)}"
+
+
+def build_too_large_error(limit: BodyLimit) -> RequestTooLarge:
+    if limit is limits.STRANGER:
+        return RequestTooLarge(
+            f"Without a key or a signed-in session, the body may have at most {limit.sent} bytes."
+        )
+    return RequestTooLarge(f"The body is larger than {limit.sent} bytes.")
+
+
+def find_announced_length(scope: Scope) -> int | None:
+    """Return how long the body says it is: 0 for none, None where only its end will tell."""
+    length = 0
+    for name, value in scope["headers"]:
+        if name == b"transfer-encoding":
+            return None
+        if name == b"content-length" and value.isdigit():
+            length = int(value)
+    return length

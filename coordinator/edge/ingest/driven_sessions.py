@@ -1,0 +1,305 @@
+"""What runners say of the sessions whose agents they drive: updates, questions, questions taken back.
+
+Each answer to updates is given when they are committed. A question is held like a poll: for at most `HELD` seconds,
+after which the runner asks again and joins the same card.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from django.utils import timezone
+
+from coordinator.actions.agents import runners
+from coordinator.actions.driving import permissions, taking
+from coordinator.actions.driving.permissions import PermissionQuestion
+from coordinator.dialects.acp import SPEECH
+from coordinator.dialects.hooks import replace_unstorable_text
+from coordinator.dialects.loaded import find_call_subject
+from coordinator.edge.http.auth import Admission, Authenticator
+from coordinator.edge.http.bodies import RequestBodies
+from coordinator.edge.http.body_limits import KEY, LIMITS
+from coordinator.edge.http.messages import get_request_headers, send_json
+from coordinator.edge.ingest.write_queue import GroupWriter
+from coordinator.edge.policy.brake_gate import BrakeGate
+from coordinator.edge.policy.rulings import ASKED_AT_GATEWAY, PolicyRulings
+from coordinator.edge.polling.waits import DisconnectWatcher, LongPollWaiters
+from coordinator.errors import UnprocessableRequest
+from coordinator.identity import session_keys
+from coordinator.identity.keys import KeyIdentity
+from coordinator.identity.scopes import RUNNERS
+from coordinator.lib import json_bounds
+from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.threads import EdgeThreads
+from coordinator.mcp.servers.names import find_call_behind_gateway
+from coordinator.models import Runner
+from coordinator.policy.requests import agent_options
+from coordinator.policy.requests.tool_calls import ToolCallRequest
+from coordinator.policy.rules.tool_rules import ALLOW, DENY, OBSERVE, Ruling, stricter_ruling
+from coordinator.sessions.driving import DrivenAgentUpdate
+
+LIMIT = LIMITS["events"][KEY]
+HELD = 25.0  # seconds a question is held
+WRITE_WITHIN = 10.0  # seconds until a runner is told to send again
+MOST_UPDATES = 2_000  # updates of one post
+MOST_KNOWN = 2_000  # runners that a process remembers
+KNOWN_FOR = 1.0  # seconds until it looks at a runner again, and notes that it lives
+
+NOT_YET: dict[str, Any] = {"permission_request_id": None, "outcome": None, "reason": None}
+
+T = TypeVar("T")
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
+
+
+class SentUpdate(msgspec.Struct):
+    """One update, as the runner had it from its agent."""
+
+    n: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    at: str
+    update: dict[str, Any]
+
+
+class SessionUpdates(msgspec.Struct):
+    """What has happened in a session since the last post."""
+
+    runner_id: Name
+    updates: Annotated[list[SentUpdate], msgspec.Meta(max_length=MOST_UPDATES)]
+    run_id: Name | None = None
+
+
+class PermissionQuestionBody(msgspec.Struct):
+    """The agent asks whether a call may run; `known` is what its runner saw of the call before."""
+
+    runner_id: Name
+    tool_call: dict[str, Any]
+    options: list[dict[str, Any]]
+    run_id: Name | None = None
+    known: Any = None
+    ask: Name | None = None  # what names this question: asked again under it, it is the same
+
+
+class PermissionWithdrawal(msgspec.Struct):
+    """Nobody waits for the answer about this call any more."""
+
+    runner_id: Name
+    toolCallId: Name
+    why: str = "The agent withdrew the question."
+    ask: Name | None = None
+
+
+class DrivingEndpoint:
+    """The doors of runners that drive agents. One a process."""
+
+    def __init__(
+        self,
+        auth: Authenticator,
+        writer: GroupWriter,
+        *,
+        rulings: PolicyRulings,
+        gate: BrakeGate,
+        waits: LongPollWaiters,
+        threads: EdgeThreads,
+        bodies: RequestBodies,
+    ) -> None:
+        self._auth = auth
+        self._writer = writer
+        self._rulings = rulings
+        self._gate = gate
+        self._waits = waits
+        self._threads = threads
+        self._bodies = bodies
+        self._known: dict[tuple[KeyIdentity, str], tuple[Runner, float]] = {}
+
+    async def receive_session_updates(
+        self, session_id: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """`POST /runner/sessions/{id}/updates`: 200 with the number that the next update must have."""
+        admission, body = await self.read_runner_body(SessionUpdates, scope, receive)
+        told = [build_session_update(one) for one in body.updates]
+        runner = await self.find_posting_runner(body.runner_id, admission.caller)
+        work = functools.partial(take_session_updates, session_id, runner, told, body.run_id)
+        await send_json(send, 200, {"ok": True, "next": await self.perform_runner_write(work)})
+
+    async def answer_permission_question(
+        self, session_id: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """`POST /runner/sessions/{id}/permission`: 200 with the outcome, null while nobody has answered."""
+        admission, body = await self.read_runner_body(PermissionQuestionBody, scope, receive)
+        question = PermissionQuestion(
+            session_id,
+            body.run_id,
+            replace_unstorable_text(body.tool_call),
+            [one for one in wrap_in_list(body.known) if isinstance(one, dict)],
+            tuple(replace_unstorable_text(agent_options.parse_request_options(body.options))),
+            body.ask,
+        )
+        runner = await self.find_posting_runner(body.runner_id, admission.caller)
+        asked = await self.perform_runner_write(
+            functools.partial(record_permission_question, question, runner)
+        )
+        until = time.monotonic() + HELD
+        with DisconnectWatcher(receive) as gone:
+            answer = NOT_YET
+            if not await self.wait_while_braked(asked, admission, until):
+                answer = await self.decide_permission(question, asked, admission, gone=gone, until=until)
+            # A brake may have been put on while a person was waited for.
+            if answer["outcome"] is not None and await self.wait_while_braked(asked, admission, until):
+                answer = NOT_YET | {"permission_request_id": answer["permission_request_id"]}
+        if not gone.happened:
+            await admission.require_still_allowed()
+            await send_json(send, 200, answer)
+
+    async def wait_while_braked(self, asked: ToolCallRequest, admission: Admission, until: float) -> bool:
+        """Wait while a brake holds the call; say whether one still does."""
+        held = await self._gate.wait_for_brake_release(
+            (asked.agent_id, asked.program),
+            asked.host,
+            wait=until - time.monotonic(),
+            asker=admission.caller.name,
+            still_allowed=admission.require_still_allowed,
+        )
+        return held is not None
+
+    async def decide_permission(
+        self,
+        question: PermissionQuestion,
+        asked: ToolCallRequest,
+        admission: Admission,
+        *,
+        gone: DisconnectWatcher,
+        until: float,
+    ) -> dict[str, Any]:
+        """Answer by the rules, else by a person."""
+        ruling = await self.find_permission_ruling(asked)
+        if ruling.decision not in {ALLOW, DENY}:
+            return await self.wait_for_person_answer(
+                question, asked, ruling, admission, gone=gone, until=until
+            )
+        by, now = admission.caller.caller_actor, timezone.now()
+        work = functools.partial(
+            permissions.answer_by_ruling, asked, ruling, question.options, by=by, now=now
+        )
+        return await self.perform_runner_write(work)
+
+    async def find_permission_ruling(self, asked: ToolCallRequest) -> Ruling:
+        """Return what policy says. A call through the gateway is judged as there, and a person is not asked twice."""
+        handed = None
+        if find_call_behind_gateway(asked.tool) is not None:
+            handed = await self._threads.run_in_thread(session_keys.find_key_of_session, asked.session_id)
+        key_id, agent_id = handed or (None, asked.agent_id)
+        ruling = await self._rulings.judge_tool_call(asked.tool, asked.about, agent_id, asked.program, key_id)
+        agents = (asked.agent_id, asked.program)
+        if handed is None:
+            return stricter_ruling(
+                ruling, await self._rulings.judge_session_budgets(agents, asked.session_id)
+            )
+        by_budgets = await self._rulings.judge_call_budgets(
+            asked.tool, agents, asked.session_id, agent_id=agent_id, key_id=key_id
+        )
+        ruling = stricter_ruling(ruling, by_budgets)
+        asked_there = ASKED_AT_GATEWAY in (ruling, by_budgets) and ruling.decision == OBSERVE
+        return replace(ruling, decision=ALLOW) if asked_there else ruling
+
+    async def wait_for_person_answer(
+        self,
+        question: PermissionQuestion,
+        asked: ToolCallRequest,
+        ruling: Ruling,
+        admission: Admission,
+        *,
+        gone: DisconnectWatcher,
+        until: float,
+    ) -> dict[str, Any]:
+        """Put the question before people, and wait for a while."""
+        by, now = admission.caller.caller_actor, timezone.now()
+        put = functools.partial(
+            permissions.submit_permission_question, asked, ruling, ask=question.ask, by=by, now=now
+        )
+        row = await self._threads.run_in_thread(put)
+        with self._waits.places.acquire_slot(admission.caller.name):
+            answer = await self._waits.wait_until(
+                lambda: permissions.build_question_answer(row.request_id, question.options, timezone.now()),
+                topics=[f"permission_requests:{row.pk}"],
+                timeout=max(0.0, until - time.monotonic()),
+                still_allowed=admission.require_still_allowed,
+                gone=gone,
+            )
+        return answer or NOT_YET | {"permission_request_id": row.request_id}
+
+    async def withdraw_permission_question(
+        self, session_id: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """`POST /runner/sessions/{id}/permission/withdraw`: 200, also where nothing stands open."""
+        admission, body = await self.read_runner_body(PermissionWithdrawal, scope, receive)
+        runner = await self.find_posting_runner(body.runner_id, admission.caller)
+        await self.perform_runner_write(functools.partial(withdraw_runner_question, session_id, body, runner))
+        await send_json(send, 200, {"ok": True})
+
+    async def read_runner_body(self, kind: type[T], scope: Scope, receive: Receive) -> tuple[Admission, T]:
+        """Return who posts, and what. Raises UnprocessableRequest for a body that is not of this kind."""
+        headers = get_request_headers(scope)
+        admission = await self._auth.admit_program(scope, headers, *RUNNERS)
+        with self._bodies.reserve_body(f"key:{admission.caller.id}") as held:
+            body = await held.read_body(receive, headers, LIMIT)
+            return admission, await held.decode_received_body(
+                functools.partial(decode_runner_body, kind), body
+            )
+
+    async def find_posting_runner(self, runner_id: str, caller: KeyIdentity) -> Runner:
+        """Return who posts, its sign of life noted. Raises as runners.note_sign_of_life does."""
+        now = asyncio.get_running_loop().time()
+        known, until = self._known.get((caller, runner_id), (None, 0.0))
+        if known is None or until < now:
+            note = functools.partial(runners.record_sign_of_life, runner_id, timezone.now(), key=caller)
+            known = await self._threads.run_in_thread(note)
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[caller, runner_id] = known, now + KNOWN_FOR
+        return known
+
+    async def perform_runner_write(self, work: Callable[[], T]) -> T:
+        return await self._writer.perform_in_transaction(work, deadline=time.monotonic() + WRITE_WITHIN)
+
+
+def decode_runner_body(kind: type[T], body: bytes) -> T:
+    if json_bounds.is_json_too_deep(body):
+        raise UnprocessableRequest(f"Nested deeper than {json_bounds.DEEPEST} levels.")
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+        raise UnprocessableRequest(f"The body cannot be read: {problem}") from None
+
+
+def wrap_in_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def build_session_update(sent: SentUpdate) -> DrivenAgentUpdate:
+    fields: dict[str, Any] = replace_unstorable_text(sent.update)
+    kind = fields.pop("sessionUpdate", None)
+    return DrivenAgentUpdate(sent.n, sent.at, kind if isinstance(kind, str) and kind else "update", fields)
+
+
+def take_session_updates(
+    session_id: str, runner: Runner, told: list[DrivenAgentUpdate], run_id: str | None
+) -> int:
+    return taking.apply_runner_updates(
+        session_id, runner, told, run_id=run_id, speech=SPEECH, now=timezone.now()
+    )
+
+
+def record_permission_question(question: PermissionQuestion, runner: Runner) -> ToolCallRequest:
+    asked = permissions.record_question_call(question, runner, SPEECH, timezone.now())
+    return replace(asked, about=find_call_subject(asked.program, asked.tool, asked.tool_input))
+
+
+def withdraw_runner_question(session_id: str, body: PermissionWithdrawal, runner: Runner) -> None:
+    permissions.withdraw_driven_question(
+        session_id, runner, body.toolCallId, ask=body.ask, why=body.why, now=timezone.now()
+    )

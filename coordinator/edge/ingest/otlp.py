@@ -1,0 +1,237 @@
+"""OpenTelemetry in: `POST /v1/logs`, `/v1/traces`, `/v1/metrics`, as JSON or protobuf, answered in kind.
+
+Sent again after a lost answer, the same records change nothing. Refusals that are worth a retry are 503 with
+Retry-After; what cannot be read is 400 and is not sent again. Metrics are taken and not kept: Claude Code's tokens
+and costs come with its log records, one by one and with their session.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from django.utils import timezone
+
+from coordinator.actions.sessions import reported_sessions as sessions
+from coordinator.dialects import otlp, otlp_wire
+from coordinator.dialects.otlp import SessionReport
+from coordinator.edge.http.auth import Authenticator
+from coordinator.edge.http.bodies import BodyReservation, RequestBodies
+from coordinator.edge.http.body_limits import KEY, LIMITS
+from coordinator.edge.http.grpc_refusal import NO_GRPC
+from coordinator.edge.http.messages import Headers, get_request_headers
+from coordinator.edge.ingest.write_queue import GroupWriter
+from coordinator.errors import BadRequest, NotFound, RequestTooLarge, SignalboxError, UnsupportedMediaType
+from coordinator.identity.keys import KeyIdentity
+from coordinator.identity.scopes import REPORTERS
+from coordinator.lib import instants, json_bounds
+from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.threads import EdgeThreads
+from coordinator.runs.statuses import STOP_EVENTS
+from coordinator.sessions.events import NewEvent
+from coordinator.sessions.reports import MODEL_REQUEST, TURN_END, KnownSession, is_reported_by_runner
+
+LIMIT = LIMITS["telemetry"][KEY]
+MOST_EVENTS, MOST_SESSIONS = 10_000, 500
+ANSWER_WITHIN = 8.0  # seconds; exporters give up at ten
+PROTOBUF, JSON = b"application/x-protobuf", b"application/json"
+COUNTED = {"logs": "rejectedLogRecords", "traces": "rejectedSpans"}
+READERS: dict[str, Callable[[Any, datetime], list[SessionReport]]] = {
+    "logs": otlp.read_otlp_logs,
+    "traces": otlp.read_otlp_traces,
+}
+
+
+class TelemetryEndpoint:
+    def __init__(
+        self, auth: Authenticator, writer: GroupWriter, threads: EdgeThreads, bodies: RequestBodies
+    ) -> None:
+        self._auth = auth
+        self._bodies = bodies
+        self._writer = writer
+        self._threads = threads
+
+    async def receive_telemetry(self, kind: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take one export request of `kind` (logs, traces, metrics) and answer as the protocol says."""
+        headers = get_request_headers(scope)
+        form = headers.get(b"content-type", JSON).partition(b";")[0].strip().lower()
+        try:
+            caller = await self._auth.authenticate_program(scope, headers, *REPORTERS)
+            with self._bodies.reserve_body(f"key:{caller.id}") as held:
+                reports = await self.read_session_reports(kind, form, headers, receive, held)
+                rejected, why = await self.write_session_reports(reports, caller, held.size)
+        except SignalboxError as refusal:
+            await send_telemetry_error(send, form, refusal)
+            return
+        await send_telemetry_answer(send, 200, form, encode_partial_success(kind, form, rejected, why))
+
+    async def read_session_reports(
+        self, kind: str, form: bytes, headers: Headers, receive: Receive, held: BodyReservation
+    ) -> list[SessionReport]:
+        """Read the request. Raises what it is refused for."""
+        if form not in {PROTOBUF, JSON}:
+            is_grpc = form.startswith(b"application/grpc")
+            raise UnsupportedMediaType(
+                NO_GRPC if is_grpc else "Send application/json or application/x-protobuf."
+            )
+        weigh = (
+            json_bounds.estimate_decoded_size
+            if form == JSON
+            else partial(otlp_wire.estimate_decoded_bytes, kind)
+        )
+        body = await held.read_body(receive, headers, LIMIT, weigh)
+        return await held.decode_received_body(partial(parse_telemetry, kind, form, now=timezone.now()), body)
+
+    async def write_session_reports(
+        self, reports: list[SessionReport], caller: KeyIdentity, size: int
+    ) -> tuple[int, str]:
+        """Write what they say; return how many events were refused, and why the first."""
+        events = (
+            await self._threads.run_in_thread(assign_session_events, reports, caller, timezone.now())
+            if reports
+            else []
+        )
+        if not events:
+            return 0, ""
+        outcomes = await self._writer.submit_events(
+            events, deadline=time.monotonic() + ANSWER_WITHIN, size=size
+        )
+        assert not isinstance(outcomes, bytes)
+        refusals = [one for one in outcomes if isinstance(one, SignalboxError)]
+        if any(isinstance(one, NotFound) for one in refusals):
+            raise build_sessions_changed_error()
+        return len(refusals), str(refusals[0].detail) if refusals else ""
+
+
+def build_sessions_changed_error() -> SignalboxError:
+    """Return the refusal for records whose session was deleted while they were written: sent again, they fit."""
+    problem = SignalboxError("A session was deleted while this was written. Send it again.", retry_after=1)
+    problem.status = 503
+    return problem
+
+
+def parse_telemetry(kind: str, form: bytes, body: bytes, now: datetime) -> list[SessionReport]:
+    if form == PROTOBUF:
+        request: Any = otlp_wire.decode_otlp_request(kind, body) if kind in READERS else {}
+    else:
+        try:
+            request = json_bounds.load_bounded_json(body or b"{}", most=LIMIT.becomes)
+        except json_bounds.JsonTooDeep as problem:
+            raise BadRequest(f"{problem}.") from None
+        except (ValueError, RecursionError):
+            raise BadRequest("The body is not JSON.") from None
+        if not isinstance(request, dict):
+            raise BadRequest("The body must be a JSON object.")
+    reader = READERS.get(kind)
+    reports = reader(request, now) if reader else []
+    if sum(len(report.events) for report in reports) > MOST_EVENTS:
+        raise RequestTooLarge(f"An export may hold at most {MOST_EVENTS} records.")
+    if len({report.session for report in reports}) > MOST_SESSIONS:
+        raise RequestTooLarge(f"An export may name at most {MOST_SESSIONS} sessions.")
+    return reports
+
+
+def assign_session_events(reports: list[SessionReport], by: KeyIdentity, now: datetime) -> list[NewEvent]:
+    """Give each event its session, one that this key may write into; made where there is none."""
+    known: dict[str, KnownSession] = {}
+    subagents: dict[str, tuple[str, str] | None] = {}
+    events: list[NewEvent] = []
+    times = find_report_times(reports, now)
+    for one in reports:
+        if one.thread is not None and one.session not in subagents:
+            subagents[one.session] = sessions.find_subagent_session(one.session, one.thread, by)
+        if (above := subagents.get(one.session)) is not None:
+            events += assign_subagent_events(one.events, *above)
+            continue
+        if one.session not in known:
+            if one.only_known and sessions.find_session_id(one.session, by) is None:
+                continue
+            where = one.where._replace(agent_name=by.agent_name_for_report(one.where.agent_name), by=by)
+            first, last = times[one.session]
+            known[one.session] = sessions.resolve_observed_session(one.session, where, first, last, now)
+        found = known[one.session]
+        for event in one.events:
+            if found.driven and is_reported_by_runner(event.event_type, event.role):
+                continue
+            event.session_id = found.session_id
+            if event.event_type in STOP_EVENTS:
+                if sessions.is_session_over(found.session_id):
+                    continue  # who told its end first may know more of it
+                if is_session_continued(event, times[one.session][1], now):
+                    event.event_type = TURN_END
+            events.append(event)
+    return events
+
+
+def assign_subagent_events(events: Iterable[NewEvent], session_id: str, name: str) -> Iterator[NewEvent]:
+    """Yield what a sub-agent's thread has used, in the session that started it; its hooks tell all else there."""
+    for event in events:
+        if event.event_type == MODEL_REQUEST:
+            event.session_id, event.subagent = session_id, name
+            yield event
+
+
+def find_report_times(reports: list[SessionReport], now: datetime) -> dict[str, tuple[datetime, datetime]]:
+    """Return when the first and the last of what is told of each session happened; its end is no happening."""
+    found: dict[str, list[datetime]] = {}
+    for one in reports:
+        moments = found.setdefault(one.session, [])
+        moments += [
+            parse_event_time(event, now) for event in one.events if event.event_type not in STOP_EVENTS
+        ]
+    ends = datetime.min.replace(tzinfo=UTC)
+    return {session: (min(all_, default=now), max(all_, default=ends)) for session, all_ in found.items()}
+
+
+def parse_event_time(event: NewEvent, now: datetime) -> datetime:
+    return instants.parse_instant(event.timestamp) or now
+
+
+def is_session_continued(end: NewEvent, last: datetime, now: datetime) -> bool:
+    at = parse_event_time(end, now)
+    return last > at or sessions.has_later_activity(end.session_id, instants.to_microseconds(at))
+
+
+def encode_partial_success(kind: str, form: bytes, rejected: int, why: str) -> bytes:
+    if not rejected:
+        return b"{}" if form == JSON else b""
+    if form == JSON:
+        answer = {"partialSuccess": {COUNTED[kind]: str(rejected), "errorMessage": why}}
+        return json.dumps(answer).encode()
+    words = why.encode()
+    inner = b"\x08" + encode_varint(rejected) + b"\x12" + encode_varint(len(words)) + words
+    return b"\x0a" + encode_varint(len(inner)) + inner
+
+
+async def send_telemetry_error(send: Send, form: bytes, refusal: SignalboxError) -> None:
+    words = refusal.detail if isinstance(refusal.detail, str) else json.dumps(refusal.detail)
+    extra = [] if refusal.retry_after is None else [(b"retry-after", str(refusal.retry_after).encode())]
+    text = words.encode()
+    body = (
+        b"\x12" + encode_varint(len(text)) + text
+        if form == PROTOBUF
+        else json.dumps({"message": words}).encode()
+    )
+    await send_telemetry_answer(send, refusal.status, form, body, *extra)
+
+
+async def send_telemetry_answer(
+    send: Send, status: int, form: bytes, body: bytes, *extra: tuple[bytes, bytes]
+) -> None:
+    kind = form if form in {PROTOBUF, JSON} else JSON
+    headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode()), *extra]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def encode_varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

@@ -1,0 +1,1 @@
+"""What policy says of a call, answered from memory."""

@@ -1,0 +1,300 @@
+"""What policy says of each tool call, answered from memory: a copy of the rules that follows the feed.
+
+It answers whatever becomes of the database. While the rules are not read yet, or are known to have changed and
+cannot be read again, every call is asked at least, and a call of an MCP tool whose grants cannot be read is denied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.utils import timezone
+
+from coordinator.actions.mcp import gateway_sessions
+from coordinator.actions.people import key_quotas
+from coordinator.edge.policy.policy_cache import PolicyCache
+from coordinator.feed.reader import FeedChange
+from coordinator.lib.threads import EdgeThreads
+from coordinator.lib.turns import CALLER, clear_caller
+from coordinator.live.hub import FeedHub
+from coordinator.mcp.servers.names import PREFIX, ServerTool, find_call_behind_gateway
+from coordinator.policy.grants import managed
+from coordinator.policy.grants.access import AccessPolicy
+from coordinator.policy.grants.managed import ManagedServers
+from coordinator.policy.limits import brakes, budgets
+from coordinator.policy.limits.brakes import ActiveBrake
+from coordinator.policy.limits.budgets import BudgetRow
+from coordinator.policy.rules import certain, tool_rules
+from coordinator.policy.rules.tool_rules import (
+    ASK,
+    DENY,
+    NO_OPINION,
+    OBSERVE,
+    DecisionRule,
+    PartialCall,
+    Ruling,
+)
+
+log = logging.getLogger(__name__)
+
+TOPICS = frozenset({"tool_rules", "mcp_servers", "grants", "brakes", "budgets"})
+RULES_KEPT_FOR = 15.0  # seconds; what the feed may have missed is seen within this time
+READ_WITHIN = 2.0  # seconds a call waits for the rules before it is answered by what is known
+MOST_HELD_FOR = 1_000  # callers
+TRY_AGAIN = 1.0  # seconds after which rules that could not be read are read again
+UNREAD = Ruling(ASK, "The rules cannot be read right now.", "no rules")
+BUDGETS_UNREAD = Ruling(
+    ASK, "The use of the budgets cannot be read right now.", "budgets", deny_at_deadline=True
+)
+GRANTS_UNREAD = Ruling(DENY, "The grants cannot be read right now.", "grants")
+# Of a call that is asked about where it comes in: no opinion, as far as anybody else is concerned.
+ASKED_AT_GATEWAY = Ruling(OBSERVE, "The MCP gateway asks a person before this call runs.", "gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySnapshot:
+    """What people have set: rules in their order, managed MCP servers, brakes, and the budgets that hold calls up."""
+
+    rules: tuple[DecisionRule, ...]
+    managed: ManagedServers
+    brakes: tuple[ActiveBrake, ...] = ()
+    budgets: tuple[BudgetRow, ...] = ()
+    spent: tuple[BudgetRow, ...] = ()  # those that were used up when this was read
+
+
+class PolicyRulings:
+    """The rules of one process. Used on the event loop; reading is done in a thread, once for all who wait."""
+
+    def __init__(self, hub: FeedHub, policies: PolicyCache, threads: EdgeThreads) -> None:
+        self._policies = policies
+        self._threads = threads
+        self._snapshot: PolicySnapshot | None = None
+        self._edits = 1  # how often the feed has told of an edit
+        self._edits_read = 0  # … of which this many are in `_snapshot`
+        self._until = 0.0
+        self._reading: asyncio.Task[None] | None = None
+        # What held_tools found by `_held_by`, by caller: every hook's answer says it.
+        self._held: dict[PartialCall, list[tuple[str, str]]] = {}
+        self._held_by: PolicySnapshot | None = None
+        hub.listeners.append(self.mark_rules_changed)
+
+    def mark_rules_changed(self, batch: Sequence[FeedChange]) -> None:
+        """Take note that a rule, a server or a grant has changed, and read them again."""
+        if any(change.topic in TOPICS for change in batch):
+            self._edits += 1
+            self._until = 0.0
+            self.start_reading_rules()
+
+    @property
+    def is_snapshot_current(self) -> bool:
+        return self._snapshot is not None and self._edits == self._edits_read
+
+    async def judge_tool_call(
+        self, tool: str, about: str, agent_id: str | None, program: str, key_id: int | None = None
+    ) -> Ruling:
+        """Return the stricter of what the rules and, for an MCP tool, the grants say of an agent program's call.
+
+        A call through the gateway is judged as what it means. Where it is to be asked for the gateway asks, so this
+        says nothing: a person shall not be asked twice. But only where that key (or agent, where no key is told) has
+        a session at the gateway: any server can call itself `signalbox`.
+        """
+        await self.refresh_rules()
+        snapshot = self._snapshot
+        through_gateway = self.is_gateway_tool(tool)
+        tool = (find_call_behind_gateway(tool) or tool) if through_gateway else tool
+        ruling = NO_OPINION
+        if snapshot:
+            ruling = tool_rules.decide_by_tool_rules(
+                snapshot.rules, tool, about, agent_id, program, servers=snapshot.managed.servers
+            )
+        if not self.is_snapshot_current:
+            ruling = tool_rules.stricter_ruling(ruling, UNREAD)
+        ruling = tool_rules.stricter_ruling(ruling, await self.judge_grants(tool, agent_id or ""))
+        if through_gateway and ruling.decision == ASK and await self.has_gateway_session(agent_id, key_id):
+            return ASKED_AT_GATEWAY
+        return ruling
+
+    async def load_current_rules(self) -> tuple[DecisionRule, ...] | None:
+        """Return the rules as they stand; None where that is not known for certain just now."""
+        await self.refresh_rules()
+        return self._snapshot.rules if self._snapshot is not None and self.is_snapshot_current else None
+
+    def find_strictest_possible(self, call: PartialCall) -> Ruling:
+        """Return the strictest that policy may say of a call, without the database and without waiting."""
+        if self._snapshot is None:
+            return UNREAD
+        ruling = tool_rules.strictest_possible_ruling(
+            self._snapshot.rules, call, self._snapshot.managed.servers
+        )
+        for brake in self._snapshot.brakes:
+            if not call.agent_known or brake.applies_to((call.agent_id, call.program), None):
+                ruling = tool_rules.stricter_ruling(ruling, build_brake_ruling(brake))
+        names = (call.agent_id, call.program)
+        if any(one.can_apply_to_agents(names) for one in self._snapshot.budgets):
+            ruling = tool_rules.stricter_ruling(ruling, BUDGETS_UNREAD)
+        if not self.is_snapshot_current:
+            ruling = tool_rules.stricter_ruling(ruling, UNREAD)
+        if self._snapshot.managed.can_deny_call(call.tool):
+            ruling = tool_rules.stricter_ruling(ruling, GRANTS_UNREAD)
+        return ruling
+
+    @property
+    def has_budgets(self) -> bool:
+        """Say whether a budget may hold any call up, as far as this process knows."""
+        return self._snapshot is None or bool(self._snapshot.budgets)
+
+    async def judge_call_budgets(
+        self,
+        tool: str,
+        agents: Sequence[str | None],
+        session_id: str,
+        *,
+        agent_id: str | None,
+        key_id: int | None,
+    ) -> Ruling:
+        """Return what the budgets say of an agent program's call. A call through the gateway is asked about there.
+
+        `agent_id` and `key_id` are whose session at the gateway that would be, as in `on`.
+        """
+        ruling = await self.judge_session_budgets(agents, session_id)
+        if ruling.decision != ASK or not self.is_gateway_tool(tool):
+            return ruling
+        return ASKED_AT_GATEWAY if await self.has_gateway_session(agent_id, key_id) else ruling
+
+    async def judge_session_budgets(self, agents: Sequence[str | None], session_id: str) -> Ruling:
+        """Return what the budgets say of the next call in a session: how much is used is asked of the database."""
+        if not self.has_budgets:
+            return NO_OPINION
+        known = self._snapshot.budgets if self._snapshot is not None else None
+        try:
+            async with asyncio.timeout(READ_WITHIN):
+                return await self._threads.run_in_thread(
+                    compute_budget_ruling, known, agents, session_id, CALLER.get()
+                )
+        except Exception as problem:
+            log.warning("The budgets cannot be read, so a call is asked: %s", str(problem).strip())
+            return BUDGETS_UNREAD
+
+    def find_brake_ruling(self, agents: Sequence[str | None], host: str | None) -> Ruling:
+        """Return the denial of a brake that this process knows of; whether one is on, edge.brake_gate says."""
+        known = self._snapshot.brakes if self._snapshot is not None else ()
+        return next((build_brake_ruling(one) for one in known if one.applies_to(agents, host)), NO_OPINION)
+
+    def list_guarded_tools(self, caller: PartialCall) -> list[tuple[str, str]] | None:
+        """Return which tools are held for certain (policy.certain); None while that is not known."""
+        if self._snapshot is None or not self.is_snapshot_current:
+            return None
+        if self._held_by is not self._snapshot or len(self._held) >= MOST_HELD_FOR:
+            self._held, self._held_by = {}, self._snapshot
+        if caller not in self._held:
+            self._held[caller] = compute_guarded_tools(self._snapshot, caller)
+        return self._held[caller]
+
+    def is_gateway_tool(self, tool: str) -> bool:
+        """Say whether a call names a tool of a registered server, as the gateway offers it."""
+        known = self._snapshot.managed if self._snapshot is not None else None
+        return (
+            find_call_behind_gateway(tool) is not None
+            and known is not None
+            and bool(known.find_server_tools(tool))
+        )
+
+    async def has_gateway_session(self, agent_id: str | None, key_id: int | None) -> bool:
+        try:
+            async with asyncio.timeout(READ_WITHIN):
+                return await self._threads.run_in_thread(
+                    gateway_sessions.has_live_gateway_session, agent_id, key_id, timezone.now()
+                )
+        except Exception as problem:
+            log.warning("The gateway's sessions cannot be read, so a call is asked: %s", str(problem).strip())
+            return False
+
+    async def judge_grants(self, tool: str, agent_id: str) -> Ruling:
+        if not tool.startswith(PREFIX):
+            return NO_OPINION
+        if self._snapshot is None:
+            return GRANTS_UNREAD
+        known = self._snapshot.managed
+        try:
+            async with asyncio.timeout(READ_WITHIN):
+                policy = await self.merge_server_policies(known.find_server_tools(tool), agent_id)
+        except Exception as problem:
+            log.warning("The grants cannot be read, so a call is denied: %s", str(problem).strip())
+            return GRANTS_UNREAD
+        verdict = known.decide_call_by_grants(policy, tool, agent_id, timezone.now())
+        return tool_rules.ruling_for_access_verdict(verdict) if verdict else NO_OPINION
+
+    async def merge_server_policies(self, places: Sequence[ServerTool], agent_id: str) -> AccessPolicy:
+        """Return the rows of all servers that a call may mean."""
+        pairs = {(agent_id, server_id) for server_id, _ in places}
+        together = AccessPolicy()
+        for policy in (await self._policies.load_policies(pairs)).values():
+            together.servers |= policy.servers
+            together.slots |= policy.slots
+            together.changed |= policy.changed
+            together.accepted_only |= policy.accepted_only
+        return together
+
+    async def refresh_rules(self) -> None:
+        """Read the rules where they are old or were edited; return when that is done, failed or takes too long."""
+        if self._until <= asyncio.get_running_loop().time():
+            await asyncio.wait([self.start_reading_rules()], timeout=READ_WITHIN)
+
+    def start_reading_rules(self) -> asyncio.Task[None]:
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.ensure_future(self.read_rules_until_current())
+        return self._reading
+
+    async def read_rules_until_current(self) -> None:
+        clear_caller()
+        loop = asyncio.get_running_loop()
+        try:
+            while not self.is_snapshot_current or self._until <= loop.time():
+                edits = self._edits
+                self._snapshot = await self._threads.run_in_thread(load_policy_snapshot)
+                self._edits_read = edits
+                self._until = loop.time() + (RULES_KEPT_FOR if edits == self._edits else 0.0)
+        except Exception as problem:
+            log.warning("The rules cannot be read just now: %s", str(problem).strip())
+            self._until = loop.time() + TRY_AGAIN
+
+
+def build_brake_ruling(brake: ActiveBrake) -> Ruling:
+    """Return the denial of a call that a brake holds."""
+    return Ruling(DENY, brake.agent_message, f"brake {brake.id}")
+
+
+def compute_guarded_tools(snapshot: PolicySnapshot, caller: PartialCall) -> list[tuple[str, str]]:
+    if any(one.applies_to((caller.agent_id, caller.program), None) for one in snapshot.brakes):
+        return [(certain.HOLD, "*")]
+    names = (caller.agent_id, caller.program)
+    if any(one.can_apply_to_agents(names) for one in snapshot.spent):
+        return [(certain.HOLD, "*")]
+    known = snapshot.managed
+    return certain.list_tools_to_hold(snapshot.rules, caller, grants_deny=known.strict, servers=known.servers)
+
+
+def compute_budget_ruling(
+    known: Sequence[BudgetRow] | None, agents: Sequence[str | None], session_id: str, caller: str
+) -> Ruling:
+    in_force = budgets.load_active_budgets() if known is None else known
+    now = timezone.now()
+    return budgets.decide_by_budgets(
+        in_force, agents, session_id, now, is_counted=lambda: not key_quotas.is_quota_reached(caller, now)
+    )
+
+
+def load_policy_snapshot() -> PolicySnapshot:
+    now = timezone.now()
+    acting = tuple(one for one in budgets.load_active_budgets() if one.can_block)
+    spent = tuple(one for one in acting if not one.is_lifted(now) and budgets.is_budget_spent(one, now))
+    return PolicySnapshot(
+        tool_rules.load_saved_tool_rules(),
+        managed.load_managed_servers(now),
+        brakes.load_active_brakes(),
+        acting,
+        spent,
+    )

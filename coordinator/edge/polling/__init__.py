@@ -1,0 +1,1 @@
+"""Long polls: requests that wait until the feed reports something."""

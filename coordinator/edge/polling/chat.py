@@ -1,0 +1,66 @@
+"""`GET /api/chat/{agent_id}/messages/wait`: held until somebody says something to the agent."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+from urllib.parse import parse_qs
+
+from django.utils import timezone
+
+from coordinator.actions.policy import agent_power
+from coordinator.api.chat import find_wait_start, require_own_thread
+from coordinator.chat import reading as chat
+from coordinator.chat.reading import MessagePosition
+from coordinator.edge.http.auth import Authenticator
+from coordinator.edge.http.messages import get_request_headers, send_json
+from coordinator.edge.polling.endpoints import get_seconds_parameter
+from coordinator.edge.polling.waits import DisconnectWatcher, LongPollWaiters
+from coordinator.identity.keys import KeyIdentity
+from coordinator.identity.scopes import CHAT_READERS, SPEAK_AS_AGENTS
+from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.threads import EdgeThreads
+
+TIMEOUT = 30.0  # seconds a wait is held where the caller does not say
+LONGEST = 600.0
+
+
+class ChatEndpoint:
+    """The door behind which agents wait for messages."""
+
+    def __init__(self, auth: Authenticator, waits: LongPollWaiters, threads: EdgeThreads) -> None:
+        self._auth = auth
+        self._waits = waits
+        self._threads = threads
+
+    async def wait_for_chat_messages(self, agent_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 200 with what is new after `after`, oldest first, or with nothing after the timeout.
+
+        The answer's `after` is where to go on: an agent that always asks with it misses nothing, whatever
+        restarts in between.
+        """
+        admission = await self._auth.admit_program(scope, get_request_headers(scope), *CHAT_READERS)
+        require_own_thread(admission.caller, agent_id)
+        timeout = get_seconds_parameter(scope, "timeout", default=TIMEOUT, most=LONGEST)
+        query = parse_qs(scope["query_string"].decode("latin-1"), encoding="utf-8")
+        place = await self._threads.run_in_thread(
+            begin_chat_wait, admission.caller, agent_id, query.get("after", [None])[-1]
+        )
+        with self._waits.places.acquire_slot(admission.caller.name), DisconnectWatcher(receive) as gone:
+            answer: dict[str, Any] | None = await self._waits.wait_until(
+                functools.partial(chat.load_unanswered_messages, agent_id, place),
+                topics=[f"chat_messages:{agent_id}"],
+                timeout=timeout,
+                still_allowed=admission.require_still_allowed,
+                gone=gone,
+            )
+        if not gone.happened:
+            await admission.require_still_allowed()
+            await send_json(send, 200, answer or {"messages": [], "after": str(place)})
+
+
+def begin_chat_wait(caller: KeyIdentity, agent_id: str, after: str | None) -> MessagePosition:
+    place = find_wait_start(agent_id, after)
+    if agent_id in caller.bound_agents and caller.scopes & SPEAK_AS_AGENTS:
+        agent_power.refresh_last_seen(agent_id, timezone.now())
+    return place

@@ -1,0 +1,160 @@
+"""Requests that wait: a runner for a run, an agent for a verdict. The waiting is edge.waits, the rule an action."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from coordinator.actions.agents import runners
+from coordinator.edge.http.auth import Admission, Authenticator
+from coordinator.edge.http.messages import (
+    get_request_headers,
+    parse_query_string,
+    send_empty_response,
+    send_json,
+)
+from coordinator.edge.polling.waits import DisconnectWatcher, LongPollWaiters
+from coordinator.errors import UnprocessableRequest
+from coordinator.identity import scopes
+from coordinator.identity.keys import KeyIdentity
+from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.threads import EdgeThreads
+from coordinator.policy.requests import approvals, verdicts
+
+VERDICT_TIMEOUT = 30.0  # seconds a wait for a verdict is held where the caller does not say
+LONGEST_VERDICT_WAIT = 600.0
+FULL_FOR = 2.0  # seconds that the poll of a runner without room is held: it may have room again
+
+Check = Callable[[], dict[str, Any] | None]
+
+
+class LongPollEndpoint:
+    """The doors behind which requests are held."""
+
+    def __init__(self, auth: Authenticator, waits: LongPollWaiters, threads: EdgeThreads) -> None:
+        self._auth = auth
+        self._waits = waits
+        self._threads = threads
+
+    async def poll_runner_work(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /runner/runs?runner_id=`: 200 with what there is to tell the runner, 204 after the poll's length.
+
+        With `free=0` it is given no run: it has no room for another.
+        """
+        admission = await self._auth.admit_program(scope, get_request_headers(scope), *scopes.RUNNERS)
+        runner_id = get_required_parameter(scope, "runner_id")
+        has_room = get_seconds_parameter(scope, "free", default=1.0, most=1.0) > 0
+        with DisconnectWatcher(receive) as gone:
+            answer = await self.wait_for_poll_answer(
+                gone,
+                admission,
+                functools.partial(poll_runner, runner_id, admission.caller, gone, has_room=has_room),
+                topics=runners.list_runner_poll_topics(runner_id),
+                timeout=settings.RUNNER_POLL_TIMEOUT if has_room else FULL_FOR,
+            )
+        if gone.happened:
+            await self._threads.run_in_thread(handle_gone_runner, runner_id, answer)
+            return
+        try:
+            await admission.require_still_allowed()
+        except Exception:  # nobody may be told: a run that was claimed meanwhile goes back
+            await self._threads.run_in_thread(handle_gone_runner, runner_id, answer)
+            raise
+        if answer is None:
+            await send_empty_response(send)
+        else:
+            await send_json(send, 200, answer)
+
+    async def wait_for_request_verdict(
+        self, request_id: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """`GET /api/permission-requests/{id}/wait?timeout=`: 200 with the verdict, or as it stands after the timeout.
+
+        However it ends, a client that still waits asks again: nothing is lost by a restart.
+        """
+        admission = await self._auth.admit_program(scope, get_request_headers(scope), *scopes.READERS)
+        timeout = get_seconds_parameter(scope, "timeout", default=VERDICT_TIMEOUT, most=LONGEST_VERDICT_WAIT)
+        asked = await self._threads.run_in_thread(
+            approvals.find_visible_request, request_id, admission.caller, timezone.now()
+        )
+        standing = approvals.current_request_state(asked, timezone.now())
+        if (
+            standing.waiting and standing.until is not None
+        ):  # the deadline is an answer too, and nothing reports it
+            timeout = min(timeout, max(0.0, (standing.until - timezone.now()).total_seconds() + 0.01))
+        check = functools.partial(verdicts.find_final_answer, request_id)
+        topics = [f"permission_requests:{asked.pk}", "brakes"]
+        with DisconnectWatcher(receive) as gone:
+            answer = await self.wait_for_poll_answer(gone, admission, check, topics=topics, timeout=timeout)
+        if not gone.happened:
+            await admission.require_still_allowed()
+            await send_json(
+                send, 200, answer or await self._threads.run_in_thread(build_current_verdict, request_id)
+            )
+
+    async def wait_for_poll_answer(
+        self,
+        gone: DisconnectWatcher,
+        admission: Admission,
+        check: Check,
+        *,
+        topics: Iterable[str],
+        timeout: float,
+    ) -> dict[str, Any] | None:
+        """Wait for an answer; end early, with what the check found meanwhile, if the client goes away."""
+        with self._waits.places.acquire_slot(admission.caller.name):
+            return await self._waits.wait_until(
+                check,
+                topics=topics,
+                timeout=timeout,
+                still_allowed=admission.require_still_allowed,
+                gone=gone,
+            )
+
+
+def get_required_parameter(scope: Scope, name: str) -> str:
+    """Return a query parameter. Raises UnprocessableRequest, as recorded, where it is missing."""
+    values = parse_query_string(scope["query_string"]).get(name)
+    if not values:
+        fault = {"type": "missing", "loc": ["query", name], "msg": "Field required", "input": None}
+        raise UnprocessableRequest([fault])
+    return values[-1]
+
+
+def get_seconds_parameter(scope: Scope, name: str, *, default: float, most: float) -> float:
+    """Return a query parameter as a length of time, at most `most`. Raises UnprocessableRequest for what is none."""
+    text = parse_query_string(scope["query_string"]).get(name, [""])[-1]
+    if not text:
+        return default
+    try:
+        length = float(text)
+    except ValueError:
+        length = -1.0
+    if not 0 <= length < float("inf"):
+        raise UnprocessableRequest(f"{name} must be a number of seconds, not {text!r}.")
+    return min(length, most)
+
+
+def is_parameter_on(scope: Scope, name: str) -> bool:
+    """Say whether a query parameter is `on`."""
+    return parse_query_string(scope["query_string"]).get(name, [""])[-1] == "on"
+
+
+def build_current_verdict(request_id: str) -> dict[str, Any]:
+    return verdicts.build_requester_answer(approvals.find_permission_request(request_id), timezone.now())
+
+
+def poll_runner(
+    runner_id: str, key: KeyIdentity, gone: DisconnectWatcher, *, has_room: bool
+) -> dict[str, Any] | None:
+    if gone.happened:
+        return None
+    return runners.take_runner_work(runner_id, timezone.now(), key=key, takes_runs=has_room)
+
+
+def handle_gone_runner(runner_id: str, answer: dict[str, Any] | None) -> None:
+    runners.abandon_poll(runner_id, answer, timezone.now())

@@ -1,0 +1,119 @@
+"""The answers that the gateway gives itself, in JSON-RPC and in words that a model can act on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from coordinator.mcp.protocol.messages import McpMessage
+
+_encode = msgspec.json.Encoder().encode
+
+
+def build_result_response(number: Any, value: dict[str, Any]) -> bytes:
+    """Return a response with a result."""
+    return _encode({"jsonrpc": "2.0", "id": number, "result": value})
+
+
+def build_error_response(number: Any, code: int, words: str, data: Any = None) -> bytes:
+    """Return a response with an error; `number` is None where no id could be read."""
+    told: dict[str, Any] = {"code": code, "message": words}
+    if data is not None:
+        told["data"] = data
+    return _encode({"jsonrpc": "2.0", "id": number, "error": told})
+
+
+def build_tool_error(message: McpMessage, words: str, about: dict[str, Any] | None = None) -> bytes:
+    """Return a call's result that says in `words` why it did not run; `about` goes along for programs."""
+    value: dict[str, Any] = {"content": [{"type": "text", "text": words}], "isError": True}
+    if about:
+        value["_meta"] = {"signalbox/decision": about}
+    if message.is_stateless:
+        value["resultType"] = "complete"
+    return build_result_response(message.id, value)
+
+
+def build_json_rpc_request(number: Any, method: str, params: dict[str, Any]) -> bytes:
+    """Return a request of our own."""
+    return _encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+
+
+def build_notification(method: str, params: dict[str, Any]) -> bytes:
+    return _encode({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def describe_policy_denial(server_id: str, tool: str, reason: str, link: str) -> str:
+    """Return the words for a call that policy denies."""
+    return (
+        f"Denied: {tool} of {server_id} did not run. {reason.rstrip('.')}. Do not work around it. "
+        f"A person can allow it at {link}; tell them what you need it for."
+    )
+
+
+def describe_person_denial(tool: str, reason: str | None) -> str:
+    """Return the words for a call that a person denied."""
+    why = f" They said: {reason}" if reason else ""
+    return f"A person denied this call of {tool}, so it did not run.{why} Do not try it again unchanged."
+
+
+def describe_waiting_call(tool: str, card: str) -> str:
+    """Return the words for a call that may run once a person approved it."""
+    return (
+        f"Waiting for approval: {tool} has not run yet. A person decides at {card}. "
+        "Call the same tool again with exactly the same arguments: once it is approved, it runs at once. "
+        "Meanwhile you may do something else."
+    )
+
+
+def describe_unknown_end(tool: str, when: str) -> str:
+    """Return the words for a call that was approved and started, and whose end is not known."""
+    return (
+        f"{tool} was approved and started at {when}, and Signalbox does not know how it ended: it may have run. "
+        "It is not repeated by itself. Check whether it took effect; if you call it again, a person is asked again."
+    )
+
+
+def describe_running_call(tool: str) -> str:
+    """Return the words for a call that was approved and is running for an earlier line of the same client."""
+    return (
+        f"{tool} was approved and is running now, for your earlier call of it. Call it again with exactly the same "
+        "arguments to get its result."
+    )
+
+
+def describe_undecided_call(tool: str, state: str) -> str:
+    """Return the words for a call about which nobody decided before its card was closed."""
+    return f"Nobody approved this call of {tool} ({state.lower()}), so it did not run. Call it again to ask again."
+
+
+def describe_unreached_call(server_id: str, tool: str, why: str, *, approved: bool = False) -> str:
+    """Return the words for a call that did not reach its server."""
+    stands = " The approval stands: call it again later with the same arguments." if approved else ""
+    return f"{tool} did not run: the server {server_id} {why}.{stands}"
+
+
+def describe_uncontinued_call(server_id: str, tool: str, why: str, *, stands: bool) -> str:
+    """Return the words for a call whose server asked a question, to which the answer could not be sent.
+
+    `stands`: the question can be answered once more.
+    """
+    again = (
+        "Its question is still open: send the call with the same requestState and your answers again later."
+        if stands
+        else "Check what it has done so far before you call it again; then a person is asked again."
+    )
+    return f"{tool} did not go on: the server {server_id} {why}. {again}"
+
+
+def describe_stopped_call(tool: str, why: str) -> str:
+    """Return the words for a call whose server asked a question, and which may not go on."""
+    return f"{tool} does not go on. {why.rstrip('.')}. Call it again to ask again."
+
+
+def describe_broken_call(server_id: str, tool: str, why: str) -> str:
+    """Return the words for a call that was sent and got no answer."""
+    return (
+        f"{tool} was sent to the server {server_id}, which {why}: it may have run. "
+        "Check whether it took effect before you call it again."
+    )

@@ -1,0 +1,85 @@
+"""What an approval of a held call is bound to: whose call it is, the exact bytes, the definition and the policy."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from coordinator.identity.actors import Actor
+from coordinator.mcp.servers.names import PREFIX, name_in_calls
+from coordinator.policy.requests import in_force
+from coordinator.policy.requests.approvals import PermissionSubject
+from coordinator.policy.requests.tool_calls import GATEWAY
+from coordinator.policy.rules.call_text import build_call_text
+from coordinator.policy.rules.tool_rules import DecisionRule, Ruling
+
+PERMISSION = "ToolCall"
+
+
+@dataclass(frozen=True, slots=True)
+class CallBinding:
+    """One call as it is judged. `arguments` is the decoded value of the bytes whose SHA-256 is `arguments_digest`."""
+
+    by: Actor
+    key_id: int
+    agent_id: str
+    server_id: str
+    tool: str
+    arguments: dict[str, Any] | None
+    arguments_digest: str
+    definition_digest: str
+    policy_version: str
+
+    @property
+    def tool_name(self) -> str:
+        return build_tool_name(self.server_id, self.tool)
+
+    @property
+    def approval_subject(self) -> PermissionSubject:
+        """Return what a person judges. Any change makes it another question."""
+        bound = (
+            f"{self.tool} of {self.server_id} · arguments sha256:{self.arguments_digest} · "
+            f"definition sha256:{self.definition_digest} · policy {self.policy_version}"
+        )
+        return PermissionSubject(GATEWAY, PERMISSION, bound, self.tool_name, self.arguments)
+
+    @property
+    def question_digest(self) -> str:
+        """Return the digest of the whole question and of who asks it."""
+        return hashlib.sha256(
+            f"{self.by}\n{self.agent_id}\n{self.approval_subject.subject_digest}".encode()
+        ).hexdigest()
+
+
+def build_tool_name(server_id: str, tool: str) -> str:
+    """Return the name by which rules and timelines know a tool."""
+    return f"{PREFIX}{name_in_calls(server_id)}__{name_in_calls(tool)}"
+
+
+def build_method_name(server_id: str, method: str) -> str:
+    """Return the name by which rules and timelines know a request other than a call: no tool's name has its slash."""
+    return f"{PREFIX}{name_in_calls(server_id)}__{method}"
+
+
+def hash_arguments(raw: bytes) -> str:
+    """Return the SHA-256 of the bytes of a call's arguments."""
+    return hashlib.sha256(raw).hexdigest()
+
+
+def hash_policy_version(ruling: Ruling) -> str:
+    """Return a short text that is the same as long as the same rule or grant says the same.
+
+    A rule's place in the list does not count: another rule above it that fits would decide instead.
+    """
+    ground: Any = in_force.ruling_ground_as_json(ruling)
+    if isinstance(ruling.ground, DecisionRule):
+        ground = {name: value for name, value in asdict(ruling.ground).items() if name != "number"}
+    packed = json.dumps([ruling.decision, ground], sort_keys=True, default=str)
+    return hashlib.sha256(packed.encode()).hexdigest()[:16]
+
+
+def describe_arguments(arguments: Any) -> str:
+    """Return what a call is about in one text, as rules look at it: its arguments as JSON."""
+    return build_call_text(arguments or {}, None)

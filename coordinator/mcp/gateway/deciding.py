@@ -1,0 +1,173 @@
+"""What policy decides about a call through the gateway, and about listing a tool to an agent.
+
+The server and the tool are known exactly here, unlike in a hook. But rules know a call by its name, so a tool whose
+name in calls is another server's is neither shown nor called: what is allowed there must not let this one through.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+
+from coordinator.mcp.gateway.binding import build_method_name, build_tool_name, describe_arguments
+from coordinator.mcp.gateway.servers import KnownTool, UpstreamServer
+from coordinator.policy.grants import access
+from coordinator.policy.grants.access import Verdict
+from coordinator.policy.limits import budgets
+from coordinator.policy.rules import tool_rules
+from coordinator.policy.rules.tool_rules import ASK, DENY, DecisionRule, Ruling
+
+NOT_ACCEPTED = "The tool's definition changed, and nobody has accepted the change yet."
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayCaller:
+    """Whose call it is: the agent, and the agent program that its client says it is ("" where it is none we know).
+
+    `session_id` is where the call stands; None where no budget asks for that.
+
+    Nothing proves the program. So what it says lets nothing happen that any program's rules deny or ask.
+    """
+
+    agent_id: str
+    program: str = ""
+    session_id: str | None = None
+
+
+def judge_gateway_call(
+    rules: Sequence[DecisionRule],
+    verdict: Verdict,
+    server: UpstreamServer,
+    tool: str,
+    *,
+    caller: GatewayCaller,
+    arguments: Any,
+) -> Ruling:
+    """Return the strictest decision of rules and grants about a call; a tool that no server lists is denied."""
+    known = server.tools.get(tool)
+    if known is None or known.is_gone:
+        return Ruling(DENY, f"{server.name} has no tool {tool!r}.", "gateway")
+    name = build_tool_name(server.name, tool)
+    if (other := server.find_tool_shadow(tool)) is not None:
+        return Ruling(
+            DENY, f"{name} means a tool of the server {other}. An admin must rename one.", "gateway"
+        )
+    ruling = tool_rules.stricter_ruling(
+        judge_by_rules(rules, server, name, describe_arguments(arguments), caller),
+        tool_rules.ruling_for_access_verdict(verdict),
+    )
+    if is_definition_unaccepted(server, verdict, known):
+        return tool_rules.stricter_ruling(ruling, Ruling(DENY, NOT_ACCEPTED, "gateway"))
+    return ruling
+
+
+def judge_gateway_read(
+    rules: Sequence[DecisionRule],
+    verdict: Verdict,
+    server: UpstreamServer,
+    method: str,
+    *,
+    caller: GatewayCaller,
+    arguments: Any,
+) -> Ruling:
+    """Return the strictest decision of rules and grants about a request that reads or sets something at a server.
+
+    `verdict` is about the server as a whole: what a tool is granted says nothing of resources and prompts.
+    """
+    name = build_method_name(server.name, method)
+    if server.is_off:
+        return Ruling(DENY, f"The MCP server {server.name} {server.fault}.", "gateway")
+    by_rules = judge_by_rules(rules, server, name, describe_arguments(arguments), caller)
+    return tool_rules.stricter_ruling(by_rules, tool_rules.ruling_for_access_verdict(verdict))
+
+
+def judge_by_rules(
+    rules: Sequence[DecisionRule], server: UpstreamServer, name: str, text: str, caller: GatewayCaller
+) -> Ruling:
+    decide = functools.partial(
+        tool_rules.decide_by_tool_rules, rules, name, text, caller.agent_id, servers=[server.name]
+    )
+    ruling = decide(caller.program)
+    for program in list_possible_programs(rules, caller):
+        other = decide(program)
+        if other.decision in {DENY, ASK}:
+            ruling = tool_rules.stricter_ruling(ruling, other)
+    return ruling
+
+
+def list_possible_programs(rules: Sequence[DecisionRule], caller: GatewayCaller) -> list[str]:
+    """Return the programs that the client may be: what it says first, then none we know, and each of the rules'."""
+    return [caller.program, *sorted({"", *(rule.program for rule in rules)} - {caller.program})]
+
+
+def is_definition_unaccepted(server: UpstreamServer, verdict: Verdict, tool: KnownTool) -> bool:
+    """Say whether a changed definition waits for a person. (The grants in memory may know of it a moment later.)"""
+    if not tool.is_changed:
+        return False
+    return server.accepted_only or (
+        settings.DENY_CHANGED_TOOLS and not is_granted_since_change(verdict, tool)
+    )
+
+
+def is_granted_since_change(verdict: Verdict, tool: KnownTool) -> bool:
+    """Say whether a person granted the tool with its present definition."""
+    given = verdict.grant.granted_at if verdict.grant else None
+    return isinstance(given, datetime) and tool.changed_at is not None and given >= tool.changed_at
+
+
+def can_agent_see_tool(
+    rules: Sequence[DecisionRule], verdict: Verdict, caller: GatewayCaller, server: str, tool: str
+) -> bool:
+    """Say whether the agent may call the tool, or ask for it, with any arguments at all."""
+    if tool_rules.ruling_for_access_verdict(verdict).decision == DENY:
+        return False
+    named = [
+        rule
+        for rule in rules
+        if rule.names_rule_tool(build_tool_name(server, tool), build_tool_name(server, ""))
+    ]
+    return all(
+        can_program_see_tool(named, caller.agent_id, program)
+        for program in list_possible_programs(rules, caller)
+    )
+
+
+def can_program_see_tool(rules: Sequence[DecisionRule], agent_id: str, program: str) -> bool:
+    for rule in rules:
+        if rule.agents is not None and agent_id not in rule.agents:
+            continue
+        if rule.program and rule.program != program:
+            continue
+        if rule.verdict != DENY:
+            return True
+        if not rule.pattern:
+            return False
+    return True
+
+
+def judge_from_database(
+    server: UpstreamServer,
+    name: str,
+    caller: GatewayCaller,
+    arguments: Any,
+    at: datetime,
+    *,
+    is_read: bool = False,
+) -> tuple[Ruling, Verdict]:
+    """Decide by what is in the database at this instant; `name` is the tool's, or a method's that `is_read`."""
+    verdict = access.resolve_tool_access(caller.agent_id, server.name, "" if is_read else name, at)
+    judge = judge_gateway_read if is_read else judge_gateway_call
+    ruling = judge(
+        tool_rules.load_saved_tool_rules(), verdict, server, name, caller=caller, arguments=arguments
+    )
+    if caller.session_id is not None:
+        by_budgets = budgets.decide_by_budgets(
+            budgets.load_active_budgets(), [caller.agent_id], caller.session_id, at
+        )
+        ruling = tool_rules.stricter_ruling(ruling, by_budgets)
+    return ruling, verdict

@@ -1,0 +1,145 @@
+"""A page of tools on its way to an agent: only the tools that it may call or ask for, each as the bytes that came."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from coordinator.errors import UnprocessableRequest
+from coordinator.mcp.servers.tools import ToolDefinition, ToolListing, build_tool_listing
+
+_encode = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+# A surrogate's escape without the other half, which no text in UTF-8 can hold, and which makes all the rest unreadable.
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F][0-9a-fA-F]{2}",
+    re.DOTALL,
+)
+
+
+class UnreadableListing(Exception):
+    """What should be an answer to tools/list cannot be understood, so none of it is passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolListingPage:
+    """One answer to tools/list. `raw` holds each tool's own bytes, in the order of `listing.tools`."""
+
+    answer: dict[str, msgspec.Raw]
+    result: dict[str, msgspec.Raw]
+    raw: list[bytes]
+    listing: ToolListing
+
+    @property
+    def next_cursor(self) -> str | None:
+        """Return where the next page begins; None after the last."""
+        return read_next_cursor(self.result)
+
+
+def parse_listing_page(body: bytes) -> ToolListingPage | None:
+    """Read an answer to tools/list; None for an error, which passes as it is. Raises UnreadableListing."""
+    try:
+        answer = _fields(replace_lone_surrogates(body))
+        refuse_lookalike_keys(answer, "result")
+        if "error" in answer and "result" not in answer:
+            return None
+        result = _fields(answer["result"])
+        refuse_lookalike_keys(result, "tools")
+        items = [bytes(item) for item in _items(result["tools"])]
+        listing = build_tool_listing(
+            {"tools": [decode_tool_or_none(item) for item in items], "nextCursor": read_next_cursor(result)}
+        )
+        places = {tool.place for tool in listing.left_out}
+        raw = [item for place, item in enumerate(items, 1) if place not in places]
+    except (
+        KeyError,
+        msgspec.MsgspecError,
+        UnicodeDecodeError,
+        RecursionError,
+        UnprocessableRequest,
+    ) as problem:
+        words = problem.detail if isinstance(problem, UnprocessableRequest) else "it cannot be read as MCP"
+        raise UnreadableListing(f"The server's list of tools was held back: {words}") from None
+    return ToolListingPage(answer, result, raw, listing)
+
+
+def replace_lone_surrogates(body: bytes) -> bytes:
+    """Return the body with NUL in place of lone surrogates: a tool with either is left out, and the others are not."""
+    return _LONE_SURROGATE.sub(rb"\\u0000", body) if b"\\ud" in body.lower() else body
+
+
+def read_next_cursor(result: dict[str, msgspec.Raw]) -> str | None:
+    cursor = msgspec.json.decode(result["nextCursor"]) if "nextCursor" in result else None
+    return cursor if isinstance(cursor, str) and cursor else None
+
+
+def decode_tool_or_none(item: bytes) -> Any:
+    """Return one tool; None where it cannot be decoded, so that it alone is left out."""
+    try:
+        return msgspec.json.decode(item)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def refuse_lookalike_keys(fields: dict[str, msgspec.Raw], name: str) -> None:
+    """Refuse keys that a client which reads them in any case takes for `name`. Raises UnreadableListing."""
+    if any(key != name and key.casefold() == name for key in fields):
+        raise UnreadableListing(
+            f"The server's list of tools was held back: it spells {name} with other capitals"
+        )
+
+
+def has_tool_list(data: bytes) -> bool:
+    """Say whether a message is a response with tools for somebody who reads it, or cannot be read."""
+    try:
+        fields = msgspec.json.decode(data).items()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, AttributeError):
+        return True
+    results = [value for name, value in fields if name.casefold() == "result" and isinstance(value, dict)]
+    return any(name.casefold() == "tools" for result in results for name in result)
+
+
+def filter_visible_tools(
+    page: ToolListingPage,
+    may_see: Callable[[ToolDefinition], bool],
+    *,
+    rename: Callable[[str], str] | None = None,
+) -> list[bytes]:
+    """Return the bytes of the tools that may be seen, by name."""
+    pairs = sorted(zip(page.listing.tools, page.raw, strict=True), key=lambda pair: pair[0].name)
+    seen = [(tool, raw) for tool, raw in pairs if may_see(tool)]
+    if rename is None:
+        return [raw for _, raw in seen]
+    return [rename_tool(raw, rename(tool.name)) for tool, raw in seen]
+
+
+def rename_tool(raw: bytes, name: str) -> bytes:
+    fields = _fields(raw)
+    fields["name"] = msgspec.Raw(_encode(name))
+    return _encode(fields)
+
+
+def replace_listed_tools(page: ToolListingPage, tools: list[bytes]) -> bytes:
+    """Return the answer with these tools in place of its own; everything else stays as it came.
+
+    It is one agent's now: a cache that others share must not keep it.
+    """
+    result = page.result | {"tools": msgspec.Raw(b"[" + b",".join(tools) + b"]")}
+    if "cacheScope" in result:
+        result["cacheScope"] = msgspec.Raw(b'"private"')
+    return _encode(page.answer | {"result": msgspec.Raw(_encode(result))})
+
+
+def decode_response_result(body: bytes) -> Any:
+    """Return the decoded result of a response; None for an error or what cannot be read."""
+    try:
+        return msgspec.json.decode(body).get("result")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, AttributeError):
+        return None

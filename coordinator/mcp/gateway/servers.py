@@ -1,0 +1,149 @@
+"""An upstream server as the gateway needs it: where it is, what goes with each request, which tools it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from coordinator.errors import SignalboxError
+from coordinator.mcp.protocol import param_headers
+from coordinator.mcp.protocol.http_client import UpstreamAddress, parse_upstream_url
+from coordinator.mcp.servers import credentials, stdio_host
+from coordinator.mcp.servers.names import find_shadowing_server, list_server_spellings, name_in_calls
+from coordinator.models import AcceptedOnlyServer, McpServer, McpTool, McpUpstream
+from coordinator.models.gateway import Sharing, Transport
+
+CALL_SECONDS = 300
+NOWHERE = "has no address and no command"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTool:
+    """A tool as the server last listed it. `accepted` is the digest of the definition that a person accepted.
+
+    `param_headers` are those that repeat arguments, as the definition declares them.
+    """
+
+    definition: str
+    accepted: str
+    is_gone: bool
+    changed_at: datetime | None = None
+    param_headers: param_headers.Declared = ()
+
+    @property
+    def is_changed(self) -> bool:
+        return self.definition != self.accepted
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamServer:
+    """One upstream server. Where it has no `target`, `fault` says why, as the end of "The server …".
+
+    `namesakes` are the registered servers whose names in calls begin with this one's, or are the same.
+    """
+
+    name: str
+    target: UpstreamAddress | None
+    fault: str = ""
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    tools: dict[str, KnownTool] = field(default_factory=dict)
+    call_seconds: int = CALL_SECONDS
+    for_each_caller: bool = False
+    is_stdio: bool = False
+    accepted_only: bool = False
+    is_off: bool = False
+    namesakes: tuple[str, ...] = ()
+
+    @property
+    def is_local_server(self) -> bool:
+        """Say whether it can only run beside its agent: nothing says how it would be reached from here."""
+        return self.target is None and self.fault == NOWHERE
+
+    @property
+    def indistinguishable_servers(self) -> list[str]:
+        """Return the servers that no call can tell from this one: `my files` and `my_files`."""
+        return [one for one in self.namesakes if name_in_calls(self.name) in list_server_spellings(one)]
+
+    def find_tool_shadow(self, tool: str) -> str | None:
+        """Return the server that rules, hooks and people take a call of this tool for, where it is another one."""
+        return find_shadowing_server(self.name, tool, self.namesakes)
+
+
+def load_upstream_server(name: str) -> UpstreamServer | None:
+    """Read one server; None where none of this name is registered."""
+    row = McpServer.objects.filter(pk=name).first()
+    if row is None:
+        return None
+    upstream = McpUpstream.objects.filter(pk=name).first()
+    if not row.is_active or (upstream is not None and not upstream.enabled):
+        return UpstreamServer(name, None, "is switched off", is_off=True)
+    known = McpTool.objects.filter(server_id=name)
+    declaring = known.filter(input_schema__contains=param_headers.ANNOTATION)
+    declared = {
+        tool: param_headers.find_declared_headers(schema)
+        for tool, schema in declaring.values_list("name", "input_schema")
+    }
+    tools = {
+        tool: KnownTool(
+            definition,
+            accepted,
+            gone is not None,
+            changed if isinstance(changed, datetime) else None,
+            declared.get(tool, ()),
+        )
+        for tool, definition, accepted, gone, changed in known.values_list(
+            "name", "definition_hash", "accepted_hash", "gone_at", "changed_at"
+        )
+    }
+    namesakes = find_namesakes(name)
+    try:
+        headers = tuple(credentials.load_request_headers(name))
+        target = build_upstream_address(row, upstream)
+    except SignalboxError as problem:
+        return UpstreamServer(
+            name, None, f"cannot be used: {problem.detail}", tools=tools, namesakes=namesakes
+        )
+    except ValueError as problem:
+        return UpstreamServer(name, None, f"cannot be used: {problem}", tools=tools, namesakes=namesakes)
+    return UpstreamServer(
+        name,
+        target,
+        "" if target else NOWHERE,
+        headers,
+        tools,
+        upstream.call_seconds if upstream else CALL_SECONDS,
+        upstream is not None and upstream.sharing == Sharing.CALLER,
+        target is not None and target.socket_path is not None,
+        AcceptedOnlyServer.objects.filter(pk=name).exists(),
+        namesakes=namesakes,
+    )
+
+
+def find_called_server(tool: str) -> str | None:
+    """Return the registered server that a tool called `server__tool` would be of; None where it is no server's."""
+    names = McpServer.objects.exclude(name=None).values_list("name", flat=True)
+    meant = [name for name in names if tool.startswith(f"{name_in_calls(name)}__")]
+    return max(meant, key=len, default=None)
+
+
+def find_namesakes(name: str) -> tuple[str, ...]:
+    own = name_in_calls(name)
+    others = McpServer.objects.exclude(pk=name).order_by("pk").values_list("pk", flat=True)
+    return tuple(one for one in others if any(spelt.startswith(own) for spelt in list_server_spellings(one)))
+
+
+def build_upstream_address(row: McpServer, upstream: McpUpstream | None) -> UpstreamAddress | None:
+    if upstream is not None and upstream.transport == Transport.HTTP:
+        return parse_upstream_url(upstream.url or "", private=upstream.private_network)
+    if not row.command:
+        return None
+    return UpstreamAddress(
+        "localhost", 80, f"/servers/{quote(row.name, safe='')}/mcp", socket_path=str(get_stdio_socket_path())
+    )
+
+
+def get_stdio_socket_path() -> Path:
+    """Return where the host of stdio servers listens."""
+    return stdio_host.find_host_socket_path()

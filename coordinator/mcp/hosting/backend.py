@@ -1,0 +1,462 @@
+"""One stdio server behind the gateway: its process while it is needed, and all its clients.
+
+The server knows one client. Who speaks to it are sessions of the streamable HTTP transport: each was told what the
+server answered to `initialize`, each request goes in under an id of ours and comes back under its own. What the server
+asks its client (sampling, elicitation, roots) goes to the one session with a request under way; where there are several
+it cannot be told whom it means, and it is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from coordinator.errors import NotFound, SignalboxError
+from coordinator.mcp.hosting import process
+from coordinator.mcp.hosting.configured import ServerNotOffered, StdioConfiguration
+from coordinator.mcp.hosting.process import ServerProcess
+from coordinator.mcp.hosting.streams import MessageStream
+from coordinator.mcp.protocol import envelopes
+from coordinator.mcp.protocol.envelopes import Envelope
+
+GREETS_WITHIN = 60.0  # seconds; npx and uvx may have to fetch the server first
+STEADY_AFTER = 60.0  # seconds after which an end counts as the first again
+LONGEST_PAUSE = 60.0
+SESSION_KEPT = 24 * 3600.0
+MOST_SESSIONS = 1_000
+MOST_UNDER_WAY = 1_000
+MOST_QUESTIONS = 1_000  # of the server's own that nobody has answered
+LONGEST_NUMBER = 1_000  # bytes of a question's id
+MOST_TOLD = 1_000  # words to the server, or about it, that are under way
+SERVER_ENDED, REFUSED = -32000, -32601
+INITIALIZE, INITIALIZED, CANCELLED = "initialize", "notifications/initialized", "notifications/cancelled"
+# What concerns every session, whoever has a request under way.
+FOR_ALL = "/list_changed", "resources/updated"
+
+
+@dataclass(slots=True)
+class StdioSession:
+    """One client's session: its `initialize`, and the stream on which it gets notifications."""
+
+    id: str
+    params: bytes
+    asker: str = ""
+    news: MessageStream | None = None
+    used_at: float = field(default_factory=time.monotonic)
+
+
+@dataclass(slots=True)
+class PendingRequest:
+    """A request that the server works on: whose it is, and its own id and progress token."""
+
+    session: StdioSession | None
+    id: bytes
+    stream: MessageStream
+    token: bytes | None
+    sent_token: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """How the process is: for the server's page."""
+
+    state: str
+    pid: int | None = None
+    words: str = ""
+    starts: int = 0
+    failures: int = 0
+
+
+class StdioBackend:
+    """One process, all its callers, and its history. Runs on the event loop."""
+
+    def __init__(
+        self,
+        configuration: StdioConfiguration,
+        tell: Callable[[ProcessState], Awaitable[None]],
+        require_room: Callable[[], None],
+    ) -> None:
+        """`require_room` raises ServerNotOffered where no further process may be started."""
+        self.configuration = configuration
+        self._tell = tell
+        self._require_room = require_room
+        self._is_starting = False
+        self._process: ServerProcess | None = None
+        self._starting = asyncio.Lock()
+        self._greeting: bytes | None = None  # what the server answered to `initialize`
+        self._greeted_with: bytes | None = None
+        self._sessions: dict[str, StdioSession] = {}
+        self._under_way: dict[int, PendingRequest] = {}
+        self._questions: dict[bytes, StdioSession] = {}  # the server's own requests, by id
+        self._number = 0
+        self._starts = self._failures = 0
+        self._started_at = self._not_before = 0.0
+        self._last_words = ""
+        self._telling: set[asyncio.Task[None]] = set()
+        self.used_at = time.monotonic()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    @property
+    def has_process(self) -> bool:
+        """Say whether it takes the place of a process: it runs, or is being started."""
+        return self.is_running or self._is_starting
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._under_way and not self._starting.locked()
+
+    @property
+    def has_sessions(self) -> bool:
+        return bool(self._sessions)
+
+    def check_forgettable(self, old: float) -> bool:
+        """Say whether nothing is lost with it: it does not run, nobody has a session, nothing was reported lately.
+
+        `old` is on time.monotonic's clock. What failed lately is kept, for its patience.
+        """
+        self.forget_old_sessions()
+        at_rest = not self.is_running and self.is_idle and not self._sessions and not self._telling
+        return at_rest and max(self.used_at, self._not_before) < old
+
+    def is_ready(self, session: StdioSession | None) -> bool:
+        """Say whether a request of this session can go in at once."""
+        is_greeted = session is None or self._greeting is not None
+        return self.is_running and is_greeted and not self._starting.locked()
+
+    async def prepare_process(self, session: StdioSession | None) -> None:
+        """Have the process started and greeted. Raises ServerNotOffered."""
+        if session is None:
+            await self.ensure_process()
+        else:
+            await self.ensure_initialized(session.params)
+
+    # --- sessions ---------------------------------------------------------------------------------------
+
+    async def begin_stdio_session(self, params: bytes, asker: str = "") -> tuple[StdioSession, bytes]:
+        """Begin a session with the params of its `initialize`; return it and the server's answer.
+
+        `asker` tells callers apart. Raises ServerNotOffered.
+        """
+        self.forget_old_sessions()
+        if len(self._sessions) >= MOST_SESSIONS:
+            self.end_unused_session()
+        if self._greeted_with not in (None, params) and not self._sessions and self.is_idle:
+            await self.stop_stdio_process()  # nobody is there who was told another answer
+            self._greeted_with = None
+        greeting = await self.ensure_initialized(params)
+        session = StdioSession(secrets.token_urlsafe(24), params, asker)
+        self._sessions[session.id] = session
+        return session, greeting
+
+    def find_stdio_session(self, session_id: str) -> StdioSession:
+        """Return a session. Raises NotFound: its client begins another one."""
+        found = self._sessions.get(session_id)
+        if found is None:
+            raise NotFound("This session has ended. Initialize again.")
+        found.used_at = self.used_at = time.monotonic()
+        return found
+
+    def end_stdio_session(self, session: StdioSession) -> None:
+        self._sessions.pop(session.id, None)
+        for number in [n for n, one in self._under_way.items() if one.session is session]:
+            self.cancel_pending_request(number)
+
+    def forget_old_sessions(self) -> None:
+        old = time.monotonic() - SESSION_KEPT
+        for session in [one for one in self._sessions.values() if one.used_at < old]:
+            self.end_stdio_session(session)
+
+    def end_unused_session(self) -> None:
+        """End a session with nothing under way: the oldest of whoever has most. Raises ServerNotOffered for none."""
+        in_use = {one.session.id for one in self._under_way.values() if one.session is not None}
+        unused = [one for one in self._sessions.values() if one.news is None and one.id not in in_use]
+        if not unused:
+            raise ServerNotOffered("Too many clients speak to this server.")
+        shares = Counter(one.asker for one in self._sessions.values())
+        self.end_stdio_session(max(unused, key=lambda one: (shares[one.asker], -one.used_at)))
+
+    # --- what callers say -------------------------------------------------------------------------------
+
+    async def send_client_request(
+        self, message: Envelope, session: StdioSession | None
+    ) -> tuple[int, MessageStream]:
+        """Send a request; return its number and where its answer comes. Raises what `_running` does."""
+        own_id = message.id
+        assert own_id is not None
+        if len(self._under_way) >= MOST_UNDER_WAY:
+            raise ServerNotOffered("Too many requests to this server are under way.")
+        if session is not None:
+            await self.ensure_initialized(session.params)
+        running = await self.ensure_process()
+        number, token = self.take_request_number(), message.progress_token
+        sent = token
+        if token is not None and any(token == one.sent_token for one in self._under_way.values()):
+            sent = b'"sbx-%d"' % number
+            message = message.replace_progress_token(sent)
+        stream = MessageStream()
+        self._under_way[number] = PendingRequest(session, own_id, stream, token, sent)
+        self.used_at = time.monotonic()
+        try:
+            await running.send_server_line(message.replace_message_id(b"%d" % number).encode_line())
+        except OSError:
+            self.answer_pending_request(
+                number, envelopes.build_error_line(own_id, SERVER_ENDED, self.describe_process_end())
+            )
+        return number, stream
+
+    async def forward_client_message(self, message: Envelope, session: StdioSession | None) -> None:
+        """Pass on a notification or an answer to the server; what means nothing to it is dropped."""
+        if message.method == INITIALIZED or self._process is None:
+            return
+        if message.is_response:
+            number = message.id
+            if number is None or session is None or self._questions.get(number) is not session:
+                return
+            del self._questions[number]
+        elif message.method == CANCELLED:
+            number_of = {one.id: n for n, one in self._under_way.items() if one.session is session}
+            meant = number_of.get(message.get_message_param("requestId") or b"")
+            if meant is None:
+                return
+            message = message.replace_message_param("requestId", b"%d" % meant)
+            self._under_way.pop(meant).stream.put(b"", last=True)
+        try:
+            await self._process.send_server_line(message.encode_line())
+        except OSError:
+            return
+
+    def cancel_pending_request(self, number: int) -> None:
+        """Take note that nobody waits for an answer any more, and tell the server."""
+        if self._under_way.pop(number, None) is None or self._process is None:
+            return
+        words = {"requestId": number, "reason": "The client has gone away."}
+        self.schedule_server_message(envelopes.build_notification_line(CANCELLED, words))
+
+    def schedule_server_message(self, line: bytes) -> None:
+        if len(self._telling) >= MOST_TOLD:
+            self.kill_process("It does not read its input.")
+        else:
+            self.run_backend_task(self.send_line_ignoring_errors(line))
+
+    async def send_line_ignoring_errors(self, line: bytes) -> None:
+        if self._process is not None:
+            try:
+                await self._process.send_server_line(line)
+            except OSError:
+                return
+
+    def take_request_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    # --- what the server says ---------------------------------------------------------------------------
+
+    def receive_server_line(self, line: bytes) -> None:
+        try:
+            message = envelopes.parse_envelope(line)
+        except envelopes.InvalidEnvelope:
+            return  # a server's own chatter
+        if message.is_response:
+            number = message.id or b""
+            if number.isdigit():
+                self.deliver_response(int(number), message)
+        elif message.is_request:
+            self.forward_server_request(message)
+        else:
+            self.forward_server_notification(message)
+
+    def deliver_response(self, number: int, message: Envelope) -> None:
+        waiting = self._under_way.get(number)
+        if waiting is not None:
+            self.answer_pending_request(number, message.replace_message_id(waiting.id).encode_line())
+
+    def answer_pending_request(self, number: int, answer: bytes) -> None:
+        waiting = self._under_way.pop(number, None)
+        if waiting is not None:
+            self.used_at = time.monotonic()
+            waiting.stream.put(answer, last=True)
+
+    def forward_server_request(self, message: Envelope) -> None:
+        askers = {one.session.id: one for one in self._under_way.values() if one.session is not None}
+        number = message.id
+        assert number is not None
+        if len(number) > LONGEST_NUMBER:
+            return  # nobody could be told what it was about
+        if len(self._questions) >= MOST_QUESTIONS:
+            self._questions = {key: one for key, one in self._questions.items() if one.id in askers}
+        if len(self._questions) >= MOST_QUESTIONS:
+            self.kill_process("It sent more requests than anybody answers.")
+            return
+        if len(askers) == 1:
+            (asker,) = askers.values()
+            assert asker.session is not None
+            self._questions[number] = asker.session
+            asker.stream.put(message.encode_line())
+            return
+        words = (
+            "Several callers share this server, so nobody can tell which of them it asks."
+            if askers
+            else "Nobody waits."
+        )
+        self.schedule_server_message(envelopes.build_error_line(number, REFUSED, words))
+
+    def kill_process(self, words: str) -> None:
+        if self._process is not None:
+            self._process.kill_with_reason(words)
+
+    def forward_server_notification(self, message: Envelope) -> None:
+        token = message.progress_token
+        if token is not None and message.method == "notifications/progress":
+            for one in self._under_way.values():
+                if one.sent_token == token:
+                    told = (
+                        message if one.token == token else message.replace_progress_token(one.token or token)
+                    )
+                    one.stream.put(told.encode_line())
+            return
+        line, method = message.encode_line(), message.method or ""
+        sent = set()
+        if not method.endswith(FOR_ALL):
+            for one in self._under_way.values():
+                if one.session is not None and one.session.id not in sent:
+                    sent.add(one.session.id)
+                    one.stream.put(line)
+        for session in self._sessions.values():
+            if session.news is not None and session.id not in sent:
+                session.news.put(line)
+
+    # --- the process ------------------------------------------------------------------------------------
+
+    async def ensure_initialized(self, params: bytes) -> bytes:
+        """Return what the server answered to `initialize`, after sending it to a process that has not had it."""
+        running = await self.ensure_process()
+        async with self._starting:
+            if self._greeting is not None:
+                return self._greeting
+            if running is not self._process:
+                raise ServerNotOffered(self.describe_process_end())
+            return await self.initialize_process(running, self._greeted_with or params)
+
+    async def initialize_process(self, running: ServerProcess, params: bytes) -> bytes:
+        number, stream = self.take_request_number(), MessageStream()
+        self._under_way[number] = PendingRequest(None, b"0", stream, None, None)
+        try:
+            async with asyncio.timeout(GREETS_WITHIN):
+                await running.send_server_line(
+                    envelopes.build_request_line(b"%d" % number, INITIALIZE, params)
+                )
+                answer, _ = await stream.get()
+        except (TimeoutError, OSError):
+            self._under_way.pop(number, None)
+            words = f"The server did not answer within {GREETS_WITHIN:.0f} seconds.{self.describe_stderr_tail(running)}"
+            await running.stop_gracefully()
+            raise ServerNotOffered(words) from None
+        found = envelopes.parse_envelope(answer).fields.get("result")
+        if found is None:
+            raise ServerNotOffered(f"The server refused: {running.redact_output(answer)[:500]}")
+        await running.send_server_line(envelopes.build_notification_line(INITIALIZED))
+        self._greeting, self._greeted_with = bytes(found), params
+        return self._greeting
+
+    async def ensure_process(self) -> ServerProcess:
+        """Return the process, started where it is not. Raises ServerNotOffered."""
+        async with self._starting:
+            if self._process is not None:
+                return self._process
+            left = self._not_before - time.monotonic()
+            if left > 0:
+                raise ServerNotOffered(
+                    f"{self.describe_process_end()} The next try is in {left:.0f} s.",
+                    retry_after=int(left) + 1,
+                )
+            return await self.start_process()
+
+    async def start_process(self) -> ServerProcess:
+        self._require_room()
+        self._is_starting = True
+        try:
+            return await self.spawn_process()
+        finally:
+            self._is_starting = False
+
+    async def spawn_process(self) -> ServerProcess:
+        configuration = self.configuration
+        number = self._starts = self._starts + 1
+        try:
+            started = await process.start_server_process(
+                await asyncio.to_thread(configuration.build_command_line),
+                configuration.environment,
+                configuration.folder,
+                self.receive_server_line,
+                lambda status, fault: self.handle_process_end(number, status, fault),
+            )
+        except SignalboxError as problem:  # it may not be started as it is configured
+            self.record_process_failure(str(problem.detail))
+            raise ServerNotOffered(self._last_words) from None
+        except (OSError, ValueError) as problem:
+            why = problem.strerror if isinstance(problem, OSError) else problem
+            self.record_process_failure(f"{configuration.command[0]} cannot be started: {why}.")
+            raise ServerNotOffered(self._last_words) from None
+        self._process, self._started_at, self._greeting = started, time.monotonic(), None
+        self.report_process_state("running")
+        return started
+
+    def handle_process_end(self, number: int, status: int, fault: str) -> None:
+        """Take note that the process ended: answer all who wait, and be patient where it was not asked to."""
+        if number != self._starts or self._process is None:
+            return  # it was stopped
+        ended, self._process = self._process, None
+        if time.monotonic() - self._started_at > STEADY_AFTER:
+            self._failures = 0
+        how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+        self.record_process_failure(f"The server {how}. {fault}{self.describe_stderr_tail(ended)}".strip())
+        self.fail_pending_requests(self._last_words)
+
+    def record_process_failure(self, words: str) -> None:
+        self._failures += 1
+        self._last_words = words
+        pause = 0.0 if self._failures == 1 else min(LONGEST_PAUSE, 2.0 ** (self._failures - 1))
+        self._not_before = time.monotonic() + pause
+        self.report_process_state("failed")
+
+    def fail_pending_requests(self, words: str) -> None:
+        self._greeting = None
+        self._questions = {}
+        for number, one in list(self._under_way.items()):
+            self.answer_pending_request(number, envelopes.build_error_line(one.id, SERVER_ENDED, words))
+
+    def describe_process_end(self) -> str:
+        return self._last_words or "The server has ended."
+
+    @staticmethod
+    def describe_stderr_tail(running: ServerProcess) -> str:
+        return f" It said: {running.stderr_tail[-600:]}" if running.stderr_tail else ""
+
+    async def stop_stdio_process(self, words: str = "The server was stopped.") -> None:
+        """End the process; its sessions stay, and start it again when they need it."""
+        async with self._starting:
+            running, self._process = self._process, None
+            if running is None:
+                return
+            self.fail_pending_requests(words)
+            await running.stop_gracefully()
+            self.report_process_state("stopped")
+
+    def report_process_state(self, state: str) -> None:
+        running = self._process
+        process_state = ProcessState(
+            state, running.pid if running else None, self._last_words, self._starts, self._failures
+        )
+        self.run_backend_task(self._tell(process_state))
+
+    def run_backend_task(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)

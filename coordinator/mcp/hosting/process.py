@@ -1,0 +1,162 @@
+"""One stdio server as a process: started with an environment of its own, read line by line, ended with its children."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from coordinator.mcp.hosting.redacting import redact_server_output
+from coordinator.mcp.isolation.process_isolation import build_process_environment
+
+LONGEST_LINE = 16 * 1024 * 1024  # bytes of one message
+KEPT_WORDS = 4_000  # bytes of what it says on stderr
+LETS_GO_WITHIN = 2.0  # seconds after each stronger word
+MOST_FILES = 4_096
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+class ServerProcess:
+    """A running server. `heard` is called with each line, `ended` once with its exit status.
+
+    What it writes is read as fast as `heard` returns, and no more than a line is kept: who floods waits in the pipe.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        heard: Callable[[bytes], None],
+        ended: Callable[[int, str], None],
+        environment: Mapping[str, str],
+    ) -> None:
+        self._process = process
+        self._environment = environment
+        self._heard = heard
+        self._ended = ended
+        self._words = b""
+        self._writing = asyncio.Lock()
+        self._fault = ""
+        self._tasks = [
+            asyncio.ensure_future(self.read_stdout_lines()),
+            asyncio.ensure_future(self.read_stderr()),
+        ]
+        self.over = asyncio.ensure_future(self.wait_for_exit())
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def stderr_tail(self) -> str:
+        """The end of what it said on stderr, without secrets."""
+        return self.redact_output(self._words)
+
+    def redact_output(self, said: bytes) -> str:
+        """Return what it said without the values of its variables, and without what else looks like a secret."""
+        return redact_server_output(said.decode(errors="replace").strip(), self._environment)
+
+    async def send_server_line(self, line: bytes) -> None:
+        """Give it a message. Raises OSError where it has ended."""
+        stdin = self._process.stdin
+        assert stdin is not None
+        async with self._writing:
+            stdin.write(line + b"\n")
+            await stdin.drain()
+
+    async def stop_gracefully(self) -> None:
+        """End it and whatever it started: by the end of its input, then by signals."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        for number in (None, signal.SIGTERM, signal.SIGKILL):
+            if number is not None:
+                self.signal_process_group(number)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self.over), LETS_GO_WITHIN)
+                break
+        self.signal_process_group(signal.SIGKILL)  # children that outlived it
+
+    def kill_with_reason(self, words: str) -> None:
+        """Kill it, and say why when its end is reported."""
+        if not self._fault:
+            self._fault = words
+            self.signal_process_group(signal.SIGKILL)
+
+    def signal_process_group(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    async def read_stdout_lines(self) -> None:
+        stdout = self._process.stdout
+        assert stdout is not None
+        while True:
+            try:
+                line = await stdout.readline()
+            except ValueError:
+                self.kill_with_reason(f"It wrote a message of more than {LONGEST_LINE // 1024 // 1024} MB.")
+                return
+            if not line:
+                return
+            if line.strip():
+                self._heard(line)
+
+    async def read_stderr(self) -> None:
+        stderr = self._process.stderr
+        assert stderr is not None
+        while chunk := await stderr.read(65_536):
+            self._words = keep_output_tail(self._words + chunk)
+
+    async def wait_for_exit(self) -> int:
+        status = await self._process.wait()
+        self.signal_process_group(signal.SIGKILL)  # what it left behind would hold its pipes open
+        await asyncio.wait(self._tasks, timeout=LETS_GO_WITHIN)
+        for task in self._tasks:
+            task.cancel()
+        self._ended(status, self._fault)
+        return status
+
+
+async def start_server_process(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    heard: Callable[[bytes], None],
+    ended: Callable[[int, str], None],
+) -> ServerProcess:
+    """Start a server by its isolated command line, in its folder. Raises OSError, ValueError (NUL in an argument)."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        cwd=folder,
+        env=build_process_environment(folder) | dict(environment),
+        start_new_session=True,
+        preexec_fn=confine_server_process,
+        limit=LONGEST_LINE,
+    )
+    return ServerProcess(process, heard, ended, environment)
+
+
+def keep_output_tail(words: bytes) -> bytes:
+    """Return the last of what was said, from a new word on: half a secret would not be known as one."""
+    if len(words) <= KEPT_WORDS:
+        return words
+    last = words[-KEPT_WORDS:]
+    return last.split(None if b"\n" not in last else b"\n", 1)[-1]
+
+
+def confine_server_process() -> None:
+    """Runs in the child before the server: it ends with its host, dumps no memory and opens no end of files."""
+    if _LIBC is not None:
+        _LIBC.prctl(_DIES_WITH_PARENT, signal.SIGKILL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_FILES, MOST_FILES))

@@ -1,0 +1,99 @@
+"""The host as a program: it serves the socket that its keeper holds until it is told to stop, or nobody needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import signal
+import socket
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import uvicorn
+from django.conf import settings
+from django.utils import timezone
+
+from coordinator.actions.mcp import mcp_processes
+from coordinator.lib.threads import refresh_connections
+from coordinator.mcp.hosting import configured
+from coordinator.mcp.hosting.app import StdioHost
+from coordinator.mcp.hosting.backend import ProcessState
+from coordinator.mcp.hosting.configured import StdioConfiguration
+from coordinator.mcp.hosting.pool import BackendPool
+
+ENDS_AFTER = 60.0  # seconds without anything to do, or to keep
+LOOKS_EVERY = 5.0
+
+
+def serve_stdio_host(file: int) -> None:
+    """Serve the listening socket until SIGTERM, or until nobody has needed a server for a while."""
+    end_with_keeper()
+    asyncio.run(run_stdio_host(socket.socket(fileno=file)))
+
+
+def end_with_keeper() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+async def run_stdio_host(listener: socket.socket) -> None:
+    with ThreadPoolExecutor(2, "host") as threads:
+        pool = BackendPool(
+            ConfigurationReader(threads).read_configuration,
+            ProcessStateWriter(threads).write_process_state,
+            idle=settings.MCP_IDLE,
+        )
+        config = uvicorn.Config(
+            StdioHost(pool), lifespan="off", log_config=None, access_log=False, timeout_keep_alive=75,
+            timeout_graceful_shutdown=1, ws="none",
+        )  # fmt: skip
+        server = uvicorn.Server(config)
+        looking = asyncio.ensure_future(pool.stop_idle_periodically(min(LOOKS_EVERY, settings.MCP_IDLE)))
+        watching = asyncio.ensure_future(end_when_unneeded(server, pool))
+        try:
+            await run_in_database_thread(threads, mcp_processes.reset_process_reports)
+            await server.serve(sockets=[listener])
+        finally:
+            looking.cancel()
+            watching.cancel()
+            with contextlib.suppress(Exception):
+                await pool.close()
+
+
+async def end_when_unneeded(server: uvicorn.Server, pool: BackendPool) -> None:
+    while pool.is_needed or time.monotonic() - pool.used_at < ENDS_AFTER:
+        await asyncio.sleep(LOOKS_EVERY)
+    server.should_exit = True
+
+
+async def run_in_database_thread(threads: ThreadPoolExecutor, work: object, *args: object) -> object:
+    """Call `work`, which reads or writes the database, in a thread."""
+
+    def call_with_connection() -> object:
+        refresh_connections()
+        return work(*args)  # type: ignore[operator]
+
+    return await asyncio.get_running_loop().run_in_executor(threads, call_with_connection)
+
+
+class ConfigurationReader:
+    def __init__(self, threads: ThreadPoolExecutor) -> None:
+        self._threads = threads
+
+    async def read_configuration(self, server_id: str) -> StdioConfiguration:
+        found = await run_in_database_thread(self._threads, configured.load_stdio_configuration, server_id)
+        assert isinstance(found, StdioConfiguration)
+        return found
+
+
+class ProcessStateWriter:
+    def __init__(self, threads: ThreadPoolExecutor) -> None:
+        self._threads = threads
+
+    async def write_process_state(self, server_id: str, whose: str, state: ProcessState) -> None:
+        report = mcp_processes.ProcessReport(
+            server_id, whose, state.state, state.pid, state.words, state.starts, state.failures
+        )
+        await run_in_database_thread(self._threads, mcp_processes.save_process_report, report, timezone.now())

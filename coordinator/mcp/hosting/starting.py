@@ -1,0 +1,48 @@
+"""Starting the keeper of the host of stdio servers. `serve` loads this, and nothing of the host itself."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from coordinator.mcp.hosting import keeper
+from coordinator.mcp.servers import stdio_host
+
+log = logging.getLogger(__name__)
+
+MANAGE = Path(__file__).resolve().parents[3] / "manage.py"
+
+
+RESTART_PAUSE_SECONDS = 2.0  # at least, between two starts of a keeper
+
+
+class KeeperProcess:
+    """The keeper beside this process, started again when it has ended."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
+
+    def ensure_running(self) -> None:
+        """Start the keeper where it does not run, unless it was started a moment ago."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        now = time.monotonic()
+        if self._process is not None:
+            if now - self._started_at < RESTART_PAUSE_SECONDS:
+                return
+            log.warning("The keeper of stdio MCP servers has ended. It is started again.")
+        self._process, self._started_at = start_keeper(), now
+
+
+def start_keeper() -> subprocess.Popen[bytes]:
+    """Start the keeper beside this process, with which it ends."""
+    command = [sys.executable, str(MANAGE), "mcp_host"]
+    path = str(stdio_host.find_host_socket_path())
+    return subprocess.Popen(  # noqa: S603 - ours
+        [sys.executable, "-I", keeper.__file__, path, str(os.getpid()), *command]
+    )

@@ -1,0 +1,1 @@
+"""Starting programs of others without Signalbox's rights."""

@@ -1,0 +1,260 @@
+"""One JSON-RPC message of an MCP client: read strictly, so that nobody behind us reads something else into its bytes.
+
+What an agent sends is judged here and passed on as the very bytes that came. So whatever two parsers may understand
+differently is refused: keys that stand twice, keys of the envelope that differ by case alone (Go's parser takes them
+for the same) or are not spelled as they are known, numbers that are none, text that is not UTF-8.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from coordinator.client import mcp_methods
+from coordinator.client.mcp_methods import META_CAPABILITIES, META_CLIENT, META_VERSION
+from coordinator.lib import json_bounds
+from coordinator.mcp.protocol.claims import NO_CLAIM, CallClaim, find_call_claim
+
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL = (
+    -32700,
+    -32600,
+    -32601,
+    -32602,
+    -32603,
+)
+HEADER_MISMATCH, MISSING_CAPABILITY = -32020, -32021
+UNREACHABLE, BRAKED, DENIED = -32010, -32011, -32012  # of the codes that are left to implementations
+TASKS = "io.modelcontextprotocol/tasks"
+# Methods whose target stands in the header Mcp-Name, by the parameter that holds it.
+NAMED_BY = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+NOTIFICATIONS = "notifications/"  # how the methods begin that want no answer
+ENVELOPE = ("jsonrpc", "id", "method", "params", "result", "error")
+PARAMS = ("name", "arguments", "_meta", "uri", "taskId", "requestId", "requestState", "inputResponses")
+META = (META_VERSION, META_CLIENT, META_CAPABILITIES, "progressToken")
+MOST_BYTES = 8 * 1024 * 1024
+
+
+class UnreadableMessage(Exception):
+    """A body that is no message, or one that could be read in two ways; `code` is JSON-RPC's."""
+
+    def __init__(self, code: int, words: str) -> None:
+        super().__init__(words)
+        self.code = code
+
+
+class RawParams(msgspec.Struct):
+    params: msgspec.Raw = msgspec.Raw(b"")
+
+
+class RawArguments(msgspec.Struct):
+    arguments: msgspec.Raw = msgspec.Raw(b"")
+
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+_parts = msgspec.json.Decoder(RawParams).decode
+_arguments = msgspec.json.Decoder(RawArguments).decode
+
+
+@dataclass(frozen=True)
+class McpMessage:
+    """A request, a notification or a response, as it goes on (`raw`) and as it was read (`value`).
+
+    Members that its method does not have are in neither; of the others the bytes are those that came. `claim` is what
+    such a member said of the agent's own call.
+    """
+
+    raw: bytes
+    value: dict[str, Any] = field(repr=False)
+    claim: CallClaim = NO_CLAIM
+
+    @property
+    def method(self) -> str:
+        """Return the method's name; nothing for a response."""
+        return str(self.value.get("method", ""))
+
+    @property
+    def id(self) -> Any:
+        return self.value.get("id")
+
+    @property
+    def is_request(self) -> bool:
+        return "method" in self.value and self.value.get("id") is not None
+
+    @property
+    def is_response(self) -> bool:
+        return "method" not in self.value
+
+    @property
+    def params(self) -> dict[str, Any]:
+        found = self.value.get("params")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        found = self.params.get("_meta")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def protocol_version(self) -> str | None:
+        """Return the version that a message since 2026-07-28 says of itself; None for one of a session."""
+        found = self.meta.get(META_VERSION)
+        return found if isinstance(found, str) else None
+
+    @property
+    def is_stateless(self) -> bool:
+        return self.protocol_version is not None
+
+    @property
+    def declared_capabilities(self) -> dict[str, Any]:
+        """Return what the client of a stateless message says that it can do."""
+        found = self.meta.get(META_CAPABILITIES)
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def target_name(self) -> str | None:
+        """Return what the method is about: a tool, a prompt, a resource, a task."""
+        found = self.params.get(NAMED_BY.get(self.method, ""))
+        return found if isinstance(found, str) else None
+
+    @property
+    def progress_token(self) -> Any:
+        return self.meta.get("progressToken")
+
+    @property
+    def sent_metadata(self) -> dict[str, Any]:
+        """Return what a server gets beside a call's tool and arguments and a person may want to see, by its name."""
+        found = {"id": self.id, "progressToken": self.progress_token, "task": self.params.get("task")}
+        if self.declared_capabilities:
+            found["clientCapabilities"] = self.declared_capabilities
+        return {name: value for name, value in found.items() if value is not None}
+
+    @cached_property
+    def raw_arguments(self) -> bytes:
+        """Return a call's arguments as the bytes that came; nothing where there are none."""
+        return bytes(_arguments(_parts(self.raw).params).arguments)
+
+
+def parse_mcp_message(raw: bytes) -> McpMessage:
+    """Read one message. Raises UnreadableMessage."""
+    try:
+        text = raw.decode()
+        json_bounds.require_json_bounds(raw)
+        value = json.loads(
+            text, object_pairs_hook=refuse_repeated_keys, parse_constant=reject_non_json_number
+        )
+        if rb"\u" in raw:
+            json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text in UTF-8
+    except (UnicodeError, RecursionError):
+        raise UnreadableMessage(PARSE_ERROR, "The body is not JSON in UTF-8.") from None
+    except DuplicateKey as twins:
+        raise UnreadableMessage(INVALID_REQUEST, str(twins)) from None
+    except ValueError as problem:
+        raise UnreadableMessage(PARSE_ERROR, f"The body is not JSON: {problem}.") from None
+    if not isinstance(value, dict):
+        raise UnreadableMessage(
+            INVALID_REQUEST, "Send one JSON-RPC message, an object. Batches are not accepted."
+        )
+    return validate_message(raw, value)
+
+
+def validate_message(raw: bytes, value: dict[str, Any]) -> McpMessage:
+    refuse_misspelled_keys(value, ENVELOPE)
+    refuse_misspelled_keys(value.get("params"), PARAMS)
+    refuse_misspelled_keys(get_nested_param(value, "_meta"), META)
+    if value.get("jsonrpc") != "2.0":
+        raise UnreadableMessage(INVALID_REQUEST, 'The message has no `"jsonrpc": "2.0"`.')
+    number = value.get("id")
+    if isinstance(number, bool) or not isinstance(number, str | int | float | None):
+        raise UnreadableMessage(INVALID_REQUEST, "A message's id must be a string or a number.")
+    if "method" in value:
+        if not isinstance(value["method"], str) or (
+            "params" in value and not isinstance(value["params"], dict)
+        ):
+            raise UnreadableMessage(INVALID_REQUEST, "The method must be a string and its params an object.")
+        refuse_requests_without_id(value)
+        if (odd := mcp_methods.find_call_id_problem(value)) is not None:
+            raise UnreadableMessage(INVALID_REQUEST, odd)
+    elif number is None or ("result" in value) == ("error" in value):
+        raise UnreadableMessage(INVALID_REQUEST, "The message is not a request, notification or response.")
+    return restrict_members(raw, value)
+
+
+def restrict_members(raw: bytes, value: dict[str, Any]) -> McpMessage:
+    """Return the message without the members that its method does not have. Raises UnreadableMessage."""
+    known = mcp_methods.restrict_message_members(value)
+    if known is value:
+        return McpMessage(raw, value)
+    try:
+        return McpMessage(rebuild_json_object(raw, value, known), known, find_call_claim(value))
+    except (msgspec.MsgspecError, UnicodeError):
+        raise UnreadableMessage(PARSE_ERROR, "The body is not JSON in UTF-8.") from None
+
+
+def rebuild_json_object(raw: bytes, before: dict[str, Any], after: dict[str, Any]) -> bytes:
+    """Return the JSON object `after`, which is part of `before`, with the bytes of `raw` for what has not changed."""
+    fields = _fields(raw)
+    rebuilt = {}
+    for name, value in after.items():
+        if value is before[name]:
+            rebuilt[name] = fields[name]
+        elif isinstance(value, dict):
+            rebuilt[name] = msgspec.Raw(rebuild_json_object(bytes(fields[name]), before[name], value))
+        else:
+            rebuilt[name] = msgspec.Raw(_encode(value))
+    return _encode(rebuilt)
+
+
+def get_nested_param(value: dict[str, Any], name: str) -> Any:
+    params = value.get("params")
+    return params.get(name) if isinstance(params, dict) else None
+
+
+def refuse_requests_without_id(value: dict[str, Any]) -> None:
+    """Refuse a call that is written as a notification: servers run it, and nobody would have judged it."""
+    if "id" in value and value["id"] is None:
+        raise UnreadableMessage(
+            INVALID_REQUEST, "A message's id must be a string or a number, or be left out."
+        )
+    if "id" not in value and not value["method"].startswith(NOTIFICATIONS):
+        raise UnreadableMessage(INVALID_REQUEST, "A request needs an id. Only notifications have none.")
+
+
+def refuse_misspelled_keys(level: Any, known: tuple[str, ...]) -> None:
+    if not isinstance(level, dict):
+        return
+    folded = {key.casefold(): key for key in level}
+    if len(folded) != len(level):
+        raise UnreadableMessage(INVALID_REQUEST, "Two keys of the message differ only in case.")
+    for name in known:
+        found = folded.get(name.casefold(), name)
+        if found != name:
+            raise UnreadableMessage(
+                INVALID_REQUEST, f"A key of the message must be spelled {name}, not {found}."
+            )
+
+
+class DuplicateKey(Exception):
+    pass
+
+
+def refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise DuplicateKey("A key occurs twice in one object, so it is not clear what is meant.")
+    return found
+
+
+def reject_non_json_number(word: str) -> Any:
+    raise ValueError(f"{word} is not a number in JSON")

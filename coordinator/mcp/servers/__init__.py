@@ -1,0 +1,1 @@
+"""Registered MCP servers: names, tools, credentials, discovery."""

@@ -1,0 +1,86 @@
+"""Which agent called which MCP tool how often, told from recorded events (`mcp__server__tool`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Count, Max, Q
+
+from coordinator.engine import event_spans
+from coordinator.lib import instants
+from coordinator.mcp.servers.names import PREFIX, find_called_tools
+from coordinator.models import Agent, Event
+from coordinator.models.gateway import BY_GATEWAY
+
+_NOT_IN_IDS = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallCount:
+    """How often one agent called one tool, and when last. `agent_id` is None where no agent has the name."""
+
+    agent_name: str
+    agent_id: str | None
+    server_id: str
+    tool_name: str
+    count: int
+    last: datetime
+
+
+def find_server_and_tool(call: str, server_ids: Iterable[str]) -> tuple[str, str] | None:
+    """Return which of `server_ids` and which tool `mcp__server__tool` names, or None. The longest name wins."""
+    found = find_called_tools(call, server_ids)
+    return found[0] if found else None
+
+
+def find_agent_id(agent_name: str, agent_ids: Iterable[str]) -> str | None:
+    """Return the agent that a session's agent name means: the same id, or the id made from that name."""
+    known = agent_ids if isinstance(agent_ids, (set, frozenset, dict)) else set(agent_ids)
+    for candidate in (agent_name, f"agent.{_NOT_IN_IDS.sub('_', agent_name.lower()).strip('_')}"):
+        if candidate in known:
+            return candidate
+    return None
+
+
+def count_calls_since(start: datetime, server_ids: Iterable[str]) -> list[ToolCallCount]:
+    """Return the calls that were received from `start` on, of these servers, by agent and tool."""
+    servers = list(server_ids)
+    agents = set(Agent.objects.values_list("pk", flat=True))
+    found = []
+    for agent_name, call, count, last in iterate_call_counts(start):
+        place = find_server_and_tool(call, servers)
+        if place is not None:
+            found.append(ToolCallCount(agent_name, find_agent_id(agent_name, agents), *place, count, last))
+    return found
+
+
+def count_unknown_server_calls(start: datetime, server_ids: Iterable[str]) -> dict[str, int]:
+    """Return how often servers were called from `start` on that are not among these, by the name in the calls."""
+    servers, found = list(server_ids), dict[str, int]()
+    for _, call, count, _ in iterate_call_counts(start):
+        name, _, tool = call[len(PREFIX) :].partition("__")
+        if tool and find_server_and_tool(call, servers) is None:
+            found[name] = found.get(name, 0) + count
+    return dict(sorted(found.items()))
+
+
+def iterate_call_counts(start: datetime) -> Iterator[tuple[str, str, int, datetime]]:
+    """Yield agent name, call, how often and when last, from the events received since `start`."""
+    called = Event.objects.filter(
+        context__received_at__gte=start, tool_name__gte=PREFIX, tool_name__lt="mcp_`"
+    )
+    # Said of both tables, so that PostgreSQL leaves out the parts from before, which no index of names tells.
+    if (first := event_spans.first_id_since(instants.to_microseconds(start) // 1000)) is not None:
+        called = called.filter(pk__gte=first, context__event_id__gte=first)
+    rows = called.values_list("session__agent_name", "tool_name").annotate(
+        # An executor may tell of a call's beginning, of its end, or of both, and the gateway of the end, too.
+        begun=Count("pk", filter=Q(event_type="pre_tool")),
+        ended=Count("pk", filter=Q(event_type="post_tool") & ~Q(context__source=BY_GATEWAY)),
+        passed=Count("pk", filter=Q(event_type="post_tool", context__source=BY_GATEWAY)),
+        last=Max("context__instant_us"),
+    )
+    for agent_name, call, begun, ended, passed, last in rows:
+        yield agent_name or "", call, max(begun, ended, passed), instants.from_microseconds(last)

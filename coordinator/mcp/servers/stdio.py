@@ -1,0 +1,246 @@
+"""The talk with a stdio MCP server: the official SDK speaks the protocol, over pipes that are bounded here.
+
+The SDK's own `stdio_client` reads lines of any length, gives stderr away and leaves the children of a server
+that ends by itself alone, so the process and its pipes stay ours and the SDK gets streams. Importing the SDK
+takes half a second and 27 MB: only `coordinator.mcp.servers.discovery` imports this module, and only when
+somebody discovers tools.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+from mcp import ClientSession, MCPError
+from mcp.shared.message import SessionMessage
+from mcp.types import (
+    METHOD_NOT_FOUND,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    Implementation,
+    ListToolsRequest,
+    PaginatedRequestParams,
+    PaginatedResult,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
+
+from coordinator.errors import UnprocessableRequest
+
+CHUNK = 65_536  # what a pipe holds
+MOST_LINES = 10_000  # each costs more to look at than its bytes say
+ENDED = "The server ended before it answered."
+SHOWN = 600  # of what a server says in its own words
+
+
+class ToolsPage(PaginatedResult):
+    """An answer to `tools/list`, checked by the SDK and kept as it came.
+
+    The SDK's own model of a tool drops annotations that it does not know: their change would go unseen.
+    """
+
+    tools: list[dict[str, Any]]
+
+
+def list_stdio_tools(
+    process: subprocess.Popen[bytes], *, within: float, most_bytes: int, most_pages: int
+) -> dict[str, Any]:
+    """Ask a started server for its tools; return one `tools/list` result of all its pages.
+
+    The result keeps its `nextCursor` where there are more than `most_pages`. Raises UnprocessableRequest,
+    with the end of what the server wrote on stderr, where it refuses, breaks the protocol, ends, or takes too
+    long or too many bytes. The process is left running.
+    """
+    assert process.stderr is not None
+    said = StderrTail(process.stderr.fileno())
+    outcome = anyio.run(list_tools_within_time, process, said, within, most_bytes, most_pages)
+    if isinstance(outcome, UnprocessableRequest):
+        said.read_available_stderr()
+        raise UnprocessableRequest(f"{outcome.detail}{said}")
+    return outcome
+
+
+# Refusals travel as values up to here, for the task groups on the way (one of them the SDK's) would wrap them.
+async def list_tools_within_time(
+    process: subprocess.Popen[bytes], said: StderrTail, within: float, most_bytes: int, most_pages: int
+) -> dict[str, Any] | UnprocessableRequest:
+    outcome: dict[str, Any] | UnprocessableRequest = UnprocessableRequest(
+        f"The server did not answer within {within:g} seconds. Try again, or paste its tools/list."
+    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(said.follow_stderr)
+        with anyio.move_on_after(within):
+            outcome = await negotiate_and_list_tools(process, most_bytes, most_pages)
+        tasks.cancel_scope.cancel()
+    return outcome
+
+
+async def negotiate_and_list_tools(
+    process: subprocess.Popen[bytes], most_bytes: int, most_pages: int
+) -> dict[str, Any] | UnprocessableRequest:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    output, words = ServerOutput(process.stdout.fileno(), most_bytes), ServerInput(process.stdin.fileno())
+    about = Implementation(name="signalbox", version="0.1.0")
+    async with ClientSession(output, words, client_info=about) as session:
+        try:
+            await negotiate_version(session)
+            return await fetch_tool_pages(session, most_pages)
+        except MCPError as problem:
+            return UnprocessableRequest(
+                output.ended or words.ended or f"The server refused: {problem.message[:SHOWN]}."
+            )
+        except ValidationError as problem:
+            return UnprocessableRequest(f"The server's answer is not MCP: {describe_first_error(problem)}.")
+        except RuntimeError as problem:  # the SDK's word for a version that it does not speak
+            return UnprocessableRequest(f"{str(problem)[:SHOWN]}.")
+
+
+async def negotiate_version(session: ClientSession) -> None:
+    """Agree on a version. `initialize` goes first: many servers end at any other first message."""
+    try:
+        await session.initialize()
+    except MCPError as problem:
+        if problem.code not in {UNSUPPORTED_PROTOCOL_VERSION, METHOD_NOT_FOUND}:
+            raise
+        await session.discover()  # since 2026-07-28 a server may know this alone
+
+
+async def fetch_tool_pages(session: ClientSession, most: int) -> dict[str, Any]:
+    tools: list[dict[str, Any]] = []
+    cursor: str | None = None
+    for _ in range(most):
+        asked = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
+        page = await session.send_request(asked, ToolsPage)
+        tools += page.tools
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return {"tools": tools, "nextCursor": cursor}
+
+
+def describe_first_error(problem: ValidationError) -> str:
+    first = problem.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:SHOWN]
+
+
+class PipeStream:
+    """What the SDK asks of both directions. The pipes are closed by whoever opened them."""
+
+    def __init__(self, pipe: int) -> None:
+        os.set_blocking(pipe, False)
+        self._pipe = pipe
+        self.ended = ""  # why it goes no further
+
+    async def aclose(self) -> None:
+        return
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return
+
+
+class ServerOutput(PipeStream):
+    """The messages on a server's stdout, up to a number of bytes; lines that are none are passed over."""
+
+    def __init__(self, pipe: int, most_bytes: int) -> None:
+        super().__init__(pipe)
+        self._most, self._left = most_bytes, most_bytes
+        self._lines_left = MOST_LINES
+        self._rest = bytearray()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage:
+        while (line := await self.read_output_line()) is not None:
+            try:
+                return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+            except ValueError:
+                continue
+        raise StopAsyncIteration
+
+    async def receive(self) -> SessionMessage:
+        try:
+            return await self.__anext__()
+        except StopAsyncIteration:
+            raise anyio.EndOfStream from None
+
+    async def read_output_line(self) -> bytes | None:
+        looked = 0
+        while (end := self._rest.find(b"\n", looked)) < 0:
+            looked = len(self._rest)
+            if not await self.fill_output_buffer():
+                return None
+        self._lines_left -= 1
+        if self._lines_left < 0:
+            self.ended = f"The server wrote more than {MOST_LINES} lines."
+            return None
+        line = bytes(self._rest[:end])
+        del self._rest[: end + 1]
+        return line
+
+    async def fill_output_buffer(self) -> bool:
+        await anyio.wait_readable(self._pipe)
+        chunk = os.read(self._pipe, CHUNK)
+        self._left -= len(chunk)
+        self._rest += chunk
+        if self._left < 0:
+            self.ended = f"The server wrote more than {self._most} bytes."
+        elif not chunk:
+            self.ended = ENDED
+        return not self.ended
+
+
+class ServerInput(PipeStream):
+    """The way to a server's stdin: a message a line."""
+
+    def __init__(self, pipe: int) -> None:
+        super().__init__(pipe)
+        self._turn = anyio.Lock()
+
+    async def send(self, item: SessionMessage, /) -> None:
+        text = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        async with self._turn:
+            while text:
+                await anyio.wait_writable(self._pipe)
+                try:
+                    text = text[os.write(self._pipe, text) :]
+                except BlockingIOError:
+                    continue  # room for less than a line that has to go in one piece
+                except BrokenPipeError:
+                    self.ended = ENDED
+                    raise anyio.BrokenResourceError from None
+
+
+class StderrTail:
+    """The end of what a server writes on stderr; the rest is read and dropped, so that it never waits."""
+
+    def __init__(self, pipe: int) -> None:
+        os.set_blocking(pipe, False)
+        self._pipe = pipe
+        self._kept = b""
+
+    async def follow_stderr(self) -> None:
+        await anyio.wait_readable(self._pipe)
+        while self.read_available_stderr():
+            await anyio.wait_readable(self._pipe)
+
+    def read_available_stderr(self) -> bool:
+        """Take what is there now; False at the end."""
+        try:
+            chunk = os.read(self._pipe, CHUNK)
+        except BlockingIOError:
+            return True
+        self._kept = (self._kept + chunk)[-SHOWN:]
+        return bool(chunk)
+
+    def __str__(self) -> str:
+        text = self._kept.decode(errors="replace").strip()
+        return f" It said: {text}" if text else ""

@@ -1,0 +1,175 @@
+"""The rows of "Who decides" as they fit requests: what a row names, and what of a request it is compared with.
+
+A row compares what its fields name with all the names that a request has: a tool of an MCP server is known by the
+name in the call and by its server's own. A field that is empty fits everything; one that is not fits no request that
+does not say it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.errors import UnprocessableRequest
+from coordinator.mcp.servers.names import PREFIX, find_call_behind_gateway, find_called_tools, name_in_calls
+from coordinator.models import DecidingRule, PermissionRequest
+from coordinator.policy.grants.access_requests import PERMISSION_TYPE as ACCESS
+from coordinator.policy.grants.access_requests import parse_access_request
+from coordinator.policy.requests.approvals import request_context
+from coordinator.policy.rules.tool_rules import matches_tool_name
+
+MOST_RULES = 60  # a browser sends each field of each row, and a form may have a thousand
+LONGEST_NAME = 500
+TERMS = ("permission_type", "tool", "server", "agent", "host")
+_WILD = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTerms:
+    """What of a request rows are compared with. `whole` are servers of which every tool is asked for at once."""
+
+    permission_type: str = ""
+    tools: frozenset[str] = frozenset()
+    servers: frozenset[str] = frozenset()
+    agents: frozenset[str] = frozenset()
+    host: str = ""
+    whole: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class DecidingRuleRow:
+    """A row as it decides: saved, or about to be. `number` is its place in the list, from 1.
+
+    `groups` and `people` are ids of those who may decide; where both are empty, every approver may.
+    """
+
+    number: int
+    permission_type: str = ""
+    tool: str = ""
+    server: str = ""
+    agent: str = ""
+    host: str = ""
+    groups: tuple[int, ...] = ()
+    people: tuple[int, ...] = ()
+    needed: int = 1
+
+    @property
+    def allows_any_approver(self) -> bool:
+        """Say whether the row leaves it to every approver."""
+        return not self.groups and not self.people
+
+    @property
+    def needs_any_single_approver(self) -> bool:
+        """Say whether one approver, whoever it is, decides."""
+        return self.allows_any_approver and self.needed == 1
+
+    def matches_terms(self, terms: RequestTerms) -> bool:
+        return (
+            matches_any_name(self.permission_type, {terms.permission_type})
+            and matches_any_name(self.server, terms.servers)
+            and matches_any_name(self.agent, terms.agents)
+            and matches_any_name(self.host, {terms.host} - {""})
+            and (matches_any_name(self.tool, terms.tools) or self.can_cover_server_tool(terms.whole))
+        )
+
+    def can_cover_server_tool(self, servers: Iterable[str]) -> bool:
+        """Say whether the row names one of a server's tools: who grants all of them grants that one, too."""
+        beginnings = [_WILD.split(one.strip(), maxsplit=1)[0] for one in re.split(r"[|,]", self.tool)]
+        return any(
+            begun.startswith(of_server) or (of_server.startswith(begun) and _WILD.search(self.tool))
+            for of_server in (f"{PREFIX}{name_in_calls(server)}__" for server in servers)
+            for begun in beginnings
+        )
+
+
+def matches_any_name(wanted: str, found: Iterable[str]) -> bool:
+    return not wanted or any(wanted == one or matches_tool_name(wanted, one) for one in found)
+
+
+def request_terms(request: PermissionRequest, servers: Iterable[str]) -> RequestTerms:
+    """Return what rows compare with a request. `servers` are the known MCP servers, as agents may rename them."""
+    context = request_context(request)
+    wish = (
+        parse_access_request(request) if request.permission_type == ACCESS else None
+    )  # else no input is loaded
+    return build_request_terms(
+        request.permission_type,
+        tool=(wish.tool_name if wish else context.tool_name if context else None) or "",
+        server=wish.server_id if wish else "",
+        agents={request.plugin_id, context.agent_id if context else None, wish.agent_id if wish else None},
+        host=(context.host if context else None) or "",
+        known=servers,
+    )
+
+
+def build_request_terms(
+    permission_type: str,
+    *,
+    tool: str,
+    server: str,
+    agents: Iterable[str | None],
+    host: str,
+    known: Iterable[str],
+) -> RequestTerms:
+    """Return the terms of a request with these words. `server` is the one that it names beside the tool, if any."""
+    meant = {(server, tool)} if server else set(find_meant_server_tools(tool, known))
+    calls = {f"{PREFIX}{name_in_calls(one)}__{name_in_calls(name)}" for one, name in meant if name}
+    return RequestTerms(
+        permission_type,
+        frozenset({tool, *calls} - {""}),
+        frozenset(one for one, _ in meant),
+        frozenset(one for one in agents if one),
+        host,
+        frozenset(one for one, name in meant if not name),
+    )
+
+
+def find_meant_server_tools(call: str, known: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """Return the servers and tools that a call means: known ones, and as its own name has it.
+
+    Not the latter where a known server's name goes on into what would be the tool: `mcp__a__b__run` means no `a` then.
+    """
+    if not call.startswith(PREFIX):
+        return []
+    found = find_called_tools(call, known)
+    server, separator, tool = (find_call_behind_gateway(call) or call)[len(PREFIX) :].partition("__")
+    is_own = separator and server and tool and (not found or any(name == tool for _, name in found))
+    return [*found, (server, tool)] if is_own else found
+
+
+def convert_deciding_rule(row: DecidingRule, number: int) -> DecidingRuleRow:
+    """Return one saved row as it decides. People that cannot be read are nobody, not everybody."""
+    words = {name: str(getattr(row, name) or "") for name in TERMS}
+    who = {"groups": parse_user_ids(row.groups), "people": parse_user_ids(row.people)}
+    return DecidingRuleRow(number, **words, **who, needed=1 if row.needed == 1 else 2)  # type: ignore[arg-type]
+
+
+UNREADABLE = -1  # nobody has this id
+
+
+def parse_user_ids(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        return (UNREADABLE,)
+    return tuple(one if type(one) is int else UNREADABLE for one in value)
+
+
+def validate_deciding_rule(rule: DecidingRuleRow) -> None:
+    """Raise UnprocessableRequest, in words for the person who wrote it, for a row that could not be followed."""
+    for name in TERMS:
+        value = getattr(rule, name)
+        if len(value) > LONGEST_NAME or "\x00" in value:
+            raise UnprocessableRequest(
+                f"Row {rule.number}: a field may have at most {LONGEST_NAME} characters, without NUL."
+            )
+    if rule.needed not in (1, 2):
+        raise UnprocessableRequest(f"Row {rule.number}: one or two people must approve.")
+
+
+def deciding_rules_version(rules: Sequence[DecidingRuleRow]) -> str:
+    """Return a short text that two lists of rows share exactly when they are the same."""
+    packed = json.dumps([[getattr(rule, name) for name in DecidingRuleRow.__slots__] for rule in rules])
+    return hashlib.sha256(packed.encode()).hexdigest()[:16]

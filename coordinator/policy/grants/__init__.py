@@ -1,0 +1,1 @@
+"""Which agent may call which tool: grants, their lengths, previews and edits."""

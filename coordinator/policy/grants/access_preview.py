@@ -1,0 +1,102 @@
+"""What a change set would do, told before it is saved: by the same rule that will enforce it (policy/access.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from coordinator.identity.actors import Actor
+from coordinator.mcp.servers import calls
+from coordinator.mcp.servers import tools as mcp_tools
+from coordinator.mcp.servers.calls import ToolCallCount
+from coordinator.policy.grants import access
+from coordinator.policy.grants.access import ALLOW, ASK, DENY, Verdict
+from coordinator.policy.grants.edits import GrantEdit, preview_policy_after_edits
+
+LOOKS_BACK = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictChange:
+    agent_id: str
+    server_id: str
+    tool_name: str
+    before: Verdict
+    after: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class AgentVerdictChanges:
+    agent_id: str
+    opened: list[VerdictChange]
+    asked: list[VerdictChange]
+    closed: list[VerdictChange]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPreview:
+    """What turns, and which recorded calls of the last seven days would get another answer."""
+
+    turns: list[VerdictChange]
+    lost_calls: list[ToolCallCount]
+    asked_calls: list[ToolCallCount]
+    won_calls: list[ToolCallCount]
+
+    @property
+    def lost_call_count(self) -> int:
+        """How many calls of the last seven days the change set would have denied."""
+        return sum(one.count for one in self.lost_calls)
+
+    @property
+    def asked(self) -> int:
+        """How many calls of the last seven days would wait for a person that do not now."""
+        return sum(one.count for one in self.asked_calls)
+
+    @property
+    def gained_call_count(self) -> int:
+        """How many calls of the last seven days would be allowed that are denied or asked now."""
+        return sum(one.count for one in self.won_calls)
+
+    def changes_by_agent(self) -> list[AgentVerdictChanges]:
+        agents = dict.fromkeys(turn.agent_id for turn in self.turns)
+        return [
+            AgentVerdictChanges(
+                agent, *(self.changes_to_decision(agent, word) for word in (ALLOW, ASK, DENY))
+            )
+            for agent in agents
+        ]
+
+    def changes_to_decision(self, agent_id: str, decision: str) -> list[VerdictChange]:
+        return [turn for turn in self.turns if turn.agent_id == agent_id and turn.after.decision == decision]
+
+
+def preview_access_changes(edits: Sequence[GrantEdit], *, by: Actor, now: datetime) -> AccessPreview:
+    """Return what `edits` would change for every tool that is known, granted or was recently called."""
+    agents = list(dict.fromkeys(edit.agent_id for edit in edits))
+    servers = list(dict.fromkeys(edit.server_id for edit in edits))
+    tools = mcp_tools.list_tool_names(servers, seen_by=now)
+    for edit in edits:
+        if edit.tool_name and edit.tool_name not in tools[edit.server_id]:
+            tools[edit.server_id].append(edit.tool_name)
+    policy = access.load_policy_for_agents(agents, servers, now)
+    before = access.build_verdict_matrix(policy, agents, tools, now)
+    after = access.build_verdict_matrix(
+        preview_policy_after_edits(policy, edits, by=by, now=now), agents, tools, now
+    )
+    turns = [
+        VerdictChange(agent, server, tool, verdict, after[agent, server][tool])
+        for (agent, server), row in before.items()
+        for tool, verdict in row.items()
+        if verdict.decision != after[agent, server][tool].decision
+    ]
+    return add_affected_calls(turns, servers, now)
+
+
+def add_affected_calls(turns: list[VerdictChange], servers: list[str], now: datetime) -> AccessPreview:
+    turned = {(turn.agent_id, turn.server_id, turn.tool_name): turn.after.decision for turn in turns}
+    by_word: dict[str | None, list[ToolCallCount]] = {}
+    for one in calls.count_calls_since(now - LOOKS_BACK, servers) if turns else []:
+        word = turned.get((one.agent_id or "", one.server_id, one.tool_name))
+        by_word.setdefault(word, []).append(one)
+    return AccessPreview(turns, *(by_word.get(word, []) for word in (DENY, ASK, ALLOW)))

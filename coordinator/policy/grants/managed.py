@@ -1,0 +1,88 @@
+"""What the grants say of a call by its name: which MCP servers are managed, and what becomes of those that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from coordinator.mcp.servers.names import PREFIX, ServerTool, find_called_tools, name_in_calls
+from coordinator.models import Grant, McpServer
+from coordinator.models.mcp import DefaultPolicy
+from coordinator.policy.grants.access import (
+    SERVER_GRANT,
+    TOOL_GRANT,
+    AccessPolicy,
+    Verdict,
+    deny_unknown_server,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedServers:
+    """The registered MCP servers, by name with their default policy; `granted` are servers that only grants name.
+
+    `strict`: something is denied, so a call that fits none is denied, under whatever name it comes.
+    """
+
+    servers: Mapping[str, str] = field(default_factory=dict)
+    granted: frozenset[str] = frozenset()
+    strict: bool = False
+
+    def find_server_tools(self, call: str) -> list[ServerTool]:
+        """Return the servers and tools that the call means: registered ones, else those that grants name."""
+        return find_called_tools(call, self.servers) or find_called_tools(call, self.granted)
+
+    def find_first_server_tool(self, call: str) -> ServerTool | None:
+        """Return one of `find_called_tools`, else the names in the call; None for a built-in tool."""
+        server_id, separator, tool = call.removeprefix(PREFIX).partition("__")
+        if not call.startswith(PREFIX) or not (separator and server_id and tool):
+            return None
+        return next(iter(self.find_server_tools(call)), (server_id, tool))
+
+    def can_deny_call(self, call: str | None) -> bool:
+        """Say whether grants may deny the call, whose name is None where it is not known."""
+        if call is None:
+            return self.strict
+        return call.startswith(PREFIX) and (self.strict or bool(self.find_server_tools(call)))
+
+    def decide_call_by_grants(
+        self, policy: AccessPolicy, call: str, agent_id: str, at: datetime
+    ) -> Verdict | None:
+        """Return the strictest that the grants in `policy` say of the call.
+
+        None where they say nothing: a built-in tool, or a server that nobody manages where nothing is denied.
+        """
+        if not call.startswith(PREFIX):
+            return None
+        verdicts = [
+            policy.decide_tool_access(agent_id, server_id, tool, at)
+            for server_id, name in self.find_server_tools(call)
+            for tool in tools_with_call_name(policy, agent_id, server_id, name)
+        ]
+        if verdicts:
+            return min(verdicts, key=verdict_leniency)
+        server_id = call[len(PREFIX) :].partition("__")[0]
+        return deny_unknown_server(server_id) if self.strict else None
+
+
+def tools_with_call_name(policy: AccessPolicy, agent_id: str, server_id: str, tool: str) -> list[str]:
+    """Return the tools in rows with this name in calls, else the name itself."""
+    return [
+        name for name in policy.tools_with_grants(agent_id, server_id) if name_in_calls(name) == tool
+    ] or [tool]
+
+
+def verdict_leniency(verdict: Verdict) -> int:
+    """Order verdicts: denied, asked, allowed by default (the agent's own prompt stays in charge), by a grant."""
+    if not verdict.is_allowed:
+        return 1 if verdict.requires_approval else 0
+    return 2 if verdict.grant is None else 3
+
+
+def load_managed_servers(now: datetime) -> ManagedServers:
+    servers = dict(McpServer.objects.exclude(name=None).values_list("name", "default_policy"))
+    grants = Grant.objects.filter(entry_type__in=[TOOL_GRANT, SERVER_GRANT]).not_ended(now)
+    named = set(grants.values_list("server_id", flat=True).distinct())
+    closed = any(default != DefaultPolicy.OPT_OUT for default in servers.values())
+    return ManagedServers(servers, frozenset(named - servers.keys()), closed or bool(named))

@@ -1,0 +1,1 @@
+"""Brakes and budgets."""

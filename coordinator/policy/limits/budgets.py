@@ -1,0 +1,450 @@
+"""How much of a budget is used, and what that means for a call or a run. Only reads.
+
+Sums are read from `usage_days`, a few rows a session and day. A call counts once its event is written, tokens once
+they are told: what is under way when a budget is used up is not in it, and may exceed it. What nobody can count (a
+model without a price, an agent that tells no tokens) is said, and never taken for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import Q, QuerySet, Sum
+
+from coordinator.lib import instants
+from coordinator.models import ApiKey, Budget, Session, SessionOwner, SessionWriter, UsageDay
+from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
+from coordinator.policy.rules.tool_rules import ASK, DENY, NO_OPINION, Ruling, stricter_ruling
+from coordinator.sessions import prices
+from coordinator.sessions.driving import driven_program_name
+from coordinator.sessions.prices import KINDS, TokenPrice
+
+LEVELS = NEARLY, USED_UP = (80, 100)  # percent of the amount at which people are told
+UNITS = {"tokens": "tokens", "calls": "tool calls"}
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRow:
+    """A budget in force."""
+
+    id: int
+    reach: str
+    name: str
+    span: str
+    measure: str
+    amount: float
+    at_limit: str
+    allowed_until: datetime | None = None
+
+    @property
+    def can_block(self) -> bool:
+        """Say whether it ever holds anything up."""
+        return self.at_limit != AtLimit.WARN
+
+    @property
+    def limit_label(self) -> str:
+        """The limit, such as `200,000 tokens a day`."""
+        return f"{format_budget_amount(self.amount, self.measure)} {'a session' if self.is_by_session else 'a day'}"
+
+    @property
+    def title(self) -> str:
+        """The budget in a few words, such as `200,000 tokens a day for codex`."""
+        return f"{self.limit_label} for {self.name or 'everything'}"
+
+    @property
+    def is_by_session(self) -> bool:
+        """Say whether each session has the whole amount."""
+        return self.span == BudgetSpan.SESSION
+
+    def is_lifted(self, now: datetime) -> bool:
+        """Say whether a person allowed to go on for now."""
+        return self.allowed_until is not None and self.allowed_until > now
+
+    def applies_to_agents(self, agents: Iterable[str | None], person: str | None) -> bool:
+        """Say whether it counts what an agent, known by any of these names, does in a session of this person."""
+        if self.reach == BudgetReach.AGENT:
+            return self.name in agents
+        return self.reach != BudgetReach.PERSON or self.name == person
+
+    def can_apply_to_agents(self, agents: Iterable[str | None]) -> bool:
+        """Say whether it counts what such an agent does in some person's session at least."""
+        return self.reach == BudgetReach.PERSON or self.applies_to_agents(agents, None)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUsage:
+    """What was used, in the budget's measure; and the tokens that have no price, where it is money."""
+
+    amount: float = 0.0
+    unpriced: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetState:
+    """How a budget stands, for a day or for one session; `lifted`: not applied until the end of the day."""
+
+    budget: BudgetRow
+    use: BudgetUsage
+    lifted: bool = False
+    session_id: str | None = None
+    silent: int = field(default=0)  # sessions that call tools and tell no tokens
+
+    @property
+    def used_fraction(self) -> float:
+        return self.use.amount / self.budget.amount if self.budget.amount else 1.0
+
+    @property
+    def used_percent(self) -> int:
+        """The share in percent, never rounded up to what is not reached."""
+        return int(self.used_fraction * 100)
+
+    @property
+    def shown_percent(self) -> int:
+        """The percentage as a bar can show it."""
+        return min(self.used_percent, 100)
+
+    @property
+    def is_near_limit(self) -> bool:
+        return self.used_fraction >= NEARLY / 100
+
+    @property
+    def is_reached(self) -> bool:
+        return self.used_fraction >= 1.0
+
+    @property
+    def usage_label(self) -> str:
+        """What was used, and what is not counted."""
+        words = format_budget_amount(self.use.amount, self.budget.measure)
+        return f"at least {words}" if self.use.unpriced else words
+
+    @property
+    def uncounted_usage_label(self) -> str:
+        """What could not be counted; nothing where all was."""
+        if self.use.unpriced:
+            words = f"{self.use.unpriced:,} tokens of models without a price are not counted."
+            return (
+                f"{words} Until they have one, a person is asked about each call."
+                if self.budget.can_block
+                else words
+            )
+        if self.silent:
+            told = (
+                "sessions report no tokens and are" if self.silent > 1 else "session reports no tokens and is"
+            )
+            return f"{self.silent} {told} not counted."
+        return ""
+
+
+def format_budget_amount(amount: float, measure: str) -> str:
+    """Return an amount as people read it."""
+    if measure == BudgetMeasure.MONEY:
+        return f"${amount:,.2f}" if amount >= 0.1 or not amount else f"${amount:,.4f}"
+    return f"{amount:,.0f} {UNITS.get(measure, measure)}"
+
+
+IN_FORCE = "SELECT 1 FROM budgets WHERE ended_at IS NULL LIMIT 1"
+
+
+def load_active_budgets() -> tuple[BudgetRow, ...]:
+    """Return every budget in force, oldest first. In plain SQL where there is none: each order and call asks it."""
+    with connection.cursor() as cursor:
+        cursor.execute(IN_FORCE)
+        if cursor.fetchone() is None:
+            return ()
+    rows = Budget.objects.filter(ended_at__isnull=True).order_by("id")
+    return tuple(convert_budget_row(row) for row in rows)
+
+
+def convert_budget_row(row: Budget) -> BudgetRow:
+    """Return one saved budget as it counts."""
+    until = row.allowed_until if isinstance(row.allowed_until, datetime) else None
+    return BudgetRow(row.pk, row.reach, row.name, row.span, row.measure, row.amount, row.at_limit, until)
+
+
+def budget_day(now: datetime) -> str:
+    """Return the day of the installation's time zone."""
+    return instants.local_day(instants.to_microseconds(now) // 1000, settings.LOCAL_ZONE)
+
+
+def end_of_today(now: datetime) -> datetime:
+    """Return when that day ends."""
+    return instants.end_of_day(now, settings.LOCAL_ZONE)
+
+
+def budget_usage_rows(budget: BudgetRow, now: datetime, session_id: str | None = None) -> QuerySet[UsageDay]:
+    """Return the rows that a budget counts: today's, or those of one session."""
+    rows = UsageDay.objects.all()
+    if budget.is_by_session:
+        rows = (
+            rows.filter(session_id=session_id) if session_id is not None else rows.filter(day=budget_day(now))
+        )
+    else:
+        rows = rows.filter(day=budget_day(now))
+    return filter_rows_in_reach(budget, rows)
+
+
+def filter_rows_in_reach(budget: BudgetRow, rows: QuerySet[UsageDay]) -> QuerySet[UsageDay]:
+    """Keep the rows of the agent or person that the budget is for."""
+    if budget.reach == BudgetReach.AGENT:
+        return rows.filter(Q(agent=budget.name) | Q(program=budget.name))
+    return rows.filter(person=budget.name) if budget.reach == BudgetReach.PERSON else rows
+
+
+def budget_usage(budget: BudgetRow, now: datetime, session_id: str | None = None) -> BudgetUsage:
+    """Return what was used of a budget today, or in the session."""
+    return sum_usage_rows(budget.measure, budget_usage_rows(budget, now, session_id))
+
+
+def sum_usage_rows(measure: str, rows: QuerySet[UsageDay]) -> BudgetUsage:
+    """Return what these rows say was used."""
+    return sum_usage_by_columns(measure, rows).get((), BudgetUsage())
+
+
+def sum_usage_by_columns(
+    measure: str, rows: QuerySet[UsageDay], *names: str
+) -> dict[tuple[Any, ...], BudgetUsage]:
+    """Return what these rows say was used, told apart by the columns `names`."""
+    if measure == BudgetMeasure.MONEY:
+        rows = rows.exclude(model="")
+    columns = ("calls",) if measure == BudgetMeasure.CALLS else tuple(f"{kind}_tokens" for kind in KINDS)
+    sums = {f"sum_{column}": Sum(column) for column in columns}
+    told: dict[tuple[Any, ...], list[Sequence[Any]]] = {}
+    for row in rows.order_by().values_list(*names, "model").annotate(**sums):
+        told.setdefault(row[: len(names)], []).append(row[len(names) :])
+    if measure == BudgetMeasure.MONEY:
+        own = prices.load_own_prices() if told else {}
+        return {key: sum_token_costs(some, own) for key, some in told.items()}
+    return {key: BudgetUsage(float(sum(sum(row[1:]) for row in some))) for key, some in told.items()}
+
+
+def sum_token_costs(told: Iterable[Sequence[Any]], own: Mapping[str, TokenPrice]) -> BudgetUsage:
+    """Return what models' tokens of each kind cost together."""
+    money, unpriced = 0.0, 0
+    for model, *sums in told:
+        tokens = {kind: int(one or 0) for kind, one in zip(KINDS, sums, strict=True)}
+        price = prices.find_model_price(model, own)
+        money += price.cost_of_tokens(tokens) if price is not None else 0.0
+        unpriced += sum(tokens.values()) if price is None else 0
+    return BudgetUsage(money, unpriced)
+
+
+def current_budget_state(budget: BudgetRow, now: datetime, session_id: str | None = None) -> BudgetState:
+    """Return how a budget stands today, or in the session."""
+    about = session_id if budget.is_by_session else None
+    return BudgetState(budget, budget_usage(budget, now, session_id), budget.is_lifted(now), about)
+
+
+def budget_states_by_session(
+    budget: BudgetRow, session_ids: Sequence[str], now: datetime
+) -> list[BudgetState]:
+    """Return how a budget by session stands in each of the sessions, by one query."""
+    uses = sum_usage_by_columns(
+        budget.measure,
+        filter_rows_in_reach(budget, UsageDay.objects.filter(session_id__in=session_ids)),
+        "session_id",
+    )
+    is_lifted = budget.is_lifted(now)
+    return [BudgetState(budget, uses.get((name,), BudgetUsage()), is_lifted, name) for name in session_ids]
+
+
+def session_budget_states(
+    budgets: Sequence[BudgetRow], agents: Iterable[str | None], session_id: str, now: datetime
+) -> list[BudgetState]:
+    """Return how the budgets stand that count what happens in a session."""
+    names, person = list(agents), session_owner_if_needed(budgets, session_id)
+    return [
+        current_budget_state(one, now, session_id) for one in budgets if one.applies_to_agents(names, person)
+    ]
+
+
+def decide_by_budgets(
+    budgets: Sequence[BudgetRow],
+    agents: Iterable[str | None],
+    session_id: str,
+    now: datetime,
+    *,
+    is_counted: Callable[[], bool] = lambda: True,
+) -> Ruling:
+    """Return what the budgets say of the next call in a session: denied, asked about, or nothing.
+
+    `is_counted` says whether what the caller does is still written today, and so in the budgets' sums.
+    """
+    acting = [one for one in budgets if one.can_block and not one.is_lifted(now)]
+    found = NO_OPINION
+    for one in (
+        session_budget_states(acting, [*agents, *session_agent_names(session_id)], session_id, now)
+        if acting
+        else ()
+    ):
+        if one.is_reached:
+            found = stricter_ruling(found, ruling_for_spent_budget(one))
+        elif one.use.unpriced:
+            found = stricter_ruling(found, ruling_for_unpriced_tokens(one))
+        elif not is_counted():
+            found = stricter_ruling(found, ruling_for_uncounted_key(one))
+    return found
+
+
+def session_agent_names(session_id: str) -> list[str | None]:
+    """Return the agent of a session and its programs: that of a runner, and of the agent that it drives."""
+    rows = Session.objects.filter(pk=session_id)
+    found = rows.values_list("agent_name", "executor_profile", "driven__agent").first()
+    if found is None:
+        return []
+    *names, driven = found
+    return [*names, driven_program_name(driven)] if driven else names
+
+
+def ruling_for_spent_budget(reached: BudgetState) -> Ruling:
+    """Return what a budget that is used up says of a call."""
+    budget = reached.budget
+    words = f"The budget of {budget.title} is used up ({reached.usage_label})."
+    by = f"budget {budget.id}"
+    if budget.at_limit == AtLimit.ASK:
+        return Ruling(ASK, words, by, deny_at_deadline=True, ground=budget)
+    end = "" if budget.is_by_session else " or the day ends"
+    return Ruling(
+        DENY,
+        f"{words} No call runs until a person raises it{end}. Stop here and tell your user.",
+        by,
+        ground=budget,
+    )
+
+
+def ruling_for_unpriced_tokens(found: BudgetState) -> Ruling:
+    """Return what a budget in money says of a call while some of what was used has no price: nobody knows the sum."""
+    words = (
+        f"The budget of {found.budget.title} cannot be counted: {found.use.unpriced:,} tokens are of "
+        "models without a price. Set a price on the page Costs (0 if the model is free)."
+    )
+    return Ruling(ASK, words, f"budget {found.budget.id}", deny_at_deadline=True, ground=found.budget)
+
+
+def ruling_for_uncounted_key(state: BudgetState) -> Ruling:
+    """Return what a budget says of a call whose key has reached its quota: what it uses is in no sum any more."""
+    words = (
+        f"The budget of {state.budget.title} cannot be counted: the key has stored as much today as it may "
+        "(SIGNALBOX_KEY_MIB_PER_DAY)."
+    )
+    return Ruling(ASK, words, f"budget {state.budget.id}", deny_at_deadline=True, ground=state.budget)
+
+
+@dataclass(frozen=True, slots=True)
+class SpentBudget:
+    """A budget that is used up and lets no run begin, as the queue of runs asks about it.
+
+    `owners` keeps whose the sessions are that were asked about: a queue asks for each run, runner and budget.
+    """
+
+    budget: BudgetRow
+    owners: dict[str, str | None]
+
+    @property
+    def title(self) -> str:
+        return self.budget.title
+
+    def covers_session(self, agents: Iterable[str | None], session_id: str) -> bool:
+        """Say whether it counts what one of these agents does in a session."""
+        if self.budget.reach != BudgetReach.PERSON:
+            return self.budget.applies_to_agents(agents, None)
+        if session_id not in self.owners:
+            self.owners[session_id] = session_owner(session_id)
+        return self.budget.applies_to_agents(agents, self.owners[session_id])
+
+
+def load_spent_run_budgets(now: datetime) -> list[SpentBudget]:
+    """Return the budgets of the day that are used up and let no run begin."""
+    of_the_day = (one for one in load_run_holding_budgets(now) if not one.is_by_session)
+    owners: dict[str, str | None] = {}
+    return [SpentBudget(one, owners) for one in of_the_day if current_budget_state(one, now).is_reached]
+
+
+def is_budget_spent(budget: BudgetRow, now: datetime) -> bool:
+    """Say whether a budget is used up or cannot be counted: today, or in a session that was at work today."""
+    if not budget.is_by_session:
+        return is_spent_or_unpriced(current_budget_state(budget, now))
+    at_work = budget_usage_rows(budget, now).order_by().values("session_id").distinct()
+    rows = UsageDay.objects.filter(session_id__in=at_work)
+    return any(
+        is_spent_or_unpriced(BudgetState(budget, use))
+        for use in sum_usage_by_columns(budget.measure, rows, "session_id").values()
+    )
+
+
+def is_spent_or_unpriced(found: BudgetState) -> bool:
+    return found.is_reached or found.use.unpriced > 0
+
+
+def has_run_holding_budget(now: datetime) -> bool:
+    """Say whether there is a budget that lets no run begin once it is used up."""
+    return bool(load_run_holding_budgets(now))
+
+
+def find_budget_holding_run(
+    agents: Iterable[str | None], person: str | None, session_id: str | None, now: datetime
+) -> BudgetState | None:
+    """Return the budget that is used up and lets no run of this agent and person begin; or None."""
+    return find_first_spent_budget(load_run_holding_budgets(now), list(agents), person, session_id, now)
+
+
+def find_budget_holding_session(
+    session_id: str, agents: Iterable[str | None], now: datetime
+) -> BudgetState | None:
+    """Return the budget that is used up and lets no run of a session begin; one query where none holds runs."""
+    held = load_run_holding_budgets(now)
+    if not held:
+        return None
+    return find_first_spent_budget(
+        held, list(agents), session_owner_if_needed(held, session_id), session_id, now
+    )
+
+
+def load_run_holding_budgets(now: datetime) -> list[BudgetRow]:
+    return [one for one in load_active_budgets() if one.at_limit == AtLimit.HOLD and not one.is_lifted(now)]
+
+
+def find_first_spent_budget(
+    held: Iterable[BudgetRow],
+    names: list[str | None],
+    person: str | None,
+    session_id: str | None,
+    now: datetime,
+) -> BudgetState | None:
+    for budget in held:
+        if not budget.applies_to_agents(names, person) or (budget.is_by_session and session_id is None):
+            continue  # a new session has used nothing
+        found = current_budget_state(budget, now, session_id)
+        if found.is_reached:
+            return found
+    return None
+
+
+def session_owner_if_needed(budgets: Sequence[BudgetRow], session_id: str) -> str | None:
+    return session_owner(session_id) if any(one.reach == BudgetReach.PERSON for one in budgets) else None
+
+
+def session_owner(session_id: str) -> str | None:
+    """Return whose a session is: who ordered it on a page, else who made the key that began it; or None."""
+    ordered = SessionOwner.objects.filter(pk=session_id).values_list("person", flat=True).first()
+    if ordered is not None:
+        return ordered
+    writers = SessionWriter.objects.filter(session_id=session_id).order_by("is_runner", "id")
+    makers = [key_creator(name) for name in writers.values_list("writer", flat=True)[:5]]
+    return next((one for one in makers if one), None)
+
+
+def key_creator(key: str) -> str | None:
+    """Return the person who made a key, by the key's name."""
+    by = ApiKey.objects.filter(name=key).values_list("created_by", flat=True).first() or ""
+    return by.removeprefix("user:") if by.startswith("user:") else None
+
+
+def count_sessions_without_tokens(rows: QuerySet[UsageDay]) -> int:
+    """Return how many sessions of these rows call tools and tell no tokens."""
+    telling = rows.exclude(model="").values("session_id")
+    return rows.filter(calls__gt=0).exclude(session_id__in=telling).values("session_id").distinct().count()

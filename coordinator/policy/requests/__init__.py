@@ -1,0 +1,1 @@
+"""Permission requests: their states, verdicts and what an approval covers."""

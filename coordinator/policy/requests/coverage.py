@@ -1,0 +1,143 @@
+"""What an approval covers beside its own call: the same call by the same asker, as widely as a person chose.
+
+Asking looks here for an approval in force. Every look-up is by an indexed digest, however many approvals there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q
+from django.utils import timezone
+
+from coordinator.models import PermissionContext, PermissionRequest
+from coordinator.policy.requests.approvals import (
+    PermissionSubject,
+    Scope,
+    call_digest,
+    find_edited_input,
+    hash_json_parts,
+    legacy_call_digest,
+    request_context,
+    request_subject,
+)
+from coordinator.secrets.masking import find_masks
+
+
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """Who asks, and where the call would run, as far as that is known. `asked_by` is the key or person."""
+
+    agent_id: str | None = None
+    asked_by: str | None = None
+    session_id: str | None = None
+    folder: str | None = None
+    host: str | None = None
+
+    @property
+    def covered_identity(self) -> tuple[str, str] | None:
+        """Return who an approval covers: the agent; without one the key that asked; else nobody."""
+        if self.agent_id is not None:
+            return ("agent", self.agent_id)
+        return ("asker", self.asked_by) if self.asked_by is not None else None
+
+    @property
+    def possible_scopes(self) -> list[Scope]:
+        """Return what an approval of its calls can cover, narrowest first."""
+        known = {Scope.SESSION: self.session_id, Scope.FOLDER: self.folder and self.host}
+        return [scope for scope in Scope if known.get(scope, True)]
+
+
+UNKNOWN = "unknown"  # who asked for a row that another program wrote
+
+
+def request_requester(request: PermissionRequest) -> Requester:
+    """Return who asked for `request`, and from where."""
+    context = request_context(request)
+    if context is None:
+        return Requester()
+    asked_by = None if context.requested_by == UNKNOWN else context.requested_by
+    return Requester(context.agent_id, asked_by, context.session_id, context.folder, context.host)
+
+
+def approval_cover_key(call: str, requester: Requester, scope: Scope) -> str | None:
+    """Return the digest by which a lasting approval of the call (`call_digest`) is found; None for this call alone."""
+    if scope is Scope.CALL:
+        return None
+    place: dict[Scope, tuple[str | None, ...]] = {
+        Scope.SESSION: (requester.session_id, requester.folder, requester.host),
+        Scope.FOLDER: (requester.folder, requester.host),
+    }
+    return hash_json_parts("cover", call, requester.covered_identity, scope.value, place.get(scope, ()))
+
+
+def find_covering_approval(
+    subject: PermissionSubject, requester: Requester, now: datetime
+) -> PermissionRequest | None:
+    """Return the newest approval in force that covers this call by this requester, or None.
+
+    One of a row that another program wrote names no asker: it covers everybody who asks as that plugin.
+    """
+    call = call_digest(subject)
+    keys = {approval_cover_key(call, requester, scope) for scope in requester.possible_scopes}
+    keys |= {approval_cover_key(call, Requester(), Scope.EVERYWHERE)}
+    covering = PermissionContext.objects.filter(cover_key__in=keys - {None}).values("pk")
+    found = active_approvals(now).filter(request_id__in=covering).first()
+    return (
+        found or find_legacy_approval(subject, requester.agent_id, now) or find_foreign_approval(subject, now)
+    )
+
+
+def active_approvals(now: datetime) -> Any:
+    return PermissionRequest.objects.with_context().approvals_in_force(now).order_by("-id")
+
+
+def find_legacy_approval(
+    subject: PermissionSubject, agent_id: str | None, now: datetime
+) -> PermissionRequest | None:
+    """Return an approval from before scopes. It still covers what it said: everywhere, for the agent that it names.
+
+    One for a masked secret covers nothing any more, nor does one whose input was edited.
+    """
+    keys = [call_digest(subject), legacy_call_digest(subject)]
+    same = PermissionContext.objects.filter(
+        Q(agent_id=None) | Q(agent_id=agent_id), scope=None, subject_key__in=keys
+    )
+    rows = active_approvals(now).filter(request_id__in=same.values("pk"))
+    return next((row for row in rows if find_edited_input(row) is None and not has_masked_secrets(row)), None)
+
+
+def has_masked_secrets(row: PermissionRequest) -> bool:
+    shown = request_subject(row)
+    return bool(find_masks([shown.target_resource, shown.tool_input]))
+
+
+def find_foreign_approval(subject: PermissionSubject, now: datetime) -> PermissionRequest | None:
+    """Return an approval that another program wrote: those tables know no tool and no input."""
+    if subject.tool_name is not None or subject.tool_input is not None:
+        return None
+    rows = active_approvals(now).filter(
+        context=None,
+        plugin_id=subject.plugin_id,
+        permission_type=subject.permission_type,
+        target_resource=subject.target_resource,
+    )
+    found: PermissionRequest | None = rows.first()
+    return found
+
+
+def is_call_approved(
+    plugin_id: str,
+    permission_type: str,
+    target: str | None,
+    now: datetime | None = None,
+    *,
+    requester: Requester | None = None,
+    tool_name: str | None = None,
+    tool_input: Any = None,
+) -> bool:
+    """Say whether a person's approval in force covers exactly this. Anything unclear is a no."""
+    subject = PermissionSubject(plugin_id, permission_type, target, tool_name, tool_input)
+    return find_covering_approval(subject, requester or Requester(), now or timezone.now()) is not None

@@ -1,0 +1,76 @@
+"""Which rules and grants were in force for one call, as audit entries say it: so it is signed with the entry."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from coordinator.lib import instants
+from coordinator.mcp.servers.names import ServerTool, name_in_calls
+from coordinator.policy.grants import access
+from coordinator.policy.grants.access import AccessPolicy, GrantRow
+from coordinator.policy.limits.budgets import BudgetRow
+from coordinator.policy.rules import tool_rules
+from coordinator.policy.rules.tool_rules import DecisionRule, Ruling
+
+
+def ruling_ground_as_json(ruling: Ruling) -> dict[str, Any]:
+    """Return what a ruling follows: {"rule": {…}}, {"grant": {…}}, {"budget": {…}}, or nothing by default."""
+    if isinstance(ruling.ground, DecisionRule):
+        return {"rule": asdict(ruling.ground)}
+    if isinstance(ruling.ground, BudgetRow):
+        return {"budget": audit_budget_as_json(ruling.ground)}
+    if ruling.ground is not None:
+        return {"grant": audit_grant_as_json(ruling.ground)}
+    return {}
+
+
+def policy_state_at_decision(tool: str | None, agent_id: str | None, now: datetime) -> dict[str, Any]:
+    """Return what a person's decision on a call found in force.
+
+    `rules_version` names the whole list of rules (tool_rules.version). Where the tool is one of an MCP server,
+    `grants_in_force` are the agent's live grants on the tool and on the whole server, and `default_policies` says for
+    each server that is meant what holds without a grant.
+    """
+    found: dict[str, Any] = {
+        "rules_version": tool_rules.tool_rules_version(tool_rules.load_saved_tool_rules())
+    }
+    if tool and agent_id:
+        grants = tool_rules.load_applicable_grants([(tool, agent_id)], now)
+        places = grants.managed.find_server_tools(tool)
+        if places:
+            rows = [
+                row
+                for place in places
+                for row in grant_rows_for_tool(grants.policy, agent_id, place)
+                if row.is_live(now)
+            ]
+            found["grants_in_force"] = [audit_grant_as_json(row) for row in rows]
+            found["default_policies"] = {server: grants.policy.servers.get(server) for server, _ in places}
+    return found
+
+
+def grant_rows_for_tool(policy: AccessPolicy, agent_id: str, place: ServerTool) -> list[GrantRow]:
+    server_id, tool = place
+    slots = policy.slots.get((agent_id, server_id), {})
+    return [
+        row for slot, rows in slots.items() for row in rows if slot is None or name_in_calls(slot) == tool
+    ]
+
+
+def audit_budget_as_json(budget: BudgetRow) -> dict[str, Any]:
+    """Return a budget as it stands in an audit entry."""
+    return {name: value for name, value in asdict(budget).items() if name != "allowed_until"}
+
+
+def audit_grant_as_json(row: GrantRow) -> dict[str, Any]:
+    """Return a grant as it stands in an audit entry; an end that cannot be read stands as its text."""
+    values = {**row._asdict(), "permission": row.effective_permission}
+    del values["asks"], values["metadata"]
+    if beneath := access.covered_grant_ids(row):
+        values[access.ON_TOP_OF] = beneath
+    return {
+        name: instants.format_canonical_instant(value) if isinstance(value, datetime) else value
+        for name, value in values.items()
+    }

@@ -1,0 +1,81 @@
+"""What of a permission request people judge: what its card shows, as digests and in the audit log."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from coordinator.models import PermissionRequest
+from coordinator.policy.requests.approvals import (
+    canonical_json_bytes,
+    find_offered_rules,
+    hash_json_parts,
+    request_call_digest,
+    request_context,
+    request_subject,
+    subject_fields,
+)
+
+MOST_TOLD = 16 * 1024  # bytes of what was judged in one audit entry
+
+# The columns of a request's context that its card shows beside the call, and so everything that tells of the request.
+# The digests of open cards take them in this order: a new one comes last, and asks people with an open page to reload.
+SHOWN_OF_CONTEXT = ("folder", "host")
+
+
+def judged_card_digest(request: PermissionRequest) -> str:
+    """Return the SHA-256, in hexadecimal, of all that a card shows of `request` to be judged.
+
+    A card's form sends it back, so that a decision counts only for the bytes that the person saw.
+    """
+    context = request_context(request)
+    asker = (context.agent_id, context.requested_by, context.session_id) if context else None
+    return hash_json_parts(
+        "judged", asker, judged_request_fields(request), request.justification, request.metadata
+    )
+
+
+def judged_content_for_audit(request: PermissionRequest) -> dict[str, Any]:
+    """Return what a decision's audit entry says was judged, so that its proof shows it to who has only that file.
+
+    `judged` holds what the card showed, secrets masked; where that is longer than MOST_TOLD bytes it holds a note.
+    `judged_sha256` is the SHA-256, in hexadecimal, of it as JSON with sorted keys, without spaces, in ASCII.
+    """
+    context, subject = request_context(request), request_subject(request)
+    judged = {one.name: getattr(subject, one.name) for one in fields(subject)} | {
+        "justification": request.justification,
+        "agent_id": context.agent_id if context else None,
+        "session_id": context.session_id if context else None,
+        **card_context_fields(request),
+    }
+    packed = canonical_json_bytes(judged)
+    shown = (
+        judged if len(packed) <= MOST_TOLD else {"too_long": f"{len(packed)} bytes; judged_sha256 names them"}
+    )
+    return {"judged": shown, "judged_sha256": hashlib.sha256(packed).hexdigest()}
+
+
+def request_group_key(request: PermissionRequest) -> str:
+    """Return what the requests on one card share: the same call in the same place, with the same offered rules."""
+    return hash_json_parts("card", judged_request_fields(request), find_offered_rules(request))
+
+
+def judged_request_fields(request: PermissionRequest) -> tuple[Any, ...]:
+    shown = card_context_fields(request)
+    return (request_call_digest(request), *subject_fields(request_subject(request)), *shown.values())
+
+
+def card_context_fields(request: PermissionRequest) -> dict[str, Any]:
+    """Return SHOWN_OF_CONTEXT by name, in its order; a row of another program has none of it."""
+    context = request_context(request)
+    return {name: getattr(context, name, None) for name in SHOWN_OF_CONTEXT}
+
+
+def group_requests_by_card(rows: Iterable[PermissionRequest]) -> list[list[PermissionRequest]]:
+    """Return `rows` with those that share a card together, in the order they first appeared."""
+    found: dict[str, list[PermissionRequest]] = {}
+    for row in rows:
+        found.setdefault(request_group_key(row), []).append(row)
+    return list(found.values())

@@ -1,0 +1,1 @@
+"""Rules over calls, and the marks on cards."""

@@ -1,0 +1,56 @@
+"""Which calls are held for certain: what a program beside an agent must know while Signalbox cannot be asked.
+
+It sees no more of a call than the tool's name, so this says of tools what a rule says of calls, on the safe side: a
+tool is held where a rule that holds for certain may be the one that decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator.mcp.servers.names import PREFIX
+from coordinator.models.rules import RuleVerdict
+from coordinator.policy.rules import tool_kinds
+from coordinator.policy.rules.tool_rules import DecisionRule, PartialCall, wildcard_covers_other_servers
+
+HOLD, FREE = "hold", "free"
+
+
+def list_tools_to_hold(
+    rules: Iterable[DecisionRule], caller: PartialCall, *, grants_deny: bool, servers: Iterable[str] = ()
+) -> list[tuple[str, str]]:
+    """Return lines of a word and tool names; of those that name a tool, the first says whether it is held.
+
+    A tool that no line names is free. `caller` says who calls, and nothing of the call. `grants_deny`: grants may
+    deny the tools of MCP servers. `servers` are those that are registered.
+
+    A rule holds for certain where people set so, and where it denies a tool whatever the call is about.
+    """
+    lines = [(HOLD, f"{PREFIX}*")] if grants_deny else []
+    for rule in rules:
+        if not rule.can_match_partial_call(caller):
+            continue
+        if is_certain_to_hold(rule):
+            lines.append((HOLD, expand_rule_tool_names(rule)))
+        elif (
+            not rule.pattern
+            and not tool_kinds.find_unknown_tool_kinds(rule.tool)
+            and not wildcard_covers_other_servers(rule.tool, servers)
+        ):
+            lines.append((FREE, expand_rule_tool_names(rule)))
+    while lines and lines[-1][0] == FREE:
+        lines.pop()
+    return lines
+
+
+def expand_rule_tool_names(rule: DecisionRule) -> str:
+    """Return the names in the rule with each kind's tools: programs beside agents know names alone."""
+    if tool_kinds.find_unknown_tool_kinds(rule.tool):
+        return tool_kinds.EVERY_TOOL
+    return "|".join(tool_kinds.expand_tool_kinds(rule.tool))
+
+
+def is_certain_to_hold(rule: DecisionRule) -> bool:
+    if rule.verdict == RuleVerdict.DENY:
+        return rule.deny_at_deadline or not rule.pattern
+    return rule.verdict == RuleVerdict.ASK and rule.deny_at_deadline

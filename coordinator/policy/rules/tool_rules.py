@@ -1,0 +1,391 @@
+"""What the rules say of a tool call, together with the MCP grants. Only reads; the door enforces, the page tries out.
+
+Patterns are RE2 expressions: they take time in proportion to the text, whatever a person writes, so no pattern and
+no command can hold up the door. Deny and ask look anywhere in the text; allow must match the whole of it, on one
+line, so that `git status` does not let `git status; rm -rf ~` through. Only an allow pattern that speaks of lines
+(`\\n`, `(?s)`) fits a text of several. And what allows the tools of server `a` (`mcp__a__*`) allows none of `a__b`.
+Deny and ask see every field of a call; allow covers the text it was written for (policy.call_text).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import re2
+
+from coordinator.errors import UnprocessableRequest
+from coordinator.mcp.servers.names import PREFIX, find_call_prefix, is_prefix_of_others
+from coordinator.models import ToolRule
+from coordinator.models.rules import RuleVerdict
+from coordinator.policy.grants import access, managed
+from coordinator.policy.grants.access import UNKNOWN_SERVER, AccessPolicy, GrantRow, Verdict
+from coordinator.policy.grants.managed import ManagedServers
+from coordinator.policy.rules import tool_kinds
+from coordinator.policy.rules.call_text import (
+    JoinedTexts,
+    UnsearchableText,
+    has_guard_lifting_field,
+    is_covered_by_pattern,
+    resolved_allow_text,
+    text_for_allow_rules,
+    texts_for_deny_rules,
+)
+from coordinator.sessions.agent_programs import AGENT_TITLES
+
+if TYPE_CHECKING:
+    from coordinator.policy.limits.budgets import BudgetRow  # which builds on this
+
+ALLOW, DENY, ASK, OBSERVE = (word.value for word in RuleVerdict)
+STRICTEST_FIRST = (DENY, ASK, ALLOW, OBSERVE)
+LONGEST_PATTERN = 2_000
+MOST_RULES = 200
+LONGEST_WAIT = 6 * 3600  # seconds
+_WILD = re.compile(r"[*?\[]")
+# A pattern's pieces: `\Q…\E`, an escape, a class ([^…] apart), the opening of a group with flags, any other character.
+_PIECES = re.compile(
+    r"\\Q.*?(?:\\E|\Z)|\\.|\[\^\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|\[\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|\(\?[a-zA-Z]+|.",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRule:
+    """A rule as it decides: saved, or about to be. `number` is its place in the list, from 1.
+
+    `program` is the agent program whose calls it is for (agent_programs.AGENT_TITLES), nothing for every one.
+    """
+
+    number: int
+    tool: str
+    verdict: str
+    pattern: str = ""
+    agents: tuple[str, ...] | None = None
+    reason: str = ""
+    wait_seconds: int | None = None
+    deny_at_deadline: bool = False
+    program: str = ""
+
+    def matches_call(
+        self, tool: str, text: str, agent_id: str | None, program: str = "", server: str = ""
+    ) -> bool:
+        """Say whether the rule matches this call of that agent program ("" where nobody knows which).
+
+        `server` is what calls of its server's tools begin with (mcp.names.beginning), "" where that is not known.
+        """
+        if self.agents is not None and agent_id not in self.agents:
+            return False
+        if self.program and program != self.program:
+            return False
+        return self.names_rule_tool(tool, server) and self.matches_call_text(text)
+
+    def names_rule_tool(self, tool: str, server: str = "") -> bool:
+        """Say whether the rule names this tool. What lets a call go on names none of a server it does not speak of."""
+        lets_go_on = self.verdict in {ALLOW, OBSERVE}
+        if not lets_go_on and tool_kinds.find_unknown_tool_kinds(self.tool):
+            return True  # a later version or another program wrote it: whatever it means, it may be this tool
+        return matches_tool_name(self.tool, tool) and (
+            not lets_go_on or names_server_of_tool(self.tool, tool, server)
+        )
+
+    def can_match_partial_call(self, call: PartialCall, server: str = "") -> bool:
+        """Say whether the rule may match a call of which not everything is known."""
+        if self.agents is not None and call.agent_known and call.agent_id not in self.agents:
+            return False
+        if self.program and call.program not in {None, self.program}:
+            return False
+        if call.tool is not None and not self.names_rule_tool(call.tool, server):
+            return False
+        return call.text is None or self.matches_call_text(call.text)
+
+    def matches_call_text(self, text: str) -> bool:
+        if self.verdict == ALLOW:
+            return self.allow_pattern_matches(text)
+        if not self.pattern:
+            return True
+        # What lets a call go on looks at the text that names it alone.
+        texts = (str(text),) if self.verdict == OBSERVE else texts_for_deny_rules(text)
+        return any(pattern_found_in_text(seen, self.pattern) for seen in texts)
+
+    def allow_pattern_matches(self, text: str) -> bool:
+        if not self.pattern:
+            return not has_guard_lifting_field(text)
+        if not is_covered_by_pattern(text, self.pattern):
+            return False
+        shown = text_for_allow_rules(text)
+        if ("\n" in shown or "\r" in shown) and not allows_multiline_text(self.pattern):
+            return False  # `ls [^;]*` is written for one line, and would match a command on the next
+        expression = compile_rule_pattern(self.pattern, True)
+        if not expression.fullmatch(shown):
+            return False
+        # `/srv/.*` is written for what is below /srv, where /srv/../etc is not.
+        resolved = resolved_allow_text(text)
+        return resolved is None or r"\.\." in self.pattern or bool(expression.fullmatch(resolved))
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What is to happen with a call, and why. `by` names what decided: `rule 3`, `grant 12`, nothing.
+
+    `ground` is that rule, grant or budget itself.
+    """
+
+    decision: str
+    reason: str = ""
+    by: str = ""
+    wait_seconds: int | None = None
+    deny_at_deadline: bool = False
+    ground: DecisionRule | GrantRow | BudgetRow | None = field(default=None, compare=False, repr=False)
+
+
+NO_OPINION = Ruling(OBSERVE)
+
+
+@dataclass(frozen=True, slots=True)
+class PartialCall:
+    """A call as far as it could be read: `tool` and `text` are None where they could not.
+
+    `agent_id` counts only where it is known who calls. `program` is the agent program, None where it is not known.
+    """
+
+    tool: str | None = None
+    text: str | None = None
+    agent_id: str | None = None
+    agent_known: bool = False
+    program: str | None = None
+
+    @property
+    def is_call_complete(self) -> bool:
+        known = self.tool, self.text, self.program
+        return None not in known and self.agent_known
+
+
+def validate_tool_rule(rule: DecisionRule) -> None:
+    """Raise UnprocessableRequest, in words for the person who wrote it, for a rule that could not be followed."""
+    if not rule.tool.strip():
+        raise UnprocessableRequest(f"Rule {rule.number} names no tool. `*` means every tool.")
+    if unknown := tool_kinds.find_unknown_tool_kinds(rule.tool):
+        known = ", ".join(f"{tool_kinds.PREFIX}{name}" for name in tool_kinds.KINDS)
+        raise UnprocessableRequest(
+            f"Rule {rule.number}: there is no {unknown[0][:100]!r}. Known kinds of tools: {known}."
+        )
+    if rule.program and rule.program not in AGENT_TITLES:
+        raise UnprocessableRequest(f"Rule {rule.number}: there is no agent program {rule.program[:100]!r}.")
+    if rule.verdict not in RuleVerdict.values:
+        raise UnprocessableRequest(f"Rule {rule.number}: {rule.verdict!r} is not a verdict.")
+    if len(rule.pattern) > LONGEST_PATTERN:
+        raise UnprocessableRequest(
+            f"Rule {rule.number}: a pattern may have at most {LONGEST_PATTERN} characters."
+        )
+    if rule.wait_seconds is not None and not 0 < rule.wait_seconds <= LONGEST_WAIT:
+        raise UnprocessableRequest(
+            f"Rule {rule.number}: a person can be asked for 1 to {LONGEST_WAIT} seconds."
+        )
+    try:
+        compile_rule_pattern(rule.pattern, rule.verdict == ALLOW)
+    except re2.error as problem:
+        words = problem.args[0] if problem.args else problem
+        words = words.decode("utf-8", "replace") if isinstance(words, bytes) else str(words)
+        raise UnprocessableRequest(
+            f"Rule {rule.number}: the pattern cannot be read ({words}). Look-around and back-references do not work."
+        ) from None
+
+
+@lru_cache(maxsize=1024)
+def allows_multiline_text(pattern: str) -> bool:
+    """Say whether an allow pattern is written for texts of several lines: it has a `\\n` to be met, or the flag `s`.
+
+    Not the second half of an escaped backslash (`C:\\\\notes`), nor a `\\n` that a class shuts out (`[^\\n]`).
+    """
+    for piece in _PIECES.findall(pattern):
+        if piece == r"\n" or (piece.startswith("(?") and "s" in piece):
+            return True
+        if piece[0] == "[" and piece[1] != "^" and r"\n" in re.findall(r"\\.", piece, re.DOTALL):
+            return True
+    return False
+
+
+@lru_cache(maxsize=1024)
+def compile_rule_pattern(pattern: str, whole: bool) -> Any:
+    """Return the pattern ready to match. Raises re2.error. `.` stays within a line where the whole must match."""
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 4 << 20
+    options.dot_nl = not whole
+    return re2.compile(pattern, options)
+
+
+def pattern_found_in_text(seen: str, pattern: str) -> bool:
+    """Say whether a deny or ask rule's pattern fits anywhere in a text of a call."""
+    expression = compile_rule_pattern(f"(?m){pattern}" if isinstance(seen, JoinedTexts) else pattern, False)
+    return isinstance(seen, UnsearchableText) or bool(expression.search(seen))
+
+
+@lru_cache(maxsize=1024)
+def compile_tool_name_pattern(names: str) -> re.Pattern[str]:
+    wanted = [fnmatch.translate(re.sub(r"\*+", "*", name)) for name in tool_kinds.expand_tool_kinds(names)]
+    return re.compile("|".join(wanted) or r"(?!)")
+
+
+def names_server_of_tool(names: str, tool: str, server: str) -> bool:
+    """Say whether one of the names that fit the tool speaks of its server, or of several at once (`mcp__*`, `*`)."""
+    if not server:
+        return True
+    return any(
+        matches_tool_name(name, tool) and (plain.startswith(server) or "__" not in plain.removeprefix(PREFIX))
+        for name in tool_kinds.expand_tool_kinds(names)
+        for plain in [_WILD.split(name, 1)[0]]
+    )
+
+
+def wildcard_covers_other_servers(names: str, server_ids: Iterable[str]) -> bool:
+    """Say whether a star in `names` takes in tools of a registered server that they do not speak of."""
+    known = list(server_ids)
+    return any(
+        is_prefix_of_others(_WILD.split(name, 1)[0], known) for name in tool_kinds.expand_tool_kinds(names)
+    )
+
+
+def matches_tool_name(names: str, tool: str) -> bool:
+    """Say whether `names`, as rules write them (`Edit|Write`, `kind:command`, `mcp__github__*`), name this tool."""
+    return compile_tool_name_pattern(names).match(tool) is not None
+
+
+def load_saved_tool_rules() -> tuple[DecisionRule, ...]:
+    rows = ToolRule.objects.order_by("position", "id")
+    return tuple(convert_tool_rule(row, number) for number, row in enumerate(rows, 1))
+
+
+def convert_tool_rule(row: ToolRule, number: int) -> DecisionRule:
+    """Return one saved rule as it decides. Agents that cannot be read are nobody's."""
+    agents = row.agents
+    if agents is not None:
+        agents = tuple(str(one) for one in agents) if isinstance(agents, list) else ()
+    return DecisionRule(
+        number,
+        row.tool,
+        row.verdict,
+        row.pattern,
+        agents,
+        row.reason,
+        row.wait_seconds,
+        row.deny_at_deadline,
+        row.program,
+    )
+
+
+def tool_rules_version(rules: Iterable[DecisionRule]) -> str:
+    """Return a short text that two lists of rules share exactly when they are the same."""
+    packed = json.dumps([[getattr(rule, name) for name in DecisionRule.__slots__] for rule in rules])
+    return hashlib.sha256(packed.encode()).hexdigest()[:16]
+
+
+def decide_by_tool_rules(
+    rules: Sequence[DecisionRule],
+    tool: str,
+    text: str,
+    agent_id: str | None,
+    program: str = "",
+    *,
+    servers: Iterable[str] = (),
+) -> Ruling:
+    """Return what the first rule that fits says; no opinion where none does.
+
+    `program` is the agent program that makes the call; a rule that names one fits no call of which it is not known.
+    `servers` are the registered MCP servers, by which is known whose tool it is.
+    """
+    server = find_call_prefix(tool, servers)
+    for rule in rules:
+        try:
+            fits = rule.matches_call(tool, text, agent_id, program, server)
+        except re2.error:
+            return ruling_for_unreadable_rule(rule)
+        if fits:
+            return ruling_for_rule(rule)
+    return NO_OPINION
+
+
+def ruling_for_unreadable_rule(rule: DecisionRule) -> Ruling:
+    """What another program wrote so that it cannot be read is asked."""
+    return Ruling(ASK, "The rule cannot be read.", f"rule {rule.number}", ground=rule)
+
+
+def ruling_for_rule(rule: DecisionRule) -> Ruling:
+    if rule.verdict not in RuleVerdict.values:
+        return ruling_for_unreadable_rule(rule)
+    words = rule.reason or f"{RuleVerdict(rule.verdict).label} {rule.tool}".strip()
+    return Ruling(rule.verdict, words, f"rule {rule.number}", rule.wait_seconds, rule.deny_at_deadline, rule)
+
+
+def strictest_possible_ruling(
+    rules: Sequence[DecisionRule], call: PartialCall, servers: Iterable[str] = ()
+) -> Ruling:
+    """Return the strictest that the rules may say of a call of which not all is known."""
+    worst, server = NO_OPINION, find_call_prefix(call.tool or "", servers)
+    for rule in rules:
+        try:
+            fits = rule.can_match_partial_call(call, server)
+        except re2.error:
+            return stricter_ruling(worst, ruling_for_unreadable_rule(rule))
+        if fits:
+            worst = stricter_ruling(worst, ruling_for_rule(rule))
+            if call.is_call_complete:
+                break  # of the rules that fit, the first decides
+    return worst
+
+
+def ruling_for_access_verdict(verdict: Verdict) -> Ruling:
+    """Return what the grants say of an MCP tool. Only a grant allows or asks."""
+    if verdict.source == UNKNOWN_SERVER:
+        return Ruling(DENY, f"{verdict.reason} Servers that are not registered are denied.", "grants")
+    by = f"grant {verdict.grant.id}" if verdict.grant else f"default policy of {verdict.server_id}"
+    if verdict.requires_approval:
+        # Who set it wants a person's word, so nobody's word is a no.
+        return Ruling(ASK, verdict.reason, by, deny_at_deadline=True, ground=verdict.grant)
+    if verdict.is_denied:
+        return Ruling(DENY, verdict.reason, by, ground=verdict.grant)
+    return Ruling(ALLOW, verdict.reason, by, ground=verdict.grant) if verdict.grant else NO_OPINION
+
+
+def stricter_ruling(one: Ruling, other: Ruling) -> Ruling:
+    """Return the ruling that lets less happen; of two that ask, one that denies at the deadline."""
+    return min(one, other, key=ruling_leniency)
+
+
+def ruling_leniency(ruling: Ruling) -> tuple[int, bool]:
+    return STRICTEST_FIRST.index(ruling.decision), not ruling.deny_at_deadline
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicableGrants:
+    """The registered MCP servers, and the grants that apply to some calls."""
+
+    managed: ManagedServers
+    policy: AccessPolicy
+
+    def decide_by_applicable_grants(self, tool: str, agent_id: str, now: datetime) -> Verdict | None:
+        """Return what the grants say of a call, or None where they say nothing."""
+        return self.managed.decide_call_by_grants(self.policy, tool, agent_id, now)
+
+
+def load_applicable_grants(calls: Iterable[tuple[str, str]], now: datetime) -> ApplicableGrants:
+    """Return the grants for these tools and agents, in one query."""
+    servers_managed = managed.load_managed_servers(now)
+    named = [(agent_id, servers_managed.find_server_tools(tool)) for tool, agent_id in calls]
+    servers = {server for _, places in named for server, _ in places}
+    agents = {agent_id for agent_id, places in named if places}
+    return ApplicableGrants(
+        servers_managed, access.load_policy_for_agents(agents, servers, now) if servers else AccessPolicy()
+    )
+
+
+def combine_rules_and_grants(ruling: Ruling, verdict: Verdict | None) -> Ruling:
+    """Return the stricter of what the rules and the grants say, as the door does."""
+    return stricter_ruling(ruling, ruling_for_access_verdict(verdict) if verdict else NO_OPINION)

@@ -1,0 +1,1 @@
+"""Suggested rules, found in recorded calls."""

@@ -1,0 +1,261 @@
+"""Recorded tool calls, newest first, a stretch of events at a time: what rules and grants are tried out on.
+
+Nothing here reads more than a stretch at once, so a history of any length is walked through in pieces: whoever
+walks stops when their time is up and goes on later, in any process, before the id where they stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+from django.db.models import Q
+
+from coordinator.lib import instants
+from coordinator.models import Event, PermissionRequest, UnreadableText
+from coordinator.policy.requests.approvals import DECIDED, find_edited_input
+from coordinator.policy.rules.call_text import CallText, replace_surrogates
+from coordinator.sessions.agent_programs import AGENT_TITLES
+
+STRETCH = 2_000  # events
+STEP = 50  # calls between two looks at the clock
+BIGGEST_ID = 2**63 - 1
+DAY_US = 86_400_000_000
+EPOCH = date(1970, 1, 1)
+COLUMNS = (
+    "id",
+    "session_id",
+    "tool_name",
+    "tool_input",
+    "session__agent_name",
+    "context__source",
+    "context__instant_us",
+    "session__executor_profile",
+)
+MADE_UP = "(demo)"  # how the names of the demo's people end; no account can have such a name
+NOBODY = ""  # the agent of a call whose session names none
+
+# What a call is about, in one text, from who told of it (the event's source), the tool and the input.
+Subject = Callable[[str, str, Any], str]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """A call as it was recorded. `about` is the text that rules look at, `field` the input's field that it is.
+
+    `program` is the agent program that made it, nothing where nobody told.
+    """
+
+    event_id: int
+    session_id: str
+    tool: str
+    about: str
+    field: str
+    agent: str
+    at_us: int
+    program: str = ""
+
+    @property
+    def week_start(self) -> str:
+        """The Monday on which its week (UTC) began, as `2026-11-16`."""
+        return format_week_monday(self.at_us // DAY_US)
+
+    @property
+    def called_at(self) -> datetime:
+        return instants.from_microseconds(self.at_us)
+
+
+@lru_cache(maxsize=4096)
+def format_week_monday(day: int) -> str:
+    """Return the Monday of the week of a day, counted from 1970-01-01, which was a Thursday."""
+    return f"{EPOCH + timedelta(days=day - (day + 3) % 7):%Y-%m-%d}"
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredRequest:
+    """What people said of a call that they were asked about, by its request."""
+
+    request_id: str
+    tool: str
+    about: str
+    agent: str
+    allowed: bool
+    program: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallHistoryReader:
+    """Reads the calls that these sources reported.
+
+    `refusals`: how results that tell of a person's no begin, and what stands in them.
+    """
+
+    sources: Sequence[str]
+    subject: Subject
+    refusals: Sequence[tuple[str, str]] = ()
+    stretch: int = STRETCH
+
+    def event_id_range(self) -> tuple[int, int]:
+        """Return the oldest and the newest event's id; 0 where there is none."""
+        ids = Event.objects.values_list("id", flat=True)
+        # Two queries: SQLite finds both ends in one statement by walking through all of the index.
+        return ids.order_by("id").first() or 0, ids.order_by("-id").first() or 0
+
+    def event_stretch_floor(self, before: int) -> int:
+        """Return the id down to which a stretch before `before` goes."""
+        ids = Event.objects.filter(id__lt=before).order_by("-id").values_list("id", flat=True)
+        return next(iter(ids[self.stretch - 1 : self.stretch]), 0)
+
+    def read_calls(self, before: int, floor: int) -> list[RecordedCall]:
+        """Return the calls among the events from `floor` up to `before`, newest first."""
+        rows = Event.objects.filter(
+            id__lt=before,
+            id__gte=floor,
+            event_type="pre_tool",
+            tool_name__isnull=False,
+            context__source__in=self.sources,
+        )
+        return [self.parse_recorded_call(row) for row in rows.order_by("-id").values_list(*COLUMNS)]
+
+    def parse_recorded_call(self, row: Sequence[Any]) -> RecordedCall:
+        event_id, session, tool, given, agent, source, at, profile = row
+        name = text_for_patterns(tool)
+        about = text_for_patterns(self.subject(source, name, given))
+        return RecordedCall(
+            event_id,
+            text_for_patterns(session),
+            name,
+            about,
+            find_subject_field(given, about),
+            text_for_patterns(agent or NOBODY),
+            at if isinstance(at, int) else 0,
+            # A transcript is of the program that its session names.
+            next((name for name in (source, profile) if name in AGENT_TITLES), ""),
+        )
+
+    def find_refused_call_ids(self, before: int, floor: int) -> list[int]:
+        """Return the ids of calls that a person refused, of which the events from `floor` up to `before` tell.
+
+        Newest first, in two queries.
+        """
+        refusal = Q()
+        for begins, holds in self.refusals:
+            refusal |= Q(error__startswith=begins, error__contains=holds)
+        if not refusal:
+            return []
+        ends = Event.objects.filter(refusal, id__lt=before, id__gte=floor, event_type="post_tool")
+        told_of = {pair for pair in ends.values_list("session_id", "context__tool_use_id") if pair[1]}
+        if not told_of:
+            return []
+        sessions, calls = zip(*told_of, strict=True)
+        starts = Event.objects.filter(
+            context__session_id__in=set(sessions), context__tool_use_id__in=set(calls), event_type="pre_tool"
+        ).order_by("-id")
+        rows = starts.values_list("id", "context__session_id", "context__tool_use_id")
+        return [event_id for event_id, *pair in rows if tuple(pair) in told_of]
+
+    def read_calls_by_id(self, ids: Sequence[int]) -> list[RecordedCall]:
+        """Return the calls of these ids, newest first."""
+        rows = Event.objects.filter(id__in=ids, event_type="pre_tool", tool_name__isnull=False)
+        return [self.parse_recorded_call(row) for row in rows.order_by("-id").values_list(*COLUMNS)]
+
+    def read_answered_requests(self, before: int, floor: int) -> list[AnsweredRequest]:
+        """Return what people said of tool calls in the requests from `floor` up to `before`, newest first.
+
+        An approval that was taken back counts as a no, one of an edited call as nothing: another call was approved.
+        What the demo's made-up people said counts as nothing.
+        """
+        rows = (
+            PermissionRequest.objects.with_context()
+            .filter(
+                id__lt=before,
+                id__gte=floor,
+                status__in=DECIDED,
+                context__tool_name__isnull=False,
+            )
+            .exclude(approved_by__endswith=MADE_UP)
+        )
+        return [
+            answer
+            for row in rows.order_by("-id").iterator(20)
+            if (answer := self.parse_answered_request(row)) is not None
+        ]
+
+    def parse_answered_request(self, row: PermissionRequest) -> AnsweredRequest | None:
+        context = row.context
+        allowed = row.status == "approved" and context.revoked_at is None
+        if allowed and find_edited_input(row) is not None:
+            return None
+        tool = text_for_patterns(context.tool_name)
+        about = text_for_patterns(self.subject(row.plugin_id, tool, context.tool_input))
+        agent = text_for_patterns(context.agent_id or NOBODY)
+        return AnsweredRequest(row.request_id, tool, about, agent, allowed, row.plugin_id)
+
+    def request_stretch_floor(self, before: int) -> int:
+        """Return the id of a request down to which a stretch before `before` goes."""
+        ids = PermissionRequest.objects.filter(id__lt=before).order_by("-id").values_list("id", flat=True)
+        return next(iter(ids[self.stretch - 1 : self.stretch]), 0)
+
+
+def text_for_patterns(value: Any) -> str:
+    """Return a column's value as a text that every engine of patterns takes, whatever a foreign program wrote."""
+    if isinstance(value, CallText):
+        return value.without_surrogates()
+    return replace_surrogates(value if isinstance(value, str) else str(value))
+
+
+def find_subject_field(given: Any, about: str) -> str:
+    """Return the field of a call's input that holds what the call is about; nothing where none does."""
+    if not isinstance(given, dict) or isinstance(given, UnreadableText):
+        return ""
+    return next((name for name, value in given.items() if value == about and isinstance(name, str)), "")
+
+
+@dataclass(slots=True)
+class WalkTimeLimit:
+    """The time that one request may spend on walking: `seconds`, by `clock`."""
+
+    seconds: float
+    clock: Callable[[], float] = time.monotonic
+    _began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._began = self.clock()
+
+    @property
+    def is_time_spent(self) -> bool:
+        return self.clock() - self._began >= self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryStep:
+    """Some calls, newest first: all among the events from `floor` up to `before`. Where that is 0, it is the last."""
+
+    before: int
+    floor: int
+    calls: list[RecordedCall]
+
+
+def iterate_history_steps(
+    reader: CallHistoryReader, before: int, budget: WalkTimeLimit
+) -> Iterator[HistoryStep]:
+    """Yield steps of at most STEP calls, from `before` back, until the budget is spent; the first always.
+
+    Whoever goes on later begins before the `floor` of the last one.
+    """
+    while True:
+        floor = reader.event_stretch_floor(before)
+        calls = reader.read_calls(before, floor)
+        while True:
+            some, calls = calls[:STEP], calls[STEP:]
+            reached = some[-1].event_id if calls else floor
+            yield HistoryStep(before, reached, some)
+            if not reached or budget.is_time_spent:
+                return
+            before = reached
+            if not calls:
+                break

@@ -1,0 +1,211 @@
+"""The narrowest rule or grant that would have answered a request, and one that is a little wider. Only reads.
+
+A rule is for the tool, the agent and the agent program of the call, and fits its text and no other. It stands where
+the call would meet it, and never before a rule that denies anything it could fit. A grant is for one tool of one
+server, where a rule cannot answer: grants that ask are not overruled by rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from coordinator.errors import Conflict
+from coordinator.mcp.servers.names import name_in_calls
+from coordinator.models import McpTool, PermissionRequest
+from coordinator.policy.deciders import book as deciders
+from coordinator.policy.grants import managed
+from coordinator.policy.grants.access import ALLOW as GRANTED
+from coordinator.policy.grants.access_requests import parse_access_request
+from coordinator.policy.grants.edits import GrantEdit
+from coordinator.policy.grants.lengths import default_grant_end
+from coordinator.policy.requests import approvals
+from coordinator.policy.requests.tool_calls import GATEWAY
+from coordinator.policy.rules import tool_rules
+from coordinator.policy.rules.call_text import text_for_allow_rules
+from coordinator.policy.rules.tool_rules import ALLOW, DENY, DecisionRule
+from coordinator.policy.suggestions.history import RecordedCall
+from coordinator.policy.suggestions.search import insert_rules_after_denials
+from coordinator.policy.suggestions.shapes import (
+    LONGEST_PATTERN,
+    build_shape_pattern,
+    classify_call_shape,
+    describe_shape_pattern,
+    escape_pattern_text,
+)
+from coordinator.policy.suggestions.trials import RecordedCallJudge
+from coordinator.secrets.masking import find_masks
+from coordinator.sessions.agent_programs import AGENT_TITLES
+
+NO_TEXT = "^$"  # fits calls of which rules see no text
+GLOB = frozenset("*?[]|,")
+OF_TWO = "Two people must approve this request, so one person cannot allow it for good."
+NO_CALL = "Rules and grants cannot answer such a request. Approve it for longer instead."
+MASKED = "The call holds masked secrets. No rule can name them: approve it for this one call."
+TOO_LONG = "The call is too long for a rule. Approve it for a session or a folder instead."
+ANOTHER_ANSWERS = (
+    "No narrow rule or grant would answer this call: another rule, or the server's policy, decides it."
+    " Edit the rules."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PermanentAnswer:
+    """What would have answered the call: `rule` within all `rules` as they would be, or a grant's `edits`, or both.
+
+    `wider` says what it allows beside this call; nothing where it fits this call alone.
+    """
+
+    rule: DecisionRule | None = None
+    rules: tuple[DecisionRule, ...] | None = None
+    edits: tuple[GrantEdit, ...] = ()
+    wider: str = ""
+
+
+def recorded_call_of_request(row: PermissionRequest, about: str, field: str) -> RecordedCall:
+    """Return the call of a request as rules and grants judge it."""
+    context = approvals.request_context(row)
+    program = row.plugin_id if row.plugin_id in AGENT_TITLES else ""
+    agent = (context.agent_id if context else None) or ""
+    tool = (context.tool_name if context else None) or ""
+    return RecordedCall(0, "", tool, about, field, agent, 0, program)
+
+
+def find_permanent_answers(
+    row: PermissionRequest, call: RecordedCall, now: datetime
+) -> list[PermanentAnswer]:
+    """Return the narrowest answer, then a wider one where there is one. Raises Conflict, saying why there is none."""
+    require_answerable_request(row, call)
+    if deciders.load_decider_book(now).required_approval_count(row) > 1:
+        raise Conflict(OF_TWO)
+    wanted = parse_access_request(row)
+    if wanted is not None:  # the approval itself makes the grant, and ends it
+        return [
+            PermanentAnswer(edits=(GrantEdit(wanted.agent_id, wanted.server_id, wanted.tool_name, GRANTED),))
+        ]
+    saved = tool_rules.load_saved_tool_rules()
+    narrow = find_narrowest_answer(call, saved, build_grant_for_call(row, call, now), now)
+    wide = find_wider_answer(call, saved, now) if narrow.rule is not None and not narrow.edits else None
+    return [narrow, wide] if wide is not None else [narrow]
+
+
+def can_have_permanent_answer(row: PermissionRequest) -> bool:
+    """Say whether a rule or grant may answer such requests, as far as the request alone tells."""
+    try:
+        require_answerable_request(row, recorded_call_of_request(row, "", ""))
+    except Conflict:
+        return False
+    return True
+
+
+def require_answerable_request(row: PermissionRequest, call: RecordedCall) -> None:
+    context = approvals.request_context(row)
+    if approvals.required_approver_count(row) > 1:
+        raise Conflict(OF_TWO)
+    if parse_access_request(row) is not None:
+        return
+    if context is None or not call.tool or GLOB & set(call.tool):
+        raise Conflict(NO_CALL)
+    if row.plugin_id not in AGENT_TITLES and row.plugin_id != GATEWAY:
+        raise Conflict(NO_CALL)
+    if find_masks([row.target_resource, context.tool_input]):
+        raise Conflict(MASKED)
+
+
+def find_narrowest_answer(
+    call: RecordedCall, saved: Sequence[DecisionRule], grant: GrantEdit | None, now: datetime
+) -> PermanentAnswer:
+    pattern = escape_pattern_text(text_for_allow_rules(call.about)) or NO_TEXT
+    rule = build_allow_rule(call, pattern)
+    lists = (
+        [insert_rules_after_denials(saved, [rule]), insert_rule_before_match(rule, call, saved)]
+        if is_pattern_short_enough(pattern)
+        else []
+    )
+    found = [
+        PermanentAnswer(find_numbered_rule(rules, rule), tuple(rules)) for rules in lists if rules is not None
+    ]
+    if grant is not None:
+        found.append(PermanentAnswer(edits=(grant,)))
+        found += [replace(one, edits=(grant,)) for one in found if one.rules is not None]
+    answer = next((one for one in found if answer_allows_call(one, call, saved, now)), None)
+    if answer is None:
+        raise Conflict(ANOTHER_ANSWERS if lists else TOO_LONG)
+    return answer
+
+
+def build_allow_rule(call: RecordedCall, pattern: str) -> DecisionRule:
+    agents = (call.agent,) if call.agent else None
+    return DecisionRule(0, call.tool, ALLOW, pattern, agents, program=call.program)
+
+
+def is_pattern_short_enough(pattern: str) -> bool:
+    return len(pattern) <= LONGEST_PATTERN
+
+
+def find_numbered_rule(rules: Sequence[DecisionRule], rule: DecisionRule) -> DecisionRule:
+    """Return the rule as it stands in the list, with its number."""
+    return next(one for one in rules if replace(one, number=0) == rule)
+
+
+def insert_rule_before_match(
+    rule: DecisionRule, call: RecordedCall, saved: Sequence[DecisionRule]
+) -> list[DecisionRule] | None:
+    """Return the rules with this one before the first that fits the call; None where another's call could meet it.
+
+    The rule fits one text of one agent and one program alone, so what decides such a call now is known: that first
+    rule, which does not deny. No later one is weakened.
+    """
+    if not (call.agent and call.program):
+        return None
+    place = next((i for i, one in enumerate(saved) if rule_fits_call(one, call)), None)
+    if place is None or saved[place].verdict == DENY:
+        return None
+    rules = [*saved[:place], rule, *saved[place:]]
+    return [replace(one, number=number) for number, one in enumerate(rules, 1)]
+
+
+def rule_fits_call(rule: DecisionRule, call: RecordedCall) -> bool:
+    return (
+        tool_rules.decide_by_tool_rules([rule], call.tool, call.about, call.agent or None, call.program).by
+        != ""
+    )
+
+
+def answer_allows_call(
+    answer: PermanentAnswer, call: RecordedCall, saved: Sequence[DecisionRule], now: datetime
+) -> bool:
+    judge = RecordedCallJudge(saved if answer.rules is None else answer.rules, now, answer.edits)
+    judge.load_grants_for_calls([call])
+    return judge.decide_recorded_call(call).decision == ALLOW
+
+
+def build_grant_for_call(row: PermissionRequest, call: RecordedCall, now: datetime) -> GrantEdit | None:
+    """Return the grant of the tool that is called; None where it is not certain which that is, or who calls."""
+    places = managed.load_managed_servers(now).find_server_tools(call.tool)
+    if not call.agent or len(places) != 1:
+        return None
+    [(server, called)] = places
+    known = McpTool.objects.filter(server_id=server).values_list("name", flat=True)
+    names = [name for name in known if name_in_calls(name) == called]
+    told = row.metadata.get("tool") if isinstance(row.metadata, dict) else None
+    name = told if told in names else names[0] if len(names) == 1 else None
+    return GrantEdit(call.agent, server, name, GRANTED, default_grant_end(now)) if name is not None else None
+
+
+def find_wider_answer(
+    call: RecordedCall, saved: Sequence[DecisionRule], now: datetime
+) -> PermanentAnswer | None:
+    """Return the rule for calls of the same shape, behind every rule that denies; None where there is no such shape."""
+    shape = classify_call_shape(call.field, call.about)
+    is_plain = text_for_allow_rules(call.about) == call.about  # no other field that a rule has to name
+    pattern = build_shape_pattern(shape) if is_plain and shape.key and shape.key != "any" else None
+    if pattern is None or not is_pattern_short_enough(pattern):
+        return None
+    rule = build_allow_rule(call, pattern)
+    rules = insert_rules_after_denials(saved, [rule])
+    answer = PermanentAnswer(
+        find_numbered_rule(rules, rule), tuple(rules), wider=describe_shape_pattern(shape)
+    )
+    return answer if answer_allows_call(answer, call, saved, now) else None

@@ -1,0 +1,257 @@
+"""Trying rules and grants out on all recorded calls: how many would be denied, asked, allowed, and by what.
+
+A trial is walked through in pieces (policy.history). Between them whoever asked carries it along as plain values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from coordinator.identity.actors import Actor
+from coordinator.mcp.servers.names import PREFIX
+from coordinator.policy.grants import access, managed
+from coordinator.policy.grants.access import Verdict
+from coordinator.policy.grants.edits import GrantEdit, preview_policy_after_edits
+from coordinator.policy.rules import tool_rules
+from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, OBSERVE, DecisionRule, Ruling
+from coordinator.policy.suggestions.history import (
+    BIGGEST_ID,
+    CallHistoryReader,
+    RecordedCall,
+    WalkTimeLimit,
+    iterate_history_steps,
+)
+
+DECISIONS = (DENY, ASK, ALLOW, OBSERVE)
+CHANGED = len(DECISIONS)  # the place of "answered differently" behind the decisions
+NOTHING = "nothing"  # what decides where no rule fits and no grant speaks
+MOST_NAMES = 400  # of each kind that are counted by themselves
+OTHERS = "others"
+
+
+class RecordedCallJudge:
+    """What some rules and grants say of recorded calls, as the door would say it now. Memoises what repeats."""
+
+    def __init__(self, rules: Sequence[DecisionRule], now: datetime, edits: Sequence[GrantEdit] = ()) -> None:
+        self._rules = rules
+        self._now = now
+        self._edits = edits
+        self.managed = managed.load_managed_servers(now)
+        if edits and self.managed.servers:
+            self.managed = replace(self.managed, strict=True)
+        self._by_tool: dict[str, list[DecisionRule]] = {}
+        self._verdicts: dict[tuple[str, str], Verdict | None] = {}
+
+    def load_grants_for_calls(self, calls: Iterable[RecordedCall]) -> None:
+        """Read the grants for these calls in one query."""
+        pairs = {(call.tool, call.agent) for call in calls if call.tool.startswith(PREFIX)}
+        unknown = pairs - self._verdicts.keys()
+        if not unknown:
+            return
+        agents = {agent for _, agent in unknown}
+        servers = {server for tool, _ in unknown for server, _ in self.managed.find_server_tools(tool)}
+        policy = access.load_policy_for_agents(agents, servers, self._now)
+        if self._edits:
+            ours = [edit for edit in self._edits if edit.agent_id in agents and edit.server_id in servers]
+            policy = preview_policy_after_edits(policy, ours, by=Actor("system", "trial"), now=self._now)
+        for tool, agent in unknown:
+            self._verdicts[tool, agent] = self.managed.decide_call_by_grants(policy, tool, agent, self._now)
+
+    def decide_recorded_call(self, call: RecordedCall) -> Ruling:
+        """Return what would be decided about the call, which `learn` has seen."""
+        return tool_rules.combine_rules_and_grants(
+            self.decide_call_by_rules(call.tool, call.about, call.agent, call.program),
+            self.cached_grant_verdict(call),
+        )
+
+    def decide_call_by_rules(self, tool: str, about: str, agent: str, program: str = "") -> Ruling:
+        """Return what the rules alone say."""
+        rules = self._by_tool.get(tool)
+        if rules is None:
+            rules = self._by_tool[tool] = [rule for rule in self._rules if rule.names_rule_tool(tool)]
+        return tool_rules.decide_by_tool_rules(
+            rules, tool, about, agent or None, program, servers=self.managed.servers
+        )
+
+    def cached_grant_verdict(self, call: RecordedCall) -> Verdict | None:
+        """Return what the grants alone say; None where they say nothing."""
+        return self._verdicts.get((call.tool, call.agent))
+
+
+@dataclass(slots=True)
+class DecisionCounts:
+    """How many calls got which decision: in all, and by what decided, by agent and by week.
+
+    Each row counts by DECISIONS and, last, the calls that are answered differently than now.
+    """
+
+    calls: int = 0
+    now: list[int] = field(default_factory=lambda: [0] * len(DECISIONS))
+    then: list[int] = field(default_factory=lambda: [0] * (CHANGED + 1))
+    by: dict[str, list[int]] = field(default_factory=dict)
+    agents: dict[str, list[int]] = field(default_factory=dict)
+    weeks: dict[str, list[int]] = field(default_factory=dict)
+
+    def count_trial_call(self, call: RecordedCall, before: Ruling, after: Ruling) -> None:
+        """Count one call."""
+        place = DECISIONS.index(after.decision)
+        changed = before.decision != after.decision
+        self.calls += 1
+        self.now[DECISIONS.index(before.decision)] += 1
+        rows = (
+            self.then,
+            get_count_row(self.by, after.by or NOTHING),
+            get_count_row(self.agents, call.agent),
+            get_count_row(self.weeks, call.week_start),
+        )
+        for row in rows:
+            row[place] += 1
+            row[CHANGED] += changed
+
+    def counts_as_values(self) -> list[Any]:
+        return [self.calls, self.now, self.then, self.by, self.agents, self.weeks]
+
+
+def get_count_row(rows: dict[str, list[int]], name: str) -> list[int]:
+    if name not in rows and len(rows) >= MOST_NAMES:
+        name = OTHERS
+    return rows.setdefault(name, [0] * (CHANGED + 1))
+
+
+@dataclass(slots=True)
+class RuleTrial:
+    """How far a trial has come: before which event it goes on (0: it is done), and what was counted so far.
+
+    `first` and `last` are the ends of the history when it began, `oldest_us` when the oldest call counted was made.
+    """
+
+    first: int
+    last: int
+    before: int
+    tally: DecisionCounts = field(default_factory=DecisionCounts)
+    oldest_us: int = 0
+
+    @classmethod
+    def start_trial(cls, reader: CallHistoryReader) -> RuleTrial:
+        first, last = reader.event_id_range()
+        return cls(first, last, last + 1 if last else 0)
+
+    @classmethod
+    def trial_from_values(cls, values: Any) -> RuleTrial:
+        """Return the trial that `as_values` told of. Raises ValueError or TypeError for anything else."""
+        first, last, before, oldest, tally = values
+        return cls(first, last, before, DecisionCounts(*tally), oldest)
+
+    def trial_as_values(self) -> list[Any]:
+        """Return the trial as JSON can carry it."""
+        return [self.first, self.last, self.before, self.oldest_us, self.tally.counts_as_values()]
+
+    @property
+    def is_done(self) -> bool:
+        return self.before == 0
+
+    @property
+    def trial_progress(self) -> float:
+        """How much of the history has been walked through, from 0 to 1."""
+        return walked_share(self.first, self.last, self.before)
+
+    def continue_trial(
+        self,
+        reader: CallHistoryReader,
+        now: RecordedCallJudge,
+        then: RecordedCallJudge,
+        budget: WalkTimeLimit,
+    ) -> None:
+        """Count on from where the trial stopped until the budget is spent."""
+        if self.is_done:
+            return
+        for step in iterate_history_steps(reader, self.before, budget):
+            now.load_grants_for_calls(step.calls)
+            then.load_grants_for_calls(step.calls)
+            for call in step.calls:
+                ruling = now.decide_recorded_call(call)
+                self.tally.count_trial_call(
+                    call, ruling, ruling if now is then else then.decide_recorded_call(call)
+                )
+            if step.calls:
+                self.oldest_us = min(call.at_us for call in step.calls)
+            self.before = step.floor
+
+
+def walked_share(first: int, last: int, before: int) -> float:
+    """Return how much of the ids from `last` down to `first` is behind a walk that has come to `before`."""
+    return 1.0 if before == 0 or last <= first else min(1.0, (last + 1 - before) / (last + 1 - first))
+
+
+@dataclass(frozen=True, slots=True)
+class TrialCallFilter:
+    """Which calls of a trial are to be listed; "" and False do not narrow it."""
+
+    decision: str = ""
+    by: str = ""
+    agent: str | None = None
+    week: str = ""
+    changed: bool = False
+
+    def matches_trial_call(self, call: RecordedCall, before: Ruling, after: Ruling) -> bool:
+        return (
+            (not self.decision or after.decision == self.decision)
+            and (not self.by or (after.by or NOTHING) == self.by)
+            and (self.agent is None or call.agent == self.agent)
+            and (not self.week or call.week_start == self.week)
+            and (not self.changed or before.decision != after.decision)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCall:
+    """A recorded call with what the rules and grants of now say of it, and what those on trial would."""
+
+    call: RecordedCall
+    before: Ruling
+    after: Ruling
+
+    @property
+    def is_decision_changed(self) -> bool:
+        return self.before.decision != self.after.decision
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCallPage:
+    """Some calls, newest first, and before which event the next ones stand (0: there are none).
+
+    `is_full`: there are as many as were asked for. Else the time was up, or that was all.
+    """
+
+    calls: list[JudgedCall]
+    before: int
+    is_full: bool
+
+
+def list_judged_calls(
+    reader: CallHistoryReader,
+    now: RecordedCallJudge,
+    then: RecordedCallJudge,
+    wanted: TrialCallFilter,
+    *,
+    before: int,
+    most: int,
+    budget: WalkTimeLimit,
+) -> JudgedCallPage:
+    """Return up to `most` calls that fit, from `before` back, as far as the budget goes."""
+    found: list[JudgedCall] = []
+    for step in iterate_history_steps(reader, before or BIGGEST_ID, budget):
+        before = step.floor
+        now.load_grants_for_calls(step.calls)
+        then.load_grants_for_calls(step.calls)
+        for call in step.calls:
+            judged = JudgedCall(call, now.decide_recorded_call(call), then.decide_recorded_call(call))
+            if not wanted.matches_trial_call(call, judged.before, judged.after):
+                continue
+            if len(found) == most:
+                return JudgedCallPage(found, found[-1].call.event_id, True)
+            found.append(judged)
+    return JudgedCallPage(found, before, False)

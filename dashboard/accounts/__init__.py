@@ -1,0 +1,1 @@
+"""Sign-in, the account and API keys."""

@@ -1,0 +1,15 @@
+"""API keys, for admins."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from dashboard.accounts import key_views as keys
+
+app_name = "keys"
+
+urlpatterns = [
+    path("", keys.list_api_keys, name="list"),
+    path("bind/", keys.bind_unbound_api_keys_view, name="bind"),
+    path("<int:key_id>/revoke/", keys.revoke_api_key_view, name="revoke"),
+]

@@ -1,0 +1,229 @@
+"""Signing in at the provider of single sign-on, and showing there anew who one is.
+
+The way out is a form, which carries the browser's secret and the CSRF token; the answer is a page that leads on, since
+the policy lets no form lead to another site. The way back is an address that anybody may open: it only shows a form,
+which sends itself with the browser's secret (static/js/provider.js). So nobody is signed in, and nothing confirmed, in
+another browser than the one that set out: not as somebody else, and not for whoever has stolen a cookie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import wraps
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import SESSION_KEY, login
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render, resolve_url
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from coordinator.actions.people import provider_sign_ins
+from coordinator.errors import Forbidden, SignalboxError
+from coordinator.identity import proofs
+from coordinator.identity.openid.identities import Purpose
+from coordinator.identity.session_store import SessionStore
+from dashboard.accounts.views import BACKEND, find_next_url
+from dashboard.frame import sign_in_ways
+from dashboard.frame.guards import require_sign_in
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.proofs import NEW, allow_without_proof, client_address
+
+NO_SCRIPT = "Confirming needs JavaScript and this browser's storage. Allow both, then try again."
+
+
+def require_sign_in_provider(
+    view: Callable[[HtmxHttpRequest], HttpResponse],
+) -> Callable[[HtmxHttpRequest], HttpResponse]:
+    """Answer 404 where no provider of single sign-on is set."""
+
+    @wraps(view)
+    def check_provider_configured(request: HtmxHttpRequest) -> HttpResponse:
+        if not settings.OIDC_ISSUER:
+            raise Http404
+        return view(request)
+
+    return check_provider_configured
+
+
+@allow_without_proof
+@require_POST
+@never_cache
+@require_sign_in_provider
+def start_provider_sign_in(request: HtmxHttpRequest) -> HttpResponse:
+    """Lead to the provider, to sign in there."""
+    goal = find_next_url(request, settings.LOGIN_REDIRECT_URL)
+    if request.user.is_authenticated:
+        return redirect(goal)
+    return redirect_to_provider(
+        request, "sign in", goal, proofs.hash_browser_secret(request.POST.get(NEW, ""))
+    )
+
+
+@allow_without_proof
+@require_POST
+@never_cache
+@require_sign_in
+@require_sign_in_provider
+def start_provider_confirmation(request: HtmxHttpRequest) -> HttpResponse:
+    """Lead to the provider, to show there anew that it is them."""
+    if not proofs.SHAPE.fullmatch(request.POST.get(NEW, "")):
+        return render_provider_refusal(request, Forbidden(NO_SCRIPT))
+    return redirect_to_provider(
+        request, "confirm", resolve_url("accounts:account"), proofs.hash_browser_secret(request.POST[NEW])
+    )
+
+
+@require_POST
+@never_cache
+@require_sign_in
+@require_sign_in_provider
+def start_provider_connection(request: HtmxHttpRequest) -> HttpResponse:
+    """Lead to the provider, so that the person's own account belongs to who they are there."""
+    secret = proofs.bound_secret_hash(request.session)
+    if not secret:
+        return render_provider_refusal(request, Forbidden(NO_SCRIPT))
+    return redirect_to_provider(request, "connect", resolve_url("accounts:account"), secret)
+
+
+@require_POST
+@never_cache
+@require_sign_in
+def disconnect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
+    """Have the person's own account belong to nobody at the provider again."""
+    assert isinstance(request.user, User)
+    try:
+        provider_sign_ins.disconnect_provider_account(request.user, client_address(request), timezone.now())
+    except SignalboxError as refusal:
+        messages.error(request, refusal.detail)
+    else:
+        sign_in_ways.mark_signed_in_by_password(request)
+        messages.success(request, f"Your account is no longer connected with {settings.OIDC_NAME}.")
+    return redirect("accounts:account")
+
+
+@allow_without_proof
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+@require_sign_in_provider
+def return_from_provider(request: HtmxHttpRequest) -> HttpResponse:
+    """Take what the provider sent along: first by address, which does nothing yet, then by the form that it shows."""
+    if request.method != "POST":
+        names = ("code", "state", "iss", "error")
+        sent = {name: request.GET[name] for name in names if name in request.GET}
+        return render(request, "accounts/provider_back.html", {"sent": sent, "provider": settings.OIDC_NAME})
+    try:
+        return finish_provider_flow(request, timezone.now())
+    except SignalboxError as refusal:
+        return render_provider_refusal(request, refusal)
+
+
+def redirect_to_provider(request: HtmxHttpRequest, purpose: Purpose, goal: str, secret: str) -> HttpResponse:
+    from coordinator.identity.openid import flow  # noqa: PLC0415 - an extra, which may not be there
+
+    now = timezone.now()
+    try:
+        address = flow.begin_sign_in_flow(
+            request.session,
+            purpose,
+            secret=secret,
+            goal=goal,
+            now=now,
+            user=request.user.pk,
+        )
+    except SignalboxError as refusal:
+        return render_provider_refusal(request, refusal)
+    if not request.user.is_authenticated:
+        request.session.set_expiry(flow.GOOD_FOR)
+    return render(
+        request, "accounts/provider_leave.html", {"address": address, "provider": settings.OIDC_NAME}
+    )
+
+
+def finish_provider_flow(request: HtmxHttpRequest, now: datetime) -> HttpResponse:
+    """Verify what came back, and do what they set out for."""
+    from coordinator.identity.openid import flow  # noqa: PLC0415
+    from coordinator.identity.openid.errors import SignInRefused  # noqa: PLC0415
+
+    address, secret = client_address(request), request.POST.get(NEW, "")
+    session = request.session
+    assert isinstance(session, SessionStore)
+    with session.locked_session_data():  # whoever sends it again finds nothing
+        begun = flow.take_sign_in_flow(session, request.POST.get("state", ""), secret, now)
+    if error := request.POST.get("error"):
+        raise SignInRefused(
+            f"the provider says {error[:100]!r}", f"{settings.OIDC_NAME} did not sign you in."
+        )
+    provider_sign_ins.check_provider_code_limit(address, read_provider_device_cookie(request), now)
+    identity, id_token = flow.finish_sign_in_flow(
+        begun, code=request.POST.get("code", ""), issuer=request.POST.get("iss", ""), now=now
+    )
+    session.reload_session_data()  # the provider took its time, in which other tabs went on, or signed out
+    if begun.purpose == "sign in":
+        user = provider_sign_ins.sign_in_with_provider(identity, address, now)
+        login(request, user, backend=BACKEND)
+    elif not isinstance(request.user, User) or not request.user.pk == begun.user == find_session_user_id(
+        session
+    ):
+        raise SignInRefused("somebody else is signed in by now", flow.GONE)
+    elif begun.purpose == "connect":
+        provider_sign_ins.connect_provider_account(request.user, identity, address, now)
+        messages.success(request, f"Your account is connected with {settings.OIDC_NAME}.")
+        return redirect(begun.goal)
+    else:
+        provider_sign_ins.confirm_provider_identity(request.user, identity, address, now)
+    proofs.bind_session_to_browser(session, secret, now)
+    sign_in_ways.mark_signed_in_at_provider(
+        request, id_token, until=now + timedelta(seconds=settings.SIGN_IN_GOOD_FOR)
+    )
+    if begun.purpose == "confirm":
+        return render(request, "accounts/provider_confirmed.html")
+    answer = redirect(begun.goal)
+    return set_provider_device_cookie(answer, request) if begun.purpose == "sign in" else answer
+
+
+def read_provider_device_cookie(request: HttpRequest) -> str:
+    return request.COOKIES.get(settings.PROVIDER_DEVICE_COOKIE_NAME, "")
+
+
+def set_provider_device_cookie(answer: HttpResponse, request: HttpRequest) -> HttpResponse:
+    """Mark this browser as one in which somebody was signed in (coordinator.actions.people.provider_sign_ins)."""
+    answer.set_cookie(
+        settings.PROVIDER_DEVICE_COOKIE_NAME,
+        provider_sign_ins.sign_provider_device_token(),
+        provider_sign_ins.DEVICE_KNOWN_FOR,
+        path=resolve_url("accounts:provider-back"),
+        secure=request.is_secure(),
+        httponly=True,
+        samesite="Lax",
+    )
+    return answer
+
+
+def find_session_user_id(session: SessionStore) -> int | None:
+    """Return whose session it is, as the table has it; None where it has been ended."""
+    found = session.get(SESSION_KEY)
+    return int(found) if found else None
+
+
+def render_provider_refusal(request: HttpRequest, refusal: SignalboxError) -> HttpResponse:
+    """Show that nobody was signed in, and why, and write it down."""
+    problem = getattr(refusal, "problem", "") or f"{type(refusal).__name__}: {refusal.detail}"
+    provider_sign_ins.record_provider_refusal(
+        refusal, problem, client_address(request), read_provider_device_cookie(request), timezone.now()
+    )
+    kind = type(refusal).__name__
+    context = {
+        "detail": refusal.detail,
+        "kind": kind,
+        "provider": settings.OIDC_NAME,
+        "with_password": settings.PASSWORD_SIGN_IN,
+    }
+    answer = render(request, "accounts/provider_refused.html", context, status=refusal.status)
+    if refusal.retry_after:
+        answer.headers["Retry-After"] = str(refusal.retry_after)
+    return answer

@@ -1,0 +1,24 @@
+"""Signing in and out, the person's own account, and the first administrator's set-up page."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from dashboard.accounts import provider_views as provider
+from dashboard.accounts import views as accounts
+
+app_name = "accounts"
+urlpatterns = [
+    path("sign-in/", accounts.show_sign_in, name="login"),
+    path("sign-in/again/", accounts.confirm_password_view, name="confirm"),
+    path("sign-in/provider/", provider.start_provider_sign_in, name="provider-start"),
+    path("sign-in/provider/again/", provider.start_provider_confirmation, name="provider-again"),
+    path("account/provider/", provider.start_provider_connection, name="provider-connect"),
+    path("account/provider/leave/", provider.disconnect_from_provider, name="provider-disconnect"),
+    path("sign-in/provider/back/", provider.return_from_provider, name="provider-back"),
+    path("sign-out/", accounts.sign_out_person, name="logout"),
+    path("setup/", accounts.create_first_admin, name="setup"),
+    path("account/", accounts.show_account, name="account"),
+    path("account/password/", accounts.change_own_password, name="password"),
+    path("account/theme/", accounts.save_theme, name="theme"),
+]

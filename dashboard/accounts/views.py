@@ -1,0 +1,209 @@
+"""Signing in and out, the person's own account, and the page where the first administrator is made."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import login, logout, update_session_auth_hash
+from django.contrib.auth.forms import PasswordChangeForm
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render, resolve_url
+from django.utils import timezone
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from coordinator.actions.people import accounts, provider_sign_ins, setup
+from coordinator.errors import SignalboxError
+from coordinator.identity import proofs
+from coordinator.identity.actors import person_actor
+from coordinator.identity.roles import APPROVER, has_role
+from coordinator.policy.deciders import book as deciders
+from dashboard.deciders.delegations import list_delegation_lines
+from dashboard.deciders.forms import build_empty_delegation_form
+from dashboard.frame import devices, sign_in_ways
+from dashboard.frame.forms import FirstAdminForm, SignInForm
+from dashboard.frame.guards import require_sign_in
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.proofs import NEW, allow_without_proof, build_sign_in_attempt, client_address
+from dashboard.frame.themes import COOKIE, COOKIE_AGE, THEMES
+
+BACKEND = "django.contrib.auth.backends.ModelBackend"
+
+
+def find_next_url(request: HttpRequest, fallback: str) -> str:
+    """Return where the person was going, if that is a page of ours; else `fallback` (a URL name)."""
+    wanted = request.POST.get("next") or request.GET.get("next") or ""
+    ours = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
+    return wanted if ours else resolve_url(fallback)
+
+
+@allow_without_proof
+@require_http_methods(["GET", "HEAD", "POST"])
+@sensitive_post_parameters("password")
+@never_cache
+def show_sign_in(request: HtmxHttpRequest) -> HttpResponse:
+    """Ask for name and password, and lead back to where the person was going."""
+    goal = find_next_url(request, settings.LOGIN_REDIRECT_URL)
+    if request.user.is_authenticated:
+        return redirect(goal)
+    if request.method == "POST" and not settings.PASSWORD_SIGN_IN:
+        return redirect("accounts:login")  # whose page has no form for one
+    form = SignInForm(request, data=request.POST or None)
+    problem, status, retry_after = "", 200, None
+    if request.method == "POST":
+        try:
+            if user := sign_in_with_password(request, form):
+                return set_device_cookie(redirect(goal), request, user)
+            status = 422
+        except SignalboxError as refusal:
+            problem, status, retry_after = refusal.detail, refusal.status, refusal.retry_after
+            form = SignInForm(request)
+    if settings.OIDC_ISSUER:  # most sign in there: the page does not begin in the form for the others
+        form.fields["username"].widget.attrs.pop("autofocus", None)
+    context = {
+        "form": form,
+        "next": goal,
+        "problem": problem,
+        "is_new": setup.is_setup_open() and settings.PASSWORD_SIGN_IN,
+    }
+    context |= {
+        "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
+        "with_password": settings.PASSWORD_SIGN_IN,
+    }
+    answer = render(request, "accounts/sign_in.html", context, status=status)
+    if retry_after:
+        answer.headers["Retry-After"] = str(retry_after)
+    return answer
+
+
+def set_device_cookie(answer: HttpResponse, request: HttpRequest, user: User) -> HttpResponse:
+    """Mark this browser as one that `user` has signed in with (coordinator.actions.people.accounts)."""
+    answer.set_cookie(
+        settings.DEVICE_COOKIE_NAME,
+        accounts.sign_device_token(user),
+        accounts.DEVICE_KNOWN_FOR,
+        path=resolve_url(settings.LOGIN_URL),
+        secure=request.is_secure(),
+        httponly=True,
+        samesite="Lax",
+    )
+    return answer
+
+
+def sign_in_with_password(request: HtmxHttpRequest, form: SignInForm) -> User | None:
+    now, address = timezone.now(), client_address(request)
+    username = User.normalize_username(request.POST.get("username", "").strip())
+    attempt = build_sign_in_attempt(request, username)
+    accounts.check_sign_in_limits(attempt, now)
+    if not form.is_valid():
+        accounts.record_failed_sign_in(attempt, now)
+        return None
+    user = form.get_user()
+    assert isinstance(user, User)
+    login(request, user)
+    request.session.set_expiry(None)  # single sign-on that was begun and given up left its own
+    proofs.bind_session_to_browser(request.session, request.POST.get(NEW, ""), now)
+    accounts.record_sign_in(user, address, now)
+    return user
+
+
+@require_POST
+@never_cache
+@require_sign_in
+def confirm_password_view(_request: HtmxHttpRequest) -> HttpResponse:
+    """Take the password once more (dashboard.frame.proofs has done so when this runs)."""
+    return HttpResponse(status=204)
+
+
+@allow_without_proof
+@require_POST
+@never_cache
+def sign_out_person(request: HtmxHttpRequest) -> HttpResponse:
+    devices.remove_session_device(request)
+    address = sign_in_ways.build_provider_sign_out_url(request)
+    logout(request)
+    messages.success(request, "You are signed out.")
+    if address:  # no form may lead to another site, so a page does
+        context = {"address": address, "provider": settings.OIDC_NAME, "is_leaving": True}
+        return render(request, "accounts/provider_leave.html", context)
+    return redirect(settings.LOGOUT_REDIRECT_URL)
+
+
+@require_safe
+@require_sign_in
+def show_account(request: HtmxHttpRequest) -> HttpResponse:
+    """Show who they are and, to who may decide, what they handed over and what was handed to them."""
+    assert isinstance(request.user, User)
+    context: dict[str, object] = {
+        "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
+        "connected": provider_sign_ins.is_provider_connected(request.user),
+        "may_disconnect": provider_sign_ins.has_password_sign_in(request.user),
+    }
+    if context["connected"] and context["may_disconnect"]:
+        role = provider_sign_ins.role_after_disconnecting(request.user)
+        context["role_then"] = f"the role {role}" if role else "no role until an administrator gives you one"
+        context["knows_role_then"] = bool(role)
+    if has_role(request.user, APPROVER):
+        book = deciders.load_decider_book(timezone.now())
+        context["delegations"] = list_delegation_lines(request.user, book.now, of=request.user)
+        context["delegate"] = build_empty_delegation_form(request.user, book)
+    return render(request, "accounts/account.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@sensitive_post_parameters()
+@never_cache
+@require_sign_in
+def change_own_password(request: HtmxHttpRequest) -> HttpResponse:
+    """Change the person's own password; this session goes on, their others end."""
+    assert isinstance(request.user, User)
+    if not request.user.has_usable_password():
+        return redirect("accounts:account")  # which says how they sign in
+    form = PasswordChangeForm(request.user, request.POST or None)
+    if request.method != "POST" or not form.is_valid():
+        status = 422 if request.method == "POST" else 200
+        return render(request, "accounts/password.html", {"form": form}, status=status)
+    by = person_actor(request.user)
+    accounts.change_password(request.user, form.cleaned_data["new_password1"], by=by, now=timezone.now())
+    update_session_auth_hash(request, request.user)
+    messages.success(request, "Your password is changed. Your other sessions have ended.")
+    return set_device_cookie(redirect("accounts:account"), request, request.user)
+
+
+@allow_without_proof
+@require_POST
+def save_theme(request: HtmxHttpRequest) -> HttpResponse:
+    """Keep the choice of colours in a cookie (static/js/theme.js does so without asking here)."""
+    response = HttpResponseRedirect(find_next_url(request, settings.LOGIN_REDIRECT_URL))
+    chosen = THEMES.get(request.POST.get("theme", ""), THEMES["system"])
+    response.set_cookie(COOKIE, chosen.name, COOKIE_AGE, samesite="Lax", secure=request.is_secure())
+    return response
+
+
+@allow_without_proof
+@require_http_methods(["GET", "HEAD", "POST"])
+@sensitive_post_parameters()
+@never_cache
+def create_first_admin(request: HtmxHttpRequest) -> HttpResponse:
+    """Make the first administrator, for whoever holds the one-time link, and sign them in."""
+    token = request.POST.get("token") or request.GET.get("token") or ""
+    form = FirstAdminForm(request.POST or None)
+    problem = setup.find_setup_problem(token)
+    if not problem and request.method == "POST" and form.is_valid():
+        try:
+            name, secret = form.cleaned_data["username"], form.cleaned_data["password1"]
+            now = timezone.now()
+            user = setup.redeem_setup_token(token, name, secret, now)
+            login(request, user, backend=BACKEND)
+            request.session.set_expiry(None)
+            proofs.bind_session_to_browser(request.session, request.POST.get(NEW, ""), now)
+            return set_device_cookie(redirect("overview"), request, user)
+        except SignalboxError as refusal:
+            problem = refusal.detail
+    status = 409 if problem else 422 if request.method == "POST" else 200
+    return render(
+        request, "accounts/set_up.html", {"form": form, "token": token, "problem": problem}, status=status
+    )

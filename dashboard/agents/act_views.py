@@ -1,0 +1,181 @@
+"""What people do to agents: make, change, switch, guard, give plugins, delete."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
+
+from coordinator.actions.agents import agents
+from coordinator.actions.policy import agent_power
+from coordinator.errors import Conflict, SignalboxError
+from coordinator.identity.actors import person_actor
+from coordinator.models import Agent, PluginSetting
+from dashboard.agents.forms import AgentForm, NewAgentForm, SwitchPasswordForm
+from dashboard.frame import refusals
+from dashboard.frame.guards import require_admin, require_approver
+from dashboard.frame.htmx import HtmxHttpRequest
+
+
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+@require_admin
+def add_agent_view(request: HtmxHttpRequest) -> HttpResponse:
+    form = NewAgentForm(request.POST or None)
+    if request.method == "POST" and form.is_valid() and create_agent_from_form(request, form):
+        messages.success(
+            request,
+            f"{form.cleaned_data['name']} is added. It is shown as offline until its first heartbeat.",
+        )
+        return redirect("agents:detail", form.cleaned_data["agent_id"])
+    context = {"form": form, "engines": list_engines()}
+    return render(request, "agents/new.html", context, status=422 if form.errors else 200)
+
+
+def create_agent_from_form(request: HtmxHttpRequest, form: NewAgentForm) -> bool:
+    asked, now, by = form.cleaned_data, timezone.now(), person_actor(request.user)
+    try:
+        agents.create_agent(
+            asked["agent_id"],
+            name=asked["name"],
+            default_engine_id=asked["default_engine_id"],
+            description=asked["description"],
+            required_capabilities=asked["required_capabilities"],
+            metadata=asked["metadata"],
+            by=by,
+            now=now,
+        )
+        if asked["password"]:
+            agent_power.set_power_password(asked["agent_id"], asked["password"], by=by, now=now)
+    except Conflict as refusal:
+        form.taken = Agent.objects.filter(pk=asked["agent_id"]).first()
+        form.add_error("agent_id", f"{refusal.detail} Choose another name or another id.")
+        return False
+    except SignalboxError as refusal:
+        form.add_error(None, str(refusal.detail))
+        return False
+    return True
+
+
+def list_engines() -> list[str]:
+    """Return the plugins that are known, to be offered as engines."""
+    return list(PluginSetting.objects.order_by("plugin_id").values_list("plugin_id", flat=True))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@require_admin
+def edit_agent(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Change an agent; what somebody else changed meanwhile is not overwritten."""
+    agent = get_object_or_404(Agent, pk=agent_id)
+    form = AgentForm.from_agent(agent, request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        seen = form.cleaned_data["version"]
+        try:
+            agents.update_agent(
+                agent_id, form.changed_columns(), by=person_actor(request.user), seen=seen, now=timezone.now()
+            )
+        except SignalboxError as refusal:
+            form.add_error(None, str(refusal.detail))
+        else:
+            messages.success(request, "Saved.")
+            return redirect("agents:detail", agent_id)
+    context = {"form": form, "agent": agent, "engines": list_engines()}
+    return render(request, "agents/edit.html", context, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@require_admin
+def delete_agent_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Delete an agent with everything that is its own, once its id has been typed."""
+    agent = get_object_or_404(Agent, pk=agent_id)
+    problem = agents.DEFAULT_REFUSED if agent_id == agents.DEFAULT_AGENT else ""
+    if request.method == "POST" and not problem:
+        if request.POST.get("typed", "").strip() != agent_id.strip():
+            problem = "This is not the agent's id, so nothing was deleted. Type the id to confirm."
+        else:
+            try:
+                agents.delete_agent_with_data(
+                    agent_id, by=person_actor(request.user), reason=posted_reason(request), now=timezone.now()
+                )
+            except SignalboxError as refusal:
+                problem = str(refusal.detail)
+            else:
+                messages.success(request, f"{agent.name} was deleted.")
+                return redirect("agents:list")
+    context = {
+        "agent": agent,
+        "problem": problem,
+        "is_default": agent_id == agents.DEFAULT_AGENT,
+        "consequences": agents.count_agent_dependents([agent_id]),
+    }
+    failed = problem and request.method == "POST"
+    return render(request, "agents/delete.html", context, status=422 if failed else 200)
+
+
+def posted_reason(request: HtmxHttpRequest) -> str | None:
+    return request.POST.get("reason", "").strip()[:500] or None
+
+
+@sensitive_post_parameters("password")
+@require_POST
+@require_approver
+def switch_agent_power_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    on = request.POST.get("on") == "yes"
+    with refusals.show_refusal_as_message(request, missing_is_404=True):
+        agent = agent_power.switch_agent(
+            agent_id,
+            on,
+            by=person_actor(request.user),
+            password=request.POST.get("password") or None,
+            now=timezone.now(),
+        )
+        messages.success(request, f"{agent.name} is switched {'on' if on else 'off'}.")
+    return redirect("agents:detail", agent_id)
+
+
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+@require_admin
+def set_agent_switch_password(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Guard the power switch with a password, give it another one, or take the guard away."""
+    agent = get_object_or_404(Agent, pk=agent_id)
+    removing = request.POST.get("remove") == "yes"
+    form = SwitchPasswordForm(None if removing else request.POST or None)
+    if request.method == "POST" and (removing or form.is_valid()):
+        wanted = None if removing else form.cleaned_data["password"]
+        agent_power.set_power_password(agent_id, wanted, by=person_actor(request.user), now=timezone.now())
+        messages.success(
+            request,
+            "The power switch is no longer protected by a password."
+            if removing
+            else "The power switch is now protected by a password.",
+        )
+        return redirect("agents:detail", agent_id)
+    context = {"agent": agent, "form": form}
+    return render(request, "agents/password.html", context, status=422 if form.errors else 200)
+
+
+@require_POST
+@require_admin
+def assign_agent_plugin_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    plugin_id = request.POST.get("plugin", "").strip()
+    with refusals.show_refusal_as_message(request, missing_is_404=True):
+        agents.assign_plugin(agent_id, plugin_id, by=person_actor(request.user), now=timezone.now())
+        messages.success(request, f"{plugin_id} was added to the agent.")
+    return redirect("agents:detail", agent_id)
+
+
+@require_POST
+@require_admin
+def withdraw_agent_plugin_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    plugin_id = request.POST.get("plugin", "")
+    with refusals.show_refusal_as_message(request, missing_is_404=True):
+        agents.withdraw_plugin(agent_id, plugin_id, by=person_actor(request.user), now=timezone.now())
+        messages.success(request, f"{plugin_id} was removed from the agent.")
+    return redirect("agents:detail", agent_id)

@@ -1,0 +1,67 @@
+"""The history of permission requests, narrowed by what a person remembers of one."""
+
+from __future__ import annotations
+
+import django_filters
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from coordinator.models import PermissionRequest
+from coordinator.models.permissions import RequestStatus as Status
+from dashboard.frame.days import DayRangeFilter
+
+STANDINGS = (
+    ("waiting", "Waiting"),
+    (Status.APPROVED.value, Status.APPROVED.label),
+    ("in-force", "Approved, in force"),
+    ("over", "Approved, ended or revoked"),
+    *((one.value, one.label) for one in Status if one not in (Status.PENDING, Status.APPROVED)),
+)
+Rows = QuerySet[PermissionRequest]
+
+
+class PermissionRequestFilter(DayRangeFilter):
+    """Status, plugin, type, person, dates and words. A value that nothing has gives an empty list, no error."""
+
+    q = django_filters.CharFilter(method="with_words", label="Search")
+    status = django_filters.ChoiceFilter(choices=STANDINGS, method="with_standing", empty_label="Any status")
+    plugin = django_filters.CharFilter(field_name="plugin_id", label="Plugin")
+    type = django_filters.CharFilter(field_name="permission_type", label="Type")
+    person = django_filters.CharFilter(method="with_person", label="Decided by")
+
+    def with_words(self, rows: Rows, _name: str, words: str) -> Rows:
+        """Keep rows that hold every word somewhere a person would look for it."""
+        for word in words.replace("\0", "").split():
+            rows = rows.filter(
+                Q(request_id__icontains=word)
+                | Q(plugin_id__icontains=word)
+                | Q(target_resource__icontains=word)
+                | Q(justification__icontains=word)
+                | Q(context__tool_name__icontains=word)
+                | Q(context__tool_input__icontains=word)
+                | Q(context__agent_id__icontains=word)
+                | Q(context__session_id=word)
+                | Q(context__reason__icontains=word)
+            )
+        return rows
+
+    def with_standing(self, rows: Rows, _name: str, standing: str) -> Rows:
+        """Keep rows that stand so now: a pending one past its deadline counts as expired."""
+        everything, now = PermissionRequest.objects.all(), timezone.now()
+        if standing == "waiting":
+            kept = everything.awaiting_decision(now)
+        elif standing == Status.EXPIRED:
+            kept = everything.past_deadline(now)
+        elif standing == "in-force":
+            kept = everything.approvals_in_force(now)
+        elif standing == "over":
+            kept = everything.filter(status=Status.APPROVED).exclude(
+                pk__in=everything.approvals_in_force(now).values("pk")
+            )
+        else:
+            kept = everything.filter(status=standing)
+        return rows.filter(pk__in=kept.values("pk"))
+
+    def with_person(self, rows: Rows, _name: str, name: str) -> Rows:
+        """Keep what this person decided, alone or with another, or revoked."""
+        return rows.filter(Q(approved_by__icontains=name) | Q(context__revoked_by=name))

@@ -1,0 +1,77 @@
+"""Allowing such calls for good: the narrowest rule or grant, what else it would allow, and one button."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from coordinator.actions import approvals
+from coordinator.errors import SignalboxError
+from coordinator.models import PermissionRequest
+from coordinator.policy.deciders import book as deciders
+from dashboard.approvals.always import build_always_allow_offer, parse_accepted_offer
+from dashboard.approvals.cards import build_approval_card
+from dashboard.approvals.rights import DecisionRights
+from dashboard.frame.guards import require_approver
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.rules.views.trials import build_first_trial_context
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+@require_approver
+def allow_request_always(request: HtmxHttpRequest, request_id: str) -> HttpResponse:
+    """Show what would be written and what else that would allow; or write it and approve the request."""
+    row = PermissionRequest.objects.with_triage().filter(request_id=request_id).first()
+    if row is None:
+        raise Http404("No such permission request.")
+    return (
+        accept_always_allow_offer(request, row)
+        if request.method == "POST"
+        else show_always_allow_offer(request, row)
+    )
+
+
+def show_always_allow_offer(request: HtmxHttpRequest, row: PermissionRequest) -> HttpResponse:
+    now, whose = timezone.now(), request.user.pk
+    assert whose is not None
+    card, wide = (
+        build_approval_card([row], now, rights=DecisionRights.for_person(request.user, now)),
+        "wide" in request.GET,
+    )
+    context: dict[str, Any] = {"row": row, "card": card, "member": card.members[0], "wide": wide}
+    if not card.decidable_members:
+        context["problem"] = (
+            card.members[0].refusal_reason if card.waiting_members else card.members[0].state_description
+        )
+        return render(request, "approvals/always.html", context)
+    if not deciders.can_user_edit_policy(request.user):
+        return render(request, "approvals/always.html", context | {"problem": deciders.ADMINS_EDIT})
+    try:
+        offer, has_wider = build_always_allow_offer(row, whose, now, wide=wide)
+    except SignalboxError as refusal:
+        return render(request, "approvals/always.html", context | {"problem": str(refusal.detail)})
+    context |= {"offer": offer, "has_wider": has_wider}
+    context |= build_first_trial_context(offer.question, QueryDict("changed=1"))  # what else it would allow
+    return render(request, "approvals/always.html", context)
+
+
+def accept_always_allow_offer(request: HtmxHttpRequest, row: PermissionRequest) -> HttpResponse:
+    whose = request.user.pk
+    assert whose is not None
+    try:
+        said = parse_accepted_offer(row, whose, request.POST.get("offer", ""), timezone.now())
+        approvals.approve_permanently(row.request_id, said.answer, by=request.user, judged=said.judged)
+    except SignalboxError as refusal:
+        detail = refusal.detail["message"] if isinstance(refusal.detail, dict) else str(refusal.detail)
+        messages.error(request, detail)
+        return redirect("approvals:always", row.request_id)
+    what = f"Rule {said.number} allows" if said.number else "A grant allows"
+    messages.success(request, f"{what} such calls from now on. The request is approved.")
+    return redirect("approvals:inbox")

@@ -1,0 +1,82 @@
+"""Every request ever: filters, pages, the CSV, and the figures that show whether people keep up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import HttpResponse, StreamingHttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from coordinator.models import PermissionRequest
+from coordinator.policy.requests.verdicts import export_permission_request
+from dashboard.approvals.cards import CardMember
+from dashboard.approvals.filters import PermissionRequestFilter
+from dashboard.approvals.statistics import compute_approval_statistics as count
+from dashboard.frame.guards import require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.lists.choices import list_recent_values
+from dashboard.lists.exports import build_csv_response
+from dashboard.lists.keyset import load_keyset_page
+
+PERIODS = (7, 30, 90)
+
+
+@require_GET
+@require_viewer
+def list_approval_history(request: HtmxHttpRequest) -> HttpResponse:
+    narrowed, now = (
+        filter_approval_history(request, PermissionRequest.objects.with_listed_input()),
+        timezone.now(),
+    )
+    page, everything = load_keyset_page(narrowed.qs, request.GET), PermissionRequest.objects.all()
+    context = {
+        "filter": narrowed,
+        "page": page,
+        "members": [CardMember(row, now) for row in page.rows],
+        "filtered": any(request.GET.get(name) for name in narrowed.filters),
+        "plugins": list_recent_values(everything, "plugin_id", chosen=request.GET.get("plugin")),
+        "types": list_recent_values(everything, "permission_type", chosen=request.GET.get("type")),
+        "export": request.GET.urlencode(),
+    }
+    template = "approvals/_history.html" if wants_fragment(request) else "approvals/history.html"
+    return render(request, template, context)
+
+
+@require_GET
+@require_viewer
+def export_approval_history(request: HtmxHttpRequest) -> StreamingHttpResponse:
+    """Answer with the CSV of what the same filters show, all pages of it."""
+    rows, now = (
+        filter_approval_history(request, PermissionRequest.objects.with_context()).qs.order_by("-id"),
+        timezone.now(),
+    )
+    columns = (*export_permission_request(PermissionRequest(), now), "waited_seconds")
+    return build_csv_response("approvals", columns, walk_approval_export_rows(rows, now))
+
+
+@require_GET
+@require_viewer
+def show_approval_statistics(request: HtmxHttpRequest) -> HttpResponse:
+    asked = request.GET.get("days", "")
+    days = int(asked) if asked in {str(period) for period in PERIODS} else 30
+    context = {"figures": count(timezone.now(), days), "periods": PERIODS}
+    return render(request, "approvals/statistics.html", context)
+
+
+def filter_approval_history(
+    request: HtmxHttpRequest, rows: QuerySet[PermissionRequest]
+) -> PermissionRequestFilter:
+    return PermissionRequestFilter(request.GET, queryset=rows)
+
+
+def walk_approval_export_rows(rows: QuerySet[PermissionRequest], now: datetime) -> Iterator[dict[str, Any]]:
+    for row in rows.iterator(chunk_size=20):
+        wait = CardMember(row, now).waiting_time
+        yield export_permission_request(row, now) | {
+            "waited_seconds": None if wait is None else round(wait.total_seconds(), 3)
+        }

@@ -1,0 +1,155 @@
+"""The approvals inbox: what waits for a person, the verdict, one request's page, and taking an approval back."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+from django_htmx.http import trigger_client_event
+
+from coordinator.actions import approvals
+from coordinator.errors import SignalboxError
+from coordinator.models import AuditLog, PermissionRequest
+from coordinator.policy.requests.approvals import Validity, can_revoke
+from coordinator.policy.requests.judged import group_requests_by_card
+from dashboard.approvals.arrangement import (
+    GROUPS,
+    SORTS,
+    TAKEN,
+    load_inbox_arrangement,
+    save_arrangement_cookie,
+)
+from dashboard.approvals.cards import build_approval_card, build_approval_cards
+from dashboard.approvals.inbox import load_inbox_page
+from dashboard.approvals.rights import DecisionRights
+from dashboard.approvals.verdicts import MOST_ON_A_CARD, DecisionForm, DecisionOutcome, decide_each_request
+from dashboard.frame.guards import require_approver, require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+
+VALIDITIES = [(one.value, one.label) for one in Validity if one is not Validity.ONCE]
+
+
+@require_GET
+@require_viewer
+def show_inbox(request: HtmxHttpRequest) -> HttpResponse:
+    """Show what waits as the person has it arranged; as a fragment, also what was closed meanwhile on the page."""
+    now, arrangement = timezone.now(), load_inbox_arrangement(request)
+    found = load_inbox_page(
+        now,
+        request.GET.get("page", 1),
+        request.GET.getlist("ids")[:MOST_ON_A_CARD] if request.htmx else [],
+        arrangement=arrangement,
+        rights=DecisionRights.for_person(request.user, now),
+    )
+    template = "approvals/_inbox.html" if wants_fragment(request) else "approvals/inbox.html"
+    context = {
+        "inbox": found,
+        "page": found.page,
+        "waiting": found.waiting,
+        "chosen": arrangement,
+        "groups": GROUPS,
+        "sorts": SORTS,
+        "taken": TAKEN,
+        "validities": VALIDITIES,
+        "choosable": True,
+    }
+    return save_arrangement_cookie(arrangement, request, render(request, template, context))
+
+
+@require_POST
+@require_approver
+def decide_card_requests(request: HtmxHttpRequest) -> HttpResponse:
+    """Approve or deny the card's requests, each for itself, and show the card as it stands then."""
+    form = DecisionForm(request.POST)
+    if not form.is_valid():
+        return HttpResponse("This decision could not be read. Reload the page.", status=400)
+    outcome, ids = decide_each_request(form.cleaned_data, request.user), form.cleaned_data["ids"]
+    refusals, done = list(outcome.refusals.values()), describe_card_decision(form, outcome)
+    if not wants_fragment(request):
+        for refusal in dict.fromkeys(refusals):
+            messages.error(request, refusal)
+        if done:
+            messages.success(request, done)
+        return redirect("approvals:inbox")
+    rows = PermissionRequest.objects.with_triage().filter(request_id__in=ids).order_by("id")
+    # One that is not what the page showed gets a card of its own: no card stands for what it does not show.
+    now = timezone.now()
+    cards = build_approval_cards(
+        group_requests_by_card(rows),
+        now,
+        rights=DecisionRights.for_person(request.user, now),
+        lane=request.POST.get("lane", "")[:8],
+    )
+    context = {"cards": cards, "validities": VALIDITIES, "choosable": "choosable" in request.POST}
+    response = render(request, "approvals/_cards.html", context)
+    return trigger_decision_toast(response, refusals, done)
+
+
+def describe_card_decision(form: DecisionForm, outcome: DecisionOutcome) -> str:
+    """Return in words what was decided, and what waits for one more person's approval."""
+    word = "Approved" if form.cleaned_data["verdict"] == "approved" else "Denied"
+    decided, voted = len(outcome.decided), len(outcome.voted)
+    words = [f"{word}." if decided == 1 else f"{word} {decided} requests."] if decided else []
+    if voted:
+        which = "Your approval is" if voted == 1 else f"Your approvals of {voted} requests are"
+        words.append(f"{which} recorded. One more person must approve.")
+    return " ".join(words)
+
+
+def trigger_decision_toast(response: HttpResponse, refusals: list[str], done: str) -> HttpResponse:
+    if refusals:
+        text = " ".join([done, *dict.fromkeys(refusals)]).strip()
+        return trigger_client_event(response, "toast", {"level": "warning", "text": text})
+    return trigger_client_event(response, "toast", {"level": "success", "text": done})
+
+
+@require_POST
+@require_approver
+def mark_requests_seen_view(request: HtmxHttpRequest) -> HttpResponse:
+    """Note which requests an approver has had in view, so that one that expires unseen can be told apart."""
+    approvals.record_requests_seen(
+        request.POST.getlist("ids")[:MOST_ON_A_CARD], by=request.user, now=timezone.now()
+    )
+    return HttpResponse(status=204)
+
+
+@require_GET
+@require_viewer
+def show_permission_request(request: HtmxHttpRequest, request_id: str) -> HttpResponse:
+    """Show one request: what was asked, who decided when and why, and its whole trail."""
+    row, now = find_request_or_404(request_id), timezone.now()
+    trail = AuditLog.objects.filter(target_id=request_id).order_by("id")
+    card = build_approval_card([row], now, rights=DecisionRights.for_person(request.user, now))
+    context = {
+        "card": card,
+        "member": card.members[0],
+        "row": row,
+        "trail": trail,
+        "can_revoke": can_revoke(row, now),
+        "validities": VALIDITIES,
+    }
+    template = "approvals/_detail.html" if wants_fragment(request) else "approvals/detail.html"
+    return render(request, template, context)
+
+
+def find_request_or_404(request_id: str) -> PermissionRequest:
+    row = PermissionRequest.objects.with_triage().filter(request_id=request_id).first()
+    if row is None:
+        raise Http404("No such permission request.")
+    return row
+
+
+@require_POST
+@require_approver
+def revoke_approval_view(request: HtmxHttpRequest, request_id: str) -> HttpResponse:
+    """End an approval now and go back to where the button was."""
+    find_request_or_404(request_id)
+    try:
+        approvals.end_approval(request_id, by=request.user, reason=request.POST.get("reason", "")[:2000])
+    except SignalboxError as refusal:
+        messages.warning(request, str(refusal.detail))
+    else:
+        messages.success(request, "The approval is revoked.")
+    return redirect("approvals:detail", request_id)

@@ -1,0 +1,180 @@
+"""Many requests at once: one question that lists them, one verdict for each; who takes them, and who looks later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, time, timedelta
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+from django_htmx.http import trigger_client_event
+
+from coordinator.actions import approvals
+from coordinator.actions.approvals.triage import MOST_ARRANGED, MOST_AT_ONCE
+from coordinator.errors import BadRequest, SignalboxError
+from coordinator.policy.requests.approvals import DECIDED
+from dashboard.approvals.arrangement import InboxArrangement
+from dashboard.approvals.chosen import list_chosen_requests
+from dashboard.approvals.inbox import load_group_digests
+from dashboard.approvals.rights import DecisionRights
+from dashboard.approvals.verdicts import (
+    TOO_MANY,
+    DecisionForm,
+    DecisionOutcome,
+    decide_each_request,
+    parse_chosen_requests,
+)
+from dashboard.frame.days import find_time_zone
+from dashboard.frame.guards import require_approver
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.templatetags.signalbox import count_of
+
+MORNING = time(9)
+LONGEST_QUERY = 4_000  # characters
+SNOOZES = {"snooze-15m": timedelta(minutes=15), "snooze-1h": timedelta(hours=1)}
+
+
+@require_POST
+@require_approver
+def confirm_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
+    """Ask once, about everything that was chosen, or a whole group. Nothing is decided yet."""
+    verdict, now = request.POST.get("verdict", ""), timezone.now()
+    rights = DecisionRights.for_person(request.user, now)
+    try:
+        if "group" in request.POST:
+            arranged = InboxArrangement.from_query(
+                QueryDict(request.POST.get("arranged", "")[:LONGEST_QUERY])
+            )
+            chosen = load_group_digests(request.POST["group"], now, arranged, rights)
+        else:
+            chosen = parse_chosen_requests(request.POST.getlist("chosen"))
+        if not chosen:
+            raise BadRequest("No request in this group is waiting any more.")
+        if verdict not in DECIDED:
+            raise BadRequest("Choose whether to approve or to deny.")
+    except SignalboxError as refusal:
+        return answer_triage_refusal(request, refusal)
+    listed = list_chosen_requests(chosen, now, rights)
+    context = {
+        "verdict": verdict,
+        "listed": [one for one in listed if not one.problem],
+        "left_out": [one for one in listed if one.problem],
+    }
+    template = "approvals/_set.html" if wants_fragment(request) else "approvals/set.html"
+    return render(request, template, context)
+
+
+@require_POST
+@require_approver
+def decide_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
+    """Decide each of the set for itself; what is not what the page showed stays undecided, and is said."""
+    form = DecisionForm(request.POST)
+    if not form.is_valid():
+        return HttpResponse("This decision could not be read. Reload the page.", status=400)
+    if len(form.cleaned_data["ids"]) > MOST_AT_ONCE:
+        return HttpResponse(TOO_MANY, status=400)
+    outcome = decide_each_request(form.cleaned_data, request.user)
+    words = describe_decision_outcome(outcome, form.cleaned_data["verdict"])
+    if not wants_fragment(request):
+        (messages.warning if outcome.refusals else messages.success)(request, words)
+        for refusal in dict.fromkeys(outcome.refusals.values()):
+            messages.error(request, refusal)
+        return redirect("approvals:inbox")
+    if not outcome.refusals:
+        return trigger_requests_arranged(
+            trigger_toast(HttpResponse(status=204), "success", words), list(outcome.decided)
+        )
+    shown = {name: form.cleaned_data["seen"].get(name, "") for name in outcome.refusals}
+    now = timezone.now()
+    found = list_chosen_requests(shown, now, DecisionRights.for_person(request.user, now))
+    listed = [(one, outcome.refusals[one.request_id]) for one in found]
+    response = render(request, "approvals/_set_outcome.html", {"words": words, "refused": listed})
+    return trigger_requests_arranged(response, list(outcome.decided))
+
+
+def describe_decision_outcome(outcome: DecisionOutcome, verdict: str) -> str:
+    """Return what became of the set: "Approved 17 requests. 1 waits for a second person. 2 were not decided." """
+    word = "Approved" if verdict == "approved" else "Denied"
+    number, told = len(outcome.decided), []
+    if number or not outcome.voted:
+        told.append(f"{word} {number} {'request' if number == 1 else 'requests'}.")
+    if outcome.voted:
+        voted = len(outcome.voted)
+        told.append(f"{voted} {'needs' if voted == 1 else 'need'} a second person.")
+    if outcome.refusals:
+        left = len(outcome.refusals)
+        told.append(f"{left} {'was' if left == 1 else 'were'} not decided.")
+    return " ".join(told)
+
+
+@require_POST
+@require_approver
+def triage_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
+    """Assign, release, snooze or wake what was chosen, and go back to the list."""
+    now = timezone.now()
+    try:
+        ids = list(parse_chosen_requests(request.POST.getlist("chosen"), most=MOST_ARRANGED))
+        words, leaves = apply_triage_action(request, ids, now)
+    except SignalboxError as refusal:
+        return answer_triage_refusal(request, refusal)
+    if not wants_fragment(request):
+        messages.success(request, words)
+        return redirect("approvals:inbox")
+    return trigger_requests_arranged(
+        trigger_toast(HttpResponse(status=204), "success", words), ids if leaves else []
+    )
+
+
+def apply_triage_action(request: HtmxHttpRequest, ids: Sequence[str], now: datetime) -> tuple[str, bool]:
+    """Do what the form's button says; return it in words, and whether the requests leave the page."""
+    said, by = request.POST.get("do", ""), request.user
+    if said in {"take", "assign"}:
+        to = by.get_username() if said == "take" else request.POST.get("to", "").strip()[:150]
+        number = approvals.assign_requests(ids, to, by=by, now=now)
+        return f"{count_of(number, 'request')} assigned to {'you' if to == by.get_username() else to}.", False
+    if said == "release":
+        return f"{count_of(approvals.unassign_requests(ids, by=by, now=now), 'request')} unassigned.", False
+    if said == "wake":
+        return f"{count_of(approvals.wake_snoozed_requests(ids, by=by), 'request')} back in your inbox.", True
+    until = find_snooze_end(said, request.POST.get("zone", ""), now)
+    number = approvals.snooze_requests(ids, until, by=by, now=now)
+    return f"{count_of(number, 'request')} snoozed. Deadlines still apply.", True
+
+
+def find_snooze_end(said: str, zone: str, now: datetime) -> datetime:
+    if said in SNOOZES:
+        return now + SNOOZES[said]
+    if said != "snooze-tomorrow":
+        raise BadRequest("Choose what to do with the requests.")
+    return find_tomorrow_morning(now, zone)
+
+
+def find_tomorrow_morning(now: datetime, zone: str) -> datetime:
+    """Return nine o'clock of the next day where the person is; in UTC where their browser names no zone."""
+    there = now.astimezone(find_time_zone(zone or "UTC") or find_time_zone("UTC"))
+    return datetime.combine(there.date() + timedelta(days=1), MORNING, tzinfo=there.tzinfo)
+
+
+def answer_triage_refusal(request: HtmxHttpRequest, refusal: SignalboxError) -> HttpResponse:
+    detail = str(refusal.detail)
+    if not wants_fragment(request):
+        messages.error(request, detail)
+        return redirect("approvals:inbox")
+    return trigger_toast(HttpResponse(status=204), "warning", detail)
+
+
+def trigger_toast(response: HttpResponse, level: str, text: str) -> HttpResponse:
+    return trigger_client_event(response, "toast", {"level": level, "text": text})
+
+
+def trigger_requests_arranged(response: HttpResponse, ids: Sequence[str]) -> HttpResponse:
+    """Tell the page which requests need not stay on it; of many, that none need (static/js/approvals.js).
+
+    It is told in a header, of which proxies take a few kilobytes.
+    """
+    detail: dict[str, Any] = {"ids": list(ids)} if len(ids) <= MOST_AT_ONCE else {"ids": [], "all": True}
+    return trigger_client_event(response, "arranged", detail)

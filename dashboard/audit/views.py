@@ -1,0 +1,143 @@
+"""The audit log: who did, or was refused, what to which thing. It is read here and changed nowhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import Http404, HttpResponse, StreamingHttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from coordinator.models import AuditLog, PermissionRequest
+from coordinator.policy.requests.approvals import format_request_instant
+from coordinator.transparency import proofs, state
+from dashboard.audit.filters import AuditFilter
+from dashboard.frame.guards import require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.lists.choices import list_recent_values
+from dashboard.lists.exports import build_csv_response, build_ndjson_response
+from dashboard.lists.keyset import load_keyset_page
+
+COLUMNS = (
+    "id",
+    "timestamp",
+    "event_type",
+    "actor_id",
+    "target_id",
+    "permission",
+    "result",
+    "reason",
+    "metadata",
+    "trace_id",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFieldChange:
+    """One field of a change: what it was and what it became, as text."""
+
+    name: str
+    before: str
+    after: str
+
+    @property
+    def has_changed_value(self) -> bool:
+        return self.before != self.after
+
+
+@require_GET
+@require_viewer
+def list_audit_entries(request: HtmxHttpRequest) -> HttpResponse:
+    narrowed = filter_audit_entries(request)
+    page = load_keyset_page(narrowed.qs, request.GET)
+    context = {
+        "filter": narrowed,
+        "page": page,
+        "changed": proofs.find_changed_rows(page.rows),
+        "filtered": any(request.GET.get(name) for name in narrowed.filters),
+        "events": state.list_audit_event_types(),
+        "results": list_recent_values(AuditLog.objects.all(), "result", chosen=request.GET.get("result")),
+        "export": request.GET.urlencode(),
+        "state": state.load_log_state(timezone.now()),
+    }
+    template = "audit/_log.html" if wants_fragment(request) else "audit/list.html"
+    return render(request, template, context)
+
+
+@require_GET
+@require_viewer
+def show_audit_entry(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
+    """Show one row in full, with what it changed and what else happened in the same request."""
+    row = AuditLog.objects.filter(pk=entry_id).first()
+    if row is None:
+        raise Http404("There is no such audit entry. Entries are deleted after 90 days.")
+    same = AuditLog.objects.filter(trace_id=row.trace_id).exclude(pk=row.pk).order_by("id")
+    context = {
+        "row": row,
+        "differences": list_audit_field_changes(row.metadata),
+        "rest": remaining_audit_metadata(row.metadata),
+        "same_trace": list(same[:50]) if row.trace_id else [],
+        "in_log": proofs.find_log_entry_status(row),
+    }
+    says_more = bool(row.reason) or any(context[name] for name in ("differences", "rest", "same_trace"))
+    context |= {"says_more": says_more, "request_url": find_permission_request_url(row)}
+    return render(request, "audit/entry.html", context)
+
+
+@require_GET
+@require_viewer
+def export_audit_csv(request: HtmxHttpRequest) -> StreamingHttpResponse:
+    return build_csv_response("audit", COLUMNS, walk_audit_export_rows(filter_audit_entries(request).qs))
+
+
+@require_GET
+@require_viewer
+def export_audit_ndjson(request: HtmxHttpRequest) -> StreamingHttpResponse:
+    """Answer with one JSON object a row of what the same filters show."""
+    return build_ndjson_response("audit", walk_audit_export_rows(filter_audit_entries(request).qs))
+
+
+def list_audit_field_changes(metadata: Any) -> list[AuditFieldChange]:
+    """Return the fields of `before` and `after`, where a row holds both or one."""
+    if not isinstance(metadata, dict) or not ("before" in metadata or "after" in metadata):
+        return []
+    before, after = metadata.get("before"), metadata.get("after")
+    if not isinstance(before or {}, dict) or not isinstance(after or {}, dict):
+        return [AuditFieldChange("value", format_audit_value(before), format_audit_value(after))]
+    before, after = before or {}, after or {}
+    return [
+        AuditFieldChange(name, format_audit_value(before.get(name)), format_audit_value(after.get(name)))
+        for name in {**before, **after}
+    ]
+
+
+def find_permission_request_url(row: AuditLog) -> str:
+    """Return the page of the permission request that the row is about, or nothing."""
+    known = PermissionRequest.objects.filter(request_id=row.target_id).exists() if row.target_id else False
+    return reverse("approvals:detail", args=[row.target_id]) if known else ""
+
+
+def remaining_audit_metadata(metadata: Any) -> Any:
+    if not isinstance(metadata, dict):
+        return metadata
+    return {name: value for name, value in metadata.items() if name not in ("before", "after")}
+
+
+def format_audit_value(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def filter_audit_entries(request: HtmxHttpRequest) -> AuditFilter:
+    return AuditFilter(request.GET, queryset=AuditLog.objects.all())
+
+
+def walk_audit_export_rows(rows: QuerySet[AuditLog]) -> Iterator[dict[str, Any]]:
+    for row in rows.order_by("-id").iterator(chunk_size=500):
+        values = {name: getattr(row, name) for name in COLUMNS}
+        yield values | {"timestamp": format_request_instant(row.timestamp)}

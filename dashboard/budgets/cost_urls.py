@@ -1,0 +1,14 @@
+"""What agents cost, and the prices it is counted by."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from dashboard.budgets import cost_views as costs
+
+app_name = "costs"
+
+urlpatterns = [
+    path("", costs.show_costs, name="show"),
+    path("prices/", costs.save_model_prices_view, name="save-prices"),
+]

@@ -1,0 +1,120 @@
+"""Budgets: how much agents may use, how much they have, and what happens then."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import Http404, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from coordinator.actions.policy import budgets
+from coordinator.errors import NotFound, SignalboxError
+from coordinator.identity.actors import person_actor
+from coordinator.models import Budget, Session
+from coordinator.policy.limits.budgets import convert_budget_row
+from dashboard.budgets.forms import BudgetAmountForm, BudgetForm
+from dashboard.budgets.standings import find_budget_warnings, list_current_budget_states
+from dashboard.frame import refusals
+from dashboard.frame.guards import require_admin, require_approver, require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+
+
+@require_safe
+@require_viewer
+def list_budgets(request: HtmxHttpRequest) -> HttpResponse:
+    return render_budgets_page(request, BudgetForm())
+
+
+@require_POST
+@require_admin
+def add_budget_view(request: HtmxHttpRequest) -> HttpResponse:
+    """Set a budget. What is wrong with it is said beside the form."""
+    form = BudgetForm(request.POST)
+    if not form.is_valid():
+        return render_budgets_page(request, form, status=422)
+    said = form.cleaned_data
+    try:
+        budgets.create_budget(
+            said["reach"],
+            said["name"],
+            said["span"],
+            said["measure"],
+            amount=said["amount"],
+            at_limit=said["at_limit"],
+            by=person_actor(request.user),
+            now=timezone.now(),
+        )
+    except SignalboxError as refusal:
+        form.add_error(None, str(refusal.detail))
+        return render_budgets_page(request, form, status=refusal.status)
+    messages.success(request, "The budget is set. It includes what was already used today.")
+    return redirect("budgets:home")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@require_admin
+def edit_budget_view(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
+    """Raise or lower a budget, or change what happens once it is used up."""
+    row = get_object_or_404(Budget, pk=budget_id, ended_at__isnull=True)
+    form = BudgetAmountForm(request.POST or None, initial={"amount": row.amount, "at_limit": row.at_limit})
+    status = 200
+    if request.method == "POST" and form.is_valid():
+        said = form.cleaned_data
+        try:
+            budgets.update_budget(budget_id, **said, by=person_actor(request.user), now=timezone.now())
+        except NotFound as refusal:
+            raise Http404(str(refusal.detail)) from None
+        except SignalboxError as refusal:
+            form.add_error(None, str(refusal.detail))
+            status = refusal.status
+        else:
+            messages.success(request, "The budget is changed.")
+            return redirect("budgets:home")
+    elif form.errors:
+        status = 422
+    context = {"form": form, "budget": convert_budget_row(row), "row": row}
+    return render(request, "budgets/edit.html", context, status=status)
+
+
+@require_POST
+@require_approver
+def allow_over_budget_today(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
+    """Let a budget hold nothing up until the day ends."""
+    with refusals.show_refusal_as_message(request, missing_is_404=True):
+        budgets.allow_budget_today(budget_id, by=person_actor(request.user), now=timezone.now())
+        messages.success(request, "The budget does not limit anything until the end of the day.")
+    return redirect("budgets:home")
+
+
+@require_POST
+@require_admin
+def delete_budget_view(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
+    with refusals.show_refusal_as_message(request, missing_is_404=True):
+        budgets.remove_budget(budget_id, by=person_actor(request.user), now=timezone.now())
+        messages.success(request, "The budget is removed.")
+    return redirect("budgets:home")
+
+
+@require_safe
+@never_cache
+@require_viewer
+def show_session_budget_warnings(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """The line on a session's page, fetched again when a budget changes or is nearly used."""
+    session = get_object_or_404(Session, pk=session_id)
+    context = {"session": session, "budget_warnings": find_budget_warnings(session, timezone.now())}
+    return render(request, "budgets/_of_session.html", context)
+
+
+def render_budgets_page(request: HtmxHttpRequest, form: BudgetForm, status: int = 200) -> HttpResponse:
+    now = timezone.now()
+    rows = Budget.objects.in_bulk()
+    standings = [
+        (budget, rows[budget.id], found)
+        for budget, found in list_current_budget_states(now)
+        if budget.id in rows
+    ]
+    context = {"form": form, "budgets": standings, "time_zone": str(settings.LOCAL_ZONE)}
+    return render(request, "budgets/home.html", context, status=status)

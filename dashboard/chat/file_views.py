@@ -1,0 +1,104 @@
+"""What is fetched from chats: attached files, small pictures of them, a thread as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from django.conf import settings
+from django.http import FileResponse, Http404, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.utils.http import content_disposition_header
+from django.views.decorators.http import require_safe
+
+from coordinator.api.downloads import POLICY, attachment_response
+from coordinator.chat import reading as chat
+from coordinator.chat import thumbnails
+from coordinator.errors import NotFound, ServiceBusy, StoredDataCorrupt
+from coordinator.models import ChatAttachment
+from dashboard.chat.messages import export_chat_as_markdown
+from dashboard.frame import error_views as errors
+from dashboard.frame.guards import require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.lists.exports import build_ndjson_response
+
+NO_PREVIEW = settings.BASE_DIR / "static" / "img" / "no-preview.webp"
+NOT_NOW = NO_PREVIEW.with_name("unreadable.webp")
+
+
+@require_safe
+@require_viewer
+def show_chat_attachment(request: HtmxHttpRequest, attachment_id: str) -> HttpResponseBase:
+    """Show an image or a sound; everything else is a download."""
+    try:
+        return attachment_response(request, chat.find_attachment(attachment_id), inline=True)
+    except NotFound as problem:
+        raise Http404(str(problem.detail)) from None
+    except (ServiceBusy, StoredDataCorrupt) as problem:
+        if request.headers.get("Sec-Fetch-Dest") == "image":  # in a page: its reader wants a word, too
+            return build_picture_response(NOT_NOW, problem.status)
+        return errors.show_unreadable_attachment(request, problem)
+
+
+@require_safe
+@require_viewer
+def show_chat_thumbnail(_request: HtmxHttpRequest, attachment_id: str) -> HttpResponseBase:
+    """Show a small picture of an image, or one that says there is none.
+
+    One that is not made yet is a streamed answer: it is made in a lane (edge/bridge.py), where no page waits for it.
+    """
+    try:
+        row = chat.find_attachment(attachment_id)
+    except NotFound as problem:
+        raise Http404(str(problem.detail)) from None
+    try:
+        path = thumbnails.find_cached_thumbnail(row)
+    except NotFound:
+        return build_picture_response(NO_PREVIEW, 404)
+    except (ServiceBusy, StoredDataCorrupt) as problem:
+        return build_picture_response(NOT_NOW, problem.status)
+    return set_picture_headers(
+        FileResponse(path.open("rb")) if path else StreamingHttpResponse(stream_new_thumbnail(row))
+    )
+
+
+def stream_new_thumbnail(row: ChatAttachment) -> Iterator[bytes]:
+    try:
+        yield thumbnails.find_or_make_thumbnail(row).read_bytes()
+    except NotFound:
+        yield NO_PREVIEW.read_bytes()
+    except (ServiceBusy, StoredDataCorrupt):
+        yield NOT_NOW.read_bytes()
+
+
+def build_picture_response(path: Path, status: int) -> HttpResponseBase:
+    return set_picture_headers(HttpResponse(path.read_bytes(), status=status))
+
+
+def set_picture_headers(response: HttpResponseBase) -> HttpResponseBase:
+    response.headers["Content-Type"] = "image/webp"
+    response.headers["Content-Security-Policy"] = POLICY
+    return response
+
+
+@require_safe
+@require_viewer
+def export_chat_thread(_request: HtmxHttpRequest, agent_id: str, form: str) -> HttpResponseBase:
+    """Answer with a whole thread: `ndjson` as machines read it, `md` to read anywhere."""
+    try:
+        agent = chat.find_chat_agent(agent_id)
+    except NotFound as problem:
+        raise Http404(str(problem.detail)) from None
+    name = f"chat-{agent.pk}"
+    if form == "ndjson":
+        return build_ndjson_response(
+            "chat", (chat.chat_message_as_json(row) for row in chat.iterate_whole_thread(agent.pk))
+        )
+    if form != "md":
+        raise Http404("A thread can be exported as ndjson or md.")
+    response = StreamingHttpResponse(
+        export_chat_as_markdown(agent.name, chat.iterate_whole_thread(agent.pk)),
+        content_type="text/markdown; charset=utf-8",
+    )
+    response.headers["Content-Disposition"] = content_disposition_header(True, f"{name}.md") or "attachment"
+    return response

@@ -1,0 +1,202 @@
+"""Chats: the agents, one thread, saying something, taking it away again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import Http404, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.vary import vary_on_headers
+from django_htmx.http import trigger_client_event
+
+from coordinator.actions.chat import chat as actions
+from coordinator.api.chat import list_uploaded_files
+from coordinator.chat import reading as chat
+from coordinator.chat import search as chat_search
+from coordinator.chat.presence import agent_presence_status
+from coordinator.errors import BadRequest, Conflict, NotFound, SignalboxError
+from coordinator.identity.actors import person_actor
+from coordinator.models import Agent, ChatAttachment, ChatMessage
+from dashboard.chat.messages import prepare_chat_messages
+from dashboard.chat.threads import load_chat_rows
+from dashboard.frame.guards import require_admin, require_approver, require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+
+
+@require_safe
+@require_viewer
+def list_chats(request: HtmxHttpRequest) -> HttpResponse:
+    return render(request, "chat/list.html", {"rows": load_chat_rows(request.user)})
+
+
+@require_safe
+@require_viewer
+def list_chat_agents(request: HtmxHttpRequest) -> HttpResponse:
+    """Answer with the list of agents alone; `current` is the one whose thread is open."""
+    context = {"rows": load_chat_rows(request.user), "current": request.GET.get("current", "")}
+    return render(request, "chat/_agents.html", context)
+
+
+@require_safe
+@vary_on_headers("HX-Request")
+@require_viewer
+def show_chat_thread(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Show a thread's end, or with `message` the part around that one; a fragment is what stands `before` it."""
+    agent = find_chat_agent_or_404(agent_id)
+    try:
+        page, at_end = load_thread_page(request, agent)
+    except BadRequest as problem:
+        return HttpResponse(str(problem.detail), status=400)
+    context = {
+        "agent": agent,
+        "older": page.has_more,
+        "messages_shown": prepare_chat_messages(page.messages, agent.name),
+    }
+    if wants_fragment(request):
+        return render(request, "chat/_older.html", context)
+    context |= {
+        "rows": load_chat_rows(request.user),
+        "current": agent.pk,
+        "status": agent_presence_status(agent, timezone.now()),
+        "target": request.GET.get("message", ""),
+        "at_end": at_end,
+        "most_bytes": settings.ATTACHMENT_MAX_BYTES,
+    }
+    return render(request, "chat/thread.html", context)
+
+
+def load_thread_page(request: HtmxHttpRequest, agent: Agent) -> tuple[chat.ChatMessagePage, bool]:
+    """Return the messages that are asked for, and whether they reach the thread's end."""
+    if before := request.GET.get("before"):
+        return chat.load_older_messages(agent.pk, chat.parse_message_position(before)), False
+    if wanted := request.GET.get("message"):
+        try:
+            page, newer = chat.load_messages_around(agent.pk, wanted)
+        except NotFound as problem:
+            raise Http404(str(problem.detail)) from None
+        return page, not newer
+    return chat.load_older_messages(agent.pk, None), True
+
+
+def find_chat_agent_or_404(agent_id: str) -> Agent:
+    try:
+        return chat.find_chat_agent(agent_id)
+    except NotFound as problem:
+        raise Http404(str(problem.detail)) from None
+
+
+@require_safe
+@require_viewer
+def show_agent_presence(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Answer with whether the agent is there, and with the notice that is shown while it is switched off."""
+    agent = find_chat_agent_or_404(agent_id)
+    context = {"agent": agent, "status": agent_presence_status(agent, timezone.now()), "out_of_band": True}
+    here = render_to_string("chat/_presence.html", context, request)
+    return HttpResponse(here + render_to_string("chat/_off.html", context, request))
+
+
+@require_POST
+@require_approver
+def send_chat_message(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Send a message to an agent. A script gets the message's HTML, or the error."""
+    try:
+        message = post_typed_message(request, agent_id)
+    except SignalboxError as refusal:
+        return answer_chat_refusal(request, agent_id, refusal)
+    if not wants_fragment(request):
+        return redirect("chat:thread", agent_id)
+    (one,) = prepare_chat_messages([message], message.agent.name)
+    return render(request, "chat/_message.html", {"shown": one})
+
+
+def post_typed_message(request: HtmxHttpRequest, agent_id: str) -> ChatMessage:
+    text = request.POST.get("text", "").replace("\r\n", "\n").strip()
+    message_id = request.POST.get("id") or None
+    speaker = actions.speaker_of_person(request.user)
+    try:
+        return actions.submit_chat_message(
+            agent_id,
+            [{"type": "text", "text": text}] if text else [],
+            by=speaker,
+            files=list_uploaded_files(request),
+            message_id=message_id,
+            now=timezone.now(),
+        )
+    except Conflict:
+        # A second try after an answer that got lost: the message is there, and is not said twice.
+        mine = ChatMessage.objects.filter(pk=message_id, agent=agent_id, user_id=speaker.user_id).first()
+        if mine is None or message_id is None:
+            raise
+        return mine
+
+
+def answer_chat_refusal(request: HtmxHttpRequest, agent_id: str, refusal: SignalboxError) -> HttpResponse:
+    if wants_fragment(request):
+        return JsonResponse({"detail": refusal.detail}, status=refusal.status)
+    messages.error(request, str(refusal.detail))
+    return redirect("chat:thread", agent_id)
+
+
+@require_POST
+@require_viewer
+def mark_chat_read(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    try:
+        place = chat.parse_message_position(request.POST.get("place", ""))
+    except BadRequest as problem:
+        return HttpResponse(str(problem.detail), status=400)
+    actions.mark_thread_read(request.user.get_username(), find_chat_agent_or_404(agent_id).pk, place)
+    return trigger_client_event(HttpResponse(status=204), "chat:read")
+
+
+@require_POST
+@require_admin
+def delete_chat_message_view(request: HtmxHttpRequest, message_id: str) -> HttpResponse:
+    try:
+        gone = actions.remove_chat_message(message_id, by=person_actor(request.user), now=timezone.now())
+    except NotFound as problem:
+        raise Http404(str(problem.detail)) from None
+    if wants_fragment(request):
+        return HttpResponse("")
+    messages.success(request, "The message was deleted.")
+    return redirect("chat:thread", gone.agent_id)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@require_admin
+def delete_chat_thread_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Delete a whole thread, once the agent's id has been typed."""
+    agent = find_chat_agent_or_404(agent_id)
+    problem = ""
+    if request.method == "POST":
+        if request.POST.get("typed", "").strip() == agent.pk:
+            gone = actions.clear_chat_thread(agent.pk, by=person_actor(request.user), now=timezone.now())
+            messages.success(request, f"Deleted {gone:,} messages of {agent.name}.")
+            return redirect("chat:thread", agent.pk)
+        problem = "This is not the agent's id, so nothing was deleted. Type the id to confirm."
+    context: dict[str, Any] = {
+        "agent": agent,
+        "problem": problem,
+        "messages_count": chat.agent_thread_messages(agent.pk).count(),
+        "attachments_count": ChatAttachment.objects.filter(message__agent=agent).count(),
+    }
+    return render(request, "chat/clear.html", context, status=422 if problem else 200)
+
+
+@require_safe
+@require_viewer
+def search_chat_messages_view(request: HtmxHttpRequest) -> HttpResponse:
+    """Find messages in all chats, or in one agent's, by their words."""
+    words, agent_id = request.GET.get("q", "")[:300], request.GET.get("agent", "")[:300]
+    context = {
+        "words": words,
+        "agent_id": agent_id,
+        "hits": chat_search.find_chat_messages(words, agent_id=agent_id),
+        "most": chat_search.MOST_HITS,
+        "agents": Agent.objects.exclude(pk=None).order_by("name").values_list("pk", "name"),
+    }
+    return render(request, "chat/search.html", context)

@@ -1,0 +1,17 @@
+"""Connections: how agents are made to report here."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from dashboard.connections import views as connections
+
+app_name = "connections"
+
+urlpatterns = [
+    path("", connections.show_connections, name="home"),
+    path("code/", connections.create_connect_code_view, name="code"),
+    path("key/", connections.create_agent_key, name="key"),
+    path("test/", connections.test_connection, name="test"),
+    path("<slug:name>/", connections.show_agent_connection, name="agent"),
+]

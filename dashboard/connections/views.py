@@ -1,0 +1,177 @@
+"""Connect agents: the command and its code first, then, agent by agent, what to paste by hand."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django import forms
+from django.contrib.auth.models import User
+from django.http import Http404, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from coordinator.actions.people import connecting, key_binding, keys
+from coordinator.errors import SignalboxError
+from coordinator.identity.actors import person_actor
+from coordinator.models import Agent
+from coordinator.operations.doctor import StepResult
+from coordinator.operations.doctor.claude_code import TRIAL_AGENT, check_claude_code_connection
+from dashboard.connections import addresses, pasting, unheld, what_works
+from dashboard.connections.received import list_latest_agent_sessions
+from dashboard.frame.guards import require_admin, require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.stored_choices import KeptChoiceField, offer_choices
+
+TRIAL_KEY_LASTS = timedelta(minutes=2)
+
+
+class ConnectMachineForm(forms.Form):
+    """Which machine a key is for, and which agent of Signalbox's it speaks for."""
+
+    name = forms.CharField(
+        max_length=100, help_text="Which machine it is for, for example <code>ann-laptop</code>."
+    )
+    agent_id = KeptChoiceField(
+        label="Agent",
+        required=False,
+        help_text="Grants, rules and budgets are per agent. The key speaks for this one alone and reaches its "
+        "sessions alone.",
+    )
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        agents = Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name")
+        offer_choices(self, "agent_id", [("", "a new agent with this name"), *agents])
+
+
+@require_GET
+@never_cache
+@require_viewer
+def show_connections(request: HtmxHttpRequest) -> HttpResponse:
+    return render_connections_page(request, ConnectMachineForm())
+
+
+@require_POST
+@never_cache
+@require_admin
+def create_connect_code_view(request: HtmxHttpRequest) -> HttpResponse:
+    """Create a connect code and show it on the page this answers with, and never again."""
+    form = ConnectMachineForm(request.POST)
+    if form.is_valid():
+        assert isinstance(request.user, User)
+        try:
+            _, code = connecting.issue_connect_code(
+                key_name=form.cleaned_data["name"],
+                agent_id=form.cleaned_data["agent_id"] or None,
+                by=request.user,
+                now=timezone.now(),
+            )
+        except SignalboxError as refusal:
+            form.add_error(None, str(refusal.detail))
+        else:
+            return render_connections_page(request, ConnectMachineForm(), code=code)
+    return render_connections_page(request, form, status=422)
+
+
+@require_POST
+@never_cache
+@require_admin
+def test_connection(request: HtmxHttpRequest) -> HttpResponse:
+    """Send a hook through every hop, with a key of its own, and show each with its time."""
+    now, by = timezone.now(), person_actor(request.user)
+    row, raw = keys.issue_api_key(
+        name=f"trial-{now:%Y%m%d-%H%M%S-%f}",
+        scopes=["agent"],
+        agent_id=TRIAL_AGENT,
+        by=by,
+        now=now,
+        expires_at=now + TRIAL_KEY_LASTS,
+    )
+    try:
+        findings = list(check_claude_code_connection(addresses.build_program_address(request), raw, by=by))
+    finally:
+        keys.invalidate_api_key(row.pk, by=by, now=timezone.now(), reason="the test has ended")
+    return render_connections_page(request, ConnectMachineForm(), findings=findings)
+
+
+def render_connections_page(
+    request: HtmxHttpRequest,
+    form: ConnectMachineForm,
+    *,
+    code: str | None = None,
+    findings: list[StepResult] | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    context = {
+        "tabs": pasting.list_connectable_agents(),
+        "form": form,
+        "code": code,
+        "minutes": connecting.LASTS // timedelta(minutes=1),
+        "findings": findings,
+        "address": addresses.build_program_address(request),
+        "heard": list_latest_agent_sessions(),
+        "columns": what_works.COLUMNS,
+        "depth": what_works.list_support_rows(),
+        "any_client": pasting.build_mcp_client_blocks(addresses.build_program_address(request)),
+    }
+    return render(request, "connections/home.html", context, status=status)
+
+
+# --- one agent --------------------------------------------------------------------------------------------
+
+
+@require_GET
+@never_cache
+@require_viewer
+def show_agent_connection(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    return render_agent_connection_page(request, name, ConnectMachineForm())
+
+
+@require_POST
+@never_cache
+@require_admin
+def create_agent_key(request: HtmxHttpRequest) -> HttpResponse:
+    """Create a key and show it on the agent's page, which this answers with, and never again."""
+    form, name = ConnectMachineForm(request.POST), request.POST.get("program", "")
+    if form.is_valid():
+        try:
+            _, raw = key_binding.create_bound_key(
+                name=form.cleaned_data["name"],
+                scopes=["agent"],
+                agent_id=form.cleaned_data["agent_id"] or None,
+                by=person_actor(request.user),
+                now=timezone.now(),
+            )
+        except SignalboxError as refusal:
+            form.add_error(None, str(refusal.detail))
+        else:
+            return render_agent_connection_page(request, name, ConnectMachineForm(), key=raw)
+    return render_agent_connection_page(request, name, form, status=422)
+
+
+def render_agent_connection_page(
+    request: HtmxHttpRequest,
+    name: str,
+    form: ConnectMachineForm,
+    *,
+    key: str | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    address = addresses.build_program_address(request)
+    program = pasting.build_agent_setup(name, address)
+    if program is None:
+        raise Http404
+    context = {
+        "tabs": pasting.list_connectable_agents(),
+        "program": program,
+        "form": form,
+        "exports": pasting.build_shell_exports(address, key) if key else None,
+        "headless": pasting.HEADLESS,
+        "address": address,
+        "depth": what_works.build_support_row(name),
+        "unheld": unheld.list_hook_bypasses(name),
+        "every_agent": unheld.EVERY_AGENT,
+    }
+    return render(request, "connections/agent.html", context, status=status)

@@ -1,0 +1,186 @@
+"""Who decides: the rows, the groups that they name, who would decide a request, and rights handed over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.models import Group, User
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from coordinator.actions.deciders import delegations, groups, rules
+from coordinator.errors import SignalboxError
+from coordinator.identity.actors import person_actor
+from coordinator.identity.roles import ADMIN, ROLES, has_role
+from coordinator.lib.storable import parse_database_id
+from coordinator.models import Agent, McpServer, PermissionRequest, Session
+from coordinator.policy.deciders import book as policy
+from coordinator.policy.deciders import rules as deciding_rules
+from coordinator.policy.grants.access_requests import PERMISSION_TYPE
+from coordinator.sessions.agent_programs import AGENT_TITLES
+from dashboard.accounts.views import find_next_url
+from dashboard.deciders import forms
+from dashboard.deciders.delegations import list_delegation_lines
+from dashboard.deciders.preview import preview_deciders
+from dashboard.frame import refusals
+from dashboard.frame.guards import require_admin, require_approver, require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+
+MOST_OFFERED = 200
+LATEST = 300  # requests whose types are offered
+
+
+@require_GET
+@never_cache
+@require_viewer
+def show_deciders(request: HtmxHttpRequest) -> HttpResponse:
+    """Show the rows, and who would decide the request that the address names."""
+    return render_deciders_page(request)
+
+
+@require_POST
+@never_cache
+@require_admin
+def save_deciding_rules_view(request: HtmxHttpRequest) -> HttpResponse:
+    """Save the rows; what cannot be saved is shown with the reason."""
+    book = policy.load_decider_book(timezone.now())
+    posted, seen = forms.build_posted_rule_forms(request.POST, book), request.POST.get("version", "")
+    if not posted.is_valid():
+        return render_deciders_page(request, posted=posted, version=seen, status=422)
+    try:
+        rules.replace_deciding_rules(
+            forms.read_deciding_rules(posted), seen=seen, by=person_actor(request.user), now=book.now
+        )
+    except SignalboxError as refusal:
+        problem, status = str(refusal.detail), refusal.status
+        return render_deciders_page(request, posted=posted, version=seen, problem=problem, status=status)
+    messages.success(request, "Rows saved. They apply to new and waiting requests.")
+    return redirect("deciders:home")
+
+
+def render_deciders_page(
+    request: HtmxHttpRequest,
+    *,
+    posted: Any = None,
+    version: str | None = None,
+    problem: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    book, user = policy.load_decider_book(timezone.now()), signed_in_decider(request)
+    own = Group.objects.exclude(name__in=ROLES).prefetch_related("user_set").order_by("name")
+    context = {
+        "forms": posted if posted is not None else forms.build_rule_forms(book),
+        "version": version if version is not None else deciding_rules.deciding_rules_version(book.rules),
+        "problem": problem,
+        "troubles": book.find_rule_problems(),
+        "preview": preview_deciders(request.GET, book),
+        "groups": [(group, forms.build_group_form(group, book)) for group in own],
+        "new_group": forms.DeciderGroupForm(
+            known_people=forms.list_decider_choices(book)["known_people"], auto_id="new-%s"
+        ),
+        "delegations": list_delegation_lines(user, book.now, may_all=has_role(user, ADMIN)),
+        "offered": list_known_term_names(),
+    }
+    return render(request, "deciders/home.html", context, status=status)
+
+
+def list_known_term_names() -> dict[str, list[str]]:
+    """Return the names that are known, for the lists of the fields."""
+    latest = PermissionRequest.objects.order_by("-id").values_list("permission_type", flat=True)[:LATEST]
+    agents = Agent.objects.exclude(pk=None).order_by("pk").values_list("pk", flat=True)[:MOST_OFFERED]
+    hosts = Session.objects.exclude(hostname=None).order_by("hostname").values_list("hostname", flat=True)
+    servers = McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)
+    return {
+        "types": sorted({"ToolCall", PERMISSION_TYPE, *map(str, latest)}),
+        "servers": [str(one) for one in servers[:MOST_OFFERED]],
+        "agents": sorted({*map(str, agents), *AGENT_TITLES}),
+        "hosts": [str(one) for one in hosts.distinct()[:MOST_OFFERED]],
+    }
+
+
+@require_POST
+@require_admin
+def create_decider_group_view(request: HtmxHttpRequest) -> HttpResponse:
+    name, people, _seen = parse_posted_group(request)
+    with refusals.show_refusal_as_message(request):
+        made = groups.add_decider_group(name, people, by=person_actor(request.user), now=timezone.now())
+        messages.success(
+            request, f"The group {made.name} was created. Add it to a row so that it can decide."
+        )
+    return redirect("deciders:home")
+
+
+@require_POST
+@require_admin
+def edit_decider_group_view(request: HtmxHttpRequest, group_id: int) -> HttpResponse:
+    name, people, seen = parse_posted_group(request)
+    with refusals.show_refusal_as_message(request):
+        groups.update_decider_group(
+            group_id, name, people, seen=seen, by=person_actor(request.user), now=timezone.now()
+        )
+        messages.success(request, f"The group {name} was saved.")
+    return redirect("deciders:home")
+
+
+@require_POST
+@require_admin
+def delete_decider_group_view(request: HtmxHttpRequest, group_id: int) -> HttpResponse:
+    with refusals.show_refusal_as_message(request):
+        groups.remove_decider_group(group_id, by=person_actor(request.user), now=timezone.now())
+        messages.success(request, "The group was deleted.")
+    return redirect("deciders:home")
+
+
+def parse_posted_group(request: HtmxHttpRequest) -> tuple[str, list[int], str]:
+    """Return the name, the people and the version; the action refuses what is wrong with them."""
+    told = request.POST.getlist("people")
+    people = [one for text in told if (one := parse_database_id(text)) is not None]
+    return request.POST.get("name", ""), people, request.POST.get("seen", "")
+
+
+@require_POST
+@require_approver
+def delegate_decisions(request: HtmxHttpRequest) -> HttpResponse:
+    """Hand the person's own right to decide to another approver."""
+    user = signed_in_decider(request)
+    others = [
+        (pk, one.get_username())
+        for pk, one in policy.load_decider_book(timezone.now()).approvers_by_id.items()
+    ]
+    form = forms.DelegationForm(request.POST, others=others)
+    if not form.is_valid():
+        for field, errors in form.errors.items():
+            label = form.fields[field].label if field in form.fields else "Form"
+            messages.error(request, f"{label}: {errors[0]} Nothing was delegated.")
+        return redirect("accounts:account")
+    said = form.cleaned_data
+    with refusals.show_refusal_as_message(request):
+        made = delegations.create_delegation(
+            said["receiver"],
+            said["starts_at"],
+            said["ends_at"],
+            by=user,
+            now=timezone.now(),
+            reason=said["reason"],
+        )
+        receiver = delegations.load_delegation_names([made])[made.receiver_id]
+        messages.success(request, f"{receiver} may decide for you in that time.")
+    return redirect("accounts:account")
+
+
+@require_POST
+@require_approver
+def revoke_delegation_view(request: HtmxHttpRequest, delegation_id: int) -> HttpResponse:
+    with refusals.show_refusal_as_message(request):
+        delegations.cancel_delegation(delegation_id, by=signed_in_decider(request), now=timezone.now())
+        messages.success(request, "The delegation has ended.")
+    return redirect(find_next_url(request, "deciders:home"))
+
+
+def signed_in_decider(request: HtmxHttpRequest) -> User:
+    assert isinstance(request.user, User)
+    return request.user

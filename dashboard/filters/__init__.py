@@ -1,1 +1,0 @@
-"""What each list can be narrowed by, one module a subject."""

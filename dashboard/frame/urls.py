@@ -1,0 +1,41 @@
+"""Every page under /ui/. A subject brings its own module with `app_name`, and one line here.
+
+What its pages are called in the rail stands in frame/rail.py, and what their forms may be sent in
+coordinator/edge/http/body_limits.py; who may open them is written down in tests/guards/table.py.
+"""
+
+from __future__ import annotations
+
+from django.urls import include, path
+
+from dashboard.frame import converters  # noqa: F401 - registers <text:…> before the modules below use it
+from dashboard.frame.overview import show_overview
+from dashboard.frame.rail_badge import show_rail_badge
+from dashboard.frame.style_view import show_style_guide
+
+urlpatterns = [
+    path("", show_overview, name="overview"),
+    path("rail/<slug:key>/badge/", show_rail_badge, name="rail-badge"),
+    path("style/", show_style_guide, name="style"),
+    path("", include("dashboard.accounts.urls")),
+    path("agents/", include("dashboard.agents.urls")),
+    path("approvals/", include("dashboard.approvals.urls")),
+    path("audit/", include("dashboard.audit.urls")),
+    path("brake/", include("dashboard.brakes.urls")),
+    path("budgets/", include("dashboard.budgets.urls")),
+    path("deciders/", include("dashboard.deciders.urls")),
+    path("claude-code/", include("dashboard.frame.redirects")),
+    path("connections/", include("dashboard.connections.urls")),
+    path("help/", include("dashboard.help.urls")),
+    path("costs/", include("dashboard.budgets.cost_urls")),
+    path("mcp/", include("dashboard.mcp.urls")),
+    path("chat/", include("dashboard.chat.urls")),
+    path("keys/", include("dashboard.accounts.key_urls")),
+    path("", include("dashboard.notifications.push_urls")),
+    path("plugins/", include("dashboard.plugins.urls")),
+    path("rules/", include("dashboard.rules.urls")),
+    path("runs/", include("dashboard.runs.urls")),
+    path("runners/", include("dashboard.runs.runner_urls")),
+    path("", include("dashboard.search.urls")),
+    path("", include("dashboard.sessions.urls")),
+]

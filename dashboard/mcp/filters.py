@@ -1,0 +1,88 @@
+"""The list of grants, narrowed by what a person looks for: what ends soon, what is over, what nobody uses."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import django_filters
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from coordinator.mcp.servers import calls
+from coordinator.models import Grant, McpServer
+from coordinator.models.mcp import EntryType, GrantPermission
+
+SOON = timedelta(days=7)
+STANDINGS = (
+    ("standing", "In force"),
+    ("soon", "Ending within 7 days"),
+    ("over", "Ended"),
+    ("odd", "With problems"),
+    ("all", "All"),
+)
+UNUSED = (("7", "Unused for 7 days"), ("30", "Unused for 30 days"), ("90", "Unused for 90 days"))
+Rows = QuerySet[Grant]
+
+
+class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library has no types
+    q = django_filters.CharFilter(method="with_words")
+    standing = django_filters.ChoiceFilter(choices=STANDINGS, method="with_standing")
+    server = django_filters.CharFilter(field_name="server_id")
+    agent = django_filters.CharFilter(field_name="agent_id")
+    by = django_filters.CharFilter(field_name="granted_by")
+    permission = django_filters.CharFilter(method="with_permission")
+    unused = django_filters.ChoiceFilter(choices=UNUSED, method="unused_for")
+
+    def with_words(self, rows: Rows, _name: str, words: str) -> Rows:
+        for word in words.replace("\0", "").split():
+            rows = rows.filter(
+                Q(agent_id__icontains=word)
+                | Q(server_id__icontains=word)
+                | Q(tool_name__icontains=word)
+                | Q(granted_by__icontains=word)
+                | Q(justification__icontains=word)
+            )
+        return rows
+
+    def with_permission(self, rows: Rows, _name: str, word: str) -> Rows:
+        return rows.with_effective_permission(word)  # type: ignore[attr-defined,no-any-return]
+
+    def with_standing(self, rows: Rows, _name: str, standing: str) -> Rows:
+        return filter_grants_by_state(rows, standing, timezone.now())
+
+    def unused_for(self, rows: Rows, _name: str, days: str) -> Rows:
+        """Keep allowing grants, older than so many days, that covered no recorded call within them."""
+        now = timezone.now()
+        start = now - timedelta(days=int(days))
+        servers = list(McpServer.objects.exclude(name=None).values_list("name", flat=True))
+        used = {
+            (one.agent_id, one.server_id, one.tool_name) for one in calls.count_calls_since(start, servers)
+        }
+        pairs = {(agent, server) for agent, server, _ in used}
+        rows = rows.not_ended(now).filter(permission=GrantPermission.ALLOW, granted_at__lt=start)  # type: ignore[attr-defined]
+        unused = [
+            row.pk
+            for row in rows
+            if (row.agent_id, row.server_id, row.tool_name) not in used
+            and (row.tool_name or (row.agent_id, row.server_id) not in pairs)
+        ]
+        return rows.filter(pk__in=unused)
+
+
+def filter_grants_by_state(rows: Rows, standing: str, now: datetime) -> Rows:
+    """Return the rows that stand so at `now`."""
+    live = rows.not_ended(now)  # type: ignore[attr-defined]
+    found: dict[str, Rows] = {
+        "standing": live,
+        "soon": live.filter(expires_at__lte=now + SOON),
+        "over": rows.already_ended(now),  # type: ignore[attr-defined]
+        "odd": rows.filter(
+            ~Q(permission__in=GrantPermission.values)
+            | Q(expires_at__isnull=False, expires_at__instant__isnull=True)
+            | Q(granted_at__instant__isnull=True)
+            | Q(entry_type=EntryType.SERVER_GRANT, tool_name__isnull=False)
+            | (Q(entry_type=EntryType.TOOL_GRANT) & (Q(tool_name__isnull=True) | Q(tool_name="")))
+            | ~Q(server_id__in=McpServer.objects.values("name"))
+        ),
+    }
+    return found.get(standing, rows)

@@ -1,0 +1,47 @@
+"""MCP servers, their tools, and who may call them.
+
+Names of servers come from other programs and may hold anything, slashes too: so they stand last in a path.
+"""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from dashboard.mcp.views import access as mcp_access
+from dashboard.mcp.views import gateway as mcp_gateway
+from dashboard.mcp.views import grants as mcp_grants
+from dashboard.mcp.views import matrix as mcp_matrix
+from dashboard.mcp.views import servers as mcp_servers
+
+app_name = "mcp"
+urlpatterns = [
+    path("", mcp_servers.list_mcp_servers_view, name="list"),
+    path("unknown/", mcp_servers.list_unknown_mcp_servers, name="unknown"),
+    path("add/", mcp_servers.add_mcp_server_view, name="add"),
+    path("servers/<text:name>/", mcp_servers.show_mcp_server, name="server"),
+    path("edit/<text:name>/", mcp_servers.edit_mcp_server, name="edit"),
+    path("switch/<text:name>/", mcp_servers.switch_mcp_server, name="switch"),
+    path("delete/<text:name>/", mcp_servers.delete_mcp_server_view, name="delete"),
+    path("paste/<text:name>/", mcp_servers.import_pasted_tools, name="paste"),
+    path("discover/<text:name>/", mcp_servers.discover_mcp_tools, name="discover"),
+    path("credentials/set/<text:name>/", mcp_gateway.save_server_credential_view, name="credential-set"),
+    path(
+        "credentials/remove/<text:name>/", mcp_gateway.delete_server_credential_view, name="credential-remove"
+    ),
+    path("upstream/<text:name>/", mcp_gateway.save_upstream_view, name="upstream"),
+    path("isolation/<text:name>/", mcp_gateway.switch_server_isolation, name="isolation"),
+    path("command/<text:name>/", mcp_gateway.accept_server_command_view, name="accept-command"),
+    path("changed/<text:name>/", mcp_servers.set_accepted_tools_only_view, name="accepted-only"),
+    path("tool/", mcp_servers.show_mcp_tool, name="tool"),
+    path("tool/accept/", mcp_servers.accept_tool_definition, name="accept"),
+    path("access/", mcp_access.show_access_sheet, name="sheet"),
+    path("access/preview/", mcp_access.preview_grant_edits_view, name="preview"),
+    path("access/save/", mcp_access.save_grant_edits_view, name="save"),
+    path("why/", mcp_access.explain_access, name="why"),
+    path("ask/", mcp_access.ask_for_tool_access, name="ask"),
+    path("matrix/", mcp_matrix.show_access_matrix, name="matrix"),
+    path("grants/", mcp_grants.list_grants, name="grants"),
+    path("grants/<int:grant_id>/", mcp_access.show_grant, name="grant"),
+    path("grants/<int:grant_id>/revoke/", mcp_access.revoke_mcp_grant_view, name="revoke"),
+    path("grants/<int:grant_id>/extend/", mcp_access.extend_grant_view, name="extend"),
+]

@@ -1,0 +1,1 @@
+"""Views of MCP servers and grants."""

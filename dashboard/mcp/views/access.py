@@ -1,0 +1,363 @@
+"""Who may call what: sheets to edit, the preview of a change set, saving it, "why?", and asking for access."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from coordinator.actions import approvals
+from coordinator.actions.approvals import NewPermissionRequest
+from coordinator.actions.policy import grants
+from coordinator.actions.policy.grants import StaleEdit
+from coordinator.errors import SignalboxError, UnprocessableRequest
+from coordinator.identity.actors import person_actor
+from coordinator.identity.roles import ADMIN
+from coordinator.lib import instants
+from coordinator.mcp.servers import calls
+from coordinator.models import Agent, Event, Grant, McpServer, McpTool, PermissionRequest
+from coordinator.policy.deciders import book as deciders
+from coordinator.policy.grants import access, access_preview
+from coordinator.policy.grants import lengths as grant_lengths
+from coordinator.policy.grants.access_requests import RequestedAccess
+from coordinator.policy.grants.edits import GrantEdit
+from dashboard.frame.guards import (
+    render_role_refusal,
+    require_approver,
+    require_policy_editor,
+    require_viewer,
+)
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.mcp import access_sheet
+from dashboard.mcp.access_sheet import CHOICES
+from dashboard.templatetags.signalbox import count_of
+
+MOST_SHOWN = 200  # verdicts that a preview names one by one; the rest is counted
+
+
+def read_text_parameter(request: HtmxHttpRequest, name: str) -> str:
+    """Return a query or form parameter as the database can take it."""
+    source = request.POST if request.method == "POST" else request.GET
+    return source.get(name, "").replace("\0", "").strip()
+
+
+@require_safe
+@require_viewer
+def show_access_sheet(request: HtmxHttpRequest) -> HttpResponse:
+    """Show the slots of an agent, a server, a tool, or of one agent on one server."""
+    agent, server, tool = (read_text_parameter(request, name) for name in ("agent", "server", "tool"))
+    now, found = timezone.now(), None
+    if agent and server:
+        found = access_sheet.build_agent_server_sheet(agent, server, now)
+    elif agent:
+        found = access_sheet.build_agent_sheet(agent, now)
+    elif server:
+        found = access_sheet.build_server_sheet(server, tool or None, now)
+    context = {
+        "agent": agent,
+        "server": server,
+        "tool": tool,
+        "sheet": found,
+        "known_server": McpServer.objects.filter(pk=server).first(),
+        "known_agent": Agent.objects.filter(pk=agent).first(),
+        "agents": access_sheet.list_grantable_agent_ids(),
+        "servers": list(McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)),
+        "choices": CHOICES,
+        "validities": grant_lengths.grant_length_choices(grant_lengths.DEFAULT),
+        "here": request.get_full_path(),
+    }
+    return render(request, "mcp/sheet.html", context)
+
+
+@require_POST
+@require_approver
+def preview_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
+    """Show what the posted choices would change, with the button that saves them."""
+    now = timezone.now()
+    try:
+        edits = parse_posted_grant_edits(request, now)
+        shown = (
+            access_preview.preview_access_changes(edits, by=person_actor(request.user), now=now)
+            if edits
+            else None
+        )
+    except SignalboxError as refusal:
+        return render_grant_refusal(request, refusal)
+    context = {
+        "edits": edits[:MOST_SHOWN],
+        "lines": access_sheet.build_grant_edit_lines(edits[:MOST_SHOWN], now),
+        "more": max(0, len(edits) - MOST_SHOWN),
+        "packed": access_sheet.pack_grant_edits(edits),
+        "preview": shown,
+        "back": find_return_url(request),
+        "number": len(edits),
+    }
+    return render(request, choose_mcp_template(request, "preview"), context)
+
+
+def parse_posted_grant_edits(request: HtmxHttpRequest, now: datetime) -> list[GrantEdit]:
+    """Return the edits of a sheet, or of cells chosen in the matrix; servers that nobody knows are left out."""
+    form = request.POST
+    edits = access_sheet.parse_sheet_edits(form, now)
+    known = set(McpServer.objects.exclude(name=None).values_list("name", flat=True))
+    if unknown := {edit.server_id for edit in edits} - known:
+        raise UnprocessableRequest(f"There is no MCP server {', '.join(sorted(unknown))}. Add it first.")
+    return access_sheet.add_slot_versions(edits)
+
+
+@require_POST
+@require_policy_editor
+def save_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
+    """Save a previewed change set, all or nothing; a stale one is shown with both versions."""
+    now, edits = timezone.now(), []
+    try:
+        edits = access_sheet.unpack_grant_edits(request.POST.get("edits", ""))
+        done = grants.apply_grant_edits(edits, by=person_actor(request.user), now=now)
+    except StaleEdit as stale:
+        grants.record_grants_refusal(edits, stale, by=person_actor(request.user), now=now)
+        context = {"clashes": stale.clashes, "back": find_return_url(request), "count": len(stale.clashes)}
+        return render(request, "mcp/clash.html", context, status=409)
+    except SignalboxError as refusal:
+        grants.record_grants_refusal(edits, refusal, by=person_actor(request.user), now=now)
+        return render_grant_refusal(request, refusal)
+    words = "There was nothing to change." if not done else f"Saved: {count_of(len(done), 'grant')} changed."
+    messages.success(request, words)
+    return redirect(find_return_url(request))
+
+
+def find_return_url(request: HtmxHttpRequest) -> str:
+    back = request.POST.get("back", "")
+    if url_has_allowed_host_and_scheme(back, allowed_hosts=None) and back.startswith("/ui/"):
+        return back
+    return reverse("mcp:matrix")
+
+
+def choose_mcp_template(request: HtmxHttpRequest, name: str) -> str:
+    return f"mcp/_{name}.html" if wants_fragment(request) else f"mcp/{name}.html"
+
+
+def render_grant_refusal(request: HtmxHttpRequest, refusal: SignalboxError) -> HttpResponse:
+    context = {"refusal": str(refusal.detail), "back": find_return_url(request)}
+    status = refusal.status if refusal.status in (409, 422) else 422
+    return render(request, choose_mcp_template(request, "refused"), context, status=status)
+
+
+@require_safe
+@require_viewer
+def explain_access(request: HtmxHttpRequest) -> HttpResponse:
+    """Answer why an agent may or may not call a tool: every rule in its order, and the one that decided."""
+    agent, server, tool = (read_text_parameter(request, name) for name in ("agent", "server", "tool"))
+    now, asked = timezone.now(), read_text_parameter(request, "at")
+    at = (
+        instants.parse_instant(asked)
+        if "+" in asked or asked.endswith("Z")
+        else instants.parse_instant(f"{asked}:00")
+    )
+    context: dict[str, object] = {"agent": agent, "server": server, "tool": tool, "at": at, "now": now}
+    if agent and server and tool:
+        verdict = access.resolve_tool_access(agent, server, tool, now, at=at)
+        context |= {
+            "verdict": verdict,
+            "source": access_sheet.describe_verdict_source(verdict),
+            "steps": list_access_steps(
+                agent, server, tool, verdict, at or now, past=at is not None and at < now
+            ),
+            "known_server": McpServer.objects.filter(pk=server).first(),
+            "known_tool": McpTool.objects.filter(server_id=server, name=tool).first(),
+            "target": f"{agent} {server} {tool}",
+            "server_target": f"{agent} {server} *",
+            "odd_at": bool(asked) and at is None,
+        }
+    context |= {"agents": access_sheet.list_grantable_agent_ids() if not wants_fragment(request) else []}
+    return render(request, choose_mcp_template(request, "why"), context)
+
+
+def list_access_steps(
+    agent: str, server: str, tool: str, verdict: access.Verdict, at: datetime, *, past: bool
+) -> list[dict[str, object]]:
+    """Return both kinds of grants with their rows; the row that decided is the verdict's own."""
+    slots = grants.load_grant_slots([agent], [server])
+    decided = verdict.grant.id if verdict.grant else None
+    return [
+        {
+            "kind": kind,
+            "decides": verdict.source == source,
+            "rows": [
+                {
+                    "row": row,
+                    "decides": row.pk == decided,
+                    "live": access_sheet.convert_to_grant_row(row).is_live(at, past=past),
+                    "faults": access.find_grant_problems(row),
+                }
+                for row in reversed(slots.get((agent, server, name), []))
+            ][:20],
+        }
+        for kind, name, source in (
+            ("tool", tool, access.TOOL_GRANT),
+            ("server", None, access.SERVER_GRANT),
+        )
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class WantedToolCall:
+    """What the page is asked about: by name, or by the event of a call (`event`), as timelines link to it."""
+
+    agent: str
+    server: str
+    tool: str
+    session: str
+    event: int | None
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@require_viewer
+def ask_for_tool_access(request: HtmxHttpRequest) -> HttpResponse:
+    """Ask an approver for access to a tool, with everything filled in; approving creates the grant."""
+    wanted, fault = parse_wanted_tool_call(request), ""
+    if request.method == "POST":
+        try:
+            asked = create_access_request(request, wanted)
+        except SignalboxError as refusal:
+            fault = str(refusal.detail)
+        else:
+            messages.success(
+                request, "The request was sent. If an approver approves it, the grant is created."
+            )
+            return redirect("approvals:detail", asked.request_id)
+    named = wanted.agent and wanted.server and wanted.tool
+    now = timezone.now()
+    context = {
+        "wanted": wanted,
+        "fault": fault,
+        "verdict": access.resolve_tool_access(wanted.agent, wanted.server, wanted.tool, now)
+        if named
+        else None,
+        "slot": (wanted.agent, wanted.server, wanted.tool),
+        "why": read_text_parameter(request, "why"),
+        "scope": read_text_parameter(request, "scope") or ("tool" if wanted.tool else "server"),
+        "agents": access_sheet.list_grantable_agent_ids(),
+        "servers": list(McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)),
+    }
+    return render(request, "mcp/ask.html", context, status=422 if fault else 200)
+
+
+def parse_wanted_tool_call(request: HtmxHttpRequest) -> WantedToolCall:
+    agent, server, tool, session = (
+        read_text_parameter(request, name) for name in ("agent", "server", "tool", "session")
+    )
+    number = read_text_parameter(request, "event")
+    event = None
+    if number.isascii() and number.isdigit() and len(number) < 19:
+        event = Event.objects.select_related("session").filter(pk=int(number)).first()
+    if event is None:
+        return WantedToolCall(agent, server, tool, session, None)
+    name = event.session.agent_name or ""
+    known = McpServer.objects.exclude(name=None).values_list("name", flat=True)
+    called = calls.find_server_and_tool(event.tool_name or "", known) or ("", "")
+    return WantedToolCall(
+        agent or calls.find_agent_id(name, set(Agent.objects.values_list("pk", flat=True))) or name,
+        server or called[0],
+        tool or called[1],
+        event.session_id,
+        event.pk,
+    )
+
+
+def create_access_request(request: HtmxHttpRequest, wanted: WantedToolCall) -> PermissionRequest:
+    scope = None if read_text_parameter(request, "scope") == "server" else wanted.tool
+    if not wanted.agent or not wanted.server or scope == "":
+        raise UnprocessableRequest("Name the agent, the server and the tool.")
+    if not Agent.objects.filter(pk=wanted.agent).exists():
+        raise UnprocessableRequest(f"There is no agent {wanted.agent}. An admin must add it first.")
+    if not McpServer.objects.filter(pk=wanted.server).exists():
+        raise UnprocessableRequest(f"There is no MCP server {wanted.server}. An admin must add it first.")
+    wish = RequestedAccess(wanted.agent, wanted.server, scope)
+    ask = NewPermissionRequest(
+        wish.permission_subject,
+        justification=read_text_parameter(request, "why"),
+        session_id=wanted.session or None,
+        agent_id=wanted.agent,
+        event_id=wanted.event,
+    )
+    return approvals.request_permission(ask, by=person_actor(request.user), now=timezone.now()).request
+
+
+@require_safe
+@require_viewer
+def show_grant(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
+    """Show one grant: what it says, since when, until when, who said so, and what became of it."""
+    row, now = get_object_or_404(Grant, pk=grant_id), timezone.now()
+    ended = row.metadata.get("ended") if isinstance(row.metadata, dict) else None
+    slot = grants.load_slot_grants(row)
+    standing = [other for other in slot if grants.is_grant_current(other, now)]
+    context = {
+        "row": row,
+        "version": grants.compute_grants_version(slot),
+        "beneath": [other for other in standing if other.pk in access.covered_grant_ids(row)],
+        "above": [other for other in standing if row.pk in access.covered_grant_ids(other)],
+        "live": access_sheet.convert_to_grant_row(row).is_live(now),
+        "faults": access.find_grant_problems(row),
+        "ended": ended if isinstance(ended, dict) else None,
+        # A grant on top of another is not made permanent by leaving the form as it is.
+        "validities": grant_lengths.grant_length_choices(
+            "1h" if access.covered_grant_ids(row) else grant_lengths.RENEWAL
+        ),
+        "target": f"{row.agent_id} {row.server_id} {row.tool_name or '*'}",
+        "known_server": McpServer.objects.filter(pk=row.server_id).exists(),
+    }
+    return render(request, "mcp/grant.html", context)
+
+
+@require_POST
+@require_approver
+def revoke_mcp_grant_view(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
+    says = Grant.objects.filter(pk=grant_id).values_list("permission", flat=True).first()
+    if says not in (None, Grant.Permission.ALLOW) and not deciders.can_user_edit_policy(request.user):
+        # Without it, a wider grant or the default may allow.
+        return render_role_refusal(request, ADMIN, deciders.ADMINS_EDIT)
+    try:
+        grants.revoke_grant(
+            grant_id,
+            by=person_actor(request.user),
+            now=timezone.now(),
+            reason=read_text_parameter(request, "why")[:2000] or None,
+            seen=request.POST.get("version") or None,
+        )
+    except SignalboxError as refusal:
+        messages.error(request, refusal_message(refusal))
+    else:
+        messages.success(request, "Revoked.")
+    return redirect(find_return_url(request) if request.POST.get("back") else reverse("mcp:grants"))
+
+
+@require_POST
+@require_policy_editor
+def extend_grant_view(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
+    now = timezone.now()
+    try:
+        done = grants.prolong_grant(
+            grant_id,
+            until=grant_lengths.parse_grant_end(request.POST.get("until", grant_lengths.RENEWAL), now),
+            by=person_actor(request.user),
+            now=now,
+            reason=read_text_parameter(request, "why") or None,
+            seen=request.POST.get("version") or None,
+        )
+    except SignalboxError as refusal:
+        messages.error(request, refusal_message(refusal))
+        return redirect("mcp:grant", grant_id)
+    messages.success(request, "The grant has its new end." if done else "The grant already has this end.")
+    after = done[0].after if done else None
+    return redirect("mcp:grant", after["grant_id"] if after else grant_id)
+
+
+def refusal_message(refusal: SignalboxError) -> str:
+    return refusal.detail["message"] if isinstance(refusal.detail, dict) else str(refusal.detail)

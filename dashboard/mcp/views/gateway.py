@@ -1,0 +1,104 @@
+"""How the gateway reaches a server, and the server's credentials: set by an admin; no page shows a value."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from coordinator.actions.mcp import mcp_credentials, mcp_upstreams
+from coordinator.actions.mcp.mcp_upstreams import UpstreamConfig
+from coordinator.identity.actors import person_actor
+from coordinator.models.gateway import Network, Transport
+from dashboard.frame import refusals
+from dashboard.frame.guards import require_admin
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.mcp import gateway_parts
+
+
+@require_POST
+@require_admin
+def save_upstream_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Say how the gateway reaches a server, or that it does not."""
+    form = request.POST
+    chosen, seconds = form.get("transport", ""), form.get("call_seconds", "")
+    with refusals.show_refusal_as_message(request):
+        wanted = UpstreamConfig(
+            Transport.STDIO.value if chosen == gateway_parts.NOT_OFFERED else chosen,
+            form.get("url", "").strip() or None,
+            form.get("sharing", ""),
+            "private_network" in form,
+            int(seconds) if seconds.isascii() and seconds.isdigit() and len(seconds) < 9 else 0,
+            chosen != gateway_parts.NOT_OFFERED,
+            form.get("network") or Network.NONE.value,
+            split_nonblank_lines(form.get("folders", "")),
+            split_nonblank_lines(form.get("writable_folders", "")),
+        )
+        seen = form.get("command", "")
+        mcp_upstreams.save_upstream_config(
+            name, wanted, by=person_actor(request.user), now=timezone.now(), seen=seen
+        )
+        messages.success(request, "Saved.")
+    return redirect("mcp:server", name)
+
+
+def split_nonblank_lines(text: str) -> tuple[str, ...]:
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
+
+
+@require_POST
+@require_admin
+def switch_server_isolation(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Have the server started without isolation, or isolated again."""
+    is_off = request.POST.get("isolation") == "off"
+    with refusals.show_refusal_as_message(request):
+        confirmed = request.POST.get("confirm", "").strip()
+        mcp_upstreams.change_server_isolation(
+            name, is_off, confirmed=confirmed, by=person_actor(request.user), now=timezone.now()
+        )
+        messages.success(request, "Isolation is switched off." if is_off else "Isolation is switched on.")
+    return redirect("mcp:server", name)
+
+
+@require_POST
+@require_admin
+def accept_server_command_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Let the command be started that the page showed."""
+    with refusals.show_refusal_as_message(request):
+        seen = request.POST.get("command", "")
+        mcp_upstreams.accept_changed_command(
+            name, seen=seen, by=person_actor(request.user), now=timezone.now()
+        )
+        messages.success(request, "Accepted. The server starts with the next call.")
+    return redirect("mcp:server", name)
+
+
+@require_POST
+@require_admin
+def save_server_credential_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    kind, variable = request.POST.get("kind", ""), request.POST.get("name", "").strip()
+    with refusals.show_refusal_as_message(request):
+        mcp_credentials.set_credential(
+            name,
+            kind,
+            variable,
+            request.POST.get("value", ""),
+            by=person_actor(request.user),
+            now=timezone.now(),
+        )
+        messages.success(request, f"{variable} was set. Its value is not shown again.")
+    return redirect("mcp:server", name)
+
+
+@require_POST
+@require_admin
+def delete_server_credential_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    kind, _, variable = request.POST.get("credential", "").partition(" ")
+    with refusals.show_refusal_as_message(request):
+        mcp_credentials.remove_credential(
+            name, kind, variable, by=person_actor(request.user), now=timezone.now()
+        )
+        messages.success(request, f"{variable} was removed.")
+    return redirect("mcp:server", name)

@@ -1,0 +1,60 @@
+"""The list of all grants, whatever server and agent they are of."""
+
+from __future__ import annotations
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+from django_tables2 import RequestConfig
+
+from coordinator.models import Agent, Grant, McpServer
+from coordinator.models.mcp import GrantWord
+from dashboard.frame.guards import require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.mcp.filters import STANDINGS, UNUSED, GrantFilter, filter_grants_by_state
+from dashboard.mcp.tables import GrantTable
+
+PAGE = 50
+
+
+@require_safe
+@require_viewer
+def list_grants(request: HtmxHttpRequest) -> HttpResponse:
+    """Show grants with who gave them, why and until when; those in force unless asked otherwise."""
+    now, query = timezone.now(), request.GET.copy()
+    query.setdefault("standing", "standing")
+    everything = Grant.objects.exclude(entry_type="capability")
+    narrowed = GrantFilter(query, queryset=everything)
+    servers = set(McpServer.objects.exclude(name=None).values_list("name", flat=True))
+    table = GrantTable(
+        narrowed.qs,
+        now=now,
+        servers=servers,
+        agents=set(Agent.objects.exclude(pk=None).values_list("pk", flat=True)),
+        back=request.get_full_path(),
+    )
+    RequestConfig(request, paginate={"per_page": PAGE}).configure(table)
+    numbers = {
+        standing: filter_grants_by_state(everything, standing, now).count() for standing in ("soon", "odd")
+    }
+    context = {
+        "table": table,
+        "filter": narrowed,
+        "query": query,
+        "standings": [
+            (value, append_result_count(label, numbers.get(value, 0))) for value, label in STANDINGS
+        ],
+        "permissions": GrantWord.choices,
+        "unused": UNUSED,
+        "servers": sorted(servers),
+        "filtered": any(query.get(name) for name in ("q", "server", "agent", "by", "permission", "unused"))
+        or query["standing"] != "standing",
+        "any": everything.exists(),
+    }
+    return render(request, "mcp/_grants.html" if wants_fragment(request) else "mcp/grants.html", context)
+
+
+def append_result_count(label: str, number: int) -> str:
+    """Return a choice that says how many it would show, where there are any."""
+    return f"{label} ({number})" if number else label

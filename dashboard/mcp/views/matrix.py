@@ -1,0 +1,65 @@
+"""The matrix of agents and tools. Without JavaScript it is read by pages; static/js/matrix.js makes one plane of it."""
+
+from __future__ import annotations
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from coordinator.models import McpServer
+from coordinator.policy.grants import lengths as grant_lengths
+from dashboard.frame.guards import require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.mcp import matrix
+from dashboard.mcp.access_sheet import CHOICES
+
+
+@require_safe
+@require_viewer
+def show_access_matrix(request: HtmxHttpRequest) -> HttpResponse:
+    """Show the matrix from `row` and `col` on; `part=window` answers with those cells alone."""
+    now, query = timezone.now(), request.GET
+    axes = matrix.find_matrix_axes(
+        now,
+        agents=query.get("agents", ""),
+        tools=query.get("tools", ""),
+        server=query.get("server", "").replace("\0", ""),
+        only=query.get("only", ""),
+    )
+    window = matrix.load_matrix_window(
+        axes,
+        now,
+        row=parse_small_number(query.get("row"), 0),
+        column=parse_small_number(query.get("col"), 0),
+        rows=parse_small_number(query.get("rows"), matrix.ROWS),
+        columns=parse_small_number(query.get("cols"), matrix.COLUMNS),
+    )
+    context = {
+        "window": window,
+        "number_of_agents": len(axes.agents),
+        "number_of_tools": len(axes.tools),
+        "servers": list(McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)),
+        "filtered": any(query.get(name) for name in ("agents", "tools", "server", "only")),
+        "pages": find_neighbour_windows(window),
+        "choices": CHOICES,
+        "validities": grant_lengths.grant_length_choices(grant_lengths.DEFAULT),
+    }
+    return render(
+        request, "mcp/_window.html" if query.get("part") == "window" else "mcp/matrix.html", context
+    )
+
+
+def parse_small_number(text: str | None, otherwise: int) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else otherwise
+
+
+def find_neighbour_windows(window: matrix.VisibleMatrix) -> dict[str, int | None]:
+    """Return where the neighbouring windows begin, for those who read page by page."""
+    row, column = window.row, window.column
+    return {
+        "up": max(row - matrix.ROWS, 0) if row else None,
+        "down": row + matrix.ROWS if row + matrix.ROWS < len(window.axes.agents) else None,
+        "left": max(column - matrix.COLUMNS, 0) if column else None,
+        "right": column + matrix.COLUMNS if column + matrix.COLUMNS < len(window.axes.tools) else None,
+    }

@@ -1,0 +1,432 @@
+"""MCP servers: the list, one server with its tools, and editing it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.db.models import Count, Q
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import urlencode
+from django.utils.text import get_text_list
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from coordinator.actions.mcp import mcp_servers
+from coordinator.actions.mcp import mcp_tools as tool_actions
+from coordinator.dialects.loaded import DIALECTS
+from coordinator.errors import SignalboxError, UnprocessableRequest
+from coordinator.identity.actors import person_actor
+from coordinator.mcp.isolation import process_isolation as isolation
+from coordinator.mcp.isolation.process_isolation import Isolation
+from coordinator.mcp.servers import calls, commands, discovery
+from coordinator.mcp.servers import tools as mcp_tools
+from coordinator.mcp.servers.names import PREFIX, name_in_calls
+from coordinator.models import AcceptedOnlyServer, Grant, McpServer, McpTool, McpUpstream
+from coordinator.models.mcp import DefaultPolicy
+from coordinator.policy.grants import access
+from coordinator.secrets import mask_command_arguments
+from coordinator.sessions.agent_programs import AGENT_TITLES
+from dashboard.frame import refusals
+from dashboard.frame.guards import require_admin, require_approver, require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.mcp import gateway_parts
+from dashboard.text import diffs
+
+POLICIES = (
+    (DefaultPolicy.OPT_IN.value, "Deny (opt-in)"),
+    (DefaultPolicy.OPT_OUT.value, "Allow (opt-out)"),
+)
+MOST_AGENTS_NAMED = 8  # of those that lose access with a server
+NOTHING_NEW = "No changes: all tools are already known."
+LEFT_OUT_SHOWN_FOR = timedelta(days=2)  # written once a day while it lasts
+MOST_TOOLS_NAMED = 6  # of those that changed
+
+
+class McpServerEditForm(forms.Form):
+    """A server as an admin edits it. Arguments are lines, so that one may hold blanks."""
+
+    name = forms.CharField(max_length=200, help_text="As agents call it: mcp__<em>name</em>__tool.")
+    command = forms.CharField(max_length=500, help_text="The program, without arguments.")
+    args = forms.CharField(
+        required=False,
+        label="Arguments",
+        widget=forms.Textarea({"rows": 4, "spellcheck": "false", "class": "mono"}),
+        help_text="One argument per line; spaces are kept. Do not put secrets here: enter credentials on the "
+        "server's page.",
+    )
+    description = forms.CharField(required=False, max_length=2000)
+    default_policy = forms.ChoiceField(choices=POLICIES, widget=forms.RadioSelect, label="Without a grant")
+    script_content = forms.CharField(
+        required=False,
+        label="Script",
+        widget=forms.Textarea({"rows": 4, "spellcheck": "false", "class": "mono"}),
+        help_text="The server's source code, if it was generated. Signalbox stores it but never runs it.",
+    )
+    is_active = forms.BooleanField(required=False, label="Active")
+    version = forms.CharField(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, server: McpServer | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if server is not None:
+            del self.fields["name"]
+            if server.default_policy not in DefaultPolicy.values:
+                kept = (server.default_policy, f"{server.default_policy!r}, as stored: denies")
+                self.fields["default_policy"].choices = [kept, *POLICIES]  # type: ignore[attr-defined]
+
+    def server_columns(self, server: McpServer | None = None) -> dict[str, Any]:
+        """Return the columns as the action takes them; what stands unchanged and odd is left out."""
+        said = dict(self.cleaned_data)
+        said.pop("version", None)
+        said.pop("name", None)
+        said["args"] = [line.rstrip("\r") for line in said["args"].split("\n") if line.strip()]
+        for name in ("description", "script_content"):
+            said[name] = said[name] or None
+        if server is not None and said["default_policy"] == server.default_policy:
+            del said["default_policy"]
+        return said
+
+
+@dataclass(frozen=True, slots=True)
+class McpServerRow:
+    server: McpServer
+    tools: int
+    changed: int
+    allowed: int
+    asked: int
+    denied: int
+
+    @property
+    def has_unknown_policy(self) -> bool:
+        """Whether the policy is a word that nobody knows, and so denies."""
+        return self.server.default_policy not in DefaultPolicy.values
+
+
+@require_safe
+@require_viewer
+def list_mcp_servers_view(request: HtmxHttpRequest) -> HttpResponse:
+    """Show every server with its policy, tools and grants in force."""
+    words = request.GET.get("q", "").replace("\0", "").strip()
+    servers = McpServer.objects.order_by("-is_active", "name")
+    for word in words.split():
+        servers = servers.filter(
+            Q(name__icontains=word) | Q(description__icontains=word) | Q(command__icontains=word)
+        )
+    template = "mcp/_servers.html" if wants_fragment(request) else "mcp/list.html"
+    return render(request, template, {"rows": load_mcp_server_rows(list(servers)), "q": words})
+
+
+@require_safe
+@require_viewer
+def list_unknown_mcp_servers(request: HtmxHttpRequest) -> HttpResponse:
+    """Return the recently called servers that are not registered; loaded beside the list."""
+    known = list(McpServer.objects.exclude(name=None).values_list("name", flat=True))
+    found = calls.count_unknown_server_calls(timezone.now() - mcp_tools.SEEN_WITHIN, known)
+    template = "mcp/_unknown.html" if wants_fragment(request) else "mcp/unknown.html"
+    return render(request, template, {"found": found})
+
+
+def load_mcp_server_rows(servers: list[McpServer]) -> list[McpServerRow]:
+    listed = McpTool.objects.filter(gone_at=None).values_list("server_id", "definition_hash", "accepted_hash")
+    tools: dict[str, list[bool]] = {}
+    for server_id, present, accepted in listed:
+        tools.setdefault(server_id, []).append(present != accepted)
+    standing = (
+        Grant.objects.not_ended(timezone.now())
+        .exclude(entry_type="capability")
+        .values_list("server_id")
+        .annotate(allowed=Count("pk", filter=Q(permission="allow")), asked=Count("asking"), rows=Count("pk"))
+    )
+    given = {
+        server_id: (allowed, asked, rows - allowed - asked) for server_id, allowed, asked, rows in standing
+    }
+    return [
+        McpServerRow(
+            server,
+            len(tools.get(server.name, [])),
+            sum(tools.get(server.name, [])),
+            *given.get(server.name, (0, 0, 0)),
+        )
+        for server in servers
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class McpToolRow:
+    """One tool of a server: what is known of it, how it is given out, how much it is called."""
+
+    name: str
+    tool: McpTool | None
+    summary: access.ToolSummary
+    calls: int
+
+
+def find_mcp_server_or_404(name: str) -> McpServer:
+    """Return the server; Http404 where there is none."""
+    server = McpServer.objects.filter(pk=name).first()
+    if server is None:
+        raise Http404(f"There is no MCP server {name}.")
+    return server
+
+
+@require_safe
+@require_viewer
+def show_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Show a server: its settings, its tools and how each is given out."""
+    server, now = find_mcp_server_or_404(name), timezone.now()
+    called: dict[str, int] = {}
+    for one in calls.count_calls_since(now - mcp_tools.SEEN_WITHIN, [name]):
+        called[one.tool_name] = called.get(one.tool_name, 0) + one.count
+    known = {tool.name: tool for tool in McpTool.objects.filter(server_id=name)}
+    lines = access.summarize_tool_grants(name, now, called)
+    rows = [McpToolRow(line.tool, known.get(line.tool), line, called.get(line.tool, 0)) for line in lines]
+    args = server.args if isinstance(server.args, list) else []
+    changed = [row for row in rows if row.tool and row.tool.is_changed]
+    context = {
+        "server": server,
+        "rows": rows,
+        "args": mask_command_arguments(map(str, args)),
+        "called": f"{PREFIX}{name_in_calls(name)}__",
+        "unknown_servers": get_text_list(
+            [AGENT_TITLES[dialect.name] for dialect in DIALECTS.values() if not dialect.has_mcp_server_names],
+            "and",
+        ),
+        "odd_args": None if isinstance(server.args, list) else server.args,
+        "odd_policy": server.default_policy not in DefaultPolicy.values,
+        **gateway_parts.build_gateway_context(server, now),
+        "accepted_only": AcceptedOnlyServer.objects.filter(pk=name).exists(),
+        "changed": changed,
+        "changed_named": changed[:MOST_TOOLS_NAMED],
+        "changed_unnamed": len(changed[MOST_TOOLS_NAMED:]),
+        "left_out": find_recently_rejected_tools(name, now),
+        "can_discover": server.command in settings.DISCOVERY_COMMANDS,
+        "grants": Grant.objects.not_ended(now)
+        .filter(server_id=name)
+        .exclude(entry_type="capability")
+        .count(),
+    }
+    template = "mcp/_server.html" if wants_fragment(request) else "mcp/server.html"
+    return render(request, template, context)
+
+
+def find_recently_rejected_tools(server_id: str, now: datetime) -> dict[str, Any] | None:
+    """Return which tools were left out of the server's list in the last two days, with reasons; None for none."""
+    entry = tool_actions.find_last_omission_entry(server_id)
+    if entry is None or not isinstance(entry.metadata, dict) or entry.timestamp < now - LEFT_OUT_SHOWN_FOR:
+        return None
+    tools = entry.metadata.get("tools", [])
+    return {"tools": tools, "more": entry.metadata.get("count", 0) - len(tools), "at": entry.timestamp}
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@require_admin
+def add_mcp_server_view(request: HtmxHttpRequest) -> HttpResponse:
+    initial = {"default_policy": "opt-in", "is_active": True, "name": request.GET.get("name", "")}
+    form = McpServerEditForm(request.POST or None, initial=initial)
+    if request.method == "POST" and form.is_valid():
+        try:
+            name = form.cleaned_data["name"]
+            mcp_servers.create_mcp_server(
+                name, by=person_actor(request.user), now=timezone.now(), **form.server_columns()
+            )
+        except SignalboxError as refusal:
+            form.add_error(None, str(refusal.detail))
+        else:
+            messages.success(request, f"{name} is added. Next, import its tools.")
+            return redirect("mcp:server", name)
+    return render(request, "mcp/edit.html", {"form": form}, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@require_admin
+def edit_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Change a server, unless somebody else did since the page was loaded."""
+    server = find_mcp_server_or_404(name)
+    form = McpServerEditForm(request.POST or None, initial=build_server_form_initial(server), server=server)
+    if request.method == "POST" and form.is_valid():
+        try:
+            mcp_servers.update_mcp_server(
+                name,
+                form.server_columns(server),
+                by=person_actor(request.user),
+                seen=form.cleaned_data["version"] or None,
+                now=timezone.now(),
+            )
+        except SignalboxError as refusal:
+            form.add_error(None, str(refusal.detail))
+        else:
+            messages.success(request, "Saved.")
+            return redirect("mcp:server", name)
+    context = {"form": form, "server": server}
+    return render(request, "mcp/edit.html", context, status=422 if form.errors else 200)
+
+
+def build_server_form_initial(server: McpServer) -> dict[str, Any]:
+    args = server.args if isinstance(server.args, list) else []
+    return {
+        "command": server.command,
+        "args": "\n".join(map(str, args)),
+        "description": server.description,
+        "default_policy": server.default_policy,
+        "script_content": server.script_content,
+        "is_active": server.is_active,
+        "version": mcp_servers.compute_server_version(server),
+    }
+
+
+@require_POST
+@require_admin
+def switch_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    active = request.POST.get("active") == "on"
+    try:
+        mcp_servers.update_mcp_server(
+            name, {"is_active": active}, by=person_actor(request.user), now=timezone.now()
+        )
+    except SignalboxError as refusal:
+        messages.error(request, str(refusal.detail))
+    return redirect("mcp:server", name)
+
+
+@require_POST
+@require_approver
+def set_accepted_tools_only_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Have changed tools of the server served once a person accepted them only, or as they come."""
+    wanted = request.POST.get("accepted_only") == "on"
+    with refusals.show_refusal_as_message(request):
+        mcp_servers.restrict_to_accepted_tools(
+            name, wanted, by=person_actor(request.user), now=timezone.now()
+        )
+    return redirect("mcp:server", name)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@require_admin
+def delete_mcp_server_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Say what goes with the server, and delete it when the person insists."""
+    server = find_mcp_server_or_404(name)
+    if request.method == "POST":
+        try:
+            seen = request.POST.get("version") or None
+            reason = request.POST.get("reason", "").strip()[:2000] or None
+            mcp_servers.delete_server_with_grants(
+                name, by=person_actor(request.user), reason=reason, seen=seen, now=timezone.now()
+            )
+        except SignalboxError as refusal:
+            messages.error(request, str(refusal.detail))
+            return redirect("mcp:server", name)
+        messages.success(request, f"{name} was deleted with its tools and grants.")
+        return redirect("mcp:list")
+    standing = Grant.objects.not_ended(timezone.now()).filter(server_id=name).order_by("agent_id", "id")
+    agents = sorted({row.agent_id for row in standing if row.permission == "allow"})
+    context = {
+        "server": server,
+        "version": mcp_servers.compute_server_version(server),
+        "taken": mcp_servers.count_server_dependents([name]),
+        "agents": agents,
+        "agents_named": agents[:MOST_AGENTS_NAMED],
+        "agents_unnamed": len(agents[MOST_AGENTS_NAMED:]),
+    }
+    return render(request, "mcp/delete.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@require_admin
+def import_pasted_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Import the tools of a pasted `tools/list`."""
+    server, fault, text = find_mcp_server_or_404(name), "", request.POST.get("listing", "")
+    if request.method == "POST":
+        try:
+            listing = mcp_tools.parse_listing(text)
+            taken = tool_actions.store_tool_listing(
+                name, listing, by=person_actor(request.user), now=timezone.now()
+            )
+        except SignalboxError as refusal:
+            fault = str(refusal.detail)
+        else:
+            messages.success(request, describe_tool_changes(taken))
+            return redirect("mcp:server", name)
+    context = {"server": server, "fault": fault, "text": text}
+    return render(request, "mcp/paste.html", context, status=422 if fault else 200)
+
+
+@require_POST
+@require_admin
+def discover_mcp_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Start a stdio server for a moment and take over the tools that it lists."""
+    server = find_mcp_server_or_404(name)
+    with refusals.show_refusal_as_message(request):
+        if not isinstance(server.args, list):
+            raise UnprocessableRequest("The server's arguments are not a list. Edit them first.")
+        listing = discovery.discover_server_tools(
+            server.command, [str(arg) for arg in server.args], find_accepted_isolation(server)
+        )
+        taken = tool_actions.store_tool_listing(
+            name, listing, by=person_actor(request.user), now=timezone.now()
+        )
+        messages.success(request, describe_tool_changes(taken))
+    return redirect("mcp:server", name)
+
+
+def find_accepted_isolation(server: McpServer) -> Isolation:
+    """Return how an admin had the server isolated: as another program changed it, it counts as never set."""
+    upstream = McpUpstream.objects.filter(pk=server.name).first()
+    is_accepted = upstream is not None and commands.is_command_accepted(server, upstream)
+    return isolation.build_isolation(upstream if is_accepted else None)
+
+
+def describe_tool_changes(taken: tool_actions.ToolChanges) -> str:
+    left_out = ""
+    if taken.left_out:
+        names = [tool.name for tool in taken.left_out[:MOST_TOOLS_NAMED]]
+        more = len(taken.left_out) - len(names)
+        left_out = f" Left out: {', '.join(names)}{f' and {more} more' if more else ''}."
+    if taken.has_no_changes:
+        return f"No changes: all other tools are already known.{left_out}" if left_out else NOTHING_NEW
+    parts = (("new", taken.new), ("changed", taken.changed), ("gone", taken.gone), ("back again", taken.back))
+    return f"Tools imported: {', '.join(f'{len(names)} {word}' for word, names in parts if names)}.{left_out}"
+
+
+@require_safe
+@require_viewer
+def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
+    """Show one tool: its definition and, where it changed, the difference from what was accepted."""
+    server, tool = request.GET.get("server", ""), request.GET.get("tool", "")
+    row = McpTool.objects.filter(server_id=server, name=tool).first()
+    if row is None:
+        raise Http404(f"{server} lists no tool {tool}.")
+    context = {
+        "server": find_mcp_server_or_404(server),
+        "tool": row,
+        "definition": json.dumps(mcp_tools.build_definition_content(row), indent=2, ensure_ascii=False),
+        "deny_changed": settings.DENY_CHANGED_TOOLS,
+        "accepted_only": AcceptedOnlyServer.objects.filter(pk=server).exists(),
+        "difference": diff_tool_definitions(row) if row.is_changed else [],
+    }
+    return render(request, "mcp/tool.html", context)
+
+
+def diff_tool_definitions(tool: McpTool) -> list[diffs.Marked]:
+    """Return the lines of the accepted and the present definition with `-`, `+` or a blank."""
+    before, after = mcp_tools.list_definition_lines(tool)
+    marked = diffs.mark_all_lines(before, after)
+    return [*(("-", line) for line in before), *(("+", line) for line in after)] if marked is None else marked
+
+
+@require_POST
+@require_approver
+def accept_tool_definition(request: HtmxHttpRequest) -> HttpResponse:
+    server, tool = request.POST.get("server", ""), request.POST.get("tool", "")
+    with refusals.show_refusal_as_message(request):
+        seen = request.POST.get("seen") or None
+        tool_actions.accept_tool_changes(
+            server, [tool], by=person_actor(request.user), now=timezone.now(), seen=seen
+        )
+        messages.success(request, f"The definition of {tool} is accepted.")
+    return redirect(f"{reverse('mcp:tool')}?{urlencode({'server': server, 'tool': tool})}")

@@ -1,0 +1,20 @@
+"""Signalbox as an app on a device. The worker's path is its reach: all of /ui/."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from dashboard.notifications import push_views as push
+
+app_name = "push"
+
+urlpatterns = [
+    path("service-worker.js", push.serve_service_worker, name="worker"),
+    path("manifest.webmanifest", push.serve_web_app_manifest, name="manifest"),
+    path("push/offline/", push.show_offline_page, name="offline"),
+    path("push/waiting/", push.list_requests_for_push, name="waiting"),
+    path("push/key/", push.show_push_key, name="key"),
+    path("push/subscribe/", push.save_push_subscription, name="subscribe"),
+    path("push/renew/", push.renew_push_subscription, name="renew"),
+    path("push/deny/", push.deny_request_from_notification, name="deny"),
+]

@@ -1,0 +1,127 @@
+"""Signalbox as an app that is told of requests: its files, its devices, and the Deny from a notification."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.http import HttpResponse, JsonResponse
+from django.middleware.csrf import get_token
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST, require_safe
+
+from coordinator.actions import approvals
+from coordinator.actions.notifications import push
+from coordinator.errors import SignalboxError, UnprocessableRequest
+from coordinator.notifications.push import decidable_waiting_requests, list_waiting_for_offline
+from dashboard.frame import devices, installing
+from dashboard.frame.guards import require_approver, require_sign_in
+from dashboard.frame.htmx import HtmxHttpRequest
+
+MOST_LISTED = 100
+
+
+@require_safe
+def serve_service_worker(_request: HtmxHttpRequest) -> HttpResponse:
+    """Return the service worker. Open to all: a browser asks for a new one whoever is signed in."""
+    return HttpResponse(installing.build_service_worker(), "text/javascript; charset=utf-8")
+
+
+@require_safe
+def serve_web_app_manifest(_request: HtmxHttpRequest) -> HttpResponse:
+    """Return the manifest, which browsers ask for without cookies."""
+    return JsonResponse(installing.build_web_app_manifest(), content_type="application/manifest+json")
+
+
+@require_safe
+def show_offline_page(request: HtmxHttpRequest) -> HttpResponse:
+    """Return the page that the service worker keeps; it holds nothing of anybody."""
+    return render(request, "push/offline.html")
+
+
+@require_GET
+@require_approver
+def list_requests_for_push(request: HtmxHttpRequest) -> HttpResponse:
+    """Return what waits for this person now, and the token that a Deny from a notification needs beside the proof."""
+    now = timezone.now()
+    rows = decidable_waiting_requests(signed_in_subscriber(request), now).order_by("-id")
+    told = {
+        "at": now.isoformat(),
+        "count": rows.count(),
+        "requests": list_waiting_for_offline(rows[:MOST_LISTED], now),
+    }
+    return JsonResponse(told | {"csrf": get_token(request)})
+
+
+@require_POST
+@require_approver
+def show_push_key(_request: HtmxHttpRequest) -> HttpResponse:
+    """Return the key that a browser binds its subscription to; the first time it is made."""
+    try:
+        return JsonResponse({"key": push.get_or_create_push_key(now=timezone.now())})
+    except SignalboxError as refusal:
+        return answer_push_refusal(refusal)
+
+
+@require_POST
+@require_approver
+def save_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
+    """Keep this browser's subscription."""
+    form = request.POST
+    replaces = form.get("replaces", "")
+    try:
+        target = push.subscribe_device(
+            by=signed_in_subscriber(request),
+            address=form.get("endpoint", ""),
+            p256dh=form.get("p256dh", ""),
+            auth=form.get("auth", ""),
+            device=form.get("device", ""),
+            replaces=replaces,
+            now=timezone.now(),
+        )
+    except SignalboxError as refusal:
+        return answer_push_refusal(refusal)
+    devices.remember_session_device(request, target)
+    if not replaces:
+        messages.success(request, "This device is notified. Send a test to check it.")
+    return JsonResponse({"kept": True})
+
+
+@require_POST
+@require_sign_in
+def renew_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
+    """Tie this browser's subscription to the new sign-in, or say that it is no longer kept.
+
+    Open to all who sign in: where they may not decide, the device of whoever was there before them ends.
+    """
+    target = push.renew_device_sign_in(
+        by=signed_in_subscriber(request), address=request.POST.get("endpoint", ""), now=timezone.now()
+    )
+    if target is not None:
+        devices.remember_session_device(request, target)
+    return JsonResponse({"kept": target is not None})
+
+
+@require_POST
+@require_approver
+def deny_request_from_notification(request: HtmxHttpRequest) -> HttpResponse:
+    """Deny the one request whose digest a notification showed. There is no such door to approve."""
+    request_id, judged = request.POST.get("id", ""), request.POST.get("judged", "")
+    try:
+        if not request_id or not judged:
+            raise UnprocessableRequest("The denial does not say what the notification showed.")
+        approvals.decide_request(
+            request_id, by=signed_in_subscriber(request), verdict="denied", judged=judged
+        )
+    except SignalboxError as refusal:
+        return answer_push_refusal(refusal)
+    return HttpResponse(status=204)
+
+
+def answer_push_refusal(refusal: SignalboxError) -> HttpResponse:
+    return JsonResponse({"detail": str(refusal.detail)}, status=refusal.status)
+
+
+def signed_in_subscriber(request: HtmxHttpRequest) -> User:
+    assert isinstance(request.user, User)
+    return request.user

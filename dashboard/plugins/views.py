@@ -1,0 +1,118 @@
+"""Plugins: the list, one plugin's page, its switch and its permissions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from coordinator.actions.plugins import plugin_permissions, plugins
+from coordinator.identity.actors import person_actor
+from dashboard.frame import refusals
+from dashboard.frame.guards import require_admin, require_approver, require_policy_editor, require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.lists.status_facets import build_status_facets
+from dashboard.plugins.rows import load_plugin_details, load_plugin_rows
+from dashboard.text.markdown import highlight_code
+
+STATES = ("active", "inactive", "unknown")
+LABELS = {"unknown": "Not registered"}
+
+
+@require_safe
+@require_viewer
+def list_plugins(request: HtmxHttpRequest) -> HttpResponse:
+    words, state = request.GET.get("q", "")[:200], request.GET.get("state", "")
+    rows = [row for row in load_plugin_rows(timezone.now()) if matches_plugin_words(row, words)]
+    numbers = {name: sum(row.plugin_state == name for row in rows) for name in STATES}
+    shown = {name: number for name, number in numbers.items() if number or name == state}
+    context = {
+        "statuses": build_status_facets(shown, request.GET, "state", LABELS),
+        "rows": [row for row in rows if state in ("", row.plugin_state)],
+        "words": words,
+        "state": state,
+    }
+    return render(request, "plugins/list.html", context)
+
+
+def matches_plugin_words(row: Any, words: str) -> bool:
+    text = f"{row.plugin_id} {' '.join(row.permission_names)}".lower()
+    return all(word in text for word in words.lower().split())
+
+
+@require_safe
+@require_viewer
+def show_plugin(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
+    """Show one plugin; one that is not known has a page too, which says so."""
+    asked = {name: request.GET.get(name, "")[:500] for name in ("prefix", "after")}
+    details = load_plugin_details(plugin_id, timezone.now(), **asked)
+    context: dict[str, Any] = {"details": details, "prefix": asked["prefix"]}
+    if details.runtime is not None:
+        context["code"] = highlight_code(details.runtime.code_content, filename=details.runtime.script_name)
+    return render(request, "plugins/detail.html", context)
+
+
+@require_POST
+@require_admin
+def switch_plugin_view(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
+    on = request.POST.get("on") == "yes"
+
+    def set_posted_activity(**common: Any) -> str:
+        plugins.enable_or_disable_plugin(plugin_id, on, **common)
+        return f"{plugin_id} is now {'active' if on else 'inactive'}."
+
+    return run_plugin_action(request, plugin_id, set_posted_activity)
+
+
+@require_POST
+@require_policy_editor
+def grant_plugin_permission_view(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
+    name = request.POST.get("permission", "")
+
+    def grant_named_permission(**common: Any) -> str:
+        plugin_permissions.add_plugin_permission(plugin_id, name, **common)
+        return f"{name} was granted to {plugin_id}."
+
+    return run_plugin_action(request, plugin_id, grant_named_permission)
+
+
+@require_POST
+@require_approver
+def revoke_plugin_permission_view(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
+    name = request.POST.get("permission", "")
+
+    def revoke_named_permission(**common: Any) -> str:
+        plugin_permissions.remove_plugin_permission(plugin_id, name, **common)
+        return f"{name} was revoked from {plugin_id}."
+
+    return run_plugin_action(request, plugin_id, revoke_named_permission)
+
+
+@require_POST
+@require_admin
+def register_plugin_view(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
+    """Register a plugin that only other tables refer to; it starts without permissions."""
+
+    def register_unknown_plugin(*, by: Any, now: Any, **_others: Any) -> str:
+        plugins.create_plugin(plugin_id, by=by, now=now)
+        return f"{plugin_id} is registered, without permissions."
+
+    return run_plugin_action(request, plugin_id, register_unknown_plugin)
+
+
+def run_plugin_action(request: HtmxHttpRequest, plugin_id: str, act: Callable[..., str]) -> HttpResponse:
+    """Act on the version the person has seen, say what came of it, and go back to the plugin."""
+    with refusals.show_refusal_as_message(request):
+        said = act(
+            by=person_actor(request.user),
+            seen=request.POST.get("version") or None,
+            reason=request.POST.get("reason", "").strip()[:500] or None,
+            now=timezone.now(),
+        )
+        messages.success(request, said)
+    return redirect("plugins:detail", plugin_id)

@@ -1,0 +1,20 @@
+"""Rules for agents' tools: what they say, what others would have said, and which are suggested."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from dashboard.rules.views import rules as tool_rules
+from dashboard.rules.views import suggestions as rule_suggestions
+from dashboard.rules.views import trials as rule_trials
+
+app_name = "rules"
+
+urlpatterns = [
+    path("", tool_rules.list_tool_rules, name="list"),
+    path("save/", tool_rules.save_tool_rules_view, name="save"),
+    path("trial/", rule_trials.run_rule_trial, name="trial"),
+    path("calls/", rule_trials.list_trial_calls, name="calls"),
+    path("suggestions/", rule_suggestions.search_rule_suggestions, name="suggestions"),
+    path("suggestions/accept/", rule_suggestions.accept_suggestion_view, name="accept-suggestion"),
+]

@@ -1,0 +1,282 @@
+"""The rules for coding agents' tools: one page, in order, tried out on recorded calls before they are saved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.text import get_text_list
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from coordinator.actions.policy import tool_rules
+from coordinator.dialects.loaded import DIALECTS
+from coordinator.errors import SignalboxError
+from coordinator.identity.actors import person_actor
+from coordinator.mcp.servers.names import PREFIX, name_in_calls
+from coordinator.models import Agent, McpTool
+from coordinator.models.rules import RuleVerdict
+from coordinator.policy.deciders import book as deciders
+from coordinator.policy.grants.access import Verdict
+from coordinator.policy.rules import tool_kinds
+from coordinator.policy.rules import tool_rules as policy
+from coordinator.policy.rules.tool_rules import DecisionRule, Ruling
+from coordinator.sessions.agent_programs import AGENT_TITLES
+from dashboard.frame.guards import require_approver, require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.stored_choices import KeptChoiceField, KeptMultipleChoiceField, offer_choices
+from dashboard.rules import question
+from dashboard.rules.question import RulesOnTrial
+from dashboard.rules.views.trials import build_first_trial_context
+
+MOST_OFFERED = 300
+EVERY_AGENT = "*"
+
+
+class ToolRuleForm(forms.Form):
+    tool = forms.CharField(max_length=500, required=False)
+    pattern = forms.CharField(max_length=policy.LONGEST_PATTERN, required=False)
+    program = KeptChoiceField(required=False)
+    verdict = KeptChoiceField(initial=RuleVerdict.DENY)
+    agents = KeptMultipleChoiceField(
+        required=False, initial=[EVERY_AGENT], widget=forms.SelectMultiple(attrs={"size": 3})
+    )
+    # Says that the list of agents was there: without it, that none is named is not a choice.
+    agents_listed = forms.BooleanField(required=False, initial=True, widget=forms.HiddenInput)
+    reason = forms.CharField(max_length=1000, required=False)
+    wait_seconds = forms.IntegerField(min_value=1, max_value=policy.LONGEST_WAIT, required=False)
+    deny_at_deadline = forms.BooleanField(required=False)
+
+    def __init__(self, *args: Any, named_agents: Sequence[str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        agents = Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name")
+        offer_choices(self, "agents", [(EVERY_AGENT, "Every agent"), *agents], saved=named_agents or ())
+        offer_choices(self, "program", [("", "Every program"), *AGENT_TITLES.items()])
+        offer_choices(self, "verdict", RuleVerdict.choices)
+
+    def clean_agents(self) -> list[str]:
+        """Refuse every agent beside some of them: which of the two is meant is not known."""
+        agents: list[str] = self.cleaned_data["agents"]
+        if EVERY_AGENT in agents and len(agents) > 1:
+            raise forms.ValidationError("Choose every agent, or some agents, not both.")
+        return agents
+
+    def clean(self) -> dict[str, Any]:
+        """Take a request without the list of agents for all of them where the rule restricts, and refuse it else."""
+        cleaned = super().clean() or self.cleaned_data
+        is_chosen = cleaned.get("agents") or cleaned.get("agents_listed")
+        if is_chosen or not (cleaned.get("tool") or "").strip() or "agents" in self.errors:
+            return cleaned
+        if cleaned.get("verdict") in {RuleVerdict.ASK, RuleVerdict.DENY}:
+            cleaned["agents"] = [EVERY_AGENT]
+        else:
+            self.add_error("agents", "Choose every agent, or some agents.")
+        return cleaned
+
+    @property
+    def has_folded_values(self) -> bool:
+        """Say whether one of the fields that are folded away is filled in."""
+        is_for_some = self["agents"].value() != [EVERY_AGENT]
+        return is_for_some or any(
+            self[name].value() for name in ("program", "wait_seconds", "deny_at_deadline")
+        )
+
+
+RuleForms = forms.formset_factory(
+    ToolRuleForm,
+    can_order=True,
+    can_delete=True,
+    extra=1,
+    max_num=policy.MOST_RULES,
+    absolute_max=policy.MOST_RULES + 1,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TestedCall:
+    """A call that somebody asks about, and what would happen to it by the saved rules and the grants in force."""
+
+    tool: str
+    about: str
+    agent: str
+    program: str
+    rules: Ruling
+    place: tuple[str, str] | None
+    verdict: Verdict | None
+    ruling: Ruling
+
+    @property
+    def tested_server(self) -> str:
+        return self.verdict.server_id if self.verdict else self.place[0] if self.place else ""
+
+    @property
+    def explanation_url(self) -> str:
+        """Return the page that says why the grants allow or deny the call."""
+        named = {
+            "agent": self.agent,
+            "server": self.tested_server,
+            "tool": self.place[1] if self.place else "",
+        }
+        return f"{reverse('mcp:why')}?{urlencode(named, quote_via=quote)}"
+
+
+@require_GET
+@never_cache
+@require_viewer
+def list_tool_rules(request: HtmxHttpRequest) -> HttpResponse:
+    """Show the rules, and what would happen to a call that the address names."""
+    saved = policy.load_saved_tool_rules()
+    asked = judge_asked_call(request, saved)
+    return render_tool_rules_page(
+        request, build_tool_rule_forms(saved), policy.tool_rules_version(saved), RulesOnTrial(), asked=asked
+    )
+
+
+def judge_asked_call(request: HtmxHttpRequest, saved: Sequence[DecisionRule]) -> TestedCall | None:
+    named = ("tool", "about", "agent", "program")
+    tool, about, agent, program = (request.GET.get(name, "").strip()[:2_000] for name in named)
+    if not tool:
+        return None
+    now = timezone.now()
+    grants = policy.load_applicable_grants([(tool, agent)], now)
+    servers = grants.managed.servers
+    ruling = policy.decide_by_tool_rules(saved, tool, about, agent or None, program, servers=servers)
+    verdict, place = (
+        grants.decide_by_applicable_grants(tool, agent, now),
+        grants.managed.find_first_server_tool(tool),
+    )
+    return TestedCall(
+        tool, about, agent, program, ruling, place, verdict, policy.combine_rules_and_grants(ruling, verdict)
+    )
+
+
+@require_POST
+@never_cache
+@require_approver
+def save_tool_rules_view(request: HtmxHttpRequest) -> HttpResponse:
+    """Try the edited rules out, or save them; what cannot be saved is shown with the reason."""
+    named_agents = sorted({agent for rule in policy.load_saved_tool_rules() for agent in rule.agents or ()})
+    forms_ = RuleForms(request.POST, form_kwargs={"named_agents": named_agents})
+    seen = request.POST.get("version", "")
+    if not forms_.is_valid():
+        return render_tool_rules_page(request, forms_, seen, None, status=422)
+    wanted = read_posted_tool_rules(forms_)
+    if request.POST.get("do") == "save" and not deciders.can_user_edit_policy(request.user):
+        return render_tool_rules_page(request, forms_, seen, None, problem=deciders.ADMINS_EDIT, status=403)
+    try:
+        for rule in wanted:
+            policy.validate_tool_rule(rule)
+        if request.POST.get("do") != "save":
+            return render_tool_rules_page(request, forms_, seen, question.build_trial_of_rules(wanted))
+        tool_rules.replace_tool_rules(wanted, seen=seen, by=person_actor(request.user), now=timezone.now())
+    except SignalboxError as refusal:
+        return render_tool_rules_page(
+            request, forms_, seen, None, problem=str(refusal.detail), status=refusal.status
+        )
+    messages.success(request, "The rules are saved and apply to every call from now on.")
+    return redirect("rules:list")
+
+
+def build_tool_rule_forms(saved: Sequence[DecisionRule]) -> Any:
+    initial = [
+        {name: getattr(rule, name) for name in ToolRuleForm.base_fields if name != "agents_listed"}
+        | {"agents_listed": True, "agents": [EVERY_AGENT] if rule.agents is None else list(rule.agents)}
+        for rule in saved
+    ]
+    return RuleForms(initial=initial)
+
+
+def read_posted_tool_rules(forms_: Any) -> list[DecisionRule]:
+    """Return the rules in their order; a row that names no tool is the empty one at the end."""
+    filled = [
+        form.cleaned_data for form in forms_.ordered_forms if (form.cleaned_data.get("tool") or "").strip()
+    ]
+    return [
+        DecisionRule(
+            number,
+            said["tool"].strip(),
+            said["verdict"],
+            said["pattern"],
+            None if said["agents"] == [EVERY_AGENT] else tuple(said["agents"]),
+            said["reason"].strip(),
+            said["wait_seconds"],
+            said["deny_at_deadline"],
+            said["program"],
+        )
+        for number, said in enumerate(filled, 1)
+    ]
+
+
+def list_rule_tool_names() -> list[str]:
+    """Return the agents' own tools, each once."""
+    return list(dict.fromkeys(tool for dialect in DIALECTS.values() for tool in dialect.tools))
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramTools:
+    """What an agent program calls its tools, by kind in the order of KINDS, and those of an MCP server."""
+
+    title: str
+    by_kind: list[list[str]]
+    mcp_name: str
+    has_grants: bool
+
+
+def list_tools_by_program() -> list[ProgramTools]:
+    return [
+        ProgramTools(
+            AGENT_TITLES[dialect.name],
+            [[tool for tool in dialect.tools if tool in kind.tools] for kind in tool_kinds.KINDS.values()],
+            dialect.mcp_name.format(server="github", tool="create_issue"),
+            dialect.has_mcp_server_names,
+        )
+        for dialect in DIALECTS.values()
+    ]
+
+
+def list_called_mcp_tools() -> list[str]:
+    """Return the known tools of MCP servers as agents call them."""
+    known = McpTool.objects.order_by("server_id", "name").values_list("server_id", "name")
+    return [
+        f"{PREFIX}{name_in_calls(server)}__{name_in_calls(name)}" for server, name in known[:MOST_OFFERED]
+    ]
+
+
+def render_tool_rules_page(
+    request: HtmxHttpRequest,
+    forms_: Any,
+    version: str,
+    question_: RulesOnTrial | None,
+    *,
+    problem: str = "",
+    asked: TestedCall | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    """Draw the page; without a question the rules cannot be tried out as they are."""
+    context = {
+        "asked": asked,
+        "agents": Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name"),
+        "programs": AGENT_TITLES.items(),
+        "cannot_ask": get_text_list(
+            [AGENT_TITLES[one.name] for one in DIALECTS.values() if not one.can_ask], "and"
+        ),
+        "tools": [*list_rule_tool_names(), *list_called_mcp_tools()],
+        "kinds": tool_kinds.KINDS.items(),
+        "tools_of_programs": list_tools_by_program(),
+        "forms": forms_,
+        "version": version,
+        "tried": question_ is not None and question_.has_unsaved_edits,
+        "problem": problem,
+    }
+    if question_ is not None:
+        wanted = QueryDict("changed=1" if question_.has_unsaved_edits else "")
+        context |= build_first_trial_context(question_, wanted)
+    return render(request, "rules/list.html", context, status=status)

@@ -1,0 +1,270 @@
+"""Rules and grants that would have let most calls run unasked: searched piece by piece, accepted one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+from django_htmx.http import trigger_client_event
+
+from coordinator.actions.policy import grants, tool_rules
+from coordinator.errors import Conflict, SignalboxError, UnprocessableRequest
+from coordinator.identity.actors import Actor, person_actor
+from coordinator.identity.roles import APPROVER, has_role
+from coordinator.lib import instants
+from coordinator.policy.grants import managed
+from coordinator.policy.grants.edits import GrantEdit
+from coordinator.policy.rules import tool_rules as policy
+from coordinator.policy.rules.tool_rules import DecisionRule
+from coordinator.policy.suggestions import search as suggestions
+from coordinator.policy.suggestions.history import RecordedCall, WalkTimeLimit
+from coordinator.policy.suggestions.search import GOAL, RuleSuggestion, SuggestionSearch
+from coordinator.sessions.agent_programs import AGENT_TITLES
+from dashboard.frame.guards import require_policy_editor, require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.frame.proofs import allow_without_proof
+from dashboard.rules import carried, question
+from dashboard.rules.counts import WORDS
+from dashboard.rules.question import RulesOnTrial
+from dashboard.rules.recorded import PIECE, READER
+
+SEARCH, ACCEPT, SINCE = "suggestions", "suggestion", "accepted-since"
+SHORT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestionCard:
+    """A suggestion as its card shows it. `packed` is the whole of it, for whoever accepts."""
+
+    place: int
+    one: RuleSuggestion
+    packed: str
+    examples: list[RecordedCall]
+    question: RulesOnTrial
+    callers: list[tuple[str, int]]
+    now: str
+    program: str
+
+    @property
+    def newest_call_at(self) -> datetime:
+        return instants.from_microseconds(self.one.newest_us)
+
+    @property
+    def oldest_call_at(self) -> datetime:
+        return instants.from_microseconds(self.one.oldest_us)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+@allow_without_proof
+@require_viewer
+def search_rule_suggestions(request: HtmxHttpRequest) -> HttpResponse:
+    """Search, or search on from where the last piece stopped; only reads, so the cookie is enough."""
+    whose, saved = signed_in_user_id(request), policy.load_saved_tool_rules()
+    try:
+        search = resume_suggestion_search(
+            whose, request.POST.get("carried", ""), policy.tool_rules_version(saved)
+        )
+    except SignalboxError as refusal:
+        context = {"problem": str(refusal.detail)}
+        template = "_trial_refused" if wants_fragment(request) else "suggestions"
+        return render(request, f"rules/{template}.html", context, status=422)
+    search.continue_search(READER, saved, timezone.now(), WalkTimeLimit(PIECE))
+    template = "_suggestions" if wants_fragment(request) else "suggestions"
+    context = build_suggestions_context(whose, search, saved) | {"may_try": has_role(request.user, APPROVER)}
+    return render(request, f"rules/{template}.html", context)
+
+
+def signed_in_user_id(request: HtmxHttpRequest) -> int:
+    """Return the key of whoever is signed in."""
+    assert request.user.pk is not None
+    return request.user.pk
+
+
+def resume_suggestion_search(whose: int, so_far: str, version: str) -> SuggestionSearch:
+    """Return the search to go on with: a new one where the rules have changed since the last piece."""
+    if not so_far:
+        return SuggestionSearch.start_search(READER)
+    try:
+        seen, values = carried.read_values_for_person(whose, SEARCH, so_far)
+        return (
+            SuggestionSearch.search_from_values(values)
+            if seen == version
+            else SuggestionSearch.start_search(READER)
+        )
+    except (ValueError, TypeError, AttributeError):
+        raise UnprocessableRequest(
+            "Signalbox was updated after this search started. Reload the page."
+        ) from None
+
+
+def build_suggestions_context(
+    whose: int, search: SuggestionSearch, saved: Sequence[DecisionRule]
+) -> dict[str, Any]:
+    version = policy.tool_rules_version(saved)
+    chosen = search.tried if search.is_done else []
+    return {
+        "search": search,
+        "share": round(search.search_progress, 3),
+        "carried": ""
+        if search.is_done
+        else carried.sign_values_for_person(whose, SEARCH, [version, search.search_as_values()]),
+        "step": f"{search.phase}-{search.before}",
+        "suggestions": build_suggestion_cards(whose, chosen, saved),
+        "goal": round(100 * GOAL),
+        "asked": search.askable_call_count,
+        "unasked": search.count_unasked_calls(chosen),
+        "reached": int(100 * search.unasked_share(chosen)),
+        "reached_now": int(100 * search.unasked_share([])),
+        "left": search.askable_call_count - search.count_unasked_calls(chosen),
+    }
+
+
+def build_suggestion_cards(
+    whose: int, chosen: Sequence[RuleSuggestion], saved: Sequence[DecisionRule]
+) -> list[SuggestionCard]:
+    examples = {
+        call.event_id: call
+        for call in READER.read_calls_by_id([event for one in chosen for event in one.examples])
+    }
+    versions = grants.load_grant_slots(*split_suggestion_slots(chosen))
+    found, version = [], policy.tool_rules_version(saved)
+    for place, one in enumerate(chosen, 1):
+        seen = grants.compute_grants_version(versions.get((*one.slot,), [])) if one.slot else None  # type: ignore[arg-type]
+        packed = carried.sign_values_for_person(whose, ACCEPT, [one.suggestion_as_values(), seen, version])
+        calls = list(
+            {examples[event].about: examples[event] for event in one.examples if event in examples}.values()
+        )
+        asked = build_suggestion_trial(one, saved)
+        callers = sorted(
+            (dict.fromkeys(one.agents or (), 0) | one.callers).items(), key=lambda item: -item[1]
+        )
+        program = AGENT_TITLES.get(one.program, one.program)
+        found.append(
+            SuggestionCard(
+                place, one, packed, calls, asked, callers, describe_current_decisions(one), program
+            )
+        )
+    return found
+
+
+def describe_current_decisions(one: RuleSuggestion) -> str:
+    """Return how the calls are decided as things stand: "now 3 asked by rule 2, 5 observed"."""
+    parts = []
+    for name, number in sorted(one.now.items()):
+        decision, _, by = name.partition(" ")
+        word = WORDS.get(decision, decision).lower()
+        parts.append(f"{number:,} {word} by {by}" if by else f"{number:,} {word}")
+    return f"now {', '.join(parts)}"
+
+
+def split_suggestion_slots(chosen: Sequence[RuleSuggestion]) -> tuple[list[str], list[str]]:
+    slots = [one.slot for one in chosen if one.slot]
+    return [slot[0] for slot in slots], [slot[1] for slot in slots]
+
+
+def build_suggestion_trial(one: RuleSuggestion, saved: Sequence[DecisionRule]) -> RulesOnTrial:
+    """Return the question what the suggestion alone would change: the calls behind its number."""
+    if one.is_grant:
+        return question.build_trial_of_edits([one.suggested_grant_edit(timezone.now())])
+    return question.build_trial_of_rules(
+        suggestions.insert_rules_after_denials(saved, [one.suggested_rule(0)])
+    )
+
+
+@require_POST
+@never_cache
+@require_policy_editor
+def accept_suggestion_view(request: HtmxHttpRequest) -> HttpResponse:
+    """Make one suggestion a rule or a grant, as the person who pressed the button."""
+    by, now, whose = person_actor(request.user), timezone.now(), signed_in_user_id(request)
+    try:
+        one, slot, version = unpack_accepted_suggestion(whose, request.POST.get("suggestion", ""))
+        seen = expected_rules_version(whose, version, request.POST.get("since", ""))
+        words, url, after = apply_suggestion(one, slot, seen, by, now)
+    except SignalboxError as refusal:
+        detail = refusal.detail["message"] if isinstance(refusal.detail, dict) else str(refusal.detail)
+        if not request.htmx:
+            messages.error(request, detail)
+            return redirect("rules:suggestions")
+        answer = HttpResponse(status=204)
+        return trigger_client_event(answer, "toast", {"level": "error", "text": detail})
+    if not request.htmx:
+        messages.success(request, words)
+        return redirect(url)
+    since = carried.sign_values_for_person(whose, SINCE, [version, after])
+    return render(request, "rules/_accepted.html", {"words": words, "url": url, "one": one, "since": since})
+
+
+def unpack_accepted_suggestion(whose: int, text: str) -> tuple[RuleSuggestion, str | None, str]:
+    """Return the suggestion, the version of the grant in its slot, and that of the rules it was made against."""
+    try:
+        values, slot, version = carried.read_values_for_person(whose, ACCEPT, text)
+        return RuleSuggestion(*values), slot, version
+    except (ValueError, TypeError):
+        raise UnprocessableRequest(
+            "Signalbox was updated after this suggestion was made. Reload the page."
+        ) from None
+
+
+def expected_rules_version(whose: int, version: str, since: str) -> str:
+    """Return the version that the rules must have: that of the search, with what this person accepted from it."""
+    if not since:
+        return version
+    try:
+        before, after = carried.read_values_for_person(whose, SINCE, since)
+    except (ValueError, TypeError):
+        raise UnprocessableRequest(
+            "Signalbox was updated after this page was loaded. Reload the page."
+        ) from None
+    return str(after) if before == version else version
+
+
+def apply_suggestion(
+    one: RuleSuggestion, slot: str | None, seen: str, by: Actor, now: datetime
+) -> tuple[str, str, str]:
+    """Save what was suggested; return what was done, in words, where it stands, and the version of the rules then."""
+    if suggestions.find_newly_refused_request(one, READER, managed.load_managed_servers(now)) is not None:
+        raise Conflict(
+            "Somebody has denied such a call since, so this is no longer suggested. Reload the page."
+        )
+    said = f"people approved {one.approved}" if one.approved else "nobody approved any"
+    reason = f"Suggested from {one.calls} recorded calls; {said}, and nobody refused one."
+    if one.is_grant:
+        return *save_suggested_grant(one.suggested_grant_edit(now, reason, slot), by, now), seen
+    return save_suggested_rule(one, reason, seen, by, now)
+
+
+def save_suggested_grant(edit: GrantEdit, by: Actor, now: datetime) -> tuple[str, str]:
+    try:
+        grants.apply_grant_edits([edit], by=by, now=now)
+    except SignalboxError as refusal:
+        grants.record_grants_refusal([edit], refusal, by=by, now=now)
+        raise
+    named = urlencode({"agent": edit.agent_id, "server": edit.server_id}, quote_via=quote)
+    return f"{edit.agent_id} may now call {edit.tool_name}.", f"{reverse('mcp:sheet')}?{named}"
+
+
+def save_suggested_rule(
+    one: RuleSuggestion, reason: str, seen: str, by: Actor, now: datetime
+) -> tuple[str, str, str]:
+    saved = policy.load_saved_tool_rules()
+    number = suggestions.count_rules_through_denials(saved) + 1
+    rule = one.suggested_rule(number, reason)
+    if any(replace(old, number=number, reason=reason) == rule for old in saved):
+        raise Conflict("This rule already exists.")
+    if policy.tool_rules_version(saved) != seen:
+        raise Conflict(tool_rules.CHANGED_MEANWHILE)
+    wanted = suggestions.insert_rules_after_denials(saved, [rule])
+    tool_rules.replace_tool_rules(wanted, seen=seen, by=by, now=now)
+    return f"Rule {number} allows it from now on.", reverse("rules:list"), policy.tool_rules_version(wanted)

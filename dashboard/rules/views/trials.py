@@ -1,0 +1,153 @@
+"""Rules and grants tried out on all recorded calls: counted piece by piece, and the calls behind each number.
+
+Viewers count by what is saved; what is not saved is for approvers to try.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from coordinator.errors import SignalboxError, UnprocessableRequest
+from coordinator.identity.roles import APPROVER, has_role
+from coordinator.policy.suggestions import trials
+from coordinator.policy.suggestions.history import WalkTimeLimit
+from coordinator.policy.suggestions.trials import RuleTrial, TrialCallFilter
+from dashboard.frame.guards import render_role_refusal, require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.frame.proofs import allow_without_proof
+from dashboard.rules import carried, counts, question
+from dashboard.rules.question import RulesOnTrial
+from dashboard.rules.recorded import PIECE, READER
+
+PURPOSE = "trial"
+PAGE = 50  # calls
+# What a page shows of a trial when it is drawn; it goes on by itself, and a page of their own has all calls.
+AT_ONCE = 0.25  # seconds of counting, and of looking for calls
+SHOWN = 20  # calls
+SHORT = 300
+
+
+@require_POST
+@never_cache
+@allow_without_proof
+@require_viewer
+def run_rule_trial(request: HtmxHttpRequest) -> HttpResponse:
+    """Count on from where the last piece stopped; only counts, so the cookie is enough."""
+    if question.has_unsaved_rules(request.POST) and not has_role(request.user, APPROVER):
+        return render_role_refusal(request, APPROVER)
+    try:
+        asked = question.parse_trial_form(request.POST)
+        context = build_trial_context(asked, request.POST.get("carried", ""))
+    except SignalboxError as refusal:
+        return render_trial_refusal(request, refusal)
+    template = "rules/_trial.html" if wants_fragment(request) else "rules/trial.html"
+    return render(request, template, context)
+
+
+def build_first_trial_context(asked: RulesOnTrial, wanted: QueryDict) -> dict[str, Any]:
+    """Return what a page that is drawn now shows of a trial, and the first calls that `wanted` names."""
+    return build_trial_context(asked, seconds=AT_ONCE) | build_trial_calls_context(
+        asked, wanted, most=SHOWN, seconds=AT_ONCE
+    )
+
+
+def build_trial_context(asked: RulesOnTrial, so_far: str = "", seconds: float = PIECE) -> dict[str, Any]:
+    """Return what a trial's fragment shows after one more piece. Raises UnprocessableRequest."""
+    trial = resume_trial(so_far)
+    now, then = asked.build_trial_judges(timezone.now())
+    trial.continue_trial(READER, now, then, WalkTimeLimit(seconds))
+    return {
+        "question": asked,
+        "trial": counts.build_trial_view(trial, is_open=asked.has_unsaved_edits),
+        "carried": "" if trial.is_done else carried.sign_carried_values(PURPOSE, trial.trial_as_values()),
+        "step": trial.before,
+    }
+
+
+def resume_trial(so_far: str) -> RuleTrial:
+    if not so_far:
+        return RuleTrial.start_trial(READER)
+    try:
+        return RuleTrial.trial_from_values(carried.read_carried_values(PURPOSE, so_far))
+    except (ValueError, TypeError):
+        raise UnprocessableRequest(
+            "Signalbox was updated after this test started. Reload the page."
+        ) from None
+
+
+def render_trial_refusal(request: HtmxHttpRequest, refusal: SignalboxError) -> HttpResponse:
+    context = {"problem": str(refusal.detail)}
+    template = "rules/_trial_refused.html" if wants_fragment(request) else "rules/trial.html"
+    return render(request, template, context, status=422)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+@allow_without_proof
+@require_viewer
+def list_trial_calls(request: HtmxHttpRequest) -> HttpResponse:
+    """List the calls behind a number of a trial. The rules on trial come in the form, what is wanted in the address."""
+    if question.has_unsaved_rules(request.POST) and not has_role(request.user, APPROVER):
+        return render_role_refusal(request, APPROVER)
+    try:
+        asked = question.parse_trial_form(request.POST)
+    except SignalboxError as refusal:
+        return render_trial_refusal(request, refusal)
+    context = build_trial_calls_context(asked, request.GET)
+    return render(request, "rules/calls.html", context)
+
+
+def build_trial_calls_context(
+    asked: RulesOnTrial, query: QueryDict, *, most: int = PAGE, seconds: float = PIECE
+) -> dict[str, Any]:
+    """Return what a list of calls shows: those that the query wants, from its `before` back."""
+    wanted = parse_wanted_calls(query)
+    now, then = asked.build_trial_judges(timezone.now())
+    before = parse_event_id(query.get("before", ""))
+    listed = trials.list_judged_calls(
+        READER, now, then, wanted, before=before, most=most, budget=WalkTimeLimit(seconds)
+    )
+    return {
+        "question": asked,
+        "listed": listed,
+        "wanted": wanted,
+        "wanted_words": describe_wanted_calls(wanted),
+        "older": build_trial_calls_query(query, before=str(listed.before)) if listed.before else "",
+        "first": build_trial_calls_query(query) if before else "",
+        "calls_url": reverse("rules:calls"),
+        "short": SHORT,
+    }
+
+
+def parse_wanted_calls(query: QueryDict) -> TrialCallFilter:
+    text = {name: query.get(name, "").replace("\0", "")[:500] for name in ("decision", "by", "week")}
+    agent = query.get("agent")
+    return TrialCallFilter(**text, agent=agent, changed=query.get("changed") == "1")
+
+
+def describe_wanted_calls(wanted: TrialCallFilter) -> list[str]:
+    words = [counts.WORDS.get(wanted.decision, wanted.decision)] if wanted.decision else []
+    words += ["answered differently"] if wanted.changed else []
+    words += [f"by {wanted.by}"] if wanted.by else []
+    words += [f"of {wanted.agent or 'no agent'}"] if wanted.agent is not None else []
+    return [*words, *([f"in the week from {wanted.week} (UTC)"] if wanted.week else [])]
+
+
+def parse_event_id(text: str) -> int:
+    """Return an event's id; 0, from the newest on, for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+
+
+def build_trial_calls_query(query: QueryDict, **place: str) -> str:
+    kept = query.copy()
+    kept.pop("before", None)
+    for name, value in place.items():
+        kept[name] = value
+    return f"?{kept.urlencode()}"

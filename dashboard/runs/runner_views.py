@@ -1,0 +1,74 @@
+"""Runners: who takes runs, what each is doing, and sending one away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.vary import vary_on_headers
+
+from coordinator.actions.agents import runners
+from coordinator.errors import SignalboxError
+from coordinator.identity.actors import person_actor
+from coordinator.models import Run, Runner
+from coordinator.runs import offers
+from coordinator.runs.liveness import is_runner_alive
+from coordinator.runs.statuses import ACTIVE
+from coordinator.sessions import titles
+from dashboard.frame.guards import require_admin, require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerRow:
+    """A runner, whether it is heard of, the runs that it holds, each with its session's title, and what it drives."""
+
+    runner: Runner
+    state: str
+    runs: list[tuple[Run, str]]
+    drives: list[dict[str, Any]]
+
+
+@require_safe
+@vary_on_headers("HX-Request")
+@require_viewer
+def show_runner_list(request: HtmxHttpRequest) -> HttpResponse:
+    now = timezone.now()
+    active = list(Run.objects.filter(status__in=ACTIVE).select_related("session").order_by("created_at"))
+    named = titles.load_session_titles(run.session_id for run in active)
+    held: dict[str | None, list[tuple[Run, str]]] = {}
+    for run in active:
+        held.setdefault(run.runner_id, []).append((run, named.get(run.session_id, "")))
+    known = list(Runner.objects.order_by("hostname", "project_dir", "runner_id"))
+    offered = offers.load_runner_offers(runner.pk for runner in known)
+    rows = [
+        RunnerRow(
+            runner,
+            "online" if is_runner_alive(runner, now) else "stale",
+            held.get(runner.pk, []),
+            offers.offered_agents(offered.get(runner.pk)),
+        )
+        for runner in known
+    ]
+    context = {"rows": rows, "waiting": Run.objects.filter(status=Run.Status.PENDING).count()}
+    return render(
+        request, "runners/_results.html" if wants_fragment(request) else "runners/list.html", context
+    )
+
+
+@require_POST
+@require_admin
+def deregister_runner_view(request: HtmxHttpRequest, runner_id: str) -> HttpResponse:
+    """Send a runner away: its next poll tells it to go."""
+    assert request.user.is_authenticated
+    try:
+        runners.retire_runner(runner_id, by=person_actor(request.user), itself=False, now=timezone.now())
+    except SignalboxError as refusal:
+        raise Http404(str(refusal.detail)) from None
+    messages.success(request, "The runner is deregistered at its next poll.")
+    return redirect("runners:list")

@@ -1,0 +1,1 @@
+"""The search page, and what happened to a file."""

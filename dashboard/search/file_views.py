@@ -1,0 +1,84 @@
+"""What agents did to a file, across all sessions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+from django.views.decorators.vary import vary_on_headers
+
+from coordinator.lib import instants
+from coordinator.lib.storable import parse_database_id
+from coordinator.search import files
+from coordinator.search.progress import load_indexing_progress
+from coordinator.sessions.timeline import StoredValue
+from dashboard.frame.guards import require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.lists.status_facets import build_query_with
+from dashboard.looks import CallDisplay, build_call_display
+from dashboard.sessions.views.listing import list_column_values
+
+MOST_SHOWN = 20  # files that the page names, of those that are meant
+
+
+@dataclass(frozen=True, slots=True)
+class FileTouchRow:
+    """A call, as the list draws it. `at` is None where nobody can tell when it was."""
+
+    touch: files.FileTouch
+    look: CallDisplay
+    at: datetime | None
+
+
+@require_safe
+@vary_on_headers("HX-Request")
+@require_viewer
+def list_file_touches(request: HtmxHttpRequest) -> HttpResponse:
+    """List the calls that touched the files that `path` means, newest first."""
+    asked = {name: request.GET.get(name, "")[:1000] for name in ("path", "tool", "agent")}
+    before = request.GET.get("before", "")
+    meant = files.find_named_files(asked["path"])
+    found = files.load_file_touches(
+        meant,
+        tool=asked["tool"],
+        agent=asked["agent"],
+        before=parse_database_id(before),
+    )
+    context = {
+        "asked": asked,
+        "files": meant[:MOST_SHOWN],
+        "more_files": len(meant) - MOST_SHOWN,
+        "most_files": files.MOST_FILES,
+        "all_meant": len(meant) < files.MOST_FILES,
+        "rows": [build_file_touch_row(touch) for touch in found.touches],
+        "coming": load_indexing_progress(),
+        "older": build_query_with(request.GET, before=str(found.before)) if found.before else "",
+        "first": build_query_with(request.GET, before="") if before else "",
+    }
+    if wants_fragment(request):
+        return render(request, "search/_touches.html", context)
+    context |= {"agents": list_column_values("agent_name"), "tools": files.list_called_tools()}
+    return render(request, "search/files.html", context)
+
+
+def build_file_touch_row(touch: files.FileTouch) -> FileTouchRow:
+    context = getattr(touch.event, "context", None)
+    at = (
+        instants.from_microseconds(context.instant_us)
+        if context
+        else instants.parse_instant(touch.event.timestamp)
+    )
+    return FileTouchRow(
+        touch, build_call_display(touch.event.tool_name, parse_stored_input(touch.tool_input), None, None), at
+    )
+
+
+def parse_stored_input(text: str) -> StoredValue | None:
+    try:
+        return StoredValue(json.loads(text), len(text))
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,92 @@
+"""Search across all sessions: messages, tool inputs and outputs, and what was done to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.views.decorators.http import require_safe
+from django.views.decorators.vary import vary_on_headers
+
+from coordinator.lib.storable import parse_database_id
+from coordinator.search.events import EventHit, SearchQuery, search_events
+from coordinator.search.progress import load_indexing_progress
+from coordinator.sessions import titles
+from coordinator.sessions.timeline import SessionTimeline
+from coordinator.sessions.timeline.reading import CATEGORIES
+from dashboard.frame.days import DayRange
+from dashboard.frame.guards import require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.lists.status_facets import build_query_with
+from dashboard.looks.milestones import describe_milestone
+from dashboard.sessions.views.listing import list_column_values
+
+KINDS = (("message", "Messages"), ("pre_tool", "Inputs"), ("post_tool", "Outputs"))
+OF_FILE = "file:"  # before a path: what was done to that file
+FIELDS = ("q", "kind", "tool", "agent", "session")
+
+
+@require_safe
+@vary_on_headers("HX-Request")
+@require_viewer
+def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
+    question = parse_search_query(request.GET)
+    if question.text.strip().startswith(OF_FILE):
+        path = question.text.strip().removeprefix(OF_FILE).strip()
+        return redirect(f"{reverse('search:files')}?{urlencode({'path': path})}")
+    before = request.GET.get("before", "")
+    found = search_events(question, before=parse_database_id(before))
+    context: dict[str, Any] = {
+        "question": question,
+        "milestones": find_hit_milestones(found.hits),
+        "titles": titles.load_session_titles(
+            [*(hit.event.session_id for hit in found.hits), question.session_id]
+        ),
+        "asked": bool(question.search_terms),
+        "coming": load_indexing_progress(),
+        "hits": found.hits,
+        "looked_until": found.looked_until,
+        "older": build_query_with(request.GET, before=str(found.before)) if found.before else "",
+        "first": build_query_with(request.GET, before="") if before else "",
+    }
+    if wants_fragment(request):
+        return render(request, "search/_hits.html", context)
+    context |= {
+        "agents": list_column_values("agent_name"),
+        "kinds": KINDS,
+        "days": DayRange.from_query(request.GET),
+    }
+    return render(request, "search/search.html", context)
+
+
+def find_hit_milestones(hits: Sequence[EventHit]) -> dict[int, tuple[str, str, str]]:
+    """Return the looks of those hits that are no call and no message, as the timeline has them, by the event's id."""
+    rows = {*CATEGORIES["messages"], *CATEGORIES["calls"]}
+    points: dict[str, list[int]] = {}
+    for hit in hits:
+        if hit.event.event_type not in rows:
+            points.setdefault(hit.event.session_id, []).append(hit.event.pk)
+    return {
+        event.id: describe_milestone(event)
+        for session_id, ids in points.items()
+        for event in SessionTimeline(session_id).read_events_by_id(ids)
+    }
+
+
+def parse_search_query(data: QueryDict) -> SearchQuery:
+    """Read the query string; unreadable values are ignored."""
+    days = DayRange.from_query(data)
+    texts = {name: data.get(name, "")[:300] for name in FIELDS}
+    return SearchQuery(
+        text=texts["q"],
+        session_id=texts["session"],
+        kind=texts["kind"] if texts["kind"] in dict(KINDS) else "",
+        tool=texts["tool"],
+        agent=texts["agent"],
+        since=days.start_instant,
+        until=days.end_instant,
+    )

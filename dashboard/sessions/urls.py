@@ -1,0 +1,62 @@
+"""Sessions: the list, one session's timeline, and the pieces of it that are fetched on demand.
+
+Session ids may be any text that a client chose, slashes included, so the pieces stand behind `/-/`, before the page.
+"""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from dashboard.runs import views as runs
+from dashboard.sessions.views import acts as session_acts
+from dashboard.sessions.views import changes as session_changes
+from dashboard.sessions.views import events as session_events
+from dashboard.sessions.views import exports as session_exports
+from dashboard.sessions.views import listing as session_list
+from dashboard.sessions.views import notes as session_notes
+from dashboard.sessions.views import page as sessions
+from dashboard.sessions.views import steering as session_steering
+
+app_name = "sessions"
+urlpatterns = [
+    path("sessions/", session_list.show_session_list, name="list"),
+    path("sessions/-/rows/", session_list.list_current_session_rows, name="rows"),
+    path(
+        "sessions/<text:session_id>/-/events/<int:event_id>/image/<slug:column>/<int:number>/",
+        session_events.show_event_image,
+        name="image",
+    ),
+    path(
+        "sessions/<text:session_id>/-/events/<int:event_id>/value/<slug:column>/",
+        session_events.show_event_value,
+        name="value",
+    ),
+    path("sessions/<text:session_id>/-/events/<int:event_id>/", session_events.show_raw_event, name="event"),
+    path("sessions/<text:session_id>/-/stop/", session_acts.stop_session_view, name="stop"),
+    path("sessions/<text:session_id>/-/resume/", runs.resume_session_view, name="resume"),
+    path("sessions/<text:session_id>/-/notes/", session_notes.show_session_notes, name="notes"),
+    path("sessions/<text:session_id>/-/note/", session_notes.write_session_note_view, name="note"),
+    path("sessions/<text:session_id>/-/prompt/", session_steering.send_session_prompt, name="prompt"),
+    path("sessions/<text:session_id>/-/stop-turn/", session_steering.stop_session_turn, name="stop-turn"),
+    path("sessions/<text:session_id>/-/unqueue/", session_steering.remove_queued_prompt, name="unqueue"),
+    path("sessions/<text:session_id>/-/command/", session_steering.send_session_command, name="command"),
+    path("sessions/<text:session_id>/-/rename/", session_acts.rename_session_view, name="rename"),
+    path("sessions/<text:session_id>/-/delete/", session_acts.delete_session_view, name="delete"),
+    path("sessions/<text:session_id>/-/changes/", session_changes.show_session_changes, name="changes"),
+    path("sessions/<text:session_id>/-/export.ndjson", session_exports.export_session_ndjson, name="ndjson"),
+    path("sessions/<text:session_id>/-/export.md", session_exports.export_session_markdown, name="markdown"),
+    path("sessions/<text:session_id>/-/evidence/", session_exports.show_session_evidence, name="evidence"),
+    path(
+        "sessions/<text:session_id>/-/evidence.zip",
+        session_exports.download_session_evidence,
+        name="evidence-zip",
+    ),
+    path("sessions/<text:session_id>/-/print/", session_exports.show_printable_session, name="print"),
+    path("sessions/<text:session_id>/-/go/", sessions.jump_to_event, name="go"),
+    path("sessions/<text:session_id>/-/minimap/", sessions.show_session_minimap, name="minimap"),
+    path("sessions/<text:session_id>/-/children/", session_list.list_child_sessions, name="children"),
+    path("sessions/<text:session_id>/-/nested/", sessions.show_nested_session, name="nested"),
+    path("sessions/<text:session_id>/-/new/", sessions.list_new_session_rows, name="newest"),
+    path("sessions/<text:session_id>/-/header/", sessions.show_session_header, name="header"),
+    path("sessions/<text:session_id>/", sessions.show_session, name="detail"),
+]

@@ -1,0 +1,88 @@
+"""A session as a file, and on paper."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+
+from django.http import FileResponse, HttpResponse, StreamingHttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.http import require_safe
+
+from coordinator.models import Session
+from coordinator.sessions.timeline.walking import walk_session_events, walk_session_rows
+from coordinator.transparency.proofs import EntryState
+from dashboard.frame.guards import require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.lists.exports import build_ndjson_response
+from dashboard.sessions.evidence import MOST_ENTRIES, build_evidence_zip, load_session_audit_entries
+from dashboard.sessions.views.events import export_event_as_dict
+from dashboard.timeline.as_markdown import render_session_markdown
+from dashboard.timeline.heading import build_session_header
+from dashboard.timeline.query import TimelineQuery
+from dashboard.timeline.rows import prepare_timeline_rows
+
+MOST_PRINTED = 1_000  # rows: a browser lays out no more in reasonable time
+
+
+def session_file_name(session: Session) -> str:
+    return re.sub(r"[^\w.-]+", "_", session.pk, flags=re.ASCII)[:100].lstrip(".") or "session"
+
+
+@require_safe
+@require_viewer
+def export_session_ndjson(request: HtmxHttpRequest, session_id: str) -> StreamingHttpResponse:  # noqa: ARG001
+    """Return every event, in timeline order, as one JSON object a line."""
+    session = get_object_or_404(Session, pk=session_id)
+    return build_ndjson_response(
+        session_file_name(session), (export_event_as_dict(event) for event in walk_session_events(session))
+    )
+
+
+@require_safe
+@require_viewer
+def export_session_markdown(request: HtmxHttpRequest, session_id: str) -> StreamingHttpResponse:  # noqa: ARG001
+    session = get_object_or_404(Session, pk=session_id)
+    response = StreamingHttpResponse(
+        render_session_markdown(session), content_type="text/markdown; charset=utf-8"
+    )
+    response.headers["Content-Disposition"] = f'attachment; filename="{session_file_name(session)}.md"'
+    return response
+
+
+@require_safe
+@require_viewer
+def show_session_evidence(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Show the session's requests and decisions, and how each stands in the audit log's tree."""
+    session = get_object_or_404(Session, pk=session_id)
+    found = load_session_audit_entries(session)
+    context = build_session_header(session, TimelineQuery.parse_timeline_query(request.GET)) | {
+        "entries": found,
+        "cut": len(found) == MOST_ENTRIES,
+        "altered": [one for one in found if one.entry.problem],
+        "waiting": sum(one.entry.standing is EntryState.WAITING for one in found),
+    }
+    return render(request, "sessions/evidence.html", context)
+
+
+@require_safe
+@require_viewer
+def download_session_evidence(request: HtmxHttpRequest, session_id: str) -> FileResponse:  # noqa: ARG001
+    session = get_object_or_404(Session, pk=session_id)
+    name = f"evidence-{session_file_name(session)}.zip"
+    return FileResponse(
+        build_evidence_zip(session), as_attachment=True, filename=name, content_type="application/zip"
+    )
+
+
+@require_safe
+@require_viewer
+def show_printable_session(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    session = get_object_or_404(Session, pk=session_id)
+    rows = list(islice(walk_session_rows(session), MOST_PRINTED + 1))
+    context = build_session_header(session, TimelineQuery.parse_timeline_query(request.GET)) | {
+        "rows": prepare_timeline_rows(rows[:MOST_PRINTED], session),
+        "cut": len(rows) > MOST_PRINTED,
+        "unfolded": True,
+    }
+    return render(request, "sessions/print.html", context)

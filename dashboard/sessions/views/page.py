@@ -1,0 +1,214 @@
+"""Sessions: the list and one session's live timeline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+from django.views.decorators.vary import vary_on_headers
+
+from coordinator.lib import instants
+from coordinator.models import Session
+from coordinator.search import events as search
+from coordinator.search.index import IndexWalkResult
+from coordinator.sessions.list_facts import session_began_us
+from coordinator.sessions.statuses import LIVE
+from coordinator.sessions.timeline import (
+    EventPosition,
+    EventWindow,
+    SessionEventCounts,
+    SessionTimeline,
+    TimelineFilters,
+    build_arrived_rows,
+    build_window_rows,
+    current_change_position,
+    find_row_position,
+    load_recent_event_counts,
+    load_session_density,
+    load_timeline_changes,
+)
+from coordinator.sessions.timeline.rows import FAR
+from dashboard.budgets.standings import find_budget_warnings
+from dashboard.frame.guards import require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.sessions.notes import build_notes_context
+from dashboard.timeline.draft import build_draft_context
+from dashboard.timeline.heading import build_session_header, session_page_url
+from dashboard.timeline.minimap import Minimap, build_minimap
+from dashboard.timeline.query import WINDOW, TimelineQuery, load_query_window
+from dashboard.timeline.rows import prepare_timeline_rows
+from dashboard.timeline.updates import load_request_rows
+from dashboard.timeline.waterfall import build_waterfall
+
+NESTED = 60  # events of a child that are read inside its parent
+
+
+@require_safe
+@vary_on_headers("HX-Request")
+@require_viewer
+def show_session(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Show a window of a session's timeline; a fragment has the window alone."""
+    session = get_object_or_404(Session, pk=session_id)
+    query = TimelineQuery.parse_timeline_query(request.GET)
+    context = build_window_context(session, query)
+    if wants_fragment(request):
+        return render(request, "sessions/_window.html", context)
+    context |= build_session_header(session, query) | build_notes_context(session)
+    context["budget_warnings"] = find_budget_warnings(session, timezone.now())
+    context["minimap"] = build_session_minimap(session, query, context["counts"], context["window"])
+    return render(request, "sessions/detail.html", context)
+
+
+@require_safe
+@require_viewer
+def list_new_session_rows(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Return what arrived since change `since`: rows to append, calls that are complete now, the next `since`.
+
+    Where too much has happened, or the reader's place is no longer kept, htmx is told to load the end afresh.
+    """
+    session = get_object_or_404(Session, pk=session_id)
+    query = TimelineQuery.parse_timeline_query(request.GET)
+    since = request.GET.get("since", "")
+    news = load_timeline_changes(session_id, int(since) if since.isdigit() and len(since) < 19 else -1)
+    if news.too_many:
+        return HttpResponse(
+            headers={"HX-Redirect": session_page_url(session) + query.query_at_position(**{"from": "end"})}
+        )
+    timeline = SessionTimeline(session_id, build_timeline_filters(session, query))
+    arrived = build_arrived_rows(timeline, timeline.read_arrived_events(news.event_ids), session)
+    new = arrived.failed if query.errors else arrived.new
+    if not query.has_timeline_filters:
+        new = [*new, *load_request_rows(session, news.request_ids)]
+    context = {
+        "session": session,
+        "query": query,
+        "rows": prepare_timeline_rows(new, session),
+        "completed": prepare_timeline_rows(arrived.completed, session),
+        "since": news.upto,
+        "is_live": session.status in LIVE,
+    }
+    return render(request, "sessions/_new.html", context)
+
+
+@require_safe
+@require_viewer
+def show_session_header(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Return the session's summary, for a page that did not get it from the stream (timeline.news)."""
+    session = get_object_or_404(Session, pk=session_id)
+    return render(request, "sessions/_summary.html", build_session_header(session, TimelineQuery()))
+
+
+@require_safe
+@require_viewer
+def show_nested_session(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Return the beginning of a child's timeline, to be read inside its parent's."""
+    session = get_object_or_404(Session, pk=session_id)
+    timeline = SessionTimeline(session.pk)
+    window = timeline.read_first_events(NESTED)
+    context = {
+        "session": session,
+        "rows": prepare_timeline_rows(build_window_rows(timeline, window, session), session),
+        "window": window,
+    }
+    return render(request, "sessions/_nested.html", context)
+
+
+@require_safe
+@require_viewer
+def show_session_minimap(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Return the strip of the whole session as it was seconds ago; nothing while it fits on its page."""
+    session = get_object_or_404(Session, pk=session_id)
+    query = TimelineQuery.parse_timeline_query(request.GET)
+    drawn = build_session_minimap(session, query, load_recent_event_counts(session.pk))
+    return render(request, "sessions/_minimap.html", {"session": session, "query": query, "minimap": drawn})
+
+
+def build_session_minimap(
+    session: Session, query: TimelineQuery, counts: SessionEventCounts, window: EventWindow | None = None
+) -> Minimap | None:
+    """Return the strip of a session that is longer than a page, framing the window."""
+    if counts.total <= WINDOW:
+        return None
+    slots = load_session_density(session.pk, total=counts.total, errors=counts.errors)
+    return build_minimap(slots, query, window, session_began_us(session))
+
+
+@require_safe
+@require_viewer
+def jump_to_event(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Lead on to the next or previous error or message, seen from `place`, or from the row of the event `event`.
+
+    Errors follow one another in the order in which they were reported. What else that row tells of is passed over: the
+    MCP gateway and the agent may both tell of one error.
+    """
+    session = get_object_or_404(Session, pk=session_id)
+    query = TimelineQuery.parse_timeline_query(request.GET)
+    direction, _, what = request.GET.get("to", "").partition("-")
+    filters = TimelineFilters(errors=True) if what == "error" else TimelineFilters(categories=("messages",))
+    backwards = direction == "previous"
+    plain = SessionTimeline(session_id)
+    event = None if query.event_id is None else plain.find_event_position(query.event_id)
+    place = EventPosition.parse_position(request.GET.get("place", ""))
+    here = event or place or (FAR if backwards else EventPosition(0, 0))
+    timeline = plain.with_filters(filters)
+    row = find_row_position(plain, here.event_id) if event else None
+    found = timeline.find_next_position(here, backwards=backwards)
+    while found is not None and row is not None and find_row_position(plain, found.event_id) == row:
+        found = timeline.find_next_position(found, backwards=backwards)
+    if found is None:
+        messages.info(
+            request,
+            f"There is no {direction} {what}."
+            if what in ("error", "message")
+            else "There is nothing further.",
+        )
+        found = here if here.event_id and here != FAR else None
+    if found is None:
+        return redirect(session_page_url(session) + query.query_without_position)
+    kept = query if query.errors or what != "error" else replace(query, categories=(), tool="", text="")
+    return redirect(
+        f"{session_page_url(session)}{kept.query_at_position(event=found.event_id)}#event-{found.event_id}"
+    )
+
+
+def build_timeline_filters(session: Session, query: TimelineQuery) -> TimelineFilters:
+    """Return the timeline's filters; words are looked up in the search index."""
+    return query.build_query_filters(search_session_text(session, query))
+
+
+def search_session_text(session: Session, query: TimelineQuery) -> IndexWalkResult | None:
+    return search.search_session_events(session.pk, query.text) if query.text else None
+
+
+def build_window_context(session: Session, query: TimelineQuery) -> dict[str, Any]:
+    since = current_change_position()  # before the rows, so that nothing can fall between them
+    found = search_session_text(session, query)
+    timeline = SessionTimeline(session.pk, query.build_query_filters(found))
+    window = load_query_window(query, timeline, live=session.status in LIVE)
+    rows = prepare_timeline_rows(build_window_rows(timeline, window, session), session)
+    return {
+        "session": session,
+        "query": query,
+        "found": found,
+        "window": window,
+        "rows": rows,
+        "older_url": query.query_at_position(before=window.events[0].event_position)
+        if window.older and window.events
+        else "",
+        "newer_url": query.query_at_position(after=window.events[-1].event_position)
+        if window.newer and window.events
+        else "",
+        "waterfall": build_waterfall(rows, current_time_us()),
+        "since": since,
+        "is_live": session.status in LIVE,
+        **build_draft_context(session.pk),
+    }
+
+
+def current_time_us() -> int:
+    return instants.to_microseconds(timezone.now())

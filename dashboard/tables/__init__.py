@@ -1,1 +1,0 @@
-"""Tables: the columns of each list, a subject a module."""
