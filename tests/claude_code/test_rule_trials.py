@@ -184,9 +184,9 @@ def test_refused_calls_are_read_in_two_queries(django_assert_num_queries: Any) -
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages whose time is up after three events."""
-    for module in ("rule_trials", "rule_suggestions"):
-        monkeypatch.setattr(f"dashboard.views.{module}.READER", reader())
-        monkeypatch.setattr(f"dashboard.views.{module}.WalkTimeLimit", lambda _seconds: spent())
+    for module in ("trials", "suggestions"):
+        monkeypatch.setattr(f"dashboard.rules.views.{module}.READER", reader())
+        monkeypatch.setattr(f"dashboard.rules.views.{module}.WalkTimeLimit", lambda _seconds: spent())
 
 
 def fields_of(page: str, form_id: str) -> dict[str, str]:

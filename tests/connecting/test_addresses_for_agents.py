@@ -27,7 +27,7 @@ OWN = "signalbox-0123456789.localhost"
 NAMED = re.compile(r"\.localhost\b")
 # Where a text of the server goes to agents: none of these packages may name people's own address.
 TO_AGENTS = ("actions", "dialects", "edge", "gateway", "mcp", "policy", "hosting", "client", "runner")
-TO_PEOPLE = {"edge/metrics.py"}  # asks only whether it is https
+TO_PEOPLE = {"edge/monitoring/metrics.py"}  # asks only whether it is https
 
 
 @pytest.mark.parametrize(

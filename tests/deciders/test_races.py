@@ -84,7 +84,7 @@ def test_who_decides_while_the_right_is_being_taken_decides_nothing(
         hold()
 
     monkeypatch.setattr(deciders, "lock_decision_rights", hold_and_tell)
-    monkeypatch.setattr(deciders.standing, "lock_decision_rights", hold_and_tell)
+    monkeypatch.setattr(deciders.rights_version, "lock_decision_rights", hold_and_tell)
     with ThreadPoolExecutor(1) as pool:
         with transaction.atomic():
             if how == "group":

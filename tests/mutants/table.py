@@ -37,14 +37,14 @@ MUTANTS = (
     Mutant(
         "begin: approval not asked for",
         "coordinator/actions/mcp/gateway_calls.py",
-        "if ruling.decision == ASK and (stale := take_approval_or_explain(",
+        "if ruling.decision == ASK and (\n            stale := take_approval_or_explain(",
         "if ruling.decision == DENY and (stale := take_approval_or_explain(",
         ("tests/gateway/test_begin.py::test_an_approved_call_begins_once",),
     ),
     Mutant(
         "begin: denied by now",
         "coordinator/actions/mcp/gateway_calls.py",
-        "            return ruling\n        if ruling.decision == ASK and (stale",
+        "            return ruling\n        if ruling.decision == ASK and (\n            stale",
         "            pass\n        if ruling.decision == ASK and (stale",
         ("tests/gateway/test_begin.py::test_a_call_does_not_begin_that_policy_denies_by_now",),
     ),
@@ -58,14 +58,14 @@ MUTANTS = (
     Mutant(
         "begin: not approved",
         "coordinator/actions/mcp/gateway_calls.py",
-        "if not rules.current_request_state(rules.find_permission_request(request_id), now).allowed or not take_call_approval(attempt, request_id, now):",
+        "if not rules.current_request_state(\n        rules.find_permission_request(request_id), now\n    ).allowed or not take_call_approval(attempt, request_id, now):",
         "if not take_call_approval(attempt, request_id, now):",
         ("tests/gateway/test_begin.py::test_a_call_does_not_begin_without_an_approval_in_force",),
     ),
     Mutant(
         "begin: approval not taken",
         "coordinator/actions/mcp/gateway_calls.py",
-        "if not rules.current_request_state(rules.find_permission_request(request_id), now).allowed or not take_call_approval(attempt, request_id, now):",
+        "if not rules.current_request_state(\n        rules.find_permission_request(request_id), now\n    ).allowed or not take_call_approval(attempt, request_id, now):",
         "if not rules.current_request_state(rules.find_permission_request(request_id), now).allowed:",
         ("tests/gateway/test_begin.py::test_an_approved_call_begins_once",),
     ),
@@ -930,8 +930,8 @@ MUTANTS = (
     Mutant(
         "request: seen by others",
         "coordinator/policy/requests/approvals.py",
-        "if caller.scopes & OVERSEERS or is_request_of_caller(row, caller) or is_covered_by_approval(row, caller, now):",
-        "if True:",
+        "        caller.scopes & OVERSEERS\n        or is_request",
+        "        True\n        or is_request",
         ("tests/guards/test_whose.py::test_a_request_is_there_for_who_asked_for_its_agent_and_for_readers",),
     ),
     Mutant(
@@ -958,7 +958,7 @@ MUTANTS = (
     Mutant(
         "judged: the call",
         "coordinator/policy/requests/judged.py",
-        'return hash_json_parts("judged", asker, judged_request_fields(request), request.justification,',
+        'return hash_json_parts(\n        "judged", asker, judged_request_fields(request), request.justification,',
         'return hash_json_parts("judged", asker, request.justification,',
         (
             "tests/approvals/test_what_was_judged.py::test_a_request_that_is_not_what_was_shown_is_not_decided",
@@ -1255,7 +1255,7 @@ MUTANTS = (
     Mutant(
         "claims: call with other arguments",
         "coordinator/actions/mcp/gateway_timelines.py",
-        "for row in found if canonical_json_bytes(row[3] or {}) == given",
+        "for row in found\n        if canonical_json_bytes(row[3] or {}) == given",
         "for row in found if claimed or canonical_json_bytes(row[3] or {}) == given",
         ("tests/gateway/test_claimed_calls.py::test_a_claim_of_another_call_joins_nothing",),
     ),

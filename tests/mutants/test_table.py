@@ -11,7 +11,7 @@ from tests.mutants.__main__ import ROOT
 from tests.mutants.table import MUTANTS, Mutant
 
 pytestmark = pytest.mark.one_engine
-ROOMS = {"actions", "policy", "edge", "identity", "gateway", "client"}
+ROOMS = {"actions", "policy", "edge", "identity", "mcp", "client"}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

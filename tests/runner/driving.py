@@ -65,7 +65,7 @@ def runner_here(url: str, work: Path, how: str = "", **more: Any) -> Iterator[Ru
     try:
         yield runner
     finally:
-        loop.call_soon_threadsafe(runner.stop)
+        loop.call_soon_threadsafe(runner.request_stop)
         thread.join(PATIENCE)
         guard.close_guard()
         assert not thread.is_alive()

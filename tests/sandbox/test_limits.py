@@ -39,15 +39,15 @@ def open_to_all() -> Iterator[Path]:
 
 
 def test_a_job_gets_bytes_and_answers_bytes(box):
-    answer = box.run("echo", b"abc", say="hello")
+    answer = box.run_sandbox_job("echo", b"abc", say="hello")
     assert (answer.facts, answer.body) == ({"said": "hello"}, b"cba")
 
 
 @pytest.mark.parametrize("job", ["spin", "doze", "eat", "crash"])
 def test_a_job_that_goes_wrong_is_ended_and_the_next_one_is_done(box, job):
     with pytest.raises(LimitsExceeded):
-        box.run(job)
-    assert box.run("echo", b"abc").body == b"cba"
+        box.run_sandbox_job(job)
+    assert box.run_sandbox_job("echo", b"abc").body == b"cba"
 
 
 def test_an_endless_job_gets_no_more_time_than_its_limit():
@@ -60,7 +60,7 @@ def test_an_endless_job_gets_no_more_time_than_its_limit():
 
 
 def test_a_regular_expression_can_be_interrupted_without_ending_the_process(box):
-    assert box.run("backtrack").facts["stopped"] is True
+    assert box.run_sandbox_job("backtrack").facts["stopped"] is True
 
 
 def test_a_job_sees_no_file_no_network_no_environment_and_starts_nothing(box, open_to_all):
@@ -68,7 +68,7 @@ def test_a_job_sees_no_file_no_network_no_environment_and_starts_nothing(box, op
     secret.write_text("x")
     secret.chmod(0o666)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        seen = box.run(
+        seen = box.run_sandbox_job(
             "look_around", path=str(secret), port=server.getsockname()[1], server=os.getpid()
         ).facts
     assert (seen["worked"], seen["cwd"]) == ([], "/")
@@ -95,23 +95,23 @@ def test_where_the_system_cannot_refuse_calls_jobs_are_done_without(monkeypatch,
 def test_an_answer_that_was_not_asked_for_is_nobodys(box):
     for _ in range(3):
         with pytest.raises(Overloaded):
-            box.run("say_more")
-        assert box.run("echo", b"abc", say="hello").facts == {"said": "hello"}
+            box.run_sandbox_job("say_more")
+        assert box.run_sandbox_job("echo", b"abc", say="hello").facts == {"said": "hello"}
 
 
 def test_a_child_that_was_killed_is_started_again(box):
-    box.run("echo")
+    box.run_sandbox_job("echo")
     os.kill(box.child_pid, signal.SIGKILL)
     with pytest.raises(LimitsExceeded):
-        box.run("echo")
-    assert box.run("echo", b"ab").body == b"ba"
+        box.run_sandbox_job("echo")
+    assert box.run_sandbox_job("echo", b"ab").body == b"ba"
 
 
 def test_jobs_beyond_those_that_may_wait_are_refused_at_once(box):
     for _ in range(4):
-        box.submit("doze")
+        box.submit_sandbox_job("doze")
     with pytest.raises(Overloaded):  # the first may be at work already
-        [box.submit("doze"), box.submit("doze")]
+        [box.submit_sandbox_job("doze"), box.submit_sandbox_job("doze")]
 
 
 def test_a_sandbox_that_cannot_be_started_refuses_its_jobs():

@@ -162,4 +162,4 @@ def test_a_row_and_a_card_draw_the_same_of_an_input(tool, given, label):
     ],
 )
 def test_no_field_of_a_known_tool_is_left_out(tool, given):
-    assert any("a rename" in part.texts for part in look(tool, given).inputs)
+    assert any("a rename" in part.drawn_texts for part in look(tool, given).inputs)
