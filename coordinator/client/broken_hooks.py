@@ -24,7 +24,7 @@ def strip_byte_order_mark(body: bytes) -> bytes:
     return body
 
 
-def extract_certain_fields(body: bytes, names: Iterable[str]) -> dict[str, str]:
+def extract_unambiguous_fields(body: bytes, names: Iterable[str]) -> dict[str, str]:
     """Return those of these fields whose text is certain: wherever the name stands, the same plain text follows it.
 
     A field of a call's input may have the name of one of the hook's own. Where the two differ, neither is taken, nor

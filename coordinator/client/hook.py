@@ -207,7 +207,7 @@ class HookCommand:
             self._body = broken_hooks.strip_byte_order_mark(self._body)
             self._event = self.guess_event_name(self._body)
             names = ("tool_name", "mcp_server_name")
-            fields = broken_hooks.extract_certain_fields(self._body, names) if size <= LARGEST else {}
+            fields = broken_hooks.extract_unambiguous_fields(self._body, names) if size <= LARGEST else {}
             self._tool = self._agent.tool({"hook_event_name": self._event, **fields})
         return size <= LARGEST
 

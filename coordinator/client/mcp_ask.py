@@ -246,7 +246,7 @@ class OpenQuestion:
         began, pause = time.monotonic(), FIRST_PAUSE
         while not self.cancelled.is_set():
             try:
-                decision = self._post_question(address, headers, body)
+                decision = self._poll_question_once(address, headers, body)
                 if decision is not None:
                     return decision
                 pause = FIRST_PAUSE
@@ -261,7 +261,7 @@ class OpenQuestion:
             pause = min(2 * pause, LONGEST_PAUSE)
         raise NoDecision("the question was cancelled")
 
-    def _post_question(
+    def _poll_question_once(
         self, address: ServerAddress, headers: dict[str, str], body: bytes
     ) -> dict[str, Any] | None:
         """Ask once; None where the question is still open.

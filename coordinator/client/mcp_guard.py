@@ -111,7 +111,7 @@ class McpGuard:
             self.forward_to_server(line)
         elif "id" not in message:
             if method in mcp_methods.NOTIFICATIONS and not (
-                method == "notifications/cancelled" and self.cancel_pending_question(message)
+                method == "notifications/cancelled" and self.cancel_call_before_start(message)
             ):
                 self.forward_to_server(line)
         elif use is None:
@@ -202,7 +202,7 @@ class McpGuard:
             call.began = time.monotonic()
             return True
 
-    def cancel_pending_question(self, message: dict[str, Any]) -> bool:
+    def cancel_call_before_start(self, message: dict[str, Any]) -> bool:
         """Ask no more for a call that did not begin; say whether it was one."""
         params = message.get("params")
         number = params.get("requestId") if isinstance(params, dict) else None

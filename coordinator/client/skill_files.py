@@ -50,7 +50,7 @@ def describe_skill_lines(payload: Mapping[str, Any], *, is_registered: bool = Tr
     `held` is true where the program itself tells each line to a hook, and ours `is_registered` for it. Otherwise
     `lines` are the lines and `files` where they stand; `problem` says why there may be others.
     """
-    if is_registered and parent_program_contains(OWN_HOOK, os.getppid()):
+    if is_registered and parent_executable_contains_bytes(OWN_HOOK, os.getppid()):
         return {"held": True}
     name, arguments = parse_skill_call(payload)
     if name is None:
@@ -277,7 +277,7 @@ def account_home_folder() -> str:
 # --- the program ------------------------------------------------------------------------------------------
 
 
-def parent_program_contains(words: bytes, pid: int) -> bool:
+def parent_executable_contains_bytes(words: bytes, pid: int) -> bool:
     """Say whether the program that started this process holds these words; False where that cannot be found out.
 
     The environment does not count: a project's settings can change it.

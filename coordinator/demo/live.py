@@ -62,7 +62,7 @@ class ServerUnreachable(Exception):
     """Nobody answers at the address."""
 
 
-class ServerRefused(Exception):
+class DemoRequestRefused(Exception):
     """The server answered with an error; `status` and `detail` are its own."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -77,7 +77,7 @@ class DemoApiClient:
     host: str = ""  # the machine that a terminal's hooks name
 
     def __call__(self, method: str, path: str, body: Any = None, timeout: float = 20.0) -> Any:
-        """Make one request and return the decoded answer (None for 204). Raises ServerRefused, or OSError."""
+        """Make one request and return the decoded answer (None for 204). Raises DemoRequestRefused, or OSError."""
         request = urllib.request.Request(  # noqa: S310 - the operator named the address
             self.url + path,
             method=method,
@@ -92,7 +92,7 @@ class DemoApiClient:
             with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
                 text = answer.read()
         except urllib.error.HTTPError as refusal:
-            raise ServerRefused(refusal.code, refusal.read().decode(errors="replace")[:300]) from None
+            raise DemoRequestRefused(refusal.code, refusal.read().decode(errors="replace")[:300]) from None
         return json.loads(text) if text else None
 
 
@@ -105,7 +105,7 @@ class DemoFleet:
     stopped_runs: set[str] = field(default_factory=set)
     at_work: set[str] = field(default_factory=set)
     switched_off: set[str] = field(default_factory=set)
-    refused: type[Exception] = ServerRefused
+    refused: type[Exception] = DemoRequestRefused
 
     def request_with_retries(
         self,
@@ -121,7 +121,7 @@ class DemoFleet:
         while True:
             try:
                 return (api or self.api)(method, path, body, timeout)
-            except ServerRefused as refusal:
+            except DemoRequestRefused as refusal:
                 if refusal.status != 503 or self.over.is_set():
                     raise
             except OSError:
@@ -234,7 +234,7 @@ def assign_demo_terminals() -> list[tuple[str, Team, Trade]]:
 def run_heartbeat_loop(fleet: DemoFleet) -> None:
     """Send each agent's heartbeat; those that people switched off send none, and get no work."""
     while not fleet.over.is_set():
-        with contextlib.suppress(OSError, ServerRefused):
+        with contextlib.suppress(OSError, DemoRequestRefused):
             send_agent_heartbeats(fleet)
         fleet.over.wait(HEARTBEAT_EVERY)
 
@@ -287,14 +287,14 @@ class DemoRunner:
         self.id = ""
 
     def serve_demo_runs(self) -> None:
-        with contextlib.suppress(OSError, ServerRefused):
+        with contextlib.suppress(OSError, DemoRequestRefused):
             self.register_demo_runner()
             while not self.fleet.over.is_set():
                 self.poll_demo_runs()
 
     def deregister_demo_runner(self) -> None:
         """Deregister, so that the server does not wait for this runner."""
-        with contextlib.suppress(OSError, ServerRefused):
+        with contextlib.suppress(OSError, DemoRequestRefused):
             self.fleet.api("DELETE", f"/runners/{self.id}?self=true", timeout=3)
 
     def register_demo_runner(self) -> None:
@@ -309,7 +309,7 @@ class DemoRunner:
         while not self.id and not self.fleet.over.is_set():
             try:
                 self.id = self.fleet.request_with_retries("POST", "/runner/register", body)["runner_id"]
-            except ServerRefused as refusal:
+            except DemoRequestRefused as refusal:
                 if refusal.status != 409:
                     raise
                 self.fleet.over.wait(5)  # an earlier fleet of ours is still taken to be alive
@@ -346,13 +346,13 @@ class DemoExecutor:
             self.report_demo_run("started")
             self.bind_demo_session()
             end = self.perform_demo_task()
-        except (OSError, ServerRefused) as problem:
+        except (OSError, DemoRequestRefused) as problem:
             if not self.fleet.over.is_set():
                 self.fleet.say(f"{self.run_id}: {problem}")
             return
         finally:
             self.fleet.at_work.discard(self.run_id)
-        with contextlib.suppress(OSError, ServerRefused):
+        with contextlib.suppress(OSError, DemoRequestRefused):
             if end.status == "stopped":
                 self.report_demo_run("stopped", signal="SIGTERM")
             elif end.status == "error":

@@ -399,7 +399,7 @@ def postpone_claude_call(hook: AgentHook, started: str) -> AgentReply | None:
     return hook_specific_reply(hook.name, None, permissionDecision="defer")
 
 
-def describe_permission_offer(suggestion: Mapping[str, Any]) -> str:
+def describe_permission_suggestion(suggestion: Mapping[str, Any]) -> str:
     """Return what a permission update does, in words; an unknown one unchanged."""
     where = KEPT_IN.get(str(suggestion.get("destination")), str(suggestion.get("destination") or "")).strip()
     kind, rules = suggestion.get("type"), suggestion.get("rules")
@@ -463,7 +463,7 @@ DIALECT = Dialect(
     postpone=postpone_claude_call,
     lines_have_hooks=mark_lines_as_hooked,
     complete=add_claude_call_details,
-    offer_in_words=describe_permission_offer,
+    offer_in_words=describe_permission_suggestion,
     pieces=MessagePieces(read_claude_message_piece, build_claude_whole_message),
     tools=tuple(SUBJECTS),
     notes=frozenset({"PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "SessionStart"}),

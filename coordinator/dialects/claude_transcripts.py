@@ -131,7 +131,7 @@ class ClaudeTranscriptReader:
         finished = list(self.remember_model_request(line)) if kind == "assistant" else []
         return [*finished, *([line.to_imported_line(events)] if (events := list(meaning(line))) else [])]
 
-    def collect_remaining_lines(self, now: datetime) -> list[ImportedLine]:
+    def build_closing_events(self, now: datetime) -> list[ImportedLine]:
         """Return what is left at the file's end: titles, and the last requests, unless their answers are being written.
 
         A summary may stand in the file of the session that came after: it counts where its conversation does.

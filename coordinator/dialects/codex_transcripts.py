@@ -112,7 +112,7 @@ class CodexTranscriptReader:
         events = list(meaning(self, payload, record))
         return [record.build_imported_line(events, self.facts)] if events else []
 
-    def collect_remaining_lines(self, _now: datetime) -> list[ImportedLine]:
+    def build_closing_events(self, _now: datetime) -> list[ImportedLine]:
         """Return the thread's name, where it was given one."""
         if not self.title or self.subagent:
             return []

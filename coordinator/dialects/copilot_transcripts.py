@@ -82,7 +82,7 @@ class CopilotTranscriptReader:
         events = list(meaning(self, told, record, agent))
         return [record.build_imported_line(events, self.facts)] if events else []
 
-    def collect_remaining_lines(self, _now: datetime) -> list[ImportedLine]:
+    def build_closing_events(self, _now: datetime) -> list[ImportedLine]:
         """Return nothing: each line says all by itself."""
         return []
 

@@ -84,7 +84,7 @@ class GeminiTranscriptReader:
             return []
         return self.read_gemini_message(fields)
 
-    def collect_remaining_lines(self, _now: datetime) -> list[ImportedLine]:
+    def build_closing_events(self, _now: datetime) -> list[ImportedLine]:
         """Return the chat's summary, where it was given one."""
         if not self.title or self.parent:
             return []

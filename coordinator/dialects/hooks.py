@@ -211,7 +211,7 @@ def read_broken_hook(
     """
     body = broken_hooks.strip_byte_order_mark(body)
     names = (*named_in, *session_in, *SURE_FIELDS)
-    fields: dict[str, Any] = {**broken_hooks.extract_certain_fields(body, names)}
+    fields: dict[str, Any] = {**broken_hooks.extract_unambiguous_fields(body, names)}
     session = first_text_field(fields, session_in)
     if session is None:
         raise UnreadableJson(why)

@@ -75,7 +75,7 @@ class OpenCodeTranscriptReader:
         )
         return [record.build_imported_line(events, self.facts)] if events else []
 
-    def collect_remaining_lines(self, _now: datetime) -> list[ImportedLine]:
+    def build_closing_events(self, _now: datetime) -> list[ImportedLine]:
         """Return the sessions' titles."""
         return [ImportedLine(session, "", "", {}, [], title) for session, title in self.titles.items()]
 
@@ -151,7 +151,7 @@ def read_opencode_answer(
         kind, text = part.get("type"), find_text_field(part, "text")
         over = done or bool(opencode_timestamp(part.get("time"), "end"))
         if kind == "tool":
-            yield from read_opencode_call(part, at or record.at, record, name)
+            yield from iterate_opencode_call_events(part, at or record.at, record, name)
         elif kind == "step-finish":
             steps += 1
             yield record.build_imported_usage(f"{name} tokens", count_opencode_tokens(part.get("tokens")))
@@ -177,7 +177,7 @@ def copy_record_at_time(record: TranscriptRecord, at: str) -> TranscriptRecord:
     )
 
 
-def read_opencode_call(
+def iterate_opencode_call_events(
     part: dict[str, Any], at: str, record: TranscriptRecord, name: str
 ) -> Iterator[ImportedEvent]:
     state = part.get("state")

@@ -73,7 +73,7 @@ class QwenTranscriptReader:
         events = list(_MEANINGS[kind](self, fields, record))
         return [record.build_imported_line(events, facts)] if events else []
 
-    def collect_remaining_lines(self, _now: datetime) -> list[ImportedLine]:
+    def build_closing_events(self, _now: datetime) -> list[ImportedLine]:
         """Return nothing: each line says all by itself."""
         return []
 

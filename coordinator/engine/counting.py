@@ -18,11 +18,11 @@ def count_events_by_slot(session_id: str, rows_of_slots: Sequence[Slots], where:
     tells PostgreSQL where they lie (sessions.spans).
     """
     if is_sqlite():
-        return count_slots_on_sqlite(session_id, [slot for row in rows_of_slots for slot in row])
-    return [number for row in rows_of_slots for number in count_slots_on_postgres(session_id, row, where)]
+        return count_events_per_interval_on_sqlite(session_id, [slot for row in rows_of_slots for slot in row])
+    return [number for row in rows_of_slots for number in count_events_per_interval_on_postgres(session_id, row, where)]
 
 
-def count_slots_on_sqlite(session_id: str, slots: Slots) -> list[int]:
+def count_events_per_interval_on_sqlite(session_id: str, slots: Slots) -> list[int]:
     one = "SELECT count(*) FROM event_context WHERE session_id = %s AND instant_us >= %s AND instant_us < %s"
     with connection.cursor() as cursor:
         cursor.execute(
@@ -32,7 +32,7 @@ def count_slots_on_sqlite(session_id: str, slots: Slots) -> list[int]:
         return [number for (number,) in cursor.fetchall()]
 
 
-def count_slots_on_postgres(session_id: str, slots: Slots, where: str) -> list[int]:
+def count_events_per_interval_on_postgres(session_id: str, slots: Slots, where: str) -> list[int]:
     (begin, then), (_, end) = slots[0], slots[-1]
     counts = [0] * len(slots)
     with connection.cursor() as cursor:

@@ -63,7 +63,7 @@ def event_match_query(groups: Groups) -> MatchQuery:
     )
 
 
-def max_expanded_words() -> int:
+def max_words_per_prefix() -> int:
     """Return how many words of one beginning may be put into a question."""
     return MOST_WORDS[engine_name()]
 
@@ -292,7 +292,7 @@ def delete_collected_events(events: Sequence[int]) -> None:
         )
 
 
-def list_unused_words(after: str, upto: str) -> list[str]:
+def list_orphaned_index_words(after: str, upto: str) -> list[str]:
     """Return kept words, after the one and up to the other, that no event had when it was looked. Holds no lock."""
     query = f"SELECT word {_UNUSED[engine_name()]} AND word > %s AND word <= %s"
     with transaction.atomic() if not is_sqlite() else nullcontext(), connection.cursor() as cursor:

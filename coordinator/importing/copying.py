@@ -392,7 +392,7 @@ def is_damage_error(problem: sqlite3.DatabaseError) -> bool:
     )
 
 
-def describe_damaged_rows(tables: dict[str, CopiedTable]) -> Iterator[str]:
+def describe_unreadable_source_rows(tables: dict[str, CopiedTable]) -> Iterator[str]:
     """Yield, in words, what of the source could not be read."""
     for table in tables.values():
         for damage in table.damage:

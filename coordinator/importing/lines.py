@@ -55,6 +55,6 @@ class LineReader(Protocol):
         """Return a line's events, [] for what the agent keeps for itself. Raises UnknownLineKind."""
         ...
 
-    def collect_remaining_lines(self, now: datetime) -> list[ImportedLine]:
+    def build_closing_events(self, now: datetime) -> list[ImportedLine]:
         """Return what remains at the file's end."""
         ...

@@ -177,11 +177,11 @@ class ServerSupervisor:
         elif word == MIGRATES:
             server.waits_to_migrate = True
             self._notify_previous_supervisor(MIGRATES)
-            self._retire_previous_server(server)
+            self._stop_replaced_web_server(server)
             self._allow_migration()
         elif word == READY:
             self._notify_previous_supervisor(READY)
-            self._retire_previous_server(server)
+            self._stop_replaced_web_server(server)
             if server is self._standing:
                 self._report_restart_result(handover.READY)
         elif not word:  # it ended, or closed its end
@@ -191,7 +191,7 @@ class ServerSupervisor:
         self._selector.unregister(connection)
         connection.close()
 
-    def _retire_previous_server(self, server: SupervisedServer) -> None:
+    def _stop_replaced_web_server(self, server: SupervisedServer) -> None:
         if server is self._coming:
             old, self._standing, self._coming = self._standing, server, None
             if old is not None:

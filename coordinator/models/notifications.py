@@ -73,7 +73,7 @@ class NotificationTarget(models.Model):
 class NotificationQuerySet(models.QuerySet["Notification"]):
     def due_for_delivery(self, now: datetime) -> NotificationQuerySet:
         """Keep those whose time to be tried has come, also where the clock was set back since it was chosen."""
-        untried = Q(attempts=0, next_at__gt=now + TURN + CLOCK_SKEW) & ~Q(event=Notification.Event.SETTLED)
+        untried = Q(attempts=0, next_at__gt=now + TURN + CLOCK_SKEW) & ~Q(event=Notification.NotifiedEvent.SETTLED)
         too_far = untried | Q(next_at__gt=now + LONGEST_BACKOFF + CLOCK_SKEW)
         kept_back = Q(outcome__isnull=False, outcome=QUIET)  # until a time of the day, which stays what it is
         return self.filter(Q(next_at__lte=now) | too_far & ~kept_back, state=Notification.State.WAITING)
@@ -93,7 +93,7 @@ class Notification(models.Model):
         FAILED = "failed"
         DROPPED = "dropped"
 
-    class Event(models.TextChoices):
+    class NotifiedEvent(models.TextChoices):
         """What it tells: a request waits, still waits after so long, or was closed; or a budget is nearly used."""
 
         ASKED = "asked"

@@ -55,20 +55,20 @@ def build_message_text(
     message: Notification, request: PermissionRequest | None, now: datetime
 ) -> MessageText:
     """Return what `message` says about `request` (None: a test). The tool's input stays here."""
-    if message.event == Notification.Event.BUDGET:
+    if message.event == Notification.NotifiedEvent.BUDGET:
         return build_budget_message_text(message)
     if request is None:
         return MessageText(
             "Signalbox: a test", "This is a test. Messages from Signalbox reach you.", approval_page_url(None)
         )
-    if message.event == Notification.Event.SETTLED:
+    if message.event == Notification.NotifiedEvent.SETTLED:
         title = (
             f"Signalbox: {describe_request_end(request, now)} {describe_request_subject(request, 'asked')}"
         )
         return MessageText(clean_text_line(title), "", approval_page_url(request))
     late = (
         f", waiting for {request_waiting_time(request, now)}"
-        if message.event == Notification.Event.ESCALATED
+        if message.event == Notification.NotifiedEvent.ESCALATED
         else ""
     )
     about = [clean_text_paragraph(request.justification)]

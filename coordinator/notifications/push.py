@@ -80,7 +80,7 @@ def build_notification_payload(
     message: Notification, request: PermissionRequest | None, now: datetime
 ) -> dict[str, Any]:
     waiting = decidable_waiting_requests(User.objects.get(username=message.target.person), now).count()
-    if message.event == Notification.Event.BUDGET:
+    if message.event == Notification.NotifiedEvent.BUDGET:
         told = build_message_text(message, None, now)
         shown = {"title": clean_text_line(told.title, TITLE), "body": clean_text_line(told.text, GIST)}
         return {

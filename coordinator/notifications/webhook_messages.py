@@ -24,7 +24,7 @@ from coordinator.notifications.messages import (
 from coordinator.policy.requests.approvals import current_request_state, format_request_instant
 from coordinator.secrets.masking import mask_secrets
 
-EVENTS: dict[str, str] = {Notification.Event.ASKED: "waiting"}  # as receivers have always been told
+EVENTS: dict[str, str] = {Notification.NotifiedEvent.ASKED: "waiting"}  # as receivers have always been told
 
 
 def send_webhook_notification(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
@@ -50,7 +50,7 @@ def build_webhook_payload(
     message: Notification, request: PermissionRequest | None, now: datetime
 ) -> dict[str, Any]:
     """Return a webhook's body. The tool's input stays here: it may hold what outsiders must not see."""
-    if message.event == Notification.Event.BUDGET:
+    if message.event == Notification.NotifiedEvent.BUDGET:
         told = build_message_text(message, None, now)
         about = {"notification_id": message.pk, "sent_at": format_request_instant(now), "url": told.link}
         return {"event": "budget.reached", **about, "title": told.title, "text": told.text}
@@ -70,7 +70,7 @@ def build_webhook_payload(
             "session_id": request_session(request),
             "session_title": request_session_title(request),
         }
-    if request is not None and message.event == Notification.Event.SETTLED:
+    if request is not None and message.event == Notification.NotifiedEvent.SETTLED:
         body |= {"status": current_request_state(request, now).status, "decided_by": request.approved_by}
     return body
 

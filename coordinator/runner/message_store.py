@@ -23,7 +23,7 @@ _MESSAGES = """WITH RECURSIVE family(id) AS (
 WHERE m.time_created >= ? AND length(m.data) <= ? LIMIT ?"""
 
 
-def message_store_path(agent: StartableAgent, environ: Mapping[str, str]) -> str:
+def agent_message_database_path(agent: StartableAgent, environ: Mapping[str, str]) -> str:
     """Return the path of the database in which the agent keeps its messages; "" for agents without one."""
     if not agent.store:
         return ""

@@ -227,7 +227,7 @@ class RunnerSession:
         self._talk, self._is_without_process = talk, False
         self._changes = TurnChanges(self.id, directory, around.memory.folder)
         self._noting = asyncio.create_task(self._changes.record_turn_start())
-        handed = await gateway.request_agent_gateway(around.server, around.options.url, self.id, agent.name)
+        handed = await gateway.fetch_agent_gateway_access(around.server, around.options.url, self.id, agent.name)
         fork = bool(order.fork_of) and not order.is_resume
         known.update_session_record(opened_at=time.time())
         await talk.open_conversation(order, earlier, fork=fork, gateway=handed)

@@ -57,6 +57,6 @@ async def start_agent_conversation(
         garbage=unknown,
     )
     conversation = AgentConversation(
-        agent, process, directory, store=message_store.message_store_path(agent, env)
+        agent, process, directory, store=message_store.agent_message_database_path(agent, env)
     )
     return terminals, conversation

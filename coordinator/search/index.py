@@ -131,7 +131,7 @@ def plan_edge_words(term: SearchTerm, parts: Sequence[Sequence[str] | None]) -> 
     known = [words for words in parts if words is not None]
     if not all(known):
         return None
-    most = full_text.max_expanded_words()
+    most = full_text.max_words_per_prefix()
     if len(known) == len(parts) and math.prod(map(len, known)) <= most:
         ends = itertools.product(*known)
         group = [SearchTerm((first, *term.words[1:-1], *last)) for first, *last in ends]
@@ -158,7 +158,7 @@ def find_words_with_piece(piece: str, *, at_end: bool = False) -> list[str]:
 
     While not all words are cut into pieces, those that begin with it are found all the same.
     """
-    most = full_text.max_expanded_words() + 1
+    most = full_text.max_words_per_prefix() + 1
     words = full_text.list_words_containing(piece, most, at_end=at_end)
     if all_words_are_cut():
         return words
@@ -168,7 +168,7 @@ def find_words_with_piece(piece: str, *, at_end: bool = False) -> list[str]:
 
 def find_words_with_prefix(piece: str) -> list[str]:
     """Return the indexed words that begin so, one more than may be asked at most."""
-    return full_text.list_words_with_prefix(piece, full_text.max_expanded_words() + 1)
+    return full_text.list_words_with_prefix(piece, full_text.max_words_per_prefix() + 1)
 
 
 @dataclass(frozen=True, slots=True)

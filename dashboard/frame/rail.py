@@ -106,7 +106,7 @@ def find_rail_entry_url(entry: RailEntry) -> str | None:
         return None
 
 
-def find_rail_entry(key: str) -> RailEntry | None:
+def find_rail_entry_by_key(key: str) -> RailEntry | None:
     """Return the entry with this key, or None."""
     return next((entry for entry in ENTRIES if entry.key == key), None)
 

@@ -77,7 +77,7 @@ Answer = tuple[Facts, bytes]
 def run_markdown_job(_facts: Facts, body: bytes) -> Answer:
     with limit_cpu_time(MARKDOWN_SECONDS):
         clean = nh3.clean(
-            build_markdown_parser().render(decode_job_text(body)),
+            build_markdown_parser().render(decode_text_with_surrogates(body)),
             tags=_TAGS,
             attributes=_ATTRIBUTES,
             set_tag_attribute_values={"pre": {"tabindex": "0"}},  # a keyboard scrolls what is wide
@@ -97,7 +97,7 @@ def run_document_job(facts: Facts, body: bytes) -> Answer:
     environment = {name: str(facts[name]) for name in ("base", "pages", "scheme")}
     with limit_cpu_time(MARKDOWN_SECONDS):
         clean = nh3.clean(
-            build_document_parser().render(decode_job_text(body), environment),
+            build_document_parser().render(decode_text_with_surrogates(body), environment),
             tags=_DOCUMENT_TAGS,
             attributes=_DOCUMENT_ATTRIBUTES,
             set_tag_attribute_values={"pre": {"tabindex": "0"}},
@@ -116,7 +116,7 @@ def run_colour_job(facts: Facts, body: bytes) -> Answer:
     if lexer is None:
         return {"known": False}, b""
     with limit_cpu_time(COLOUR_SECONDS):
-        return {"known": True}, encode_job_text(highlight_with_pygments(decode_job_text(body), lexer))
+        return {"known": True}, encode_job_text(highlight_with_pygments(decode_text_with_surrogates(body), lexer))
 
 
 def run_diff_job(_facts: Facts, body: bytes) -> Answer:
@@ -132,7 +132,7 @@ def run_ready_job(_facts: Facts, _body: bytes) -> Answer:
     return {}, b""
 
 
-def decode_job_text(body: bytes) -> str:
+def decode_text_with_surrogates(body: bytes) -> str:
     return body.decode("utf-8", "surrogatepass")
 
 

@@ -141,7 +141,7 @@ def test_a_hook_of_the_program_holds_lines_only_where_ours_is_registered_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_registered: bool
 ) -> None:
     """The program may have been updated since it was connected, or have dropped a hook that it did not know."""
-    monkeypatch.setattr(skill_files, "parent_program_contains", lambda *_: True)
+    monkeypatch.setattr(skill_files, "parent_executable_contains_bytes", lambda *_: True)
     write(tmp_path / "home/.claude/skills/release/SKILL.md", "!`make release`")
     settings = tmp_path / "settings.json"
     settings.write_text('{"hooks": {"PreSkillShellCommand": []}}' if is_registered else '{"hooks": {}}')

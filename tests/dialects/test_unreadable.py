@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.client.broken_hooks import extract_certain_fields
+from coordinator.client.broken_hooks import extract_unambiguous_fields
 from coordinator.dialects.contract import COULD_NOT_READ
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.errors import UnprocessableRequest
@@ -90,17 +90,17 @@ def test_a_field_that_stands_twice_is_refused_by_name(name: str) -> None:
 
 def test_a_field_within_the_input_does_not_pass_for_the_hook_s_own() -> None:
     names = ("tool_name", "session_id")
-    assert extract_certain_fields(b'{"session_id": "s", "tool_name": "Bash", "tool_input": {"a', names) == {
+    assert extract_unambiguous_fields(b'{"session_id": "s", "tool_name": "Bash", "tool_input": {"a', names) == {
         "session_id": "s",
         "tool_name": "Bash",
     }
-    assert "tool_name" not in extract_certain_fields(
+    assert "tool_name" not in extract_unambiguous_fields(
         b'{"session_id":"s","tool_input":{"tool_name":"Read"},"to', names
     )
-    assert "tool_name" not in extract_certain_fields(
+    assert "tool_name" not in extract_unambiguous_fields(
         b'{"tool_name":"Bash","tool_input":{"tool_name":"Read"}', names
     )
-    assert "tool_name" not in extract_certain_fields(b'{"tool_name":"a\\"b","tool_input":{"x":1', names)
+    assert "tool_name" not in extract_unambiguous_fields(b'{"tool_name":"a\\"b","tool_input":{"x":1', names)
 
 
 @pytest.mark.parametrize("body", [b"", b" ", b"\xef\xbb\xbf", b"{", b"a=b&c=d", b"[1,2]"])

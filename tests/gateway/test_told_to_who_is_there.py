@@ -109,7 +109,7 @@ def calling(*clients: Callable[[Client, Threads], None]) -> list[list[bytes]]:
             holding = PendingCalls(cast(Any, Waits(threads)), cast(Any, threads), records, cast(Any, None))
             await sync_to_async(prepare)(client, threads)
             with client.gone, contextlib.suppress(ClientDisconnected):
-                await holding.wait_for_call_approval(client.held)
+                await holding.hold_and_answer_call(client.held)
             told.append(client.line.told)
         return told
 

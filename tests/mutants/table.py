@@ -770,7 +770,7 @@ MUTANTS = (
     Mutant(
         "decide: under a brake",
         "coordinator/actions/approvals/deciding.py",
-        '        or (find_brake_refusal(row) if vote.verdict == "approved" else None)\n',
+        '        or (find_approval_brake_refusal(row) if vote.verdict == "approved" else None)\n',
         "",
         (
             "tests/brakes/test_brake.py::TestInTheDatabase::test_nothing_is_approved_while_it_is_on_but_denied_it_can_be",

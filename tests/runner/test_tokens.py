@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.dialects.acp import parse_turn_usage
-from coordinator.runner.message_store import add_model_usage, message_store_path
+from coordinator.runner.message_store import add_model_usage, agent_message_database_path
 from coordinator.runner.startable import StartableAgent
 from tests.served import ROOT
 
@@ -150,7 +150,7 @@ def test_hostile_figures_count_as_none(store: Path) -> None:
 
 def test_the_database_lies_where_the_agent_is_told_that_it_does() -> None:
     agent = StartableAgent("opencode", "OpenCode", ("opencode", "acp"), store="opencode/opencode.db")
-    assert message_store_path(agent, {"HOME": "/h"}) == "/h/.local/share/opencode/opencode.db"
-    assert message_store_path(agent, {"HOME": "/h", "XDG_DATA_HOME": "/d"}) == "/d/opencode/opencode.db"
-    assert message_store_path(agent, {"HOME": "/h", "OPENCODE_DB": "/x.db"}) == "/x.db"
-    assert message_store_path(StartableAgent("gemini", "Gemini CLI", ("gemini",)), {"HOME": "/h"}) == ""
+    assert agent_message_database_path(agent, {"HOME": "/h"}) == "/h/.local/share/opencode/opencode.db"
+    assert agent_message_database_path(agent, {"HOME": "/h", "XDG_DATA_HOME": "/d"}) == "/d/opencode/opencode.db"
+    assert agent_message_database_path(agent, {"HOME": "/h", "OPENCODE_DB": "/x.db"}) == "/x.db"
+    assert agent_message_database_path(StartableAgent("gemini", "Gemini CLI", ("gemini",)), {"HOME": "/h"}) == ""

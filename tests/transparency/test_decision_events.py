@@ -128,16 +128,16 @@ def test_a_worker_that_was_overtaken_moves_no_place_back(
 ) -> None:
     decision_events.send_due_decisions(timezone.now())
     decide("approved", "make")
-    post = decision_events.post_decision_records
+    post = decision_events.export_decision_logs
 
     def post_slowly(records: Any) -> None:
         post(records)
-        monkeypatch.setattr(decision_events, "post_decision_records", post)
+        monkeypatch.setattr(decision_events, "export_decision_logs", post)
         decision_events.send_due_decisions(timezone.now())  # another worker, meanwhile
         decide("denied", "rm -rf /")
         decision_events.send_due_decisions(timezone.now())
 
-    monkeypatch.setattr(decision_events, "post_decision_records", post_slowly)
+    monkeypatch.setattr(decision_events, "export_decision_logs", post_slowly)
     decision_events.send_due_decisions(timezone.now())
     place = AuditDelivery.objects.get()
     sent = len(collector.records)

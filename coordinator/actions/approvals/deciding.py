@@ -100,7 +100,7 @@ def lock_and_decide_request(
         or find_policy_refusal(row, by, vote)
         or rows.find_decision_conflict(row, now)
         or find_mismatch_refusal(row, vote)
-        or (find_brake_refusal(row) if vote.verdict == "approved" else None)
+        or (find_approval_brake_refusal(row) if vote.verdict == "approved" else None)
     )
     if refusal is not None:
         return rows.record_refused_attempt(row, by, vote.verdict, refusal, now)
@@ -152,7 +152,7 @@ def find_deciding_right(
     return next((one for one in found if one not in used), None)
 
 
-def find_brake_refusal(row: PermissionRequest) -> SignalboxError | None:
+def find_approval_brake_refusal(row: PermissionRequest) -> SignalboxError | None:
     """Return why nothing is approved while a brake holds the asker: its calls stay waiting."""
     if not brakes.is_request_braked(row):
         return None

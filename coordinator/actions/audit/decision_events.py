@@ -66,7 +66,7 @@ def send_decision_batch(known: AuditDelivery, now: datetime) -> bool:
     records = [build_decision_log_record(row, numbers[row.pk] or 0, now) for row in decided]
     try:
         if records:
-            post_decision_records(records)
+            export_decision_logs(records)
     except (DecisionExportRefused, OSError) as problem:
         words = (
             str(problem) if isinstance(problem, DecisionExportRefused) else describe_network_error(problem)
@@ -112,7 +112,7 @@ def build_decision_attributes(row: AuditLog, number: int) -> Iterator[tuple[str,
     return ((name, str(value)) for name, value in attributes.items() if value)
 
 
-def post_decision_records(records: list[LogRecord]) -> None:
+def export_decision_logs(records: list[LogRecord]) -> None:
     """Post one OTLP request. Raises DecisionExportRefused, OSError."""
     request = ExportLogsServiceRequest()
     resource = request.resource_logs.add()

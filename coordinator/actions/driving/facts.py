@@ -52,7 +52,7 @@ def store_agent_commands(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     told.driven.commands = filter_dict_entries(fields.get("availableCommands"))
 
 
-def store_session_info(told: RunnerPost, fields: Mapping[str, Any]) -> None:
+def save_reported_title(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     title = fields.get("title")
     if isinstance(title, str) and title.strip():
         titles.save_reported_titles({told.session_id: title}, told.now)
@@ -86,6 +86,6 @@ FACTS: dict[str, Taker] = {
     "current_mode_update": store_agent_mode,
     "config_option_update": store_config_update,
     "available_commands_update": store_agent_commands,
-    "session_info_update": store_session_info,
+    "session_info_update": save_reported_title,
     "usage_update": store_agent_usage,
 }

@@ -16,7 +16,7 @@ from coordinator.models import BudgetMark, Notification, NotificationTarget, Per
 from coordinator.notifications import hearing, recipients
 from coordinator.notifications.messages import BUDGET
 
-Event = Notification.Event
+Event = Notification.NotifiedEvent
 State = Notification.State
 
 # What these showed is taken back on all devices of whoever decides; others need not be told what they did themselves.

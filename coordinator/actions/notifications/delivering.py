@@ -25,7 +25,7 @@ from coordinator.policy.requests import approvals
 
 log = logging.getLogger(__name__)
 
-Event = Notification.Event
+Event = Notification.NotifiedEvent
 State = Notification.State
 
 # How long after each failed attempt the next is made; after the last the message is given up.

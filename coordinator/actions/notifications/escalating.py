@@ -102,7 +102,7 @@ def take_escalation_step(request_id: str, step: EscalationStep, now: datetime) -
         targets = hearing.targets_for_request(
             NotificationTarget.objects.without_ended_devices().filter(person__in=people).order_by("id"), row
         )
-        count = enqueue_request_messages(targets, row, Notification.Event.ESCALATED, now)
+        count = enqueue_request_messages(targets, row, Notification.NotifiedEvent.ESCALATED, now)
         Escalation.objects.create(request=row, step=step, at=now, messages=count)
         audit.record_audit_entry(
             "PERMISSION_REQUEST_ESCALATED",

@@ -28,7 +28,7 @@ def set_quiet_hours(*, by: User, begins: str, ends: str, zone: str, now: datetim
     with transaction.atomic():
         hours, _ = QuietHours.objects.update_or_create(pk=by.get_username(), defaults=values)
         record_quiet_hours("QUIET_HOURS_SET", by, values, now)
-        retry_deferred_messages(by, now)
+        reschedule_quiet_messages(by, now)
     return hours
 
 
@@ -38,10 +38,10 @@ def clear_quiet_hours(*, by: User, now: datetime) -> None:
         deleted, _ = QuietHours.objects.filter(pk=by.get_username()).delete()
         if deleted:
             record_quiet_hours("QUIET_HOURS_CLEARED", by, {}, now)
-        retry_deferred_messages(by, now)
+        reschedule_quiet_messages(by, now)
 
 
-def retry_deferred_messages(by: User, now: datetime) -> None:
+def reschedule_quiet_messages(by: User, now: datetime) -> None:
     """Have what was kept back looked at anew: its hours may be others now."""
     kept = Notification.objects.filter(target__person=by.get_username(), outcome=QUIET)
     kept.filter(state=Notification.State.WAITING).update(next_at=now)

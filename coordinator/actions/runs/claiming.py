@@ -119,7 +119,7 @@ def claim_run(run_id: str, runner: Runner, now: datetime) -> Run | None:
             return None
         if not transition_run(run, Run.Status.CLAIMED, runner_id=runner.runner_id, claimed_at=now):
             return None
-        writers.record_session_runner(session.session_id, runner.registered_by)
+        writers.add_runner_session_writer(session.session_id, runner.registered_by)
     return run
 
 

@@ -58,7 +58,7 @@ def can_take_up_run(run: Run, runner: Runner, now: datetime) -> bool:
 
 def start_claimed_run(run: Run, session: Session, runner: Runner, now: datetime) -> None:
     claimed_at = run.claimed_at or now
-    writers.record_session_runner(session.session_id, runner.registered_by)
+    writers.add_runner_session_writer(session.session_id, runner.registered_by)
     transition_run(run, Run.Status.RUNNING, runner_id=runner.runner_id, claimed_at=claimed_at, started_at=now)
     if run.parent_session_id and run.parent_session_id != session.session_id:
         session.parent_session_id = run.parent_session_id

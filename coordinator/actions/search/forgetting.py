@@ -158,7 +158,7 @@ def remove_unused_words() -> None:
         untidy=False
     )  # before the walk: what is forgotten meanwhile makes the next one necessary
     for after, upto in pause_between_steps(iterate_word_ranges()):
-        if words := full_text.list_unused_words(after, upto):
+        if words := full_text.list_orphaned_index_words(after, upto):
             with transaction.atomic():
                 # Events that are being indexed may have these words.
                 lock_table_against_writes("sbx_search_terms")

@@ -13,7 +13,7 @@ def record_session_maker(session_id: str, by: Actor) -> None:
         SessionWriter.objects.bulk_create([row], ignore_conflicts=True)
 
 
-def record_session_runner(session_id: str, key: str | None) -> None:
+def add_runner_session_writer(session_id: str, key: str | None) -> None:
     """Remember that a runner which registered with this key has taken a run of the session."""
     if key is not None:
         SessionWriter.objects.bulk_create(

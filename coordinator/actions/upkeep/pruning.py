@@ -224,7 +224,7 @@ def build_table_rule(
     `old` gives the rows from before an instant, or names the column that says when they were made.
     """
 
-    def iterate_table_pages(before: datetime) -> Iterator[list[Any]]:
+    def iterate_expired_key_pages(before: datetime) -> Iterator[list[Any]]:
         return iterate_key_pages(
             model.objects.filter(**{f"{old}__lt": before}) if isinstance(old, str) else old(before)
         )
@@ -234,7 +234,7 @@ def build_table_rule(
 
     label = model._meta.label
     return RetentionRule(
-        name, description, days, iterate_table_pages, lambda page: PrunableSize(len(page)), delete_table_page
+        name, description, days, iterate_expired_key_pages, lambda page: PrunableSize(len(page)), delete_table_page
     )
 
 

@@ -239,7 +239,7 @@ class ToolCallHandler:
         if isinstance(state, ContinuationState):
             await self._holding.continue_pending_call(held, state)
         else:
-            await self._holding.wait_for_call_approval(held, state)
+            await self._holding.hold_and_answer_call(held, state)
 
     async def settle_needless_question(
         self, x: Exchange, record: CallRecord, ruling: Ruling, verdict: Verdict, state: WaitState

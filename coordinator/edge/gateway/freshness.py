@@ -43,13 +43,13 @@ class FreshnessCheck:
             self._next.add_done_callback(consume_check_error)  # read here: who asked may be gone by then
         answer = self._next
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(self.run_freshness_checks())
+            self._looking = asyncio.ensure_future(self.answer_freshness_waiters())
         is_told, is_braked = await asyncio.shield(answer)
         if not is_braked:
             return is_told, None
         return is_told, await self._threads.run_in_thread(brakes.find_brake_on_agent, agents[0], agents[1:])
 
-    async def run_freshness_checks(self) -> None:
+    async def answer_freshness_waiters(self) -> None:
         clear_caller()
         while (answer := self._next) is not None:
             self._next = None  # whoever asks from here on is answered by another look

@@ -91,7 +91,7 @@ class PendingCalls:
         self._places = ConcurrencyLimit(MOST_HELD, "calls that wait for people")
         self.pulse = ClientKeepAlive()
 
-    async def wait_for_call_approval(self, held: PendingCall, state: WaitState | None = None) -> None:
+    async def hold_and_answer_call(self, held: PendingCall, state: WaitState | None = None) -> None:
         """Have a person decide the call, and answer the client. `state` is what a stateless client sent back."""
         with self._places.acquire_slot(held.x.caller_key.name):
             try:

@@ -105,10 +105,10 @@ class PolicyCache:
                     )
                 continue
             for pair, future in wanted.items():
-                self.cache_policy(pair, policy)
+                self.store_cached_policy(pair, policy)
                 future.set_result(policy)
 
-    def cache_policy(self, pair: Pair, policy: AccessPolicy) -> None:
+    def store_cached_policy(self, pair: Pair, policy: AccessPolicy) -> None:
         if pair[1] in self._dropped:  # edited while we read: good enough for who asked before, not to be kept
             return
         if len(self._kept) >= MOST_KEPT:

@@ -121,7 +121,7 @@ class Command(BaseCommand):
                 self.import_transcript_line(line, one, reader, taking)
         except OSError as problem:
             self._read.count_unreadable_line(f"unreadable file ({problem.strerror})", str(one.path))
-        taking.take_transcript_lines(reader.collect_remaining_lines(taking.now), f"{one.path}:{number}", 0)
+        taking.take_transcript_lines(reader.build_closing_events(taking.now), f"{one.path}:{number}", 0)
         self._read.files += 1
 
     def import_transcript_line(

@@ -304,7 +304,7 @@ def build_mount_options(command: Sequence[str], own: Path, isolation: Isolation)
             mounts.hide_path(home)
     folders = [require_allowed_path(path) for path in isolation.folders]
     for place in (
-        *iterate_program_paths(command[0], changeable),
+        *iterate_program_dependencies(command[0], changeable),
         *iterate_argument_paths(command[1:]),
         *folders,
     ):
@@ -396,7 +396,7 @@ def is_path_through_folders(path: Path, folders: Sequence[Path]) -> bool:
     return False
 
 
-def iterate_program_paths(name: str, changeable: Sequence[Path]) -> Iterator[Path]:
+def iterate_program_dependencies(name: str, changeable: Sequence[Path]) -> Iterator[Path]:
     """Yield what a program consists of: its folder and libraries, and those of its interpreter.
 
     Nothing is followed from a file in a `changeable` folder.

@@ -70,7 +70,7 @@ async def list_tools_within_time(
         f"The server did not answer within {within:g} seconds. Try again, or paste its tools/list."
     )
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(said.follow_stderr)
+        tasks.start_soon(said.collect_stderr_tail)
         with anyio.move_on_after(within):
             outcome = await negotiate_and_list_tools(process, most_bytes, most_pages)
         tasks.cancel_scope.cancel()
@@ -227,7 +227,7 @@ class StderrTail:
         self._pipe = pipe
         self._kept = b""
 
-    async def follow_stderr(self) -> None:
+    async def collect_stderr_tail(self) -> None:
         await anyio.wait_readable(self._pipe)
         while self.read_available_stderr():
             await anyio.wait_readable(self._pipe)

@@ -49,7 +49,7 @@ class AccessPreview:
         return sum(one.count for one in self.lost_calls)
 
     @property
-    def asked(self) -> int:
+    def ask_call_count(self) -> int:
         """How many calls of the last seven days would wait for a person that do not now."""
         return sum(one.count for one in self.asked_calls)
 

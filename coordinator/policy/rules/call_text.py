@@ -129,7 +129,7 @@ class CallText(str):
         return {k: v for k, v in self.tool_input.items() if k == self.field or k in self.uncovered_fields}
 
     @property
-    def resolved_pattern_text(self) -> str | None:
+    def allow_match_text(self) -> str | None:
         """The same with its paths resolved; None where that changes nothing."""
         if self.uncovered_fields or not self.field:
             if ".." not in self.allow_pattern_text:
@@ -154,9 +154,9 @@ class PatchText(CallText):
         return tuple(dict.fromkeys(map(replace_surrogates, texts)))
 
     @property
-    def resolved_pattern_text(self) -> str | None:
+    def allow_match_text(self) -> str | None:
         if self.uncovered_fields:
-            return super().resolved_pattern_text
+            return super().allow_match_text
         plain = "\n".join(next(iter(resolve_path_text(target)), target) for target in self.split("\n"))
         return replace_surrogates(plain) if plain != self else None
 
@@ -210,7 +210,7 @@ def is_covered_by_pattern(text: str, pattern: str) -> bool:
 
 def resolved_allow_text(text: str) -> str | None:
     """Return the text of a call that an allow pattern has to fit as well: without `..`; None where it has none."""
-    return text.resolved_pattern_text if isinstance(text, CallText) else None
+    return text.allow_match_text if isinstance(text, CallText) else None
 
 
 def fields_covered_by_default(field: str) -> frozenset[str]:

@@ -178,16 +178,16 @@ def jump_to_event(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
 
 def build_timeline_filters(session: Session, query: TimelineQuery) -> TimelineFilters:
     """Return the timeline's filters; words are looked up in the search index."""
-    return query.build_query_filters(search_session_text(session, query))
+    return query.build_query_filters(search_within_session(session, query))
 
 
-def search_session_text(session: Session, query: TimelineQuery) -> IndexWalkResult | None:
+def search_within_session(session: Session, query: TimelineQuery) -> IndexWalkResult | None:
     return search.search_session_events(session.pk, query.text) if query.text else None
 
 
 def build_window_context(session: Session, query: TimelineQuery) -> dict[str, Any]:
     since = current_change_position()  # before the rows, so that nothing can fall between them
-    found = search_session_text(session, query)
+    found = search_within_session(session, query)
     timeline = SessionTimeline(session.pk, query.build_query_filters(found))
     window = load_query_window(query, timeline, live=session.status in LIVE)
     rows = prepare_timeline_rows(build_window_rows(timeline, window, session), session)
