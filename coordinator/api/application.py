@@ -19,10 +19,11 @@ from ninja.parser import Parser
 from ninja.renderers import BaseRenderer
 from ninja.schema import DjangoGetter
 
-from coordinator.api import edge_doors
+from coordinator.api import edge_operations as edge_doors
 from coordinator.api.auth import KeyAuth
 from coordinator.errors import ServiceBusy, SignalboxError, UnprocessableRequest
-from coordinator.lib import json_bounds, meters
+from coordinator.lib import json_bounds
+from coordinator.lib import process_metrics as meters
 from coordinator.lib.chosen_database import database_problem_message
 
 UNREADABLE = (

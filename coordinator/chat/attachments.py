@@ -19,7 +19,8 @@ from typing import BinaryIO, cast
 
 from django.conf import settings
 
-from coordinator.chat import checked, stores
+from coordinator.chat import stores
+from coordinator.chat import verified_reading as checked
 from coordinator.chat.picture_sizes import read_image_size
 from coordinator.errors import NotFound, ServiceBusy, StoredDataCorrupt
 from coordinator.models import ChatAttachment, StoredFile

@@ -19,7 +19,8 @@ import signal
 import sys
 import time
 
-from coordinator.client import broken_hooks, held, settings, transcript_lines
+from coordinator.client import broken_hooks, settings, transcript_lines
+from coordinator.client import certain_rules as held
 from coordinator.client.calling_process import CallingProcess
 from coordinator.client.connection import (
     InvalidServerAnswer,

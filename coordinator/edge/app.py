@@ -61,8 +61,8 @@ from coordinator.feed.reader import ChangeFeed, FeedChange
 from coordinator.identity import ownership, scopes
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.fair_queue import CALLER, ThreadsClosed
 from coordinator.lib.threads import EdgeThreads
-from coordinator.lib.turns import CALLER, ThreadsClosed
 from coordinator.live import pages as live
 from coordinator.live import recorded_stream as session_stream
 from coordinator.live.channels import EventFrame, LiveChannel

@@ -9,7 +9,7 @@ from typing import Protocol
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from coordinator.engine import is_sqlite
-from coordinator.lib.waking import FileWriteWatcher, PollableEvent
+from coordinator.lib.wake_events import FileWriteWatcher, PollableEvent
 
 CHANNEL = "signalbox"  # PostgreSQL's NOTIFY channel; the triggers of engine.change_triggers speak on it
 FEED_SESSION = "signalbox-feed"  # as which PostgreSQL lists the sessions that listen

@@ -18,8 +18,14 @@ def count_events_by_slot(session_id: str, rows_of_slots: Sequence[Slots], where:
     tells PostgreSQL where they lie (sessions.spans).
     """
     if is_sqlite():
-        return count_events_per_interval_on_sqlite(session_id, [slot for row in rows_of_slots for slot in row])
-    return [number for row in rows_of_slots for number in count_events_per_interval_on_postgres(session_id, row, where)]
+        return count_events_per_interval_on_sqlite(
+            session_id, [slot for row in rows_of_slots for slot in row]
+        )
+    return [
+        number
+        for row in rows_of_slots
+        for number in count_events_per_interval_on_postgres(session_id, row, where)
+    ]
 
 
 def count_events_per_interval_on_sqlite(session_id: str, slots: Slots) -> list[int]:

@@ -21,9 +21,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from coordinator.engine import pooling
 from coordinator.engine.commits import CommitWatcher, open_commit_watcher
 from coordinator.engine.values import cast_to_text_sql
-from coordinator.lib import meters
+from coordinator.lib import process_metrics as meters
 from coordinator.lib.instants import to_milliseconds
-from coordinator.lib.waking import PollableEvent
+from coordinator.lib.wake_events import PollableEvent
 
 log = logging.getLogger(__name__)
 

@@ -269,7 +269,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
         "what its row holds: its writer's budget; the decoder's own depth",
         "coordinator.models.fields coordinator.search.paths coordinator.sessions.recent coordinator.sessions.titles"
         " coordinator.sessions.timeline.reading coordinator.transparency.entries coordinator.live.recorded_stream"
-        " coordinator.lib.figures coordinator.notifications.push dashboard.search.file_views"
+        " coordinator.lib.worker_metrics coordinator.notifications.push dashboard.search.file_views"
         " coordinator.dialects.codex_transcripts coordinator.mcp.gateway.states",
     ),
     build_foreign_parser(

@@ -31,7 +31,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coordinator.lib import addresses, handover
+from coordinator.lib import addresses
+from coordinator.lib import restart_socket as handover
 
 LOCKED, MIGRATES, READY, GO = b"L", b"M", b"R", b"G"
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)

@@ -10,7 +10,7 @@ from typing import Generic, ParamSpec, TypeVar
 
 from django.db import connections
 
-from coordinator.lib.turns import CALLER, FairThreadPool, clear_caller
+from coordinator.lib.fair_queue import CALLER, FairThreadPool, clear_caller
 
 P = ParamSpec("P")
 T = TypeVar("T")

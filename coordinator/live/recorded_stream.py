@@ -11,7 +11,7 @@ import msgspec
 from django.db import connection
 
 from coordinator.feed.reader import FeedChange
-from coordinator.lib.unreadable import UnreadableText
+from coordinator.lib.unfit_values import UnreadableText
 from coordinator.live.channels import EventFrame
 from coordinator.live.hub import WantedTopics
 from coordinator.live.streams import build_sse_frame

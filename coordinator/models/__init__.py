@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.lib.unreadable import UnreadableText
+from coordinator.lib.unfit_values import UnreadableText
 from coordinator.models.agents import Agent, AgentPlugin, DeletedAgent
 from coordinator.models.audit import AuditLog
 from coordinator.models.brakes import Brake

@@ -36,7 +36,7 @@ from django.utils.dateparse import parse_datetime
 from coordinator.engine import is_sqlite
 from coordinator.engine.values import instant_microseconds_sql
 from coordinator.lib import instants
-from coordinator.lib.unreadable import UnreadableText
+from coordinator.lib.unfit_values import UnreadableText
 
 SqlAndParams = tuple[str, Any]
 DAY = timedelta(days=1)

@@ -29,7 +29,7 @@ class NotificationTarget(models.Model):
 
     `webhook`: `address` is its URL; `secret` signs what is sent there and is shown once, to its owner.
     `apprise`: `secret` is the sealed address, `address` a keyed digest of it, and `shown` what people see of it.
-    `about` and `patterns` say of which requests it hears (coordinator.notifications.hearing).
+    `about` and `patterns` say of which requests it hears (coordinator.notifications.filters).
     """
 
     class Kind(models.TextChoices):
@@ -73,7 +73,9 @@ class NotificationTarget(models.Model):
 class NotificationQuerySet(models.QuerySet["Notification"]):
     def due_for_delivery(self, now: datetime) -> NotificationQuerySet:
         """Keep those whose time to be tried has come, also where the clock was set back since it was chosen."""
-        untried = Q(attempts=0, next_at__gt=now + TURN + CLOCK_SKEW) & ~Q(event=Notification.NotifiedEvent.SETTLED)
+        untried = Q(attempts=0, next_at__gt=now + TURN + CLOCK_SKEW) & ~Q(
+            event=Notification.NotifiedEvent.SETTLED
+        )
         too_far = untried | Q(next_at__gt=now + LONGEST_BACKOFF + CLOCK_SKEW)
         kept_back = Q(outcome__isnull=False, outcome=QUIET)  # until a time of the day, which stays what it is
         return self.filter(Q(next_at__lte=now) | too_far & ~kept_back, state=Notification.State.WAITING)

@@ -13,9 +13,9 @@ import threading
 import time
 from typing import Any
 
-from coordinator.runner.comparing import TreeDifference, compare_trees
 from coordinator.runner.git import GitFailed
 from coordinator.runner.snapshots import GitWorkTree, ShadowRepository
+from coordinator.runner.tree_diff import TreeDifference, compare_trees
 
 log = logging.getLogger("signalbox.runner")
 

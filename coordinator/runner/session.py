@@ -11,17 +11,17 @@ from typing import Any
 from acp.exceptions import RequestError
 
 from coordinator.runner import gateway
-from coordinator.runner.asking import CANCELLED, AgentToolCalls, PermissionQuestions
 from coordinator.runner.changes import TurnChanges
 from coordinator.runner.commands import SessionCommands
 from coordinator.runner.context import RunnerContext
 from coordinator.runner.conversation import AgentConversation, describe_request_error
 from coordinator.runner.errors import AgentFailed, RunnerRefused, ServerRefused, ServerTimedOut
-from coordinator.runner.held_updates import PendingUpdates
 from coordinator.runner.known_session import RememberedSession
 from coordinator.runner.orders import RunnerOrder
 from coordinator.runner.outbox import UpdateOutbox
+from coordinator.runner.pending_updates import PendingUpdates
 from coordinator.runner.process import AgentProcess
+from coordinator.runner.questions import CANCELLED, AgentToolCalls, PermissionQuestions
 from coordinator.runner.starting import start_agent_conversation
 from coordinator.runner.terminals import SessionTerminals
 from coordinator.runner.turns import RunnerTurn
@@ -227,7 +227,9 @@ class RunnerSession:
         self._talk, self._is_without_process = talk, False
         self._changes = TurnChanges(self.id, directory, around.memory.folder)
         self._noting = asyncio.create_task(self._changes.record_turn_start())
-        handed = await gateway.fetch_agent_gateway_access(around.server, around.options.url, self.id, agent.name)
+        handed = await gateway.fetch_agent_gateway_access(
+            around.server, around.options.url, self.id, agent.name
+        )
         fork = bool(order.fork_of) and not order.is_resume
         known.update_session_record(opened_at=time.time())
         await talk.open_conversation(order, earlier, fork=fork, gateway=handed)

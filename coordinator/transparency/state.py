@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 
 from coordinator.engine.distinct import list_distinct_values
 from coordinator.models import AuditCheckpoint, AuditDelivery, AuditLeaf, AuditLog
-from coordinator.transparency import places, tree
+from coordinator.transparency import destinations as places
+from coordinator.transparency import tree
 from coordinator.transparency.proofs import list_witness_names
 
 LATE = timedelta(minutes=5)  # the job runs every minute

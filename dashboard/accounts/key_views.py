@@ -19,7 +19,7 @@ from coordinator.identity.actors import person_actor
 from coordinator.identity.keys import accepts_unbound_keys
 from coordinator.identity.scopes import WHAT_SCOPES_ALLOW
 from coordinator.models import Agent, ApiKey
-from dashboard.frame import refusals
+from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.frame.stored_choices import KeptChoiceField, offer_choices

@@ -16,7 +16,7 @@ from coordinator.errors import Conflict, SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.models import Agent, PluginSetting
 from dashboard.agents.forms import AgentForm, NewAgentForm, SwitchPasswordForm
-from dashboard.frame import refusals
+from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_approver
 from dashboard.frame.htmx import HtmxHttpRequest
 

@@ -25,7 +25,8 @@ from coordinator.policy.suggestions import narrowest
 from coordinator.policy.suggestions.history import RecordedCall, find_subject_field, text_for_patterns
 from coordinator.policy.suggestions.narrowest import PermanentAnswer
 from coordinator.sessions.agent_programs import AGENT_TITLES
-from dashboard.rules import carried, question
+from dashboard.rules import question
+from dashboard.rules import signed_values as carried
 from dashboard.rules.question import RulesOnTrial
 
 PURPOSE = "always"

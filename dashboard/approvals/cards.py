@@ -32,8 +32,8 @@ from coordinator.policy.requests.judged import judged_card_digest, request_group
 from coordinator.policy.suggestions import narrowest
 from coordinator.secrets.running import can_run_hidden_value
 from coordinator.sessions import titles
+from dashboard.approvals.background import RequestBackground, build_request_backgrounds
 from dashboard.approvals.edits import ToolCallEdit, build_tool_call_edit
-from dashboard.approvals.glance import RequestBackground, build_request_backgrounds
 from dashboard.approvals.rights import DecisionRights
 from dashboard.approvals.verdicts import MOST_ON_A_CARD
 from dashboard.looks.inputs import build_judged_parts

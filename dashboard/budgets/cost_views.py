@@ -18,7 +18,7 @@ from coordinator.models import ModelPrice
 from coordinator.sessions import prices as prices_of
 from coordinator.sessions import usage
 from coordinator.sessions.prices import KINDS
-from dashboard.frame import refusals
+from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 

@@ -16,8 +16,8 @@ from coordinator.identity.actors import person_actor
 from coordinator.models import Budget, Session
 from coordinator.policy.limits.budgets import convert_budget_row
 from dashboard.budgets.forms import BudgetAmountForm, BudgetForm
-from dashboard.budgets.standings import find_budget_warnings, list_current_budget_states
-from dashboard.frame import refusals
+from dashboard.budgets.states import find_budget_warnings, list_current_budget_states
+from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 

@@ -26,7 +26,7 @@ from dashboard.accounts.views import find_next_url
 from dashboard.deciders import forms
 from dashboard.deciders.delegations import list_delegation_lines
 from dashboard.deciders.preview import preview_deciders
-from dashboard.frame import refusals
+from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from django.conf import settings
 
-from coordinator.mcp.gateway import figures
+from coordinator.mcp.gateway import statistics as figures
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.servers import commands
 from coordinator.mcp.servers.credentials import FROM_ENVIRONMENT

@@ -11,7 +11,7 @@ from django.http.request import split_domain_port
 
 from coordinator.actions.notifications import push
 from coordinator.lib.addresses import is_loopback
-from coordinator.lib.unreadable import UnreadableText
+from coordinator.lib.unfit_values import UnreadableText
 from coordinator.models import NotificationTarget, PushSubscription
 
 

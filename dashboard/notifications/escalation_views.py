@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from coordinator.actions import notifications
-from dashboard.frame import refusals
+from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.notifications.escalation import list_escalation_steps, list_step_recipients

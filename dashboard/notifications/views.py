@@ -14,7 +14,7 @@ from coordinator.actions import notifications
 from coordinator.errors import SignalboxError
 from coordinator.models import NotificationTarget
 from coordinator.notifications import apprise_services
-from dashboard.frame import refusals
+from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_approver
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.lists.keyset import load_keyset_page

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from coordinator.actions.plugins import plugin_permissions, plugins
 from coordinator.identity.actors import person_actor
-from dashboard.frame import refusals
+from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_approver, require_policy_editor, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.lists.status_facets import build_status_facets

@@ -116,7 +116,9 @@ def run_colour_job(facts: Facts, body: bytes) -> Answer:
     if lexer is None:
         return {"known": False}, b""
     with limit_cpu_time(COLOUR_SECONDS):
-        return {"known": True}, encode_job_text(highlight_with_pygments(decode_text_with_surrogates(body), lexer))
+        return {"known": True}, encode_job_text(
+            highlight_with_pygments(decode_text_with_surrogates(body), lexer)
+        )
 
 
 def run_diff_job(_facts: Facts, body: bytes) -> Answer:

@@ -26,7 +26,7 @@ from coordinator.runs.waits import RunQueueState
 from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions import titles
 from coordinator.sessions.title_words import make_title_from_text
-from dashboard.frame import refusals
+from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.paginator import CappedPaginator

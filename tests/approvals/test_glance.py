@@ -11,7 +11,7 @@ from coordinator.actions.policy import marks
 from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.identity.actors import key_actor_by_name, person_actor
 from coordinator.models import AuditLog, DangerMark, Event, NotificationTarget, PermissionRequest, Session
-from coordinator.notifications import hearing
+from coordinator.notifications import filters as hearing
 from coordinator.policy.requests.approvals import PermissionSubject
 from coordinator.policy.rules.marks import (
     HIDDEN,
@@ -23,7 +23,7 @@ from coordinator.policy.rules.marks import (
     find_review_reasons,
     load_danger_marks,
 )
-from dashboard.approvals.glance import build_request_backgrounds
+from dashboard.approvals.background import build_request_backgrounds
 from tests.people import person as somebody
 from tests.people import signed_in
 

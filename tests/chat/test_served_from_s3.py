@@ -9,7 +9,7 @@ from contextlib import closing
 import httpx
 import pytest
 
-from coordinator.chat.checked import PIECE
+from coordinator.chat.verified_reading import PIECE
 from tests.s3 import serving
 from tests.served import manage
 

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from coordinator.actions.chat import attachments, chat, moving_attachments
 from coordinator.chat import attachments as reading
-from coordinator.chat import checked
+from coordinator.chat import verified_reading as checked
 from coordinator.chat.stores import rests
 from coordinator.errors import NotFound, ServiceBusy, StoredDataCorrupt
 from coordinator.mcp.servers import credentials

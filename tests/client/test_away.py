@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from coordinator.client import held
+from coordinator.client import certain_rules as held
 from coordinator.client.hook import HELD_BY_RULE, WHAT_TO_DO
 from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.client.settings import ClientSettings

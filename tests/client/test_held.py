@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordinator.client import held
+from coordinator.client import certain_rules as held
 from coordinator.policy.rules.certain import list_tools_to_hold
 from coordinator.policy.rules.tool_rules import ASK, DENY, DecisionRule, PartialCall, decide_by_tool_rules
 

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from coordinator.actions import runs
 from coordinator.actions.agents import runners
 from coordinator.actions.people import keys
-from coordinator.api import api, edge_doors
+from coordinator.api import api
+from coordinator.api import edge_operations as edge_doors
 from coordinator.identity.actors import system_actor
 from coordinator.identity.scopes import SCOPES
 from coordinator.runs.statuses import START

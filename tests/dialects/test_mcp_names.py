@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.client import held
+from coordinator.client import certain_rules as held
 from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.mcp.servers.names import PREFIX, find_called_tools, name_in_calls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.client import held
+from coordinator.client import certain_rules as held
 from coordinator.dialects import acp
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.errors import UnprocessableRequest

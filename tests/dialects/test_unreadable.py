@@ -90,7 +90,9 @@ def test_a_field_that_stands_twice_is_refused_by_name(name: str) -> None:
 
 def test_a_field_within_the_input_does_not_pass_for_the_hook_s_own() -> None:
     names = ("tool_name", "session_id")
-    assert extract_unambiguous_fields(b'{"session_id": "s", "tool_name": "Bash", "tool_input": {"a', names) == {
+    assert extract_unambiguous_fields(
+        b'{"session_id": "s", "tool_name": "Bash", "tool_input": {"a', names
+    ) == {
         "session_id": "s",
         "tool_name": "Bash",
     }

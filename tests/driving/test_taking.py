@@ -9,7 +9,7 @@ import pytest
 from coordinator.actions import runs
 from coordinator.actions.agents import runners
 from coordinator.actions.driving import permissions
-from coordinator.actions.driving.taking import apply_runner_updates
+from coordinator.actions.driving.applying import apply_runner_updates
 from coordinator.dialects.acp import SPEECH, build_acp_call, unwrap_shell_command
 from coordinator.errors import Forbidden
 from coordinator.models import Draft, DrivenCall, DrivenSession, Event, EventContext, Run, Runner, Session

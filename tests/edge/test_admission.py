@@ -18,7 +18,7 @@ from coordinator.edge.polling.endpoints import LongPollEndpoint
 from coordinator.edge.polling.waits import LongPollWaiters
 from coordinator.errors import Unauthorized
 from coordinator.identity.keys import KeyIdentity
-from coordinator.lib.turns import CALLER, ThreadsClosed
+from coordinator.lib.fair_queue import CALLER, ThreadsClosed
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 WORK = {"run": {"run_id": "run_1"}}

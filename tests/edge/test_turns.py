@@ -15,8 +15,8 @@ from coordinator.edge.http.bodies import RequestBodies
 from coordinator.edge.ingest import write_queue as writing
 from coordinator.edge.ingest.write_queue import GroupWriter, WriteJob
 from coordinator.errors import ServiceBusy
+from coordinator.lib.fair_queue import CALLER, FairQueue, FairThreadPool, clear_caller
 from coordinator.lib.threads import EdgeThreads
-from coordinator.lib.turns import CALLER, FairQueue, FairThreadPool, clear_caller
 from coordinator.models import Session
 from coordinator.sessions.events import NewEvent
 from tests.patience import PATIENCE

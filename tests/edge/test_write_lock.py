@@ -14,7 +14,7 @@ from django.db import OperationalError, connection, connections, transaction
 
 from coordinator.engine import is_sqlite, locks, round_trips
 from coordinator.engine.sqlite import base, write_order
-from coordinator.lib.turns import CALLER, FairThreadPool
+from coordinator.lib.fair_queue import CALLER, FairThreadPool
 from tests.patience import PATIENCE
 
 pytestmark = [

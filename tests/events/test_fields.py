@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from coordinator.api.edge_doors import EventIn
+from coordinator.api.edge_operations import EventIn
 from coordinator.api.sessions import EventOut, SessionOut
 from coordinator.models import Event, EventContext
 from coordinator.models.fields import JsonTextField

@@ -14,7 +14,7 @@ from django.db import connection
 
 from coordinator.engine import commits
 from coordinator.feed.reader import ChangeFeed
-from coordinator.lib.waking import FileWriteWatcher, PollableEvent
+from coordinator.lib.wake_events import FileWriteWatcher, PollableEvent
 from tests.feed.test_feed import Heard
 from tests.patience import AT_ONCE, PATIENCE, until
 

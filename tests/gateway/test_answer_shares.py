@@ -16,7 +16,7 @@ from coordinator.edge.gateway.upstreams import (
     iterate_answer_events,
     read_answer_body,
 )
-from coordinator.lib import turns
+from coordinator.lib import fair_queue as turns
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.protocol import answer_limits as answer_shares
 from coordinator.mcp.protocol import sse

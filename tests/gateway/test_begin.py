@@ -16,9 +16,10 @@ from coordinator.actions.mcp import gateway_calls
 from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin, QuestionOutcome
 from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import key_actor_by_name
-from coordinator.mcp.gateway import deciding, servers, states
+from coordinator.mcp.gateway import policy as deciding
+from coordinator.mcp.gateway import servers, states
 from coordinator.mcp.gateway.binding import CallBinding, hash_arguments, hash_policy_version
-from coordinator.mcp.gateway.deciding import GatewayCaller
+from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.gateway.states import ContinuationState, WaitState
 from coordinator.models import (
     AcceptedOnlyServer,

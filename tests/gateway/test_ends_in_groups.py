@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from coordinator.edge.gateway.records import CallRecords
 from coordinator.errors import UnprocessableRequest
-from coordinator.lib.turns import CALLER
+from coordinator.lib.fair_queue import CALLER
 
 
 class Writer:

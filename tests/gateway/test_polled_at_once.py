@@ -13,7 +13,7 @@ from coordinator.actions.mcp import gateway_calls
 from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin
 from coordinator.edge.gateway.approved_calls import pack_task_request
 from coordinator.edge.gateway.tasks import GatewayTasks
-from coordinator.mcp.gateway.deciding import GatewayCaller
+from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.protocol.messages import parse_mcp_message
 from coordinator.models import GatewayCall
 from coordinator.models.gateway import CallState

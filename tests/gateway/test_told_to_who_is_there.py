@@ -20,7 +20,7 @@ from coordinator.edge.http.messages import ClientDisconnected
 from coordinator.edge.polling.waits import DisconnectWatcher
 from coordinator.identity.actors import Actor
 from coordinator.mcp.gateway.binding import CallBinding
-from coordinator.mcp.gateway.deciding import GatewayCaller
+from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.protocol.messages import parse_mcp_message
 from coordinator.models import GatewayCall, PermissionContext, PermissionRequest
 from coordinator.models.gateway import CallState

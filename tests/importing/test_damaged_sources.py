@@ -166,7 +166,7 @@ def test_an_import_that_must_stop_says_where_and_what_stays(
     add(file, "agents", AGENT)
     add(file, "cron_jobs", {"id": "c"})
     file.close()
-    from coordinator.importing import keeping
+    from coordinator.importing import import_files as keeping
 
     def full(place: Path) -> Any:
         raise OSError(28, "No space left on device")

@@ -12,7 +12,7 @@ import pytest
 from django.core.management import call_command
 from django.urls import reverse
 
-from coordinator.importing.keeping import RejectedRows
+from coordinator.importing.import_files import RejectedRows
 from coordinator.mcp.servers import credentials
 from coordinator.models import (
     Agent,

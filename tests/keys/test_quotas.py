@@ -16,7 +16,7 @@ from coordinator.actions.sessions import tool_calls
 from coordinator.edge.ingest.write_queue import GroupWriter
 from coordinator.errors import QuotaReached, SignalboxError
 from coordinator.identity.actors import key_actor_by_name
-from coordinator.lib import turns
+from coordinator.lib import fair_queue as turns
 from coordinator.models import ApiKey, AuditLog, Event, KeyStorageDay, Session
 from coordinator.operations.doctor import CheckLevel, upkeep
 from coordinator.policy.requests.tool_calls import ToolCallRequest

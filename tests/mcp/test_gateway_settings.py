@@ -14,7 +14,7 @@ from coordinator.actions.mcp.mcp_upstreams import UpstreamConfig
 from coordinator.engine import without_password
 from coordinator.errors import Forbidden, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor, key_actor_by_name
-from coordinator.mcp.gateway import figures
+from coordinator.mcp.gateway import statistics as figures
 from coordinator.mcp.hosting import configured
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.servers import commands

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import load_command_class
 
 from coordinator.edge.monitoring.metrics import GAUGES
-from coordinator.lib import meters
+from coordinator.lib import process_metrics as meters
 
 FOLDER = Path(__file__).resolve().parents[2] / ".docs"
 SECTIONS = "".join((FOLDER / f"{name}.md").read_text() for name in ("operate", "audit", "upgrade"))

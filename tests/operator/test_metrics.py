@@ -15,7 +15,7 @@ from django.db import OperationalError
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.edge.monitoring import metrics
-from coordinator.lib import figures
+from coordinator.lib import worker_metrics as figures
 from tests.live.connections import connect, make_session, post
 from tests.patience import PATIENCE
 from tests.served import KEYS, Served

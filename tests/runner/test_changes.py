@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.runner import changes, comparing, snapshots
+from coordinator.runner import changes, snapshots
+from coordinator.runner import tree_diff as comparing
 from coordinator.runner.changes import TurnChanges
 
 pytestmark = [pytest.mark.skipif(not Path("/usr/bin/git").exists(), reason="git is not installed")]

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator.runner import conversation, held_updates, session, worktrees
+from coordinator.runner import conversation, session, worktrees
+from coordinator.runner import pending_updates as held_updates
 from coordinator.runner.outbox import OutboxCapacity
 from tests.patience import PATIENCE
 from tests.processes import is_gone

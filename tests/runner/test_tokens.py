@@ -151,6 +151,10 @@ def test_hostile_figures_count_as_none(store: Path) -> None:
 def test_the_database_lies_where_the_agent_is_told_that_it_does() -> None:
     agent = StartableAgent("opencode", "OpenCode", ("opencode", "acp"), store="opencode/opencode.db")
     assert agent_message_database_path(agent, {"HOME": "/h"}) == "/h/.local/share/opencode/opencode.db"
-    assert agent_message_database_path(agent, {"HOME": "/h", "XDG_DATA_HOME": "/d"}) == "/d/opencode/opencode.db"
+    assert (
+        agent_message_database_path(agent, {"HOME": "/h", "XDG_DATA_HOME": "/d"}) == "/d/opencode/opencode.db"
+    )
     assert agent_message_database_path(agent, {"HOME": "/h", "OPENCODE_DB": "/x.db"}) == "/x.db"
-    assert agent_message_database_path(StartableAgent("gemini", "Gemini CLI", ("gemini",)), {"HOME": "/h"}) == ""
+    assert (
+        agent_message_database_path(StartableAgent("gemini", "Gemini CLI", ("gemini",)), {"HOME": "/h"}) == ""
+    )

@@ -19,7 +19,8 @@ from django.utils import timezone
 from coordinator.actions.audit import sealing
 from coordinator.models import AuditCheckpoint, AuditDelivery, AuditLog
 from coordinator.operations.doctor import upkeep
-from coordinator.transparency import keys, merkle, places, proofs
+from coordinator.transparency import destinations as places
+from coordinator.transparency import keys, merkle, proofs
 from coordinator.transparency.notes import (
     COSIGNATURE,
     LogCheckpoint,

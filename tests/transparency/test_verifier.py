@@ -22,7 +22,8 @@ from coordinator import transparency
 from coordinator.actions.audit import audit
 from coordinator.identity.actors import system_actor
 from coordinator.models import AuditLog
-from coordinator.transparency import keys, notes, places, proofs
+from coordinator.transparency import destinations as places
+from coordinator.transparency import keys, notes, proofs
 from tests.transparency.conftest import seal
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -13,7 +13,7 @@ from django.db.models import F
 from coordinator.actions.audit import audit
 from coordinator.errors import Conflict, NotFound, SignalboxError
 from coordinator.identity.actors import Actor, person_actor
-from coordinator.lib import meters
+from coordinator.lib import process_metrics as meters
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests.coverage import UNKNOWN

@@ -13,10 +13,11 @@ from typing import Any
 from django.db import connection, transaction
 
 from coordinator.models import AuditCheckpoint, AuditDelivery, AuditKey, AuditLeaf
-from coordinator.transparency import entries, keys, places, tree
+from coordinator.transparency import destinations as places
+from coordinator.transparency import entries, keys, tree
+from coordinator.transparency.destinations import CheckpointDestination, NotDelivered
 from coordinator.transparency.merkle import leaf_hash
 from coordinator.transparency.notes import LogCheckpoint
-from coordinator.transparency.places import CheckpointDestination, NotDelivered
 
 log = logging.getLogger(__name__)
 

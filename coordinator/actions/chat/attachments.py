@@ -19,9 +19,10 @@ from django.conf import settings
 from django.core.files import File
 from django.db import IntegrityError, transaction
 
-from coordinator.chat import attachments, checked, stores
-from coordinator.chat.checked import FileFingerprint
+from coordinator.chat import attachments, stores
+from coordinator.chat import verified_reading as checked
 from coordinator.chat.stores import ListedStoredFile
+from coordinator.chat.verified_reading import FileFingerprint
 from coordinator.errors import NotFound, ServiceBusy, StoredDataCorrupt
 from coordinator.models import ChatAttachment, ChatMessage, StoredFile
 from coordinator.models.chat import FilePlace

@@ -16,7 +16,8 @@ from django.db import transaction
 
 from coordinator.actions.audit import audit
 from coordinator.actions.chat import attachments as actions
-from coordinator.chat import attachments, checked, stores
+from coordinator.chat import attachments, stores
+from coordinator.chat import verified_reading as checked
 from coordinator.errors import NotFound, StoredDataCorrupt
 from coordinator.identity.actors import system_actor
 from coordinator.models import ChatAttachment, StoredFile

@@ -24,7 +24,7 @@ from coordinator.engine import rehearsal
 from coordinator.errors import BadRequest, SignalboxError
 from coordinator.identity.actors import system_actor
 from coordinator.importing.foreign import TABLES, SourceDatabase
-from coordinator.importing.keeping import RejectedRows, to_rejected_row
+from coordinator.importing.import_files import RejectedRows, to_rejected_row
 
 __all__ = ["ImportOutcome", "TableOutcome", "import_database", "record_unreadable_database"]
 

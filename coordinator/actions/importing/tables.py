@@ -20,7 +20,7 @@ from coordinator.actions.importing import masks, rows
 from coordinator.actions.importing.outcomes import TableOutcome
 from coordinator.importing import seeds, values
 from coordinator.importing.foreign import TABLES, ImportableTable, Row, SourceDatabase
-from coordinator.importing.keeping import RejectedRows, to_rejected_row, to_rejected_value
+from coordinator.importing.import_files import RejectedRows, to_rejected_row, to_rejected_value
 
 Progress = Callable[[str, int, int], object]
 REFUSED = (DataError, IntegrityError, ValueError, OverflowError)  # of one row; other errors end the import

@@ -27,9 +27,10 @@ from coordinator.actions.policy import denials
 from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import Actor, system_actor
 from coordinator.lib import instants
-from coordinator.mcp.gateway import deciding, servers, workers
+from coordinator.mcp.gateway import policy as deciding
+from coordinator.mcp.gateway import servers, workers
 from coordinator.mcp.gateway.binding import CallBinding, hash_policy_version
-from coordinator.mcp.gateway.deciding import GatewayCaller
+from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.gateway.states import ContinuationState, WaitState
 from coordinator.models import GatewayCall, PermissionContext, PermissionRequest

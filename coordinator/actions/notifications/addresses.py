@@ -15,7 +15,8 @@ from coordinator.actions.audit import audit
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import person_actor
 from coordinator.models import NotificationTarget
-from coordinator.notifications import apprise_channel, hearing, webhooks
+from coordinator.notifications import apprise_channel, webhooks
+from coordinator.notifications import filters as hearing
 from coordinator.notifications.messages import NotificationNotSent
 from coordinator.secrets import keyring
 

@@ -13,7 +13,8 @@ from coordinator.actions.notifications.addresses import get_own_address
 from coordinator.actions.notifications.delivering import start_delivery_thread
 from coordinator.identity.roles import APPROVER, people_with_role
 from coordinator.models import BudgetMark, Notification, NotificationTarget, PermissionRequest
-from coordinator.notifications import hearing, recipients
+from coordinator.notifications import filters as hearing
+from coordinator.notifications import recipients
 from coordinator.notifications.messages import BUDGET
 
 Event = Notification.NotifiedEvent

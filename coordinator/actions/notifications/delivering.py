@@ -15,7 +15,7 @@ from django.utils import timezone
 from coordinator.actions.notifications import push
 from coordinator.actions.notifications import worker_pools as lanes
 from coordinator.identity.roles import APPROVER, has_role
-from coordinator.lib import meters
+from coordinator.lib import process_metrics as meters
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
 from coordinator.models.notifications import LONGEST_BACKOFF, QUIET, TURN
 from coordinator.notifications import channels, quiet

@@ -21,7 +21,8 @@ from coordinator.models import (
     PermissionContext,
     PermissionRequest,
 )
-from coordinator.notifications import hearing, recipients
+from coordinator.notifications import filters as hearing
+from coordinator.notifications import recipients
 from coordinator.policy.requests import approvals
 
 MOST_STEPS = 20

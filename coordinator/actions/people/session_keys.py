@@ -19,7 +19,7 @@ from coordinator.actions.people import keys
 from coordinator.errors import Conflict
 from coordinator.identity import session_keys
 from coordinator.identity.actors import system_actor
-from coordinator.mcp.gateway import reach
+from coordinator.mcp.gateway import visibility as reach
 from coordinator.mcp.servers.names import GATEWAY
 from coordinator.models import Agent, ApiKey, LivingExecutor, Run, Runner, Session, SessionKey
 from coordinator.runs import blueprints, offers

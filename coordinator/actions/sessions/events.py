@@ -21,7 +21,8 @@ from coordinator.actions.sessions.sessions import update_session_by_event
 from coordinator.actions.usage import spending
 from coordinator.engine import bulk, locks, values
 from coordinator.errors import NotFound, SignalboxError, UnprocessableRequest
-from coordinator.lib import instants, meters
+from coordinator.lib import instants
+from coordinator.lib import process_metrics as meters
 from coordinator.lib.storable import is_storable_text
 from coordinator.runs.statuses import START_EVENTS, STOP_EVENTS
 from coordinator.secrets.masking import SecretMasker, create_masker

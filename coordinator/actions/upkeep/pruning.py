@@ -234,7 +234,12 @@ def build_table_rule(
 
     label = model._meta.label
     return RetentionRule(
-        name, description, days, iterate_expired_key_pages, lambda page: PrunableSize(len(page)), delete_table_page
+        name,
+        description,
+        days,
+        iterate_expired_key_pages,
+        lambda page: PrunableSize(len(page)),
+        delete_table_page,
     )
 
 

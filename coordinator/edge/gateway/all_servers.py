@@ -20,11 +20,11 @@ from django.utils import timezone
 
 from coordinator.actions.mcp import gateway_calls
 from coordinator.actions.mcp.gateway_sessions import StoredUpstreamSession
+from coordinator.edge.gateway.audited_refusals import RefusalAudit
 from coordinator.edge.gateway.calls import ToolCallHandler
 from coordinator.edge.gateway.clients import ClientSessions
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.listings import AgentToolListings
-from coordinator.edge.gateway.refusals import RefusalAudit
 from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.edge.gateway.response_stream import ResponseStream
 from coordinator.edge.gateway.upstream_sessions import STATELESS, VERSIONS, UpstreamSessions

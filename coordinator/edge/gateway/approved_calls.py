@@ -33,7 +33,8 @@ from coordinator.edge.policy.rulings import build_brake_ruling
 from coordinator.errors import SignalboxError
 from coordinator.lib import instants
 from coordinator.lib.threads import EdgeThreads
-from coordinator.mcp.gateway import answers, deciding
+from coordinator.mcp.gateway import answers
+from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway.binding import CallBinding, hash_policy_version
 from coordinator.mcp.gateway.listing import decode_response_result
 from coordinator.mcp.gateway.servers import UpstreamServer

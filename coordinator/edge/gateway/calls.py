@@ -29,7 +29,8 @@ from coordinator.edge.policy.policy_cache import PolicyCache
 from coordinator.edge.policy.rulings import PolicyRulings, build_brake_ruling
 from coordinator.errors import SignalboxError
 from coordinator.lib.threads import EdgeThreads
-from coordinator.mcp.gateway import answers, deciding
+from coordinator.mcp.gateway import answers
+from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway.binding import CallBinding, hash_arguments, hash_policy_version
 from coordinator.mcp.gateway.states import PREFIX, ContinuationState, WaitState, open_call_state
 from coordinator.mcp.protocol import messages

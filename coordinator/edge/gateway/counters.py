@@ -9,12 +9,12 @@ from datetime import datetime
 
 from django.utils import timezone
 
-from coordinator.actions.mcp import gateway_figures
-from coordinator.actions.mcp.gateway_figures import Kind
+from coordinator.actions.mcp import gateway_statistics as gateway_figures
+from coordinator.actions.mcp.gateway_statistics import Kind
 from coordinator.edge.ingest.write_queue import GroupWriter
 from coordinator.errors import SignalboxError
-from coordinator.lib.turns import clear_caller
-from coordinator.mcp.gateway.figures import CallCounter
+from coordinator.lib.fair_queue import clear_caller
+from coordinator.mcp.gateway.statistics import CallCounter
 
 log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from coordinator.client import mcp_methods
 from coordinator.client.mcp_methods import RequestUse
 from coordinator.edge.gateway.all_servers import CANCELLED, AllServers, ServerTaggedStream
 from coordinator.edge.gateway.approved_calls import ApprovedCallRunner
+from coordinator.edge.gateway.audited_refusals import RefusalAudit
 from coordinator.edge.gateway.calls import ToolCallHandler
 from coordinator.edge.gateway.clients import ClientSessions
 from coordinator.edge.gateway.exchange import (
@@ -31,7 +32,6 @@ from coordinator.edge.gateway.local_calls import LocalCallEndpoint
 from coordinator.edge.gateway.pending_calls import PendingCalls
 from coordinator.edge.gateway.reads import ReadRequestHandler
 from coordinator.edge.gateway.records import CallRecords
-from coordinator.edge.gateway.refusals import RefusalAudit
 from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.edge.gateway.relay import MessageRelay
 from coordinator.edge.gateway.response_stream import ResponseStream

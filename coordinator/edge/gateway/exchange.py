@@ -21,7 +21,7 @@ from coordinator.edge.policy.brake_gate import BrakeGate
 from coordinator.edge.polling.waits import DisconnectWatcher
 from coordinator.errors import Forbidden
 from coordinator.identity.keys import KeyIdentity
-from coordinator.mcp.gateway.deciding import GatewayCaller
+from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.protocol import param_headers
 from coordinator.mcp.protocol.claims import NO_CLAIM, CallClaim

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from coordinator.edge.http import auth
 from coordinator.engine import round_trips
+from coordinator.lib.fair_queue import clear_caller
 from coordinator.lib.threads import EdgeThreads
-from coordinator.lib.turns import clear_caller
 from coordinator.live.hub import FeedHub
 from coordinator.policy.limits import brakes
 from coordinator.policy.limits.brakes import ActiveBrake

@@ -19,8 +19,9 @@ from coordinator.edge.gateway.freshness import TOPICS
 from coordinator.feed.reader import FeedChange
 from coordinator.lib.threads import EdgeThreads
 from coordinator.live.hub import FeedHub
-from coordinator.mcp.gateway import answers, reach
-from coordinator.mcp.gateway.deciding import GatewayCaller
+from coordinator.mcp.gateway import answers
+from coordinator.mcp.gateway import visibility as reach
+from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.protocol import sse
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,8 @@ from coordinator.edge.policy.rulings import PolicyRulings
 from coordinator.errors import NotFound
 from coordinator.identity.actors import system_actor
 from coordinator.lib.threads import EdgeThreads
-from coordinator.mcp.gateway import deciding, listing
+from coordinator.mcp.gateway import listing
+from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway.binding import build_tool_name
 from coordinator.mcp.gateway.listing import ToolListingPage, UnreadableListing
 from coordinator.mcp.gateway.servers import UpstreamServer

@@ -19,6 +19,7 @@ from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin
 from coordinator.client import mcp_methods
 from coordinator.client.mcp_methods import RequestUse
 from coordinator.edge.gateway.approved_calls import ApprovedCallRunner
+from coordinator.edge.gateway.audited_refusals import RefusalAudit
 from coordinator.edge.gateway.calls import ToolCallHandler, build_record_binding
 from coordinator.edge.gateway.exchange import (
     Exchange,
@@ -30,7 +31,6 @@ from coordinator.edge.gateway.listings import AgentToolListings
 from coordinator.edge.gateway.pending_calls import CANCELLED
 from coordinator.edge.gateway.reads import UNKNOWN_METHOD, build_refusal_message
 from coordinator.edge.gateway.records import CallRecord, CallRecords
-from coordinator.edge.gateway.refusals import RefusalAudit
 from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.edge.gateway.response_stream import ResponseStream
 from coordinator.edge.http.auth import Admission, Authenticator

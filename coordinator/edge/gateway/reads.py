@@ -14,10 +14,10 @@ from coordinator.actions.mcp import gateway_calls
 from coordinator.client import mcp_methods
 from coordinator.client.mcp_methods import RequestUse
 from coordinator.edge.gateway.approved_calls import HEARD_ELSEWHERE, classify_response
+from coordinator.edge.gateway.audited_refusals import RefusalAudit
 from coordinator.edge.gateway.calls import ToolCallHandler
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.records import CallRecord, CallRecords
-from coordinator.edge.gateway.refusals import RefusalAudit
 from coordinator.edge.gateway.relay import MessageRelay, RequestStoppedByBrake
 from coordinator.edge.gateway.server_tasks import ServerTasks
 from coordinator.edge.gateway.tasks import build_missing_capability_error, has_tasks_capability

@@ -22,9 +22,10 @@ from coordinator.edge.gateway.counters import CallCounters
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.ingest.write_queue import GroupWriter
 from coordinator.errors import SignalboxError, UnprocessableRequest
-from coordinator.lib import instants, meters
+from coordinator.lib import instants
+from coordinator.lib import process_metrics as meters
 from coordinator.lib.expiring_cache import ExpiringCache
-from coordinator.lib.turns import CALLER
+from coordinator.lib.fair_queue import CALLER
 from coordinator.mcp.gateway.binding import build_method_name, build_tool_name
 from coordinator.mcp.gateway.outputs import build_stored_output
 from coordinator.mcp.protocol.claims import NO_CLAIM

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
+from coordinator.edge.gateway.audited_refusals import RefusalAudit
 from coordinator.edge.gateway.clients import ClientSessions
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.freshness import FreshnessCheck
 from coordinator.edge.gateway.listings import AgentToolListings
-from coordinator.edge.gateway.refusals import RefusalAudit
 from coordinator.edge.gateway.upstream_sessions import UpstreamSessions
 from coordinator.edge.gateway.upstreams import (
     StreamLeftOpen,

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 from coordinator.lib.asgi import Send
-from coordinator.lib.byte_shares import ByteBudget
-from coordinator.lib.turns import CALLER
+from coordinator.lib.byte_budget import ByteBudget
+from coordinator.lib.fair_queue import CALLER
 from coordinator.mcp.protocol import sse
 from coordinator.mcp.protocol.http_client import UpstreamFailed
 

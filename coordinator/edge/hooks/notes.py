@@ -17,8 +17,8 @@ from django.utils import timezone
 
 from coordinator.actions.sessions import notes
 from coordinator.feed.reader import FeedChange
+from coordinator.lib.fair_queue import clear_caller
 from coordinator.lib.threads import EdgeThreads
-from coordinator.lib.turns import clear_caller
 from coordinator.live.hub import FeedHub
 from coordinator.sessions.notes import format_notes_for_agent, sessions_with_waiting_notes
 

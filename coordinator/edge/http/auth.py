@@ -33,8 +33,8 @@ from coordinator.identity.scopes import SCOPES
 from coordinator.identity.session_store import SessionStore
 from coordinator.identity.viewers import Viewer
 from coordinator.lib.asgi import Scope
+from coordinator.lib.fair_queue import CALLER, ThreadsClosed
 from coordinator.lib.threads import EdgeThreads
-from coordinator.lib.turns import CALLER, ThreadsClosed
 
 ANSWER_KEPT_FOR = 5.0  # seconds; a logout, which the feed does not tell, takes effect within this time
 MOST_KEPT = 10_000

@@ -19,8 +19,8 @@ from coordinator.edge.http.messages import ClientDisconnected, Headers
 from coordinator.errors import BadRequest, RequestTimedOut, RequestTooLarge, ServiceBusy, UnsupportedMediaType
 from coordinator.lib import json_bounds
 from coordinator.lib.asgi import Receive
-from coordinator.lib.byte_shares import ByteBudget
-from coordinator.lib.turns import CALLER, FairThreadPool
+from coordinator.lib.byte_budget import ByteBudget
+from coordinator.lib.fair_queue import CALLER, FairThreadPool
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -35,7 +35,7 @@ from coordinator.edge.http.concurrency import ConcurrencyLimit
 from coordinator.edge.http.downloads import GRACE, DownloadPool, ReadingPace
 from coordinator.errors import SignalboxError
 from coordinator.lib.asgi import Message, Receive, Scope, Send
-from coordinator.lib.turns import CALLER, FairThreadPool, ThreadsClosed
+from coordinator.lib.fair_queue import CALLER, FairThreadPool, ThreadsClosed
 
 NO_DATABASE = "The database is busy or cannot be reached. Nothing was done; try again."
 STOPPING = "This server is stopping. Nothing was done; try again."

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from coordinator.errors import ServiceBusy, TooManyRequests
-from coordinator.lib.turns import ThreadsClosed
+from coordinator.lib.fair_queue import ThreadsClosed
 
 LANES = 8  # streamed answers at one time per worker
 LANES_EACH = 3  # … of one key, person or address

@@ -13,7 +13,8 @@ from typing import Any
 from django.conf import settings
 
 from coordinator.edge.http.client_addresses import get_client_address, is_trusted_proxy
-from coordinator.lib import meters, trace
+from coordinator.lib import process_metrics as meters
+from coordinator.lib import trace
 from coordinator.lib.asgi import Message, Scope, Send
 
 log = logging.getLogger("signalbox.access")

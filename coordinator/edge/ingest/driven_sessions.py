@@ -17,7 +17,8 @@ import msgspec
 from django.utils import timezone
 
 from coordinator.actions.agents import runners
-from coordinator.actions.driving import permissions, taking
+from coordinator.actions.driving import applying as taking
+from coordinator.actions.driving import permissions
 from coordinator.actions.driving.permissions import PermissionQuestion
 from coordinator.dialects.acp import SPEECH
 from coordinator.dialects.hooks import replace_unstorable_text

@@ -22,7 +22,8 @@ from coordinator.edge.ingest.write_queue import GroupWriter
 from coordinator.errors import BadRequest, RequestTooLarge, ServiceBusy, SignalboxError, UnprocessableRequest
 from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.scopes import REPORTERS
-from coordinator.lib import json_bounds, meters
+from coordinator.lib import json_bounds
+from coordinator.lib import process_metrics as meters
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.sessions.events import NewEvent, RecordedEvent
 

@@ -34,10 +34,10 @@ from coordinator.actions.sessions.events import Outcome, PreparedEvent, prepare_
 from coordinator.actions.upkeep import idempotency
 from coordinator.engine import locks, round_trips
 from coordinator.errors import ServiceBusy, SignalboxError, UnprocessableRequest
-from coordinator.lib import meters
+from coordinator.lib import process_metrics as meters
 from coordinator.lib.chosen_database import database_problem_message
+from coordinator.lib.fair_queue import CALLER, FairQueue
 from coordinator.lib.threads import refresh_connections
-from coordinator.lib.turns import CALLER, FairQueue
 from coordinator.sessions.events import NewEvent, RecordedEvent
 
 log = logging.getLogger(__name__)

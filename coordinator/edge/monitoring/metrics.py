@@ -31,11 +31,12 @@ from coordinator.edge.http.messages import decode_headers, get_request_headers
 from coordinator.engine.size import database_size_bytes
 from coordinator.errors import SignalboxError
 from coordinator.identity.scopes import OVERSEERS
-from coordinator.lib import figures, meters
+from coordinator.lib import process_metrics as meters
+from coordinator.lib import worker_metrics as figures
 from coordinator.lib.addresses import is_loopback
 from coordinator.lib.asgi import Receive, Scope, Send
-from coordinator.lib.figures import Figures
 from coordinator.lib.threads import EdgeThreads
+from coordinator.lib.worker_metrics import Figures
 from coordinator.models import PermissionRequest, Run, Runner, Session
 from coordinator.transparency import state as transparency
 

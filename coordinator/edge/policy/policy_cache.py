@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from coordinator.errors import ServiceBusy
 from coordinator.feed.reader import FeedChange
+from coordinator.lib.fair_queue import ThreadsClosed, clear_caller
 from coordinator.lib.threads import EdgeThreads
-from coordinator.lib.turns import ThreadsClosed, clear_caller
 from coordinator.live.hub import FeedHub
 from coordinator.policy.grants import access
 from coordinator.policy.grants.access import AccessPolicy

@@ -17,8 +17,8 @@ from coordinator.actions.mcp import gateway_sessions
 from coordinator.actions.people import key_quotas
 from coordinator.edge.policy.policy_cache import PolicyCache
 from coordinator.feed.reader import FeedChange
+from coordinator.lib.fair_queue import CALLER, clear_caller
 from coordinator.lib.threads import EdgeThreads
-from coordinator.lib.turns import CALLER, clear_caller
 from coordinator.live.hub import FeedHub
 from coordinator.mcp.servers.names import PREFIX, ServerTool, find_call_behind_gateway
 from coordinator.policy.grants import managed

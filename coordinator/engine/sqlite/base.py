@@ -27,7 +27,7 @@ from django.utils.functional import cached_property
 
 from coordinator.engine.sqlite.write_order import WriteOrder
 from coordinator.lib.chosen_database import MOVED
-from coordinator.lib.unreadable import UnreadableText
+from coordinator.lib.unfit_values import UnreadableText
 
 # Looks for the write lock, and seconds between them, of a connection that `looks_often`. Another process' group of
 # events takes some tenths of a millisecond.

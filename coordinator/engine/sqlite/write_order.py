@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from coordinator.lib.turns import is_caller_person
+from coordinator.lib.fair_queue import is_caller_person
 
 FILE_ENDING = ".people-wait"
 STAND_BACK_SECONDS = 0.5

@@ -24,7 +24,7 @@ from coordinator.actions.importing import (
 from coordinator.actions.importing.outcomes import LimitedLines
 from coordinator.errors import SignalboxError
 from coordinator.importing.foreign import SourceDatabase
-from coordinator.importing.keeping import MOST_BYTES
+from coordinator.importing.import_files import MOST_BYTES
 from coordinator.operations import startup
 
 BAR = 24

@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from coordinator.lib import handover
+from coordinator.lib import restart_socket as handover
 
 NONE_RUNS = (
     "No server that runs on {} can be reached. Start one with `manage.py serve`. (Restart one of another user, or "

@@ -25,7 +25,8 @@ from gunicorn.app.base import BaseApplication
 
 from coordinator.actions.people import setup
 from coordinator.engine import pooling
-from coordinator.lib import addresses, figures, supervisor
+from coordinator.lib import addresses, supervisor
+from coordinator.lib import worker_metrics as figures
 from coordinator.mcp.hosting import starting
 from coordinator.operations import startup
 from coordinator.operations.doctor import shared_user

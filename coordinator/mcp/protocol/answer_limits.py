@@ -6,7 +6,7 @@ never end would take the memory of the whole process.
 
 from __future__ import annotations
 
-from coordinator.lib.byte_shares import ByteBudget
+from coordinator.lib.byte_budget import ByteBudget
 
 MAX_BYTES = 192 * 1024 * 1024  # of all answers in hand in one process
 

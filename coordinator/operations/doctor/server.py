@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from django.conf import settings
 
-from coordinator.lib import figures
+from coordinator.lib import worker_metrics as figures
 from coordinator.operations.doctor import CheckResult, failed_check, passed_check, warning_check
 
 ANSWER_WAIT_SECONDS = 5.0

@@ -18,8 +18,8 @@ from coordinator.actions.approvals.triage import MOST_ARRANGED, MOST_AT_ONCE
 from coordinator.errors import BadRequest, SignalboxError
 from coordinator.policy.requests.approvals import DECIDED
 from dashboard.approvals.arrangement import InboxArrangement
-from dashboard.approvals.chosen import list_chosen_requests
 from dashboard.approvals.inbox import load_group_digests
+from dashboard.approvals.request_sets import list_chosen_requests
 from dashboard.approvals.rights import DecisionRights
 from dashboard.approvals.verdicts import (
     TOO_MANY,

@@ -12,7 +12,7 @@ from coordinator.actions.mcp import mcp_credentials, mcp_upstreams
 from coordinator.actions.mcp.mcp_upstreams import UpstreamConfig
 from coordinator.identity.actors import person_actor
 from coordinator.models.gateway import Network, Transport
-from dashboard.frame import refusals
+from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.mcp import gateway_parts

@@ -34,7 +34,7 @@ from coordinator.models.mcp import DefaultPolicy
 from coordinator.policy.grants import access
 from coordinator.secrets import mask_command_arguments
 from coordinator.sessions.agent_programs import AGENT_TITLES
-from dashboard.frame import refusals
+from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.mcp import gateway_parts

@@ -33,7 +33,8 @@ from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame.guards import require_policy_editor, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.frame.proofs import allow_without_proof
-from dashboard.rules import carried, question
+from dashboard.rules import question
+from dashboard.rules import signed_values as carried
 from dashboard.rules.counts import WORDS
 from dashboard.rules.question import RulesOnTrial
 from dashboard.rules.recorded import PIECE, READER

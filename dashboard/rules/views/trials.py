@@ -22,7 +22,8 @@ from coordinator.policy.suggestions.trials import RuleTrial, TrialCallFilter
 from dashboard.frame.guards import render_role_refusal, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.frame.proofs import allow_without_proof
-from dashboard.rules import carried, counts, question
+from dashboard.rules import counts, question
+from dashboard.rules import signed_values as carried
 from dashboard.rules.question import RulesOnTrial
 from dashboard.rules.recorded import PIECE, READER
 

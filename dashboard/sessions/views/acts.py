@@ -16,7 +16,7 @@ from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.models import Session, SessionTitle
 from coordinator.sessions import titles as known_titles
-from dashboard.frame import refusals
+from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_approver
 from dashboard.frame.htmx import HtmxHttpRequest
 

@@ -33,7 +33,7 @@ from coordinator.sessions.timeline import (
     load_timeline_changes,
 )
 from coordinator.sessions.timeline.rows import FAR
-from dashboard.budgets.standings import find_budget_warnings
+from dashboard.budgets.states import find_budget_warnings
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.sessions.notes import build_notes_context

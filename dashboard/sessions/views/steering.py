@@ -18,7 +18,7 @@ from coordinator.errors import BadRequest, RequestTooLarge, SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.models import Run, Session
 from coordinator.runs.statuses import ACTIVE, RESUME
-from dashboard.frame import refusals
+from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_approver
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.sessions.steering import build_steering_context

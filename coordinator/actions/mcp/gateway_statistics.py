@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from coordinator.mcp.gateway.figures import CallCounter
+from coordinator.mcp.gateway.statistics import CallCounter
 from coordinator.models import GatewayFigures
 
 Kind = tuple[str, str, datetime, str]  # server, tool, hour, outcome

@@ -6,8 +6,8 @@ import hashlib
 import json
 from datetime import datetime
 
-from coordinator.mcp.gateway import deciding
-from coordinator.mcp.gateway.deciding import GatewayCaller
+from coordinator.mcp.gateway import policy as deciding
+from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.models import McpServer, McpTool, McpUpstream
 from coordinator.policy.grants import access
 from coordinator.policy.rules import tool_rules

@@ -11,7 +11,8 @@ from datetime import datetime
 
 from django.db import transaction
 
-from coordinator.actions.driving import calls, drafts, facts, ours
+from coordinator.actions.driving import calls, drafts, facts
+from coordinator.actions.driving import runner_updates as ours
 from coordinator.actions.driving.holding import claim_driven_session, read_driven_columns, save_driven_changes
 from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.models import Runner

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 
-from coordinator.lib import meters
+from coordinator.lib import process_metrics as meters
 
 # What `meters.snapshot` returns, the writer's `pid`, and `gauges`: what it holds, by name.
 Figures = dict[str, Any]
