@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import AgentReply, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, Meaning
+from coordinator.mcp.servers.names import PREFIX
 from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.policy.rules.call_text import build_patch_text
 from coordinator.policy.rules.tool_rules import ALLOW, ASK
@@ -48,12 +49,13 @@ def guess_codex_call_hook(body: bytes | None) -> str | None:
 
 
 def codex_call_subject(tool: str, tool_input: Any) -> str:
-    """Return the call's command, the files that a patch touches, else its whole input as JSON."""
-    return (
-        build_patch_text(tool_input, "command")
-        if tool == PATCH
-        else hooks.format_call_subject(tool_input, "command")
-    )
+    """Return the call's command, the files that a patch touches, else its whole input as JSON.
+
+    What a tool of an MCP server does with a `command` nobody knows, so that names no call of it.
+    """
+    if tool == PATCH:
+        return build_patch_text(tool_input, "command")
+    return hooks.format_call_subject(tool_input, None if tool.startswith(PREFIX) else "command")
 
 
 def codex_thread_origin(thread: str) -> str:

@@ -64,12 +64,21 @@ def test_what_is_only_written_or_described_is_seen_by_no_rule(
 
 
 @pytest.mark.parametrize(
-    "path", ["/etc/shadow", "/srv/../etc/shadow", "//etc/shadow", "/srv/./../etc/shadow"]
+    "path",
+    [
+        "/etc/shadow",
+        "/srv/../etc/shadow",
+        "//etc/shadow",
+        "/srv/./../etc/shadow",
+        "/srv/a://../../etc/shadow",
+        "/srv/a\n/../../etc/shadow",
+    ],
 )
 def test_a_path_is_judged_as_what_it_means(path: str) -> None:
     call = ("claude-code", "Read", {"file_path": path})
     assert decide(DecisionRule(1, "Read", DENY, "^/etc/"), *call) == DENY
     assert decide(DecisionRule(1, "Read", ALLOW, "/srv/.*"), *call) == OBSERVE
+    assert decide(DecisionRule(1, "Read", ALLOW, "(?s)/srv/.*"), *call) == OBSERVE
     assert decide(DecisionRule(1, "Read", ALLOW, escape_pattern_text(path)), *call) in (ALLOW, OBSERVE)
 
 
@@ -250,3 +259,55 @@ def test_many_values_are_not_taken_one_by_one(monkeypatch: pytest.MonkeyPatch) -
     call = {"file_path": "a", "more": [1] * 100_000}
     assert decide(DecisionRule(1, "Read", DENY, "^/etc/"), "claude-code", "Read", call) == OBSERVE
     assert len(resolved) < 1_000
+
+
+def test_a_path_of_windows_is_judged_as_what_it_means() -> None:
+    call = ("claude-code", "Write", {"file_path": "C:\\app\\..\\Windows\\x", "content": "x"})
+    assert decide(DecisionRule(1, "Write", DENY, r"^C:\\Windows\\"), *call) == DENY
+    assert decide(DecisionRule(1, "Write", ALLOW, r"C:\\app\\.*"), *call) == OBSERVE
+
+
+@pytest.mark.parametrize(
+    "path", ["docs/../admin", "docs/%2e%2E/admin", "docs\\..\\admin", "./docs/./../admin"]
+)
+def test_an_address_is_judged_as_what_it_means(path: str) -> None:
+    call = ("claude-code", "WebFetch", {"url": f"https://host.example/{path}?a=../b", "prompt": "x"})
+    assert decide(DecisionRule(1, "WebFetch", DENY, r"^https://host\.example/admin\?"), *call) == DENY
+    assert (
+        decide(DecisionRule(1, "WebFetch", ALLOW, r"(?s)https://host\.example/\.?/?docs.*"), *call) == OBSERVE
+    )
+    plain = (*call[:2], {"url": "https://host.example/docs/a?b=../c", "prompt": "x"})
+    assert decide(DecisionRule(1, "WebFetch", ALLOW, r"https://host\.example/docs/.*"), *plain) == ALLOW
+
+
+@pytest.mark.parametrize("beside", [[], ["x"] * 600])
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [
+        ("rm\t-rf /", r"rm\s+-rf"),
+        ("rm\n-rf /", r"rm\s+-rf"),
+        ('drop "users"', 'drop "users"'),
+        ("type C:\\new", r"C:\\new"),
+        ("a\x0bb", r"a\vb"),
+    ],
+)
+def test_no_number_of_values_hides_a_text_behind_the_escapes_of_json(
+    beside: list[str], text: str, pattern: str
+) -> None:
+    rule = DecisionRule(1, "mcp__shell__run|shell", DENY, pattern)
+    words = ["bash", "-lc", text, *beside]
+    assert decide(rule, "claude-code", "mcp__shell__run", {"args": words}) == DENY
+    assert decide(rule, "codex", "shell", {"command": words}) == DENY
+
+
+@pytest.mark.parametrize("field", ["query", "content", "prompt", "instruction", "description"])
+@pytest.mark.parametrize("text", ["DROP TABLE x", "DROP\nTABLE x", "DROP\t TABLE x"])
+def test_where_no_field_names_a_call_each_is_seen_as_it_is(field: str, text: str) -> None:
+    rule = DecisionRule(1, "mcp__db__*", DENY, r"DROP\s+TABLE")
+    assert decide(rule, "claude-code", "mcp__db__run", {field: text}) == DENY
+
+
+def test_in_codex_a_command_hides_no_other_field_of_an_mcp_servers_tool() -> None:
+    rule = DecisionRule(1, "mcp__db__*", DENY, r"DROP\s+TABLE")
+    call = {"command": "x", "content": "DROP TABLE x"}
+    assert decide(rule, "codex", "mcp__db__run", call) == DENY

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import ntpath
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
@@ -58,6 +59,9 @@ LIFTS_GUARDS = split_field_names("""
     require_escalated escalated_permissions elevated additional_permissions required_permissions
 """)
 _PATCH_TARGET = re.compile(r"^\*\*\* (?:Add File|Update File|Delete File|Move to): (.+?)\s*$", re.MULTILINE)
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^/\\?#]*)([^?#]*)(.*)", re.DOTALL)
+_SEPARATORS = re.compile(r"[/\\]")
+_CONTROLS = {json.dumps(letter)[1:-1]: letter for letter in map(chr, range(32))}  # as JSON writes them
 _NOTHING: tuple[Any, ...] = (None, False, "", [], {})  # a field that says as much as one that is not there
 
 
@@ -87,10 +91,12 @@ class CallText(str):
     @cached_property
     def searched_texts(self) -> tuple[str, ...]:
         """Every text at which deny and ask rules look, the call's own first."""
-        texts = [str(self), *resolve_path_text(self)] if self.field in PATH_FIELDS else [str(self)]
+        is_path = self.field in PATH_FIELDS | ADDRESS_FIELDS
+        texts = [str(self), *resolve_path_text(self)] if is_path else [str(self)]
         if not isinstance(self.tool_input, Mapping):
             return tuple(texts)
-        rest = {k: v for k, v in self.tool_input.items() if k != self.field and k not in UNSEEN}
+        unseen = UNSEEN if self.field else ()  # where no field names the call, each may be what it does
+        rest = {k: v for k, v in self.tool_input.items() if k != self.field and k not in unseen}
         strings = list(itertools.islice(iterate_nested_strings(rest), MAX_FIELD_TEXTS + 1))
         for text in strings[:MAX_FIELD_TEXTS]:
             texts += [text, *resolve_path_text(text)]
@@ -136,7 +142,8 @@ class CallText(str):
                 return None
             plain = resolve_climbing_paths(self.allow_pattern_input)
             return replace_surrogates(dump_tool_input(plain)) if plain != self.allow_pattern_input else None
-        return next(iter(resolve_path_text(self)), None) if self.field in PATH_FIELDS else None
+        is_path = self.field in PATH_FIELDS | ADDRESS_FIELDS
+        return next(iter(resolve_path_text(self)), None) if is_path else None
 
 
 class PatchText(CallText):
@@ -246,18 +253,29 @@ def iterate_nested_strings(value: Any) -> Iterator[str]:
 
 def join_many_texts(packed: str) -> tuple[str, ...]:
     """Return all texts of an input, `packed` as JSON, as rules look at very many: without taking them one by one."""
-    lines = packed.replace('"', "\n").replace("\\n", "\n").replace("\\\\", "\\")
-    climbing = [line for line in lines.split("\n") if "/." in line or "./" in line or "//" in line]
+    lines = unescape_json_strings(packed)
+    climbing = [
+        line for line in lines.split("\n") if "/." in line or "./" in line or "//" in line or "\\.." in line
+    ]
     if len(climbing) > MAX_CLIMBING_PATHS:
         return (UnsearchableText(packed),)
     resolved = [plain for line in climbing for plain in resolve_path_text(line)]
     return packed, JoinedTexts(lines), JoinedTexts("\n".join(resolved))
 
 
+def unescape_json_strings(packed: str) -> str:
+    """Return JSON with each of its strings on a line of its own, as it is without escapes."""
+    # Neither of the two that stand in can occur: JSON writes every control character as an escape.
+    lines = packed.replace("\\\\", "\0").replace('\\"', "\1").replace('"', "\n").replace("\1", '"')
+    for written, letter in _CONTROLS.items():
+        lines = lines.replace(written, letter)
+    return lines.replace("\0", "\\")
+
+
 def resolve_climbing_paths(value: Any) -> Any:
     """Return a value with those of its texts resolved that are paths and climb (`..`)."""
     if isinstance(value, str):
-        climbs = ".." in value.split("/")
+        climbs = ".." in _SEPARATORS.split(value) or _ADDRESS.match(value)
         return next(iter(resolve_path_text(value)), value) if climbs else value
     if isinstance(value, dict):
         return {name: resolve_climbing_paths(part) for name, part in value.items()}
@@ -265,9 +283,21 @@ def resolve_climbing_paths(value: Any) -> Any:
 
 
 def resolve_path_text(path: str) -> list[str]:
-    """Return the path that a text means, where that is another text: without `.`, `..` and doubled slashes."""
-    if "/" not in path or "\n" in path or "://" in path:
+    """Return the path or address that a text means, where that is another text: without `.`, `..`, doubled slashes."""
+    if (address := _ADDRESS.match(path)) is not None:
+        return resolve_address_text(*address.groups())
+    if "\\" in path and ".." in _SEPARATORS.split(path):
+        return [ntpath.normpath(path)]
+    if "/" not in path:
         return []
     plain = posixpath.normpath(path)
     plain = f"/{plain.lstrip('/')}" if plain.startswith("//") else plain
     return [plain] if plain != path.rstrip("/") else []
+
+
+def resolve_address_text(host: str, path: str, query: str) -> list[str]:
+    """Return the address whose path does not climb, as a program that fetches it reads it."""
+    plain = re.sub("%2e", ".", path, flags=re.IGNORECASE).replace("\\", "/")
+    if not {".", ".."} & set(plain.split("/")):
+        return []
+    return [f"{host}/{posixpath.normpath(plain).lstrip('/')}{query}"]
