@@ -122,9 +122,11 @@ def list_server_grants(request: HttpRequest, name: str) -> dict[str, Any]:
 )
 def list_agent_grants(request: HttpRequest, agent_id: str) -> dict[str, Any]:
     """Returns every grant of the agent that has not ended; a key that is bound to an agent sees its own only."""
-    own = request.auth.agent_id  # type: ignore[attr-defined] # set by the guard
-    if own not in (None, agent_id):
-        raise Forbidden(f"This key is bound to {own} and may not ask about other agents.")
+    caller = request.auth  # type: ignore[attr-defined] # set by the guard
+    if not caller.can_speak_for(agent_id):
+        raise Forbidden(
+            f"This key is bound to {caller.bound_agents_label} and may not ask about other agents."
+        )
     rows = Grant.objects.not_ended(timezone.now()).filter(agent_id=agent_id)
     return {"agent_id": agent_id, "entries": [grant_entry_as_json(row) for row in rows]}
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from coordinator.actions.people import keys
 from coordinator.identity.actors import Actor
-from coordinator.models import AuditLog, DecidingRule, Grant
+from coordinator.models import ApiKey, AuditLog, DecidingRule, Grant
 from tests.access.cases import add_agents, add_server, grant
 from tests.people import signed_in
 from tests.unbound import accept_unbound_keys
@@ -71,6 +71,14 @@ def test_a_key_of_an_agent_asks_for_that_agent_alone() -> None:
     assert ask(own, {"agent_id": "agent.b", "server_id": "s", "tool_name": "t"}).status_code == 403
     assert own.get("/api/access/agents/agent.b").status_code == 403
     assert own.get("/api/mcp/access/by-agent/agent.b").status_code == 403
+
+
+def test_a_key_of_several_agents_asks_for_those_alone() -> None:
+    own = client("agent", agent_id="agent.a")
+    ApiKey.objects.update(agent_id=None, agent_ids=["agent.a", "agent.c"])
+    assert own.get("/api/mcp/access/by-agent/agent.a").status_code == 200
+    assert own.get("/api/mcp/access/by-agent/agent.b").status_code == 403
+    assert own.get("/api/access/agents/agent.b").status_code == 403
 
 
 def test_a_check_without_an_agent_is_a_fault() -> None:
