@@ -311,3 +311,27 @@ def test_in_codex_a_command_hides_no_other_field_of_an_mcp_servers_tool() -> Non
     rule = DecisionRule(1, "mcp__db__*", DENY, r"DROP\s+TABLE")
     call = {"command": "x", "content": "DROP TABLE x"}
     assert decide(rule, "codex", "mcp__db__run", call) == DENY
+
+
+@pytest.mark.parametrize(
+    ("source", "field", "header"),
+    [
+        ("codex", "command", "  *** Add File: /etc/x"),
+        ("codex", "command", "\u00a0*** Delete File: /etc/x"),
+        ("opencode", "patchText", "*** Add File:/etc/x"),
+    ],
+)
+def test_a_patchs_targets_are_those_that_its_agent_takes_for_one(
+    source: str, field: str, header: str
+) -> None:
+    call = {field: f"*** Begin Patch\n*** Add File: src/a\n+x\n{header}\n+x\n*** End Patch\n"}
+    assert decide(DecisionRule(1, "apply_patch", DENY, "^/etc/"), source, "apply_patch", call) == DENY
+    allow = DecisionRule(1, "apply_patch", ALLOW, r"(src/.*\n?)*")
+    assert decide(allow, source, "apply_patch", call) == OBSERVE
+    assert decide(allow, source, "apply_patch", {field: call[field].replace("/etc/", "src/")}) == ALLOW
+
+
+def test_a_patchs_target_counts_as_far_as_its_colon_too() -> None:
+    target = "/srv/../etc/x:/../../../src/b"
+    call = {"patchText": f"*** Begin Patch\n*** Add File: {target}\n+x\n*** End Patch\n"}
+    assert decide(DecisionRule(1, "apply_patch", DENY, "^/etc/"), "opencode", "apply_patch", call) == DENY

@@ -58,7 +58,10 @@ LIFTS_GUARDS = split_field_names("""
     dangerouslyDisableSandbox disable_sandbox disableSandbox with_escalated_permissions sandbox_permissions
     require_escalated escalated_permissions elevated additional_permissions required_permissions
 """)
-_PATCH_TARGET = re.compile(r"^\*\*\* (?:Add File|Update File|Delete File|Move to): (.+?)\s*$", re.MULTILINE)
+# Codex takes headers that are indented, OpenCode those without a blank behind the colon.
+_PATCH_TARGET = re.compile(
+    r"^\s*\*\*\* (?:Add File|Update File|Delete File|Move to):[^\S\n]*(\S.*?)\s*$", re.MULTILINE
+)
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^/\\?#]*)([^?#]*)(.*)", re.DOTALL)
 _SEPARATORS = re.compile(r"[/\\]")
 _CONTROLS = {json.dumps(letter)[1:-1]: letter for letter in map(chr, range(32))}  # as JSON writes them
@@ -184,8 +187,17 @@ def build_call_text(tool_input: Any, field: str | None) -> str:
 def build_patch_text(tool_input: Any, field: str) -> str:
     """Return which files a patch touches; as `build_call_text` where it names none."""
     patch = tool_input.get(field) if isinstance(tool_input, dict) else None
-    targets = list(dict.fromkeys(_PATCH_TARGET.findall(patch))) if isinstance(patch, str) else []
+    headers = _PATCH_TARGET.findall(patch) if isinstance(patch, str) else []
+    targets = list(dict.fromkeys(target for header in headers for target in split_patch_header(header)))
     return PatchText("\n".join(targets), field, tool_input) if targets else build_call_text(tool_input, field)
+
+
+def split_patch_header(target: str) -> list[str]:
+    """Return the files that a header of a patch may name: OpenCode reads one as far as its next colon."""
+    before = target.partition(":")[0].rstrip()
+    return (
+        [target] if before == target or len(before) <= 1 else [target, before]
+    )  # a drive's letter is no file's name
 
 
 def dump_tool_input(value: Any) -> str:
