@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from coordinator.client.tool_names import PREFIX
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import AgentReply, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, Meaning
-from coordinator.mcp.servers.names import PREFIX
 from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.policy.rules.call_text import build_patch_text
 from coordinator.policy.rules.tool_rules import ALLOW, ASK
