@@ -153,7 +153,7 @@ UNHELD: dict[str, tuple[HookBypass, ...]] = {
         HookBypass(
             "Commands of the tool `background_process`. The hook is told of them, but rules for `kind:command` do not"
             " hold them",
-            "tried, 7.7.9",
+            "read in 7.7.9; tried only that the hook is told",
             "Name the tool in the rule, beside `kind:command`",
         ),
     ),
