@@ -35,6 +35,7 @@ CALLS = frozenset({BEFORE, ASKED})
 # What tool calls are about, by tool: the text that a rule's pattern looks at.
 SUBJECTS = {
     "bash": "command",
+    "background_process": "command",  # of Kilo
     "edit": "filePath",
     "write": "filePath",
     "read": "filePath",

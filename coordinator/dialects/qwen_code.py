@@ -28,6 +28,7 @@ CALLS = frozenset({BEFORE})
 # What tool calls are about, by tool: the text that a rule's pattern looks at.
 SUBJECTS = {
     "run_shell_command": "command",
+    "monitor": "command",
     "write_file": "file_path",
     "edit": "file_path",
     "notebook_edit": "notebook_path",

@@ -123,11 +123,6 @@ UNHELD: dict[str, tuple[HookBypass, ...]] = {
             "tried, 0.24.4",
             _OWN_SETTINGS,
         ),
-        HookBypass(
-            "Commands of the tool `monitor`. The hook is told of them, but rules for `kind:command` do not hold them",
-            "tried, 0.24.4",
-            "Name the tool in the rule, beside `kind:command`",
-        ),
     ),
     "kilo": (
         HookBypass(
@@ -149,12 +144,6 @@ UNHELD: dict[str, tuple[HookBypass, ...]] = {
             "`.kilo/setup-script`, in each worktree that its Agent Manager makes",
             "read in 7.7.9",
             _OWN_SETTINGS,
-        ),
-        HookBypass(
-            "Commands of the tool `background_process`. The hook is told of them, but rules for `kind:command` do not"
-            " hold them",
-            "read in 7.7.9; tried only that the hook is told",
-            "Name the tool in the rule, beside `kind:command`",
         ),
     ),
 }

@@ -30,7 +30,7 @@ KINDS = {
     "command": build_tool_kind(
         "Run a command",
         "Bash Monitor PowerShell bash powershell run_shell_command Shell shell exec_command local_shell"
-        " developer__shell",
+        " developer__shell monitor background_process",
     ),
     "read": build_tool_kind(
         "Read a file",
