@@ -141,7 +141,7 @@ def test_a_preview_says_what_would_wait_for_a_person() -> None:
     shown = preview_access_changes([ASK], by=ALICE, now=NOW)
     (group,) = shown.changes_by_agent()
     assert [turn.tool_name for turn in group.asked] == ["t"]
-    assert (shown.lost_call_count, shown.asked, shown.gained_call_count) == (0, 1, 0)
+    assert (shown.lost_call_count, shown.ask_call_count, shown.gained_call_count) == (0, 1, 0)
 
 
 def test_a_check_says_ask_and_the_audit_log_knows() -> None:
