@@ -83,6 +83,16 @@ def test_what_changed_meanwhile_is_not_decided_and_is_told_by_name(signed_in) ->
     assert [fresh(row).status for row in rows] == ["pending", "denied", "pending"]
 
 
+def test_what_was_not_decided_keeps_its_marks_of_danger(signed_in) -> None:
+    row = ask_now("1", tool_input={"command": "rm -rf /data"})
+    browser = signed_in()
+    page = ask_about(browser, boxes(browser))
+    PermissionRequest.objects.filter(pk=row.pk).update(justification="Another one")
+    refused = browser.post(DECIDE, form(page), headers=HTMX).content.decode()
+    assert 'class="chip bad"' in refused
+    assert "Deletes files" in refused
+
+
 def test_the_digests_are_those_of_the_page_and_not_of_the_question(signed_in) -> None:
     row, browser = ask_now("one"), signed_in()
     [chosen] = boxes(browser)
