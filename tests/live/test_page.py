@@ -66,7 +66,7 @@ def test_a_list_that_found_no_server_says_so_only_by_the_live_button(
     watch.expect_an_outage()
     page.goto("/ui/runs/")
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
-    page.route("**/ui/runs/", lambda route: route.abort_connection("connectionrefused"), times=1)
+    page.route("**/ui/runs/", lambda route: route.abort("connectionrefused"), times=1)
     order = {"type": "start_session", "parameters": {"prompt": "seen after all"}, "project_dir": "/x"}
     with page.expect_event("requestfailed"):
         shared.client("operator").post("/runs", json=order).raise_for_status()
