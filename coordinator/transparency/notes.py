@@ -102,7 +102,7 @@ class NoteSigner:
         return cls(name, Ed25519PrivateKey.generate().private_bytes_raw())
 
     @property
-    def verifier(self) -> NoteVerifier:
+    def public_verifier(self) -> NoteVerifier:
         return NoteVerifier(self.name, ED25519, self.private_key.public_key().public_bytes_raw())
 
     @property
@@ -112,9 +112,7 @@ class NoteSigner:
     @property
     def private_key_text(self) -> str:
         """The key as its file holds it: `PRIVATE+KEY+name+hash+base64`."""
-        return (
-            f"PRIVATE+KEY+{self.name}+{self.verifier.id.hex()}+{encode_base64(bytes([ED25519]) + self.seed)}"
-        )
+        return f"PRIVATE+KEY+{self.name}+{self.public_verifier.id.hex()}+{encode_base64(bytes([ED25519]) + self.seed)}"
 
     @classmethod
     def parse(cls, text: str) -> NoteSigner:
@@ -129,13 +127,13 @@ class NoteSigner:
         if len(data) != 33 or data[0] != ED25519:
             raise NoteError("The private key is not an Ed25519 key.")
         found = cls(parts[2], data[1:])
-        if found.verifier.id.hex() != parts[3]:
+        if found.public_verifier.id.hex() != parts[3]:
             raise NoteError("The private key's hash does not fit the key.")
         return found
 
     def sign_note(self, text: str) -> str:
         """Return the signed note: the text, an empty line, one signature line."""
-        return f"{text}\n{format_signature_line(self.verifier, self.private_key.sign(text.encode()))}"
+        return f"{text}\n{format_signature_line(self.public_verifier, self.private_key.sign(text.encode()))}"
 
 
 def format_signature_line(by: NoteVerifier, signature: bytes) -> str:

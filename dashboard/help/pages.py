@@ -20,7 +20,7 @@ class HelpPage:
     title: str
     summary: str
 
-    def read(self) -> str:
+    def read_markdown(self) -> str:
         """Return the page's Markdown from the folder of the setting HELP_FOLDER."""
         return (settings.HELP_FOLDER / f"{self.name}.md").read_text(encoding="utf-8")
 

@@ -16,6 +16,6 @@ def render_page(page: HelpPage, scheme: str) -> RenderedHtml:
 
     scheme: the reader's colour scheme, as in `<meta name="color-scheme">`.
     """
-    _, _, body = page.read().partition("\n")
+    _, _, body = page.read_markdown().partition("\n")
     with RenderingAllowance(RENDERING_SECONDS).share_in_block():
         return render_document(body, base=reverse("help:index"), pages=" ".join(PAGES), scheme=scheme)

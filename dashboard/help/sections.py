@@ -34,7 +34,7 @@ def page_sections(name: str) -> tuple[Section, ...]:
     page = PAGES[name]
     found: list[tuple[int, str, list[str]]] = []
     in_code = False
-    for line in page.read().splitlines():
+    for line in page.read_markdown().splitlines():
         in_code ^= line.lstrip().startswith("```")
         heading = None if in_code else _HEADING.fullmatch(line)
         if heading:

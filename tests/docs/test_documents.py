@@ -106,6 +106,6 @@ def test_every_file_of_the_folder_is_a_page() -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_begins_with_its_title_and_what_a_reader_does_with_it(name: str) -> None:
-    first, empty, lead = PAGES[name].read().split("\n", 2)
+    first, empty, lead = PAGES[name].read_markdown().split("\n", 2)
     assert (first, empty) == (f"# {PAGES[name].title}", "")
     assert lead[0].isupper()

@@ -32,7 +32,7 @@ SUM_GOLANG_ORG = "sum.golang.org+033de0ae+Ac4zctda0e5eza+HJyk9SxEdh+s3Ux18htTTAD
 
 def test_a_note_is_signed_as_go_signs_it() -> None:
     signer = NoteSigner.parse(GO_PRIVATE)
-    assert signer.verifier.public_key_text == GO_PUBLIC
+    assert signer.public_verifier.public_key_text == GO_PUBLIC
     assert signer.private_key_text == GO_PRIVATE
     assert signer.sign_note(GO_TEXT) == f"{GO_TEXT}\n{GO_LINE}"
     key = NoteVerifier.parse(GO_PUBLIC)

@@ -86,7 +86,7 @@ def test_a_checkpoint_is_signed_by_a_key_outside_the_database(write: Write, key_
     assert (checkpoint.size, checkpoint.root) == (5, bytes(made.root_hash))
     (key,) = keys.load_log_verifiers()
     assert note.find_signing_keys([key]) == [key]
-    assert AuditKey.objects.get().verifier == keys.load_audit_signer().verifier.public_key_text
+    assert AuditKey.objects.get().verifier == keys.load_audit_signer().public_verifier.public_key_text
 
 
 def test_nothing_new_makes_no_checkpoint(write: Write) -> None:
@@ -116,8 +116,8 @@ def test_a_new_key_signs_from_then_on_and_old_checkpoints_stay_good(write: Write
     write(2)
     seal()
     assert [key.public_key_text for key in keys.load_log_verifiers()] == [
-        old.verifier.public_key_text,
-        new.verifier.public_key_text,
+        old.public_verifier.public_key_text,
+        new.public_verifier.public_key_text,
     ]
     assert findings() == []
 

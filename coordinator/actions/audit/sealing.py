@@ -62,7 +62,7 @@ def sign_audit_checkpoint(now: datetime) -> AuditCheckpoint | None:
     note = signer.sign_note(LogCheckpoint(signer.name, size, root).checkpoint_text)
     with transaction.atomic():
         AuditKey.objects.get_or_create(
-            verifier=signer.verifier.public_key_text, defaults={"first_used_at": now}
+            verifier=signer.public_verifier.public_key_text, defaults={"first_used_at": now}
         )
         sealed, is_new = AuditCheckpoint.objects.get_or_create(
             tree_size=size, defaults={"root_hash": root, "note": note, "created_at": now}

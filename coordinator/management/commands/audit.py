@@ -118,7 +118,7 @@ class Command(BaseCommand):
 
     def print_public_key(self, options: dict[str, Any]) -> None:
         try:
-            self.stdout.write(keys.load_audit_signer().verifier.public_key_text)
+            self.stdout.write(keys.load_audit_signer().public_verifier.public_key_text)
         except keys.KeyUnusable as problem:
             raise CommandError(str(problem)) from None
 
@@ -126,7 +126,7 @@ class Command(BaseCommand):
         now = timezone.now()
         try:
             old = self.seal_with_old_key(now)
-            new = keys.replace_audit_key().verifier.public_key_text
+            new = keys.replace_audit_key().public_verifier.public_key_text
         except (keys.KeyUnusable, sealing.InconsistentLog, OSError) as problem:
             raise CommandError(str(problem)) from None
         change = {"before": {"key": old}, "after": {"key": new}}
@@ -146,7 +146,7 @@ class Command(BaseCommand):
         """Seal what is there and return the old public key; None where the old key is lost."""
         if not keys.audit_key_path().exists():
             return None
-        old = keys.load_audit_signer().verifier.public_key_text
+        old = keys.load_audit_signer().public_verifier.public_key_text
         sealing.sign_audit_checkpoint(now)
         return old
 
