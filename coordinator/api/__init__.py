@@ -1,13 +1,11 @@
 """The REST API: one NinjaAPI, one router per noun. `/api/docs` shows it, `/api/openapi.json` describes it.
 
-A router is added here with one line. Its operations say who may call them with `auth=requires(…)`
-(coordinator.api.auth); they parse, call one action, and shape the answer. Errors are those of
+A router is added here with one line. Its operations say who may call them with `auth=require_scopes(…)`, or `auth=None`
+for everybody (coordinator.api.auth); they parse, call one action, and shape the answer. Errors are those of
 coordinator.errors and become `{"detail": …}`.
 """
 
 from __future__ import annotations
-
-from django.views.decorators.http import require_safe
 
 from coordinator.api import (
     access,
@@ -26,6 +24,7 @@ from coordinator.api import (
     sessions,
 )
 from coordinator.api.application import SignalboxAPI
+from coordinator.identity.declarations import open_to_anyone, require_safe
 
 DESCRIPTION = """
 The Agent Coordinator's API for runners, executors and operators, and Signalbox's own under `/api/`.
@@ -63,7 +62,7 @@ api = SignalboxAPI(
     description=DESCRIPTION,
     docs_url="/api/docs",
     openapi_url="/api/openapi.json",
-    docs_decorator=require_safe,
+    docs_decorator=lambda view: require_safe(open_to_anyone(view)),
     urls_namespace="api",
 )
 

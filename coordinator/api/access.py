@@ -18,6 +18,7 @@ from coordinator.errors import Forbidden, UnprocessableRequest
 from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.scopes import READERS
 from coordinator.lib import instants
+from coordinator.lib.body_limits import QUESTION, limit_body
 from coordinator.mcp.servers import tools as mcp_tools
 from coordinator.policy.grants import access
 from coordinator.policy.grants.access import Verdict
@@ -124,6 +125,7 @@ def resolve_asked_agent(caller: KeyIdentity, agent_id: str | None) -> str:
     response=AccessAnswer | AccessAnswers,
     summary="Check whether an agent may call a tool",
 )
+@limit_body(QUESTION)
 def check_tool_access(request: HttpRequest, body: AccessChecks | AccessCheck) -> dict[str, Any]:
     """Answers one verdict, or `results` for `checks`."""
     # Only where Django runs alone. The served program answers from memory at its edge, and waits (edge.access).

@@ -12,9 +12,11 @@ from typing import Any, cast
 import msgspec
 from django.db import DataError, InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, URLResolver
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError, ValidationErrorContext
 from ninja.openapi.schema import OpenAPISchema
+from ninja.operation import Operation
 from ninja.parser import Parser
 from ninja.renderers import BaseRenderer
 from ninja.schema import DjangoGetter
@@ -22,8 +24,10 @@ from ninja.schema import DjangoGetter
 from coordinator.api import edge_operations as edge_doors
 from coordinator.api.auth import KeyAuth
 from coordinator.errors import ServiceBusy, SignalboxError, UnprocessableRequest
+from coordinator.identity.declarations import SAFE_METHODS
 from coordinator.lib import json_bounds
 from coordinator.lib import process_metrics as meters
+from coordinator.lib.body_limits import JSON, SMALL, BodyAllowance
 from coordinator.lib.chosen_database import database_problem_message
 
 UNREADABLE = (
@@ -98,6 +102,23 @@ class SignalboxAPI(NinjaAPI):
             if isinstance(guard, KeyAuth)
         }
 
+    def _get_urls(self) -> list[URLResolver | URLPattern]:
+        """Return the URLs of the API. The view of each path declares how much its operations may be sent."""
+        urls = super()._get_urls()
+        paths = [
+            path
+            for router in self._get_bound_routers()
+            for path in router.path_operations.values()
+            for _ in path.operations  # ninja makes a URL for each, and one view answers them all
+        ]
+        for url, path in zip(urls[-len(paths) - 1 : -1], paths, strict=True):  # the last one is ninja's own
+            url.callback.body_allowances = {  # type: ignore[union-attr] # read by identity/declarations.py
+                method: read_operation_allowance(operation)
+                for operation in path.operations
+                for method in operation.methods
+            }
+        return urls
+
     def get_content_type(self) -> str:
         """Return JSON's type alone: its charset is always UTF-8, and the recorded answers name none."""
         return "application/json"
@@ -149,6 +170,14 @@ class SignalboxAPI(NinjaAPI):
                 for error in context.pydantic_validation_error.errors(include_url=False)
             ]
         )
+
+
+def read_operation_allowance(operation: Operation) -> BodyAllowance:
+    """Return how much an operation may be sent: `limit_body`, or JSON where it changes something and asks who calls."""
+    if SAFE_METHODS.issuperset(operation.methods) or not operation.auth_callbacks:
+        return SMALL
+    allowance: BodyAllowance = getattr(operation.view_func, "body_allowance", JSON)
+    return allowance
 
 
 def format_validation_error(error: dict[str, Any], model: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from coordinator.errors import BadRequest, Forbidden
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
 from coordinator.identity.scopes import CHAT_READERS, CHAT_SPEAKERS, SPEAK_AS_AGENTS
 from coordinator.lib import instants, json_bounds
+from coordinator.lib.body_limits import KEY_UPLOAD, limit_body
 from coordinator.models.chat import ChatSource
 
 router = Router(tags=["Chat"])
@@ -146,6 +147,7 @@ def list_thread_messages(
     summary="Post a message",
     openapi_extra=REQUEST_BODY,
 )
+@limit_body(KEY_UPLOAD)
 def post_thread_message(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
     """An agent's key writes as that agent, any other key as itself. Send files as data URLs or as multipart."""
     given = parse_message_body(request)

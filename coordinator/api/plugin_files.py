@@ -22,6 +22,7 @@ ANSWERS: dict[str, Any] = {
 
 @router.get(
     "/hooks/{agent}/plugin.js",
+    auth=None,
     operation_id="plugin_file",
     summary="Download the plugin that reports an agent's sessions",
     openapi_extra=ANSWERS,

@@ -11,11 +11,11 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_POST
 
 from coordinator.actions.people import key_binding, key_quotas, keys
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.identity.keys import accepts_unbound_keys
 from coordinator.identity.scopes import WHAT_SCOPES_ALLOW
 from coordinator.models import Agent, ApiKey

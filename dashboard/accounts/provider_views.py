@@ -20,13 +20,14 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render, resolve_url
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_POST
 
 from coordinator.actions.people import provider_sign_ins
 from coordinator.errors import Forbidden, SignalboxError
 from coordinator.identity import proofs
+from coordinator.identity.declarations import open_to_anyone, require_http_methods, require_POST
 from coordinator.identity.openid.identities import Purpose
 from coordinator.identity.session_store import SessionStore
+from coordinator.lib.body_limits import SMALL, limit_body
 from dashboard.accounts.views import BACKEND, find_next_url
 from dashboard.frame import sign_in_ways
 from dashboard.frame.guards import require_sign_in
@@ -54,6 +55,7 @@ def require_sign_in_provider(
 @require_POST
 @never_cache
 @require_sign_in_provider
+@open_to_anyone
 def start_provider_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     """Lead to the provider, to sign in there."""
     goal = find_next_url(request, settings.LOGIN_REDIRECT_URL)
@@ -69,6 +71,7 @@ def start_provider_sign_in(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @require_sign_in
 @require_sign_in_provider
+@limit_body(SMALL)
 def start_provider_confirmation(request: HtmxHttpRequest) -> HttpResponse:
     """Lead to the provider, to show there anew that it is them."""
     if not proofs.SHAPE.fullmatch(request.POST.get(NEW, "")):
@@ -82,6 +85,7 @@ def start_provider_confirmation(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @require_sign_in
 @require_sign_in_provider
+@limit_body(SMALL)
 def start_provider_connection(request: HtmxHttpRequest) -> HttpResponse:
     """Lead to the provider, so that the person's own account belongs to who they are there."""
     secret = proofs.bound_secret_hash(request.session)
@@ -93,6 +97,7 @@ def start_provider_connection(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @never_cache
 @require_sign_in
+@limit_body(SMALL)
 def disconnect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
     """Have the person's own account belong to nobody at the provider again."""
     assert isinstance(request.user, User)
@@ -110,6 +115,7 @@ def disconnect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 @require_sign_in_provider
+@open_to_anyone
 def return_from_provider(request: HtmxHttpRequest) -> HttpResponse:
     """Take what the provider sent along: first by address, which does nothing yet, then by the form that it shows."""
     if request.method != "POST":

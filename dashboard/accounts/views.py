@@ -13,13 +13,14 @@ from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from coordinator.actions.people import accounts, provider_sign_ins, setup
 from coordinator.errors import SignalboxError
 from coordinator.identity import proofs
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import open_to_anyone, require_http_methods, require_POST, require_safe
 from coordinator.identity.roles import APPROVER, has_role
+from coordinator.lib.body_limits import SMALL, limit_body
 from coordinator.policy.deciders import book as deciders
 from dashboard.deciders.delegations import list_delegation_lines
 from dashboard.deciders.forms import build_empty_delegation_form
@@ -44,6 +45,7 @@ def find_next_url(request: HttpRequest, fallback: str) -> str:
 @require_http_methods(["GET", "HEAD", "POST"])
 @sensitive_post_parameters("password")
 @never_cache
+@open_to_anyone
 def show_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     """Ask for name and password, and lead back to where the person was going."""
     goal = find_next_url(request, settings.LOGIN_REDIRECT_URL)
@@ -113,6 +115,7 @@ def sign_in_with_password(request: HtmxHttpRequest, form: SignInForm) -> User | 
 @require_POST
 @never_cache
 @require_sign_in
+@limit_body(SMALL)
 def confirm_password_view(_request: HtmxHttpRequest) -> HttpResponse:
     """Take the password once more (dashboard.frame.proofs has done so when this runs)."""
     return HttpResponse(status=204)
@@ -121,6 +124,7 @@ def confirm_password_view(_request: HtmxHttpRequest) -> HttpResponse:
 @allow_without_proof
 @require_POST
 @never_cache
+@open_to_anyone
 def sign_out_person(request: HtmxHttpRequest) -> HttpResponse:
     devices.remove_session_device(request)
     address = sign_in_ways.build_provider_sign_out_url(request)
@@ -175,6 +179,7 @@ def change_own_password(request: HtmxHttpRequest) -> HttpResponse:
 
 @allow_without_proof
 @require_POST
+@open_to_anyone
 def save_theme(request: HtmxHttpRequest) -> HttpResponse:
     """Keep the choice of colours in a cookie (static/js/theme.js does so without asking here)."""
     response = HttpResponseRedirect(find_next_url(request, settings.LOGIN_REDIRECT_URL))
@@ -187,6 +192,7 @@ def save_theme(request: HtmxHttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @sensitive_post_parameters()
 @never_cache
+@open_to_anyone
 def create_first_admin(request: HtmxHttpRequest) -> HttpResponse:
     """Make the first administrator, for whoever holds the one-time link, and sign them in."""
     token = request.POST.get("token") or request.GET.get("token") or ""

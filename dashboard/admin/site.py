@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from django.contrib.admin import AdminSite
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, resolve_url
-from django.urls import reverse
+from django.urls import URLPattern, URLResolver, reverse
 from django.utils.http import urlencode
 
+from coordinator.identity.declarations import declare_methods, declare_role, open_to_anyone
 from coordinator.identity.roles import ADMIN, has_role
+from coordinator.lib.body_limits import SMALL, limit_body
 from dashboard.accounts.views import find_next_url
 from dashboard.admin.subjects import group_models_by_subject
 from dashboard.frame.guards import render_role_refusal
@@ -25,6 +28,13 @@ class SignalboxAdminSite(AdminSite):
     site_url = "/ui/"
     enable_nav_sidebar = True
 
+    def get_urls(self) -> list[Any]:
+        """Return the admin's URLs, which declare what pages do. `login`, which leads to ours, is for everybody."""
+        urls = super().get_urls()
+        for view in (pattern.callback for pattern in walk_url_patterns(urls) if pattern.name != "login"):
+            declare_role(declare_methods(view, ("GET", "HEAD", "POST")), ADMIN)
+        return urls
+
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[dict[str, Any]]:
         """Return the tables by subject; those of one app, which has a page of its own, as Django does."""
         apps = super().get_app_list(request, app_label)
@@ -38,6 +48,7 @@ class SignalboxAdminSite(AdminSite):
         """Say whether this person may enter: active, and an admin by role."""
         return has_role(request.user, ADMIN)
 
+    @open_to_anyone
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Lead to the one sign-in page; tell somebody who is signed in which role they lack."""
         goal = find_next_url(request, "admin:index")
@@ -47,6 +58,7 @@ class SignalboxAdminSite(AdminSite):
             return render_role_refusal(request, ADMIN)
         return redirect(f"{resolve_url('accounts:login')}?{urlencode({'next': goal})}")
 
+    @limit_body(SMALL)
     def logout(  # type: ignore[override] # a redirect does as well as a page
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
@@ -58,3 +70,12 @@ class SignalboxAdminSite(AdminSite):
     ) -> HttpResponse:
         """Lead to the one page where people change their password, which audits it."""
         return redirect("accounts:password")
+
+
+def walk_url_patterns(patterns: list[Any]) -> Iterator[URLPattern]:
+    """Yield the patterns, also those of included lists."""
+    for pattern in patterns:
+        if isinstance(pattern, URLResolver):
+            yield from walk_url_patterns(pattern.url_patterns)
+        else:
+            yield pattern

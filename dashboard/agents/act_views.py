@@ -8,12 +8,12 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods, require_POST
 
 from coordinator.actions.agents import agents
 from coordinator.actions.policy import agent_power
 from coordinator.errors import Conflict, SignalboxError
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.models import Agent, PluginSetting
 from dashboard.agents.forms import AgentForm, NewAgentForm, SwitchPasswordForm
 from dashboard.frame import form_refusals as refusals

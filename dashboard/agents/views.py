@@ -6,11 +6,11 @@ from django.db.models import Q
 from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.chat import reading as chat
 from coordinator.errors import NotFound
+from coordinator.identity.declarations import require_safe
 from coordinator.models import Agent
 from dashboard.agents.rows import count_agents_by_status, load_agent_details, load_agent_rows
 from dashboard.frame.guards import require_viewer

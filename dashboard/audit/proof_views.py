@@ -8,9 +8,9 @@ from django.contrib import messages
 from django.http import FileResponse, Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
 from coordinator import transparency
+from coordinator.identity.declarations import require_GET
 from coordinator.models import AuditLog
 from coordinator.transparency import keys, proofs, state
 from dashboard.frame.guards import require_viewer

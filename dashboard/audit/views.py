@@ -12,8 +12,8 @@ from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
+from coordinator.identity.declarations import require_GET
 from coordinator.models import AuditLog, PermissionRequest
 from coordinator.policy.requests.approvals import format_request_instant
 from coordinator.transparency import proofs, state

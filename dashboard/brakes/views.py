@@ -7,11 +7,11 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_POST, require_safe
 
 from coordinator.actions.policy import brakes
 from coordinator.errors import NotFound, SignalboxError
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_POST, require_safe
 from coordinator.models import Brake
 from dashboard.brakes.forms import BrakeForm
 from dashboard.frame.guards import require_approver, require_viewer

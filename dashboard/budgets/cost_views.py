@@ -10,10 +10,10 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
 
 from coordinator.actions.usage import prices
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.models import ModelPrice
 from coordinator.sessions import prices as prices_of
 from coordinator.sessions import usage

@@ -8,11 +8,11 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from coordinator.actions.policy import budgets
 from coordinator.errors import NotFound, SignalboxError
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_http_methods, require_POST, require_safe
 from coordinator.models import Budget, Session
 from coordinator.policy.limits.budgets import convert_budget_row
 from dashboard.budgets.forms import BudgetAmountForm, BudgetForm

@@ -9,12 +9,12 @@ from django.conf import settings
 from django.http import FileResponse, Http404, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.http import content_disposition_header
-from django.views.decorators.http import require_safe
 
 from coordinator.api.downloads import POLICY, attachment_response
 from coordinator.chat import reading as chat
 from coordinator.chat import thumbnails
 from coordinator.errors import NotFound, ServiceBusy, StoredDataCorrupt
+from coordinator.identity.declarations import require_safe
 from coordinator.models import ChatAttachment
 from dashboard.chat.messages import export_chat_as_markdown
 from dashboard.frame import error_views as errors

@@ -10,7 +10,6 @@ from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from django.views.decorators.vary import vary_on_headers
 from django_htmx.http import trigger_client_event
 
@@ -21,6 +20,8 @@ from coordinator.chat import search as chat_search
 from coordinator.chat.presence import agent_presence_status
 from coordinator.errors import BadRequest, Conflict, NotFound, SignalboxError
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_http_methods, require_POST, require_safe
+from coordinator.lib.body_limits import UPLOAD, limit_body
 from coordinator.models import Agent, ChatAttachment, ChatMessage
 from dashboard.chat.messages import prepare_chat_messages
 from dashboard.chat.threads import load_chat_rows
@@ -102,6 +103,7 @@ def show_agent_presence(request: HtmxHttpRequest, agent_id: str) -> HttpResponse
 
 @require_POST
 @require_approver
+@limit_body(UPLOAD)
 def send_chat_message(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     """Send a message to an agent. A script gets the message's HTML, or the error."""
     try:

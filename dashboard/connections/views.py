@@ -10,11 +10,11 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
 
 from coordinator.actions.people import connecting, key_binding, keys
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.models import Agent
 from coordinator.operations.doctor import StepResult
 from coordinator.operations.doctor.claude_code import TRIAL_AGENT, check_claude_code_connection

@@ -10,11 +10,11 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
 
 from coordinator.actions.deciders import delegations, groups, rules
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.identity.roles import ADMIN, ROLES, has_role
 from coordinator.lib.storable import parse_database_id
 from coordinator.models import Agent, McpServer, PermissionRequest, Session

@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
+from coordinator.identity.declarations import require_safe
 from coordinator.identity.roles import ADMIN, has_role
 from coordinator.operations.doctor import shared_user
 from coordinator.policy.deciders import book as deciders

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_safe
 
+from coordinator.identity.declarations import require_safe
 from coordinator.identity.roles import has_role
 from dashboard.frame.guards import render_role_refusal, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest

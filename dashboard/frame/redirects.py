@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from django.http import HttpResponseBase
 from django.urls import path
-from django.views.decorators.http import require_GET
 from django.views.generic import RedirectView
 
+from coordinator.identity.declarations import require_GET
 from dashboard.frame.guards import require_viewer
 
 app_name = "redirects"

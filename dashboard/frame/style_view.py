@@ -10,8 +10,8 @@ from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
+from coordinator.identity.declarations import require_safe
 from coordinator.models import UnreadableText
 from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest

@@ -1,7 +1,7 @@
 """Every page under /ui/. A subject brings its own module with `app_name`, and one line here.
 
-What its pages are called in the rail stands in frame/rail.py, and what their forms may be sent in
-coordinator/edge/http/body_limits.py; who may open them is written down in tests/guards/table.py.
+What its pages are called in the rail stands in frame/rail.py. Who may open a page, and how much it may be sent, its
+view declares (coordinator/identity/declarations.py).
 """
 
 from __future__ import annotations

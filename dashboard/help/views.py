@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.http import Http404, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
 
+from coordinator.identity.declarations import require_safe
 from dashboard.frame.guards import require_sign_in
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.frame.themes import read_theme_cookie

@@ -7,9 +7,9 @@ from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
 
 from coordinator.actions import notifications
+from coordinator.identity.declarations import require_GET, require_POST
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest

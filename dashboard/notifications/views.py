@@ -8,10 +8,10 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
 
 from coordinator.actions import notifications
 from coordinator.errors import SignalboxError
+from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.models import NotificationTarget
 from coordinator.notifications import apprise_services
 from dashboard.frame import form_refusals as refusals

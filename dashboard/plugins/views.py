@@ -9,10 +9,10 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_POST, require_safe
 
 from coordinator.actions.plugins import plugin_permissions, plugins
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_POST, require_safe
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_approver, require_policy_editor, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest

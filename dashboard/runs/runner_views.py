@@ -9,12 +9,12 @@ from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_POST, require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.actions.agents import runners
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_POST, require_safe
 from coordinator.models import Run, Runner
 from coordinator.runs import offers
 from coordinator.runs.liveness import is_runner_alive

@@ -12,12 +12,12 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.actions import runs
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_http_methods, require_POST, require_safe
 from coordinator.models import Run, Runner, Session
 from coordinator.policy.limits import budgets
 from coordinator.runs.statuses import OPEN, OVER, RESUME, START

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from django.http import HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
+from coordinator.identity.declarations import require_safe
 from coordinator.lib import instants
 from coordinator.lib.storable import parse_database_id
 from coordinator.search import files

@@ -9,9 +9,9 @@ from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import urlencode
-from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
+from coordinator.identity.declarations import require_safe
 from coordinator.lib.storable import parse_database_id
 from coordinator.search.events import EventHit, SearchQuery, search_events
 from coordinator.search.progress import load_indexing_progress

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from coordinator.dialects import otlp_wire
-from coordinator.edge.http.body_limits import KEY, LIMITS
 from coordinator.errors import BadRequest
+from coordinator.lib.body_limits import EVENTS
 from tests.live.connections import bearer, connect, make_session, post
 from tests.served import Served
 
@@ -117,7 +117,7 @@ def test_a_full_batch_of_large_texts_is_no_bomb(one_server: Served) -> None:
 def test_a_large_export_of_texts_is_no_bomb() -> None:
     text = b"def f(x): return 2*Z\n\n" * 10_000  # holds many a byte that a message could begin with
     body = field(1, field(2, b"".join(field(2, field(5, field(1, text))) for _ in range(80))))
-    most = LIMITS["telemetry"][KEY].becomes
+    most = EVENTS.key.becomes
     began = time.thread_time()
     assert otlp_wire.estimate_decoded_bytes("logs", body, most) < most
     assert (

@@ -11,8 +11,8 @@ import pytest
 from coordinator.edge.hooks.endpoint import HookEndpoint
 from coordinator.edge.hooks.guard import GuardedCall
 from coordinator.edge.http.bodies import RequestBodies
-from coordinator.edge.http.body_limits import STRANGER
 from coordinator.errors import RequestTooLarge
+from coordinator.lib.body_limits import STRANGER
 
 SCOPE: dict[str, Any] = {"type": "http", "client": ("192.0.2.1", 1), "headers": []}
 

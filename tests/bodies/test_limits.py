@@ -8,42 +8,35 @@ from collections.abc import Iterator
 import pytest
 
 from coordinator.edge import app
-from coordinator.edge.http import body_limits as limits
-from tests.guards.table import API, PAGES
+from coordinator.identity.declarations import find_body_allowance
+from coordinator.lib import body_limits
+from coordinator.lib.body_limits import STRANGER
+from tests.guards.declared import ALLOWANCES
+from tests.guards.table import BODIES, EDGE_BODIES
 from tests.guards.test_every_url import every_route, path_of
 from tests.live.connections import bearer, connect
 from tests.served import Served
 
 WRITES = {"POST", "PUT", "PATCH", "DELETE"}
-WHAT_TO_DO = (
-    "An endpoint without a row in coordinator/edge/http/body_limits.py. "
-    "Say there how much it may be sent, and by whom."
-)
 
 
 def doors_of_django() -> Iterator[tuple[str, str, str]]:
-    """Yield method, path and limit of each URL of Django's that is written to."""
+    """Yield method, path and allowance of each URL of Django's that is written to."""
     routes = dict(every_route())
-    for name, (_who, methods) in PAGES.items():
-        for method in WRITES & set(methods):
-            yield method, path_of(routes[name]), limits.PAGE_LIMITS.get(name, "")
-    for row in API:
-        method, _, route = row.partition(" ")
+    for (method, name), allowance in BODIES.items():
         if method in WRITES:
-            yield method, path_of(route), limits.API_LIMITS.get(route, "")
+            yield method, path_of(routes.get(name, name)), allowance
+    for method in WRITES:
+        yield method, "/", "SMALL"
     for name, route in routes.items():
         if name.startswith("admin:") and "(?P" not in route:
-            yield "POST", path_of(route), limits.PAGE_LIMITS.get(name, "form")
+            yield "POST", path_of(route), "SMALL" if name in {"admin:login", "admin:logout"} else "FORM"
 
 
 DJANGO = sorted(set(doors_of_django()))
 AT_EDGE = [
-    (
-        method,
-        re.sub(r"\([^)]+\)", "codex", path),
-        limits.EDGE_LIMITS[name],
-    )  # also an agent whose hooks are known
-    for (method, path), name in app.ROUTES.items()
+    (method, re.sub(r"\([^)]+\)", "codex", path), EDGE_BODIES[method, path])  # an agent whose hooks are known
+    for (method, path) in app.ROUTES
     if method in WRITES
 ]
 MACHINE = [
@@ -53,28 +46,28 @@ MACHINE = [
 
 
 def test_every_door_of_the_edge_has_a_limit() -> None:
-    assert limits.EDGE_LIMITS.keys() ^ set(app.ROUTES.values()) == set(), WHAT_TO_DO
-    assert set(limits.EDGE_LIMITS.values()) <= limits.LIMITS.keys()
+    assert EDGE_BODIES.keys() == {route for route in app.ROUTES if route[0] in WRITES}
+    assert len(AT_EDGE) > 15
 
 
-def test_every_door_of_django_has_a_limit() -> None:
-    for method, path, limit in DJANGO:
-        assert limit in limits.LIMITS, (method, path, WHAT_TO_DO)
-        assert limits.find_limit_name(path) == limit, (method, path)
+def test_every_door_of_django_is_sent_what_its_view_declares() -> None:
+    assert len(DJANGO) > 250
+    for method, path, allowance in DJANGO:
+        assert find_body_allowance(path, method) == getattr(body_limits, allowance), (method, path)
 
 
-def test_the_table_names_no_door_that_is_gone() -> None:
-    routes = dict(every_route())
-    assert limits.PAGE_LIMITS.keys() - routes.keys() == set()
-    assert limits.API_LIMITS.keys() - {row.partition(" ")[2] for row in API} == set()
+def test_what_only_reads_and_what_is_not_there_is_sent_what_a_stranger_may() -> None:
+    for path in ("/ui/", "/ui/sessions/", "/sessions", "/health", "/nothing", "/ui/approvals/decide/"):
+        assert find_body_allowance(path, "GET") == body_limits.SMALL
+        assert find_body_allowance(path, "PUT") == body_limits.SMALL
 
 
 def test_before_sign_in_nothing_larger_than_a_few_kilobytes_is_read() -> None:
-    assert limits.STRANGER.sent <= 8 * 1024
-    for limit in limits.LIMITS:
+    assert STRANGER.sent <= 8 * 1024
+    for allowance in ALLOWANCES:
         for stranger in ("address:127.0.0.1", "address:2001:db8::/64"):
-            assert limits.find_body_limit(limit, stranger) is limits.STRANGER
-    assert not limits.LIMITS["sign-in"]
+            assert allowance.find_sender_limit(stranger) is STRANGER
+    assert {body_limits.SMALL.find_sender_limit(sender) for sender in ("person:1", "key:1")} == {STRANGER}
 
 
 @pytest.mark.served
@@ -83,7 +76,7 @@ def test_no_door_reads_on_for_a_stranger(one_server: Served, chunked: bool) -> N
     wrong = []
     for method, path, limit in [*DJANGO, *AT_EDGE]:
         connection = connect(one_server)
-        body = b"x" * (limits.STRANGER.sent + 1)
+        body = b"x" * (STRANGER.sent + 1)
         connection.request(method, path, iter([body]) if chunked else body, encode_chunked=chunked,
                            headers={"Transfer-Encoding": "chunked"} if chunked else {})  # fmt: skip
         answer = connection.getresponse()
@@ -97,7 +90,7 @@ def test_no_door_reads_on_for_a_stranger(one_server: Served, chunked: bool) -> N
 def test_a_key_is_heard_for_as_much_as_the_table_says_at_each_machine_door(one_server: Served) -> None:
     wrong = []
     for method, path, limit in MACHINE:
-        most = limits.find_body_limit(limit, "key:1").sent
+        most = getattr(body_limits, limit).find_sender_limit("key:1").sent
         connection = connect(one_server)
         connection.putrequest(method, path)
         for name, value in {**bearer(), "Content-Length": str(most + 1)}.items():

@@ -11,8 +11,8 @@ import pytest
 
 from coordinator.edge.http import bodies as module
 from coordinator.edge.http.bodies import RequestBodies
-from coordinator.edge.http.body_limits import BodyLimit
 from coordinator.errors import RequestTimedOut, RequestTooLarge, ServiceBusy, SignalboxError
+from coordinator.lib.body_limits import BodyLimit
 
 LIMIT = BodyLimit(sent=10_000_000, seconds=5, unpacked=10_000_000, becomes=20_000_000)
 

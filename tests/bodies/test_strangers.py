@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.edge.http.body_limits import STRANGER
+from coordinator.lib.body_limits import STRANGER
 from tests.live.connections import connect, make_session, message, post
 from tests.patience import PATIENCE
 from tests.served import KEYS, Served

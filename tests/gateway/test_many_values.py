@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.edge.http.body_limits import MOST_VALUES
 from coordinator.lib import json_bounds
+from coordinator.lib.body_limits import MOST_VALUES
 from tests.gateway.agents import Wire, text_of
 from tests.gateway.example_server import Example
 from tests.served import Served

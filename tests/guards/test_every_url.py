@@ -13,15 +13,13 @@ from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from django.urls import URLPattern, URLResolver, get_resolver
 
 from coordinator.actions.people import keys
 from coordinator.api import api
 from coordinator.edge import app
 from coordinator.identity.scopes import SCOPES
-from tests.guards import callers
+from tests.guards import callers, declared
 from tests.guards.table import (
-    ADMIN_PAGES,
     ADMIN_TABLES,
     API,
     EDGE,
@@ -33,20 +31,16 @@ pytestmark = pytest.mark.django_db
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
 WHAT_TO_DO = (
-    "A URL without a row, or a row without its URL. Say in tests/guards/table.py with which methods it answers "
-    "and who may use it; the table's first lines say what to think of."
+    "A route declares no role, or another one than tests/guards/declared.txt says. Declare it on the view "
+    "(coordinator/identity/declarations.py) or with the operation's `auth=`, read the difference with the first lines "
+    "of tests/guards/table.py in mind, and write the file again: python -m tests.guards."
 )
 
 
-def every_route(patterns=None, prefix: str = "/", space: str = "") -> Iterator[tuple[str, str]]:
+def every_route() -> Iterator[tuple[str, str]]:
     """Yield the name and the route of each pattern of Django's resolver."""
-    for pattern in get_resolver().url_patterns if patterns is None else patterns:
-        route = prefix + str(pattern.pattern)
-        if isinstance(pattern, URLResolver):
-            inner = f"{space}{pattern.namespace}:" if pattern.namespace else space
-            yield from every_route(pattern.url_patterns, route, inner)
-        elif isinstance(pattern, URLPattern):
-            yield f"{space}{pattern.name or ''}", route
+    for name, route, _ in declared.walk_views():
+        yield name, route
 
 
 def routes_of(*spaces: str) -> dict[str, str]:
@@ -73,29 +67,16 @@ def ask(client: Client, method: str, path: str) -> HttpResponse:
     return client.generic(method, path, b"{}" if "/ui/" not in path else b"", "application/json")
 
 
-def test_every_page_has_a_row() -> None:
-    pages = {
-        name for name, route in every_route() if (route == "/" and name == "home") or route.startswith("/ui/")
-    }
-    assert pages ^ PAGES.keys() == set(), WHAT_TO_DO
+def test_every_route_declares_who_may_use_it() -> None:
+    rows = [*declared.declared_pages(), *declared.declared_admin_pages(), *declared.declared_operations()]
+    assert [row for row in rows if declared.UNDECLARED in row] == [], WHAT_TO_DO
+    of_any_method = {name for name, _, methods, _ in declared.declared_pages() if methods == "any"}
+    assert of_any_method == {"home"}  # it only leads to /ui/
 
 
-def test_every_page_of_the_admin_has_a_row() -> None:
-    names = {name.removeprefix("admin:") for name in routes_of("admin")} - {""}
-    actions = ("changelist", "add", "change", "delete", "history")
-    rows = {f"{table}_{action}" for table in ADMIN_TABLES for action in actions} | {*ADMIN_PAGES}
-    assert names ^ rows == set(), WHAT_TO_DO
-
-
-def test_every_operation_of_the_api_has_a_row() -> None:
-    operations = {
-        f"{method} {router.prefix}{place}".replace("{", "<").replace("}", ">")
-        for router in api._get_bound_routers()
-        for place, view in router.path_operations.items()
-        for operation in view.operations
-        for method in operation.methods
-    } | {"GET /api/docs", "GET /api/openapi.json"}
-    assert operations ^ API.keys() == set(), WHAT_TO_DO
+def test_what_the_routes_declare_was_read() -> None:
+    """Who may use a URL, and how much it may be sent, changes with the line of the file that says so."""
+    assert declared.build_declarations().splitlines() == declared.FILE.read_text().splitlines(), WHAT_TO_DO
 
 
 def test_every_door_of_the_edge_has_a_row() -> None:

@@ -22,7 +22,6 @@ from coordinator.chat import picture_sizes, thumbnails
 from coordinator.dialects import otlp_wire
 from coordinator.dialects.hooks import UnreadableJson, decode_hook_body
 from coordinator.edge.gateway.upstreams import is_response_to
-from coordinator.edge.http import body_limits as limits
 from coordinator.edge.http.bodies import decompress_gzip
 from coordinator.edge.http.messages import parse_query_string
 from coordinator.edge.http.validation_errors import parse_new_event
@@ -33,6 +32,7 @@ from coordinator.edge.policy.access_check import parse_access_body
 from coordinator.errors import BadRequest, RequestTooLarge, SignalboxError, UnprocessableRequest
 from coordinator.identity.openid import fetching, tokens
 from coordinator.lib import json_bounds
+from coordinator.lib.body_limits import EVENTS
 from coordinator.lib.foreign_input import FOREIGN_PARSERS
 from coordinator.live.streams import parse_last_event_id
 from coordinator.mcp.gateway import listing
@@ -120,7 +120,7 @@ def read_updates() -> None:
 
 
 def weigh_protobuf() -> None:
-    most = limits.LIMITS["telemetry"][limits.KEY].becomes
+    most = EVENTS.key.becomes
     empty_records = b"\x12\x00" * 2_000_000  # scope logs of no bytes, in one resource
     body = b"\x0a" + otlp_varint(len(empty_records)) + empty_records
     assert otlp_wire.estimate_decoded_bytes("logs", body, most) > most

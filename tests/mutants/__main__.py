@@ -79,7 +79,10 @@ def run_pytest(tree: Path, arguments: Sequence[str], timeout: float, **variables
 
 
 def try_in_forks(tree: Path, mutants: Sequence[Mutant]) -> list[tuple[Mutant, int, str]]:
-    """Return pytest's exit code for each fault that can be tried in forks of one process."""
+    """Return the faults that tests in forks of one process kill, with pytest's exit code.
+
+    The others are tried alone: a fork does not change what a decorator has already made of a function.
+    """
     if not mutants:
         return []
     outcomes = tree.with_suffix(".outcomes")
@@ -90,10 +93,10 @@ def try_in_forks(tree: Path, mutants: Sequence[Mutant]) -> list[tuple[Mutant, in
     run_pytest(tree, arguments, timeout, MUTANTS_TRIED=names, MUTANTS_OUTCOMES=str(outcomes))
     lines = outcomes.read_text().splitlines() if outcomes.exists() else []
     codes = {name: (code, seconds) for name, code, seconds in map(json.loads, lines)}
-    tried = [mutant for mutant in mutants if codes.get(mutant.name, (None,))[0] in {PASSED, FAILED}]
-    for mutant in tried:
+    killed = [mutant for mutant in mutants if codes.get(mutant.name, (None,))[0] == FAILED]
+    for mutant in killed:
         report(mutant, *codes[mutant.name])
-    return [(mutant, codes[mutant.name][0], "") for mutant in tried]
+    return [(mutant, FAILED, "") for mutant in killed]
 
 
 def try_alone(trees: queue.Queue[Path], mutant: Mutant) -> tuple[Mutant, int, str]:

@@ -44,7 +44,6 @@ from coordinator.edge.gateway.upstreams import UpstreamClient
 from coordinator.edge.hooks.notes import PendingNotes
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import RequestBodies
-from coordinator.edge.http.body_limits import KEY, LIMITS
 from coordinator.edge.http.concurrency import ConcurrencyLimit
 from coordinator.edge.http.messages import ClientDisconnected, get_request_headers
 from coordinator.edge.ingest.write_queue import GroupWriter
@@ -55,6 +54,7 @@ from coordinator.edge.polling.waits import DisconnectWatcher, LongPollWaiters
 from coordinator.errors import BadRequest, Forbidden, NotFound, SignalboxError
 from coordinator.identity.scopes import GATEWAY_SCOPES
 from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.body_limits import MESSAGE
 from coordinator.lib.threads import EdgeThreads
 from coordinator.live.hub import FeedHub
 from coordinator.mcp.gateway import answers
@@ -69,7 +69,7 @@ from coordinator.mcp.protocol.messages import (
     UnreadableMessage,
 )
 
-LIMIT = LIMITS["message"][KEY]
+LIMIT = MESSAGE.key
 MOST_STREAMS = 4_000
 UNHEARD = 0.1  # seconds of a request in which nobody looks whether its client has left: most are over by then
 ALL = UpstreamServer("", None)  # what the door of all servers stands for

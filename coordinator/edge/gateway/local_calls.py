@@ -35,7 +35,6 @@ from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.edge.gateway.response_stream import ResponseStream
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import SLOW_TO_DECODE, RequestBodies
-from coordinator.edge.http.body_limits import KEY, LIMITS
 from coordinator.edge.http.concurrency import ConcurrencyLimit
 from coordinator.edge.http.messages import ClientDisconnected, get_request_headers, send_json
 from coordinator.edge.policy.brake_gate import BrakeGate
@@ -46,6 +45,7 @@ from coordinator.identity.scopes import AGENT_SCOPES
 from coordinator.lib import json_bounds
 from coordinator.lib.asgi import Message as AsgiMessage
 from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.body_limits import QUESTION
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway.binding import CallBinding
@@ -60,7 +60,7 @@ from coordinator.policy.rules.tool_rules import ASK, DENY, Ruling, stricter_ruli
 
 T = TypeVar("T")
 
-LIMIT = LIMITS["question"][KEY]
+LIMIT = QUESTION.key
 HELD_FOR = 25.0  # seconds for which one question is held
 MOST_HELD = 4_000
 MOST_TRIES = 4

@@ -29,7 +29,6 @@ from coordinator.edge.hooks.pending_hooks import HookApprovalWaiter
 from coordinator.edge.hooks.recorder import HookRecorder
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import BodyReservation, RequestBodies
-from coordinator.edge.http.body_limits import KEY, LIMITS, STRANGER, BodyLimit
 from coordinator.edge.http.client_addresses import find_client_network, get_client_address
 from coordinator.edge.http.messages import Headers, get_request_headers
 from coordinator.edge.policy.brake_gate import BrakeGate
@@ -40,6 +39,7 @@ from coordinator.identity import scopes
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
 from coordinator.lib.asgi import Receive, Scope
+from coordinator.lib.body_limits import EVENTS, STRANGER, BodyLimit
 from coordinator.policy.limits import brakes
 from coordinator.policy.limits.brakes import ActiveBrake
 from coordinator.policy.requests.tool_calls import Settled, ToolCallRequest
@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
 # Seconds a hook waits for a person where its address does not say (`?wait=`): some agents give up after 60.
 WAIT = 50.0
 LONGEST_WAIT = 6 * 3600.0
-LIMIT = LIMITS["hook"][KEY]
+LIMIT = EVENTS.key
 BEFORE_DEADLINE = 0.5  # seconds that the denial of a call which a brake holds has on its way
 SESSION_ID = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 NO_TOOL = "It names no tool."

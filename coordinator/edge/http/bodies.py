@@ -14,11 +14,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from coordinator.edge.http.body_limits import BodyLimit
 from coordinator.edge.http.messages import ClientDisconnected, Headers
 from coordinator.errors import BadRequest, RequestTimedOut, RequestTooLarge, ServiceBusy, UnsupportedMediaType
 from coordinator.lib import json_bounds
 from coordinator.lib.asgi import Receive
+from coordinator.lib.body_limits import BodyLimit
 from coordinator.lib.byte_budget import ByteBudget
 from coordinator.lib.fair_queue import CALLER, FairThreadPool
 

@@ -8,14 +8,14 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import IO
 
-from coordinator.edge.http import body_limits as limits
 from coordinator.edge.http.bodies import BodyReservation, RequestBodies
-from coordinator.edge.http.body_limits import BodyLimit
 from coordinator.edge.http.bridge import IncompleteBody
 from coordinator.edge.http.client_addresses import find_client_network, get_client_address
 from coordinator.edge.http.messages import ClientDisconnected
 from coordinator.errors import RequestTooLarge, SignalboxError
+from coordinator.identity.declarations import find_body_allowance
 from coordinator.lib.asgi import Receive, Scope
+from coordinator.lib.body_limits import SMALL, STRANGER, BodyLimit
 
 SPOOL_BYTES = 1024 * 1024  # a larger body waits on disk, not in memory
 Prove = Callable[[Scope], Awaitable[str | None]]
@@ -56,11 +56,11 @@ class RequestBodyIntake:
     async def find_sender_and_limit(self, scope: Scope, length: int | None) -> tuple[str, BodyLimit]:
         """Return who sends and what they may. Who sends little is not asked to prove anything here."""
         stranger = build_address_sender(scope)
-        if length is not None and length <= limits.STRANGER.sent:
-            return stranger, limits.STRANGER
-        name = limits.find_limit_name(scope["path"])
-        sender = (await self._prove(scope) if limits.LIMITS[name] else None) or stranger
-        limit = limits.find_body_limit(name, sender)
+        if length is not None and length <= STRANGER.sent:
+            return stranger, STRANGER
+        allowance = find_body_allowance(scope["path"], scope["method"])
+        sender = (await self._prove(scope) if allowance != SMALL else None) or stranger
+        limit = allowance.find_sender_limit(sender)
         if length is not None and length > limit.sent:
             raise build_too_large_error(limit)
         return sender, limit
@@ -83,7 +83,7 @@ def build_address_sender(scope: Scope) -> str:
 
 
 def build_too_large_error(limit: BodyLimit) -> RequestTooLarge:
-    if limit is limits.STRANGER:
+    if limit is STRANGER:
         return RequestTooLarge(
             f"Without a key or a signed-in session, the body may have at most {limit.sent} bytes."
         )

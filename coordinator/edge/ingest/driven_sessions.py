@@ -25,7 +25,6 @@ from coordinator.dialects.hooks import replace_unstorable_text
 from coordinator.dialects.loaded import find_call_subject
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import RequestBodies
-from coordinator.edge.http.body_limits import KEY, LIMITS
 from coordinator.edge.http.messages import get_request_headers, send_json
 from coordinator.edge.ingest.write_queue import GroupWriter
 from coordinator.edge.policy.brake_gate import BrakeGate
@@ -37,6 +36,7 @@ from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.scopes import RUNNERS
 from coordinator.lib import json_bounds
 from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.body_limits import EVENTS
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.servers.names import find_call_behind_gateway
 from coordinator.models import Runner
@@ -45,7 +45,7 @@ from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.policy.rules.tool_rules import ALLOW, DENY, OBSERVE, Ruling, stricter_ruling
 from coordinator.sessions.driving import DrivenAgentUpdate
 
-LIMIT = LIMITS["events"][KEY]
+LIMIT = EVENTS.key
 HELD = 25.0  # seconds a question is held
 WRITE_WITHIN = 10.0  # seconds until a runner is told to send again
 MOST_UPDATES = 2_000  # updates of one post

@@ -14,7 +14,6 @@ from coordinator.actions.sessions.events import Outcome
 from coordinator.actions.upkeep import idempotency
 from coordinator.edge.http.auth import Authenticator
 from coordinator.edge.http.bodies import RequestBodies
-from coordinator.edge.http.body_limits import KEY, LIMITS
 from coordinator.edge.http.messages import get_request_headers, send_json
 from coordinator.edge.http.validation_errors import parse_json_body, parse_new_event
 from coordinator.edge.ingest.ownership import WriteRights
@@ -25,10 +24,11 @@ from coordinator.identity.scopes import REPORTERS
 from coordinator.lib import json_bounds
 from coordinator.lib import process_metrics as meters
 from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.body_limits import EVENTS
 from coordinator.sessions.events import NewEvent, RecordedEvent
 
 ANSWER_WITHIN = 3.8  # seconds from the first byte: executors give up at five, and must hear a refusal before
-LIMIT = LIMITS["events"][KEY]
+LIMIT = EVENTS.key
 # Seconds after that for a batch that is being written; 10,000 events take their time.
 TELL_BATCH_WITHIN = 20.0
 MOST_EVENTS = 10_000

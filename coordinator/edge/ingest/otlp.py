@@ -21,7 +21,6 @@ from coordinator.dialects import otlp, otlp_wire
 from coordinator.dialects.otlp import SessionReport
 from coordinator.edge.http.auth import Authenticator
 from coordinator.edge.http.bodies import BodyReservation, RequestBodies
-from coordinator.edge.http.body_limits import KEY, LIMITS
 from coordinator.edge.http.grpc_refusal import NO_GRPC
 from coordinator.edge.http.messages import Headers, get_request_headers
 from coordinator.edge.ingest.write_queue import GroupWriter
@@ -30,12 +29,13 @@ from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.scopes import REPORTERS
 from coordinator.lib import instants, json_bounds
 from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.body_limits import EVENTS
 from coordinator.lib.threads import EdgeThreads
 from coordinator.runs.statuses import STOP_EVENTS
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.reports import MODEL_REQUEST, TURN_END, KnownSession, is_reported_by_runner
 
-LIMIT = LIMITS["telemetry"][KEY]
+LIMIT = EVENTS.key
 MOST_EVENTS, MOST_SESSIONS = 10_000, 500
 ANSWER_WITHIN = 8.0  # seconds; exporters give up at ten
 PROTOBUF, JSON = b"application/x-protobuf", b"application/json"

@@ -20,7 +20,6 @@ from coordinator.actions.policy.denials import AccessDenial
 from coordinator.api.access import AccessCheck, AccessChecks, resolve_asked_agent
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import RequestBodies
-from coordinator.edge.http.body_limits import KEY, LIMITS
 from coordinator.edge.http.messages import get_request_headers, send_json
 from coordinator.edge.http.validation_errors import parse_json_body
 from coordinator.edge.policy.policy_cache import PolicyCache
@@ -29,6 +28,7 @@ from coordinator.errors import UnprocessableRequest
 from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.scopes import READERS
 from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.body_limits import QUESTION
 from coordinator.lib.threads import EdgeThreads
 from coordinator.policy.grants import access
 from coordinator.policy.grants.access import Verdict
@@ -38,7 +38,7 @@ from coordinator.sessions.agent_programs import AGENT_TITLES
 
 log = logging.getLogger(__name__)
 
-LIMIT = LIMITS["question"][KEY]
+LIMIT = QUESTION.key
 MOST_CHECKS = 2_000
 LONGEST_WAIT = 600.0
 WINDOW = 60.0  # seconds over which repeated denials are counted into one audit row

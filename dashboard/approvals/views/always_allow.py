@@ -9,10 +9,10 @@ from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods
 
 from coordinator.actions import approvals
 from coordinator.errors import SignalboxError
+from coordinator.identity.declarations import require_http_methods
 from coordinator.models import PermissionRequest
 from coordinator.policy.deciders import book as deciders
 from dashboard.approvals.always import build_always_allow_offer, parse_accepted_offer

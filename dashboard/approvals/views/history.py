@@ -10,8 +10,8 @@ from django.db.models import QuerySet
 from django.http import HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
+from coordinator.identity.declarations import require_GET
 from coordinator.models import PermissionRequest
 from coordinator.policy.requests.verdicts import export_permission_request
 from dashboard.approvals.cards import CardMember

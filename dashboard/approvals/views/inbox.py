@@ -6,11 +6,11 @@ from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import trigger_client_event
 
 from coordinator.actions import approvals
 from coordinator.errors import SignalboxError
+from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.models import AuditLog, PermissionRequest
 from coordinator.policy.requests.approvals import Validity, can_revoke
 from coordinator.policy.requests.judged import group_requests_by_card

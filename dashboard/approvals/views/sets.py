@@ -10,12 +10,12 @@ from django.contrib import messages
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_POST
 from django_htmx.http import trigger_client_event
 
 from coordinator.actions import approvals
 from coordinator.actions.approvals.triage import MOST_ARRANGED, MOST_AT_ONCE
 from coordinator.errors import BadRequest, SignalboxError
+from coordinator.identity.declarations import require_POST
 from coordinator.policy.requests.approvals import DECIDED
 from dashboard.approvals.arrangement import InboxArrangement
 from dashboard.approvals.inbox import load_group_digests

@@ -11,7 +11,6 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from coordinator.actions import approvals
 from coordinator.actions.approvals import NewPermissionRequest
@@ -19,6 +18,7 @@ from coordinator.actions.policy import grants
 from coordinator.actions.policy.grants import StaleEdit
 from coordinator.errors import SignalboxError, UnprocessableRequest
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_http_methods, require_POST, require_safe
 from coordinator.identity.roles import ADMIN
 from coordinator.lib import instants
 from coordinator.mcp.servers import calls

@@ -6,11 +6,11 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
-from django.views.decorators.http import require_POST
 
 from coordinator.actions.mcp import mcp_credentials, mcp_upstreams
 from coordinator.actions.mcp.mcp_upstreams import UpstreamConfig
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_POST
 from coordinator.models.gateway import Network, Transport
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin

@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 from django_tables2 import RequestConfig
 
+from coordinator.identity.declarations import require_safe
 from coordinator.models import Agent, Grant, McpServer
 from coordinator.models.mcp import GrantWord
 from dashboard.frame.guards import require_viewer

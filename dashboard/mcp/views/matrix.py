@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
+from coordinator.identity.declarations import require_safe
 from coordinator.models import McpServer
 from coordinator.policy.grants import lengths as grant_lengths
 from dashboard.frame.guards import require_viewer

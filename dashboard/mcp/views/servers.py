@@ -17,13 +17,13 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
 from django.utils.text import get_text_list
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from coordinator.actions.mcp import mcp_servers
 from coordinator.actions.mcp import mcp_tools as tool_actions
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.errors import SignalboxError, UnprocessableRequest
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_http_methods, require_POST, require_safe
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.isolation.process_isolation import Isolation
 from coordinator.mcp.servers import calls, commands, discovery

@@ -15,12 +15,12 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.text import get_text_list
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
 
 from coordinator.actions.policy import tool_rules
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.mcp.servers.names import PREFIX, name_in_calls
 from coordinator.models import Agent, McpTool
 from coordinator.models.rules import RuleVerdict

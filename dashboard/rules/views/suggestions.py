@@ -14,12 +14,12 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_POST
 from django_htmx.http import trigger_client_event
 
 from coordinator.actions.policy import grants, tool_rules
 from coordinator.errors import Conflict, SignalboxError, UnprocessableRequest
 from coordinator.identity.actors import Actor, person_actor
+from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.lib import instants
 from coordinator.policy.grants import managed

@@ -12,9 +12,9 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_POST
 
 from coordinator.errors import SignalboxError, UnprocessableRequest
+from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.policy.suggestions import trials
 from coordinator.policy.suggestions.history import WalkTimeLimit

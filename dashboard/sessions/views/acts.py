@@ -7,13 +7,13 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_POST
 
 from coordinator.actions import runs
 from coordinator.actions.sessions import sessions, titles
 from coordinator.actions.sessions.titles import MOST_TYPED
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.models import Session, SessionTitle
 from coordinator.sessions import titles as known_titles
 from dashboard.frame import form_refusals as refusals

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, render
-from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
+from coordinator.identity.declarations import require_safe
 from coordinator.models import Session
 from coordinator.sessions.statuses import LIVE
 from dashboard.frame.guards import require_viewer

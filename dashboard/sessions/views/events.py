@@ -9,11 +9,11 @@ from typing import Any
 from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
-from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.api.downloads import POLICY
 from coordinator.chat import attachments, thumbnails
+from coordinator.identity.declarations import require_safe
 from coordinator.models import Event, Session
 from coordinator.sessions.events import JSON_COLUMNS
 from coordinator.sessions.timeline import CallRow, MessageRow, SessionTimeline, StoredValue, TimelineEvent

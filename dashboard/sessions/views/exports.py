@@ -7,8 +7,8 @@ from itertools import islice
 
 from django.http import FileResponse, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, render
-from django.views.decorators.http import require_safe
 
+from coordinator.identity.declarations import require_safe
 from coordinator.models import Session
 from coordinator.sessions.timeline.walking import walk_session_events, walk_session_rows
 from coordinator.transparency.proofs import EntryState

@@ -9,9 +9,9 @@ from typing import Literal
 from django.db import connection
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
+from coordinator.identity.declarations import require_safe
 from coordinator.models import Session
 from coordinator.search import files
 from coordinator.sessions import titles

@@ -7,11 +7,11 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_POST, require_safe
 
 from coordinator.actions.sessions import notes as notes_of
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_POST, require_safe
 from coordinator.models import Session
 from dashboard.frame.guards import require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment

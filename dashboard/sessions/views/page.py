@@ -9,9 +9,9 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
+from coordinator.identity.declarations import require_safe
 from coordinator.lib import instants
 from coordinator.models import Session
 from coordinator.search import events as search

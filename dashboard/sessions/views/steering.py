@@ -10,12 +10,13 @@ from django.http import HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_POST
 
 from coordinator.actions import runs
 from coordinator.actions.driving import commands
 from coordinator.errors import BadRequest, RequestTooLarge, SignalboxError
 from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_POST
+from coordinator.lib.body_limits import UPLOAD, limit_body
 from coordinator.models import Run, Session
 from coordinator.runs.statuses import ACTIVE, RESUME
 from dashboard.frame import form_refusals as refusals
@@ -30,6 +31,7 @@ MOST_BYTES = 8 * 1024 * 1024  # of all images of a prompt
 
 @require_POST
 @require_approver
+@limit_body(UPLOAD)
 def send_session_prompt(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Order the session's next turn; while one is at work it waits in the queue. A script gets the queue."""
     session = get_object_or_404(Session, pk=session_id)
