@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -22,10 +23,8 @@ COLLECT_AFTER = 300_000
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "coordinator.settings")
-    if sys.argv[1:2] == ["serve"] and not {"--control", "-h", "--help"} & set(sys.argv):
-        from coordinator.lib import supervisor  # listens before anything else is loaded
-
-        sys.exit(supervisor.serve_supervised())
+    if sys.argv[1:2] == ["serve"] and not {"--check", "-h", "--help"} & set(sys.argv):
+        begin_serving()
     if sys.argv[1:2] == ["install_service"]:  # it makes another user's data folder, and none of root's
         import tempfile
 
@@ -35,6 +34,20 @@ def main() -> None:
             run()
         return
     run()
+
+
+def begin_serving() -> None:
+    """Listen before anything else is loaded: who connects while the server is being prepared waits."""
+    if "MALLOC_ARENA_MAX" not in os.environ:
+        # glibc gives each thread a heap of its own, and what is free in one serves no other: a fifth of what a busy
+        # worker grows by. Threads of one interpreter take turns anyway. It looks at this as a process begins.
+        os.environ["MALLOC_ARENA_MAX"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server restarts on it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    from coordinator.lib import addresses
+
+    addresses.open_serving_files()
 
 
 def run() -> None:

@@ -2,14 +2,15 @@
 
 A process of tests has one such fork server, from its first start on. It has loaded everything, looked at no database
 and made no thread. What it forks gets its own environment, folder, words, output and signals, forgets the settings,
-and goes on as `manage.py` does; a `serve` forks its server, too, instead of starting it.
+and goes on as `manage.py` does.
 
 What differs from a real start, and who would notice:
 - Modules are there that a command would not load, and they were loaded under other settings. One that keeps a setting
   as it is loaded would be wrong: CAPTURED names those settings, and whoever sets one gets a real start.
 - `/proc/…/cmdline` is the fork server's, and hashes have the same seed in all. Nothing of ours looks at either.
 - It dies at once with the fork server, which ends with the tests.
-- A restart (SIGHUP) brings the code as it was. REALLY names the tests that look at starts and ends themselves.
+- After a restart (SIGHUP) a server is one that was really started. REALLY names the tests whose subject is a start or
+  an end.
 """
 
 from __future__ import annotations
@@ -29,9 +30,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import IO, Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -104,7 +104,7 @@ class ForkServer:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.forked", str(theirs.fileno())],
                 cwd=ROOT,
-                env={**self.env, "MALLOC_ARENA_MAX": "1"},  # as the supervisor has it
+                env={**self.env, "MALLOC_ARENA_MAX": "1"},  # as `serve` has it
                 pass_fds=[theirs.fileno()],
             )
 
@@ -213,13 +213,11 @@ def fork() -> int:
     return pid
 
 
-def become(words: Sequence[str], env: Mapping[str, str], keep: Collection[int] = ()) -> None:
-    """Make this process what `manage.py WORDS` is before its first line, with the files `keep` beside its output."""
+def become(words: Sequence[str], env: Mapping[str, str]) -> None:
+    """Make this process what `manage.py WORDS` is before its first line."""
     from django.conf import settings
     from django.db import connections
     from django.utils.functional import empty
-
-    from coordinator.lib import supervisor
 
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGCHLD):
@@ -227,11 +225,13 @@ def become(words: Sequence[str], env: Mapping[str, str], keep: Collection[int] =
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for file in map(int, os.listdir("/proc/self/fd")):
-        if file > 2 and file not in keep:
+        if file > 2:
             with contextlib.suppress(OSError):  # the folder's own
                 os.close(file)
     os.environ.clear()
     os.environ |= env
+    if "serve" in words[:1]:
+        os.environ["MALLOC_ARENA_MAX"] = "1"  # lest it start itself again for that
     sys.argv = ["manage.py", *words]
     sys.orig_argv = [sys.executable, *sys.argv]
     settings._wrapped = empty
@@ -239,28 +239,6 @@ def become(words: Sequence[str], env: Mapping[str, str], keep: Collection[int] =
         sys.modules.pop(name, None)
     connections.__dict__.pop("settings", None)
     connections.__init__()  # type: ignore[misc]
-    supervisor.subprocess = SimpleNamespace(Popen=ForkedHere)  # type: ignore[assignment]
-
-
-class ForkedHere:
-    """The server that a forked supervisor starts: what it uses of subprocess.Popen."""
-
-    def __init__(self, command: list[str], *, pass_fds: Collection[int], env: Mapping[str, str]) -> None:
-        self.returncode: int | None = None
-        if (pid := fork()) == 0:
-            become(command[2:], env, keep=pass_fds)
-            run_to_the_end()
-        self.pid = pid
-
-    def poll(self) -> int | None:
-        if self.returncode is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
-        return self.returncode
-
-    def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
 
 
 def run_to_the_end() -> NoReturn:

@@ -220,8 +220,7 @@ class Served:
     def worker_pids(self) -> list[int]:
         """Return the process ids of the workers."""
         assert self.process is not None
-        below = [one for server in children_of(self.process.pid) for one in children_of(server)]
-        return [one for one in below if not _keeps_the_host(one)]
+        return [one for one in children_of(self.process.pid) if not _is_helper(one)]
 
     def all_worker_pids(self) -> list[int]:
         """Wait until every worker is started, since one is enough for an answer; return their process ids.
@@ -309,10 +308,11 @@ class Served:
                 drop_database(self.database)
 
 
-def _keeps_the_host(process: int) -> bool:
-    """Say whether it is the process beside the workers that stdio servers of MCP are started behind."""
+def _is_helper(process: int) -> bool:
+    """Say whether it is no worker: it keeps the host of MCP servers, or tries the code before a restart."""
     with contextlib.suppress(OSError):
-        return b"hosting/keeper.py" in Path(f"/proc/{process}/cmdline").read_bytes()
+        command = Path(f"/proc/{process}/cmdline").read_bytes()
+        return b"hosting/keeper.py" in command or b"--check" in command
     return False
 
 

@@ -7,15 +7,19 @@ within 3 s gives up. So `manage.py serve` comes here first, before Django is imp
 from __future__ import annotations
 
 import errno
+import functools
 import ipaddress
 import os
 import socket
 import time
+from dataclasses import dataclass, field
 
 LOOPBACK = ("127.0.0.1", "::1")  # what a browser takes a name under `.localhost` for
 USUAL = "127.0.0.1:8765"
 BACKLOG = 2048  # connections that wait until somebody takes them; the system may allow fewer
-FIRST_GIVEN = 3  # where systemd's sockets begin (sd_listen_fds(3))
+RESTART_VARIABLE = (
+    "_SIGNALBOX_RESTART"  # of the environment: what `serve` keeps while it restarts in its process
+)
 # The workers of a server that was killed hold its addresses for up to a second.
 LET_GO_WITHIN = 2.0
 
@@ -24,32 +28,64 @@ class BindRefused(Exception):
     """An address cannot be bound. The text says which and why."""
 
 
-def open_bind_sockets(held: list[socket.socket] | None = None) -> list[socket.socket]:
-    """Return sockets that listen at SIGNALBOX_BIND: of those that are `held` already, else new ones.
+@dataclass(frozen=True, slots=True)
+class ServingFiles:
+    """The open files that `serve` begins with.
 
-    What is held and not wanted is closed. Raises BindRefused, and ValueError where SIGNALBOX_BIND is no address.
+    Attributes:
+        sockets: the file numbers of the listening sockets.
+        lock: the data folder's lock, where this process has restarted itself.
+        former: the workers and helpers from before that restart, by process id. They go on until they are relieved.
+        problem: why there are no sockets; "" where there are.
+
+    """
+
+    sockets: list[int] = field(default_factory=list)
+    lock: int | None = None
+    former: list[int] = field(default_factory=list)
+    problem: str = ""
+
+    def save_for_restart(self) -> None:
+        """Put this into the environment, for the program that takes this one's place in the same process."""
+        for file in (*self.sockets, *([] if self.lock is None else [self.lock])):
+            os.set_inheritable(file, True)
+        lists = (self.sockets, [] if self.lock is None else [self.lock], self.former)
+        os.environ[RESTART_VARIABLE] = ";".join(",".join(map(str, numbers)) for numbers in lists)
+
+    @classmethod
+    def load_after_restart(cls, saved: str) -> ServingFiles:
+        """Return what `save_for_restart` put into the environment."""
+        sockets, lock, former = (
+            [int(number) for number in numbers.split(",") if number] for numbers in saved.split(";")
+        )
+        return cls(sockets, lock[0] if lock else None, former)
+
+
+@functools.cache
+def open_serving_files() -> ServingFiles:
+    """Return what `serve` serves on: what it had before it restarted itself, systemd's sockets, or new ones."""
+    from gunicorn import systemd  # noqa: PLC0415 - small, and of no use to the other commands
+
+    if saved := os.environ.pop(RESTART_VARIABLE, ""):
+        return ServingFiles.load_after_restart(saved)
+    if count := systemd.listen_fds():
+        first = systemd.SD_LISTEN_FDS_START
+        return ServingFiles(list(range(first, first + count)))
+    try:
+        return ServingFiles([one.detach() for one in open_bind_sockets()])
+    except BindRefused as refused:
+        return ServingFiles(problem=str(refused))  # said after what is wrong with the data folder
+    except ValueError:
+        return ServingFiles(problem="SIGNALBOX_BIND is no address.")  # the settings say it better
+
+
+def open_bind_sockets() -> list[socket.socket]:
+    """Return sockets that listen at SIGNALBOX_BIND.
+
+    Raises BindRefused, and ValueError where SIGNALBOX_BIND is no address.
     """
     host, port = split_bind_address(os.environ.get("SIGNALBOX_BIND", "").strip() or USUAL)
-    held_at: dict[tuple[str, int], socket.socket] = {one.getsockname()[:2]: one for one in held or []}
-    places = [(address, port) for address in list_serving_addresses(host)]
-    found = [held_at.pop(place) if place in held_at else open_listening_socket(*place) for place in places]
-    for unwanted in held_at.values():
-        unwanted.close()
-    return found
-
-
-def inherit_systemd_sockets() -> list[socket.socket]:
-    """Return the listening sockets that systemd opened for us, if it did."""
-    count, pid = os.environ.pop("LISTEN_FDS", ""), os.environ.pop("LISTEN_PID", "")
-    os.environ.pop("LISTEN_FDNAMES", None)
-    if pid != str(os.getpid()) or not count.isdigit():
-        return []
-    return [socket.socket(fileno=FIRST_GIVEN + n) for n in range(int(count))]
-
-
-def is_systemd_service() -> bool:
-    """Say whether systemd started this very process, as it tells from its version 248 on."""
-    return os.environ.get("SYSTEMD_EXEC_PID") == str(os.getpid())
+    return [open_listening_socket(address, port) for address in list_serving_addresses(host)]
 
 
 def split_bind_address(bind: str) -> tuple[str, int]:

@@ -33,47 +33,71 @@ from coordinator.operations import migrating, static_files, triggers_and_groups
 
 Say = Callable[[str], object]
 MigrationName = tuple[str, str]
+LOCK_FILE = "serve.lock"  # in the data folder: who holds it, and a line of coordinator.operations.restarting
 PAST_THE_POOLER = (
     "The feed needs a database session of its own: DATABASE_URL must lead to PostgreSQL itself. SIGNALBOX_POOL_URL "
     "may name the pooler for everything else."
 )
 
 
-def prepare_database(
-    *, migrate: bool, say: Say, before: Callable[[], object] = lambda: None, beside_any: bool = False
-) -> None:
-    """Check that the database answers and is not newer than the code; call `before` and migrate it where it is older.
+def prepare_database(*, migrate: bool, say: Say, beside_any: bool = False) -> None:
+    """Check that the database answers and is not newer than the code, and migrate it where it is older.
 
     Two servers that start at once on one database take turns. Beside servers of an older version only those migrations
     are applied that they can go on with, unless `beside_any`. With `migrate=False` an older schema is an error. Raises
     CommandError.
     """
-    require_database()
-    require_database_sessions()
-    refuse_moved_database()
+    require_usable_database()
     with hold_migration_lock():
-        known, applied = migrations_on_disk(), applied_migrations()
-        refuse_newer_database(known, applied)
-        if newer := find_newer_migrations(known, applied):
-            say(
-                f"A newer Signalbox has migrated the database ({newer[-1]}). This version can still use it; update "
-                "soon."
-            )
-        pending = known - applied
+        pending, newer = compare_migrations(say)
         if not pending:
             if migrate and not newer:
                 mend_interrupted_upgrade(say)
             return
-        if not migrate:
-            raise CommandError(
-                f"The database lacks {len(pending)} migrations. Run `python manage.py migrate`, "
-                "or serve without --no-migrate."
-            )
-        before()
-        if applied and not beside_any:
+        require_permission_to_migrate(pending, migrate=migrate)
+        if applied_migrations() and not beside_any:
             require_safe_migrations()
         say(f"Migrating the database ({len(pending)} steps) …")
         call_command("migrate", interactive=False, verbosity=0)
+
+
+def needs_migration(*, migrate: bool, say: Say) -> bool:
+    """Say whether `prepare_database` would migrate. Raises CommandError where it would refuse to begin."""
+    require_usable_database()
+    pending, _ = compare_migrations(say)
+    if pending:
+        require_permission_to_migrate(pending, migrate=migrate)
+    return bool(pending)
+
+
+def require_usable_database() -> None:
+    """Raise CommandError where the database does not answer, is behind the wrong pooler, or has moved."""
+    require_database()
+    require_database_sessions()
+    refuse_moved_database()
+
+
+def compare_migrations(say: Say) -> tuple[set[MigrationName], list[str]]:
+    """Return the migrations that the database lacks, and the names of those that only a newer version knows.
+
+    Raises CommandError where a newer version has changed too much for this one.
+    """
+    known, applied = migrations_on_disk(), applied_migrations()
+    refuse_newer_database(known, applied)
+    if newer := find_newer_migrations(known, applied):
+        say(
+            f"A newer Signalbox has migrated the database ({newer[-1]}). This version can still use it; update soon."
+        )
+    return known - applied, newer
+
+
+def require_permission_to_migrate(pending: set[MigrationName], *, migrate: bool) -> None:
+    """Raise CommandError where migrations are pending and `--no-migrate` was given."""
+    if not migrate:
+        raise CommandError(
+            f"The database lacks {len(pending)} migrations. Run `python manage.py migrate`, "
+            "or serve without --no-migrate."
+        )
 
 
 def mend_interrupted_upgrade(say: Say) -> None:
@@ -218,25 +242,26 @@ def refuse_newer_database(known: set[MigrationName], applied: set[MigrationName]
         )
 
 
-def lock_data_folder(
-    folder: Path, held: int | None = None, *, holder: int | None = None, remedy: str = ""
-) -> IO[str]:
+def lock_data_folder(folder: Path, inherited: int | None = None, *, remedy: str = "") -> IO[str]:
     """Take the folder's lock for as long as this process lives; raise CommandError if another holds it.
 
-    `held` is the lock's file as an older server of the same supervisor opened it: it is ours already. `holder` is
-    the process that is named to whoever comes next, this one if not said; `remedy` is what to do where one runs.
+    Args:
+        folder: the data folder. It is made where it is missing.
+        inherited: the lock's open file that this process has had since before it restarted itself.
+        remedy: what to do where another process holds the lock.
+
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "serve.lock").open("a+") if held is None else os.fdopen(held, "a+")
+        file = (folder / LOCK_FILE).open("a+") if inherited is None else os.fdopen(inherited, "a+")
     except OSError as problem:
         raise CommandError(f"The data folder {folder} cannot be used: {problem.strerror}.") from None
     if not acquire_file_lock(file):
         file.seek(0)
-        runs = f"Signalbox already runs on {folder} (process {file.read().strip()})."
+        runs = f"Signalbox already runs on {folder} (process {file.readline().strip()})."
         raise CommandError(f"{runs} {remedy}".strip()) from None
     file.truncate(0)
-    file.write(str(holder or os.getpid()))
+    file.write(f"{os.getpid()}\n")
     file.flush()
     return file
 

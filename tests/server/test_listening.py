@@ -1,7 +1,8 @@
-"""`serve` listens before it does anything else, and keeps listening while its server is replaced."""
+"""`serve` listens before it does anything else, and keeps listening while it restarts."""
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import os
 import signal
@@ -65,7 +66,7 @@ def of_systemd(held: socket.socket) -> list[str]:
     return ["bash", "-c", f'{words}; exec "$0" manage.py serve --no-migrate', sys.executable]
 
 
-def test_a_server_of_systemd_takes_its_sockets_and_is_not_taken_over(
+def test_a_server_of_systemd_takes_its_sockets_and_keeps_them_and_its_process_through_a_restart(
     served_template: Template, tmp_path: Path
 ) -> None:
     served = Served(served_template, tmp_path / "server", workers=2, env={})
@@ -75,13 +76,14 @@ def test_a_server_of_systemd_takes_its_sockets_and_is_not_taken_over(
         )
         try:
             assert health(served.port) == 200
-            done = program(served, [sys.executable, "manage.py", "serve", "--take-over"])
-            assert (done.returncode, health(served.port)) == (1, 200)
+            before = set(served.all_worker_pids())
+            done = restarted(served)
+            assert (done.returncode, health(served.port)) == (0, 200), done.stderr
+            eventually(lambda: not before & set(served.worker_pids()), within=READY_WITHIN)
         finally:
             process = served.process
             served.close()
     assert process.returncode == 0
-    assert "systemd runs this server. Use: systemctl" in done.stderr
 
 
 def test_sockets_at_another_address_than_the_setting_are_refused(tmp_path: Path) -> None:
@@ -128,12 +130,12 @@ def asking(served: Served) -> Iterator[list[object]]:
 
 
 @contextmanager
-def second(served: Served, *words: str, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+def second(served: Served) -> Iterator[subprocess.Popen[bytes]]:
     """Start another `serve` on the same data folder; where it is at work in the end, it is the server from then on."""
     with served.log.open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "manage.py", "serve", "--workers=2", "--no-migrate", *words],
-            cwd=ROOT, env=served.env | env, stdout=log, stderr=log,
+            [sys.executable, "manage.py", "serve", "--workers=2", "--no-migrate"],
+            cwd=ROOT, env=served.env, stdout=log, stderr=log,
         )  # fmt: skip
     try:
         yield process
@@ -147,43 +149,66 @@ def restarted(served: Served) -> subprocess.CompletedProcess[str]:
     return program(served, [sys.executable, "manage.py", "restart"])
 
 
-def test_a_server_that_cannot_take_over_leaves_the_old_one_at_work_which_restarts_and_refuses_nobody(
-    served: Served,
-) -> None:
+def test_a_restart_refuses_nobody_and_stays_the_same_process(served: Served) -> None:
     assert served.process is not None
     before = set(served.all_worker_pids())
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        elsewhere = f"127.0.0.1:{taken.getsockname()[1]}"
-        with second(served, "--take-over", SIGNALBOX_BIND=elsewhere) as newer:
-            assert newer.wait(READY_WITHIN) != 0
-    assert f"{elsewhere} cannot be used" in served.output()
-    eventually(lambda: "so this one goes on" in served.output(), within=READY_WITHIN)
-    assert set(served.worker_pids()) == before
-    assert (served.folder / "serve.lock").read_text() == str(served.process.pid)
-    assert health(served.port) == 200
     with asking(served) as seen:
-        assert "Restarted" in restarted(served).stdout
+        done = restarted(served)
         eventually(
             lambda: served.worker_pids() and not before & set(served.worker_pids()), within=READY_WITHIN
         )
+    assert "Restarted" in done.stdout, done.stderr
     assert set(seen) == {200}
     assert served.process.poll() is None
+    first_line, outcome, *_ = (served.folder / "serve.lock").read_text().splitlines()
+    assert first_line == str(served.process.pid)
+    assert outcome.startswith("ready ")
 
 
-def test_a_server_takes_over_from_the_one_that_runs_and_refuses_nobody(served: Served) -> None:
-    older = served.process
-    assert older is not None
-    with second(served, "--take-over", SIGNALBOX_ACCESS_LOG="off") as newer:
+def test_restarts_that_are_asked_for_at_once_both_succeed(served: Served) -> None:
+    command = [sys.executable, "manage.py", "restart"]
+    both = [
+        subprocess.Popen(command, cwd=ROOT, env=served.env, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    assert ["Restarted" in one.communicate(timeout=180)[0] for one in both] == [True, True]
+    assert health(served.port) == 200
+
+
+def test_a_restart_that_must_migrate_stops_the_workers_first_and_requests_wait(
+    served_template: Template, tmp_path: Path
+) -> None:
+    served = Served(served_template, tmp_path / "server", workers=2, env={})
+    served.options = ()
+    try:
+        served.start()
+        served.sql("DROP TABLE django_session")
+        served.sql("DELETE FROM django_migrations WHERE app = 'sessions'")
         with asking(served) as seen:
-            assert older.wait(READY_WITHIN) == 0
-            eventually(
-                lambda: (served.folder / "serve.lock").read_text() == str(newer.pid), within=READY_WITHIN
-            )
-            assert health(served.port) == 200
+            done = restarted(served)
+        assert "Restarted" in done.stdout, done.stderr + served.output()
+        assert "Migrating the database (1 steps)" in served.output()
         assert set(seen) == {200}
-        assert "Another `serve` has taken over" in served.output()
-        assert "Restarted" in restarted(served).stdout  # it can be asked in its turn
-        assert newer.poll() is None
+        assert served.sql("SELECT count(*) FROM django_session") == [(0,)]
+    finally:
+        served.close()
+
+
+def test_a_server_of_an_older_version_is_not_restarted_and_the_command_says_what_to_do(
+    tmp_path: Path,
+) -> None:
+    env = Template.environment(tmp_path / "data", "")
+    (tmp_path / "data").mkdir(mode=0o700)
+    with (tmp_path / "data" / "serve.lock").open("w") as lock:
+        lock.write(str(os.getpid()))  # without an end of line, as older versions wrote it
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(
+            [sys.executable, "manage.py", "restart"],
+            cwd=ROOT, env=env, capture_output=True, text=True, timeout=180, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "older than this command. Stop it and start it again" in done.stderr
 
 
 def test_a_server_started_while_the_old_one_stops_has_its_addresses(served: Served) -> None:
@@ -214,7 +239,7 @@ def test_runners_as_impatient_as_the_real_one_survive_restarts_in_place(served: 
         assert [runner.failed for runner in runners] == [[]] * 4
 
 
-def test_a_server_whose_supervisor_was_killed_makes_room_for_the_next(served: Served) -> None:
+def test_a_server_whose_main_process_was_killed_makes_room_for_the_next(served: Served) -> None:
     served.stop(signal.SIGKILL)
     served.start()  # may still be answered by a worker of the old one
     assert served.process is not None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import importlib
 import logging
 import os
@@ -24,12 +23,12 @@ from gunicorn.asgi.protocol import ASGIProtocol
 from gunicorn.workers import gasgi
 
 from coordinator.edge.http import grpc_refusal
-from coordinator.lib import supervisor
 from coordinator.lib.addresses import BACKLOG
 from coordinator.lib.sockets import has_unread_data
 
 log = logging.getLogger(__name__)
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 LINGERS = 1.0  # seconds
 PAUSE = 1.0  # seconds without taking connections where none can be taken
 # Seconds for which a worker leaves the next connection to the others: of a burst, whoever is awake took most, or all.
@@ -200,26 +199,19 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.connections: weakref.WeakSet[EdgeProtocol] = weakref.WeakSet()
         self.serving: asyncio.Task[None] | None = None
-        self.is_ready = self.has_met_grpc = False
+        self.has_met_grpc = False
         self.told_early: list[int] = []
 
     def _setup_event_loop(self) -> None:
         self.loop = create_event_loop(workers=self.cfg.workers)
         asyncio.set_event_loop(self.loop)
 
-    def notify(self) -> None:
-        """Tell the master every second that this worker lives; the first time, that it serves."""
-        super().notify()
-        if not self.is_ready:
-            self.is_ready = True
-            supervisor.report_worker_ready()
-
     def record_early_signals(self, already: queue.SimpleQueue[int]) -> None:
         """Keep what tells this worker to stop until its loop runs: before that, uvloop loses it.
 
         `already` is what the server's own handler, which a fresh worker still has, was told.
         """
-        for number in supervisor.STOP:
+        for number in STOP_SIGNALS:
             signal.signal(number, lambda told, _frame: self.told_early.append(told))
         with contextlib.suppress(queue.Empty):
             while True:
@@ -229,17 +221,12 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         """Do nothing yet: `note_signals` has, and `_serve` does the rest."""
 
     def install_signal_handlers(self) -> None:
-        """Leave SIGHUP to the supervisor: a terminal that closes sends it to everybody."""
+        """Leave SIGHUP to the main process: a terminal that closes sends it to everybody."""
         super().init_signals()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         for told in self.told_early:
-            if told in supervisor.STOP:
+            if told in STOP_SIGNALS:
                 os.kill(os.getpid(), told)
-
-    def run(self) -> None:
-        """Serve until told to stop, and then be gone: without the collector's last walk through all that lives."""
-        super().run()
-        gc.freeze()
 
     def handle_exit_signal(self) -> None:
         """SIGTERM: begin to stop now, not when the heartbeat's second is over."""

@@ -1,7 +1,14 @@
 """`manage.py serve`: migrate, prepare static files, and run the server until it is told to stop.
 
-Two processes do this: `manage.py` itself becomes the supervisor, which listens before it does anything else
-(`coordinator/lib/supervisor.py`), and starts this command again with the options that nobody types.
+gunicorn runs the workers. Its main process loads the code once and forks the workers, which share that memory. It can
+therefore not load newer code by itself, and so SIGHUP (`manage.py restart`, `systemctl reload`) does this:
+
+1. The newer code is tried in a process of its own (`serve --check`). Where it cannot be started, the old goes on.
+2. The main process becomes the newer program by exec: its process id, terminal, sockets and lock stay, and so do the
+   old workers, which answer meanwhile.
+3. When the new workers answer, the old ones are told to stop. Held requests are answered by then, and ask again.
+
+Where the database must be migrated, the old workers stop before step 2, and requests wait until step 3.
 """
 
 from __future__ import annotations
@@ -12,8 +19,11 @@ import importlib
 import os
 import signal
 import socket
+import subprocess
 import sys
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import IO, Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
@@ -25,18 +35,20 @@ from gunicorn.app.base import BaseApplication
 
 from coordinator.actions.people import setup
 from coordinator.engine import pooling
-from coordinator.lib import addresses, supervisor
+from coordinator.lib import addresses
 from coordinator.lib import worker_metrics as figures
 from coordinator.mcp.hosting import starting
-from coordinator.operations import startup
+from coordinator.operations import restarting, startup
 from coordinator.operations.doctor import shared_user
 from coordinator.operations.doctor.settings import find_conflicting_settings
 
 PYTHONS_OWN = (700, 10, 10)  # how often garbage is collected, which manage.py put off
 IF_IT_RUNS = (
-    "`manage.py restart` restarts it, `manage.py serve --take-over` puts this one in its place; nobody is refused "
-    "meanwhile."
+    "`manage.py restart` restarts it. Stop it to start another, or choose another SIGNALBOX_DATA_DIR."
 )
+MUST_MIGRATE = 3  # exit status of `serve --check`; an older version may ask a newer one
+FORMER_END_WITHIN_SECONDS = 15  # the keeper of MCP servers takes up to 12
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
 
 
 class Command(BaseCommand):
@@ -52,56 +64,73 @@ class Command(BaseCommand):
             help="worker processes (0: chosen from the number of cores)",
         )
         parser.add_argument("--threads", type=int, default=settings.THREADS, help="Django threads per worker")
-        parser.add_argument(
-            "--take-over",
-            action="store_true",
-            help="take the place of the server that runs on this data folder, which ends when this one is ready",
-        )
         parser.add_argument("--no-migrate", action="store_true", help="do not migrate the database")
         parser.add_argument(
             "--migrate-anyway",
             action="store_true",
             help="migrate even if running servers of an older version cannot go on with the new schema",
         )
-        for name, kind in (("--control", int), ("--inherited", str), ("--lock", int), ("--problem", str)):
-            parser.add_argument(name, type=kind, help=argparse.SUPPRESS)  # what the supervisor hands over
+        parser.add_argument(
+            "--check",
+            action="store_true",
+            help="only try whether this code starts here; exit status 3 says that it would migrate the database",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Prepare everything that can fail with a clear line, then become the server."""
-        if options["control"] is None:  # not started through manage.py
-            sys.exit(supervisor.serve_supervised())
-        above = supervisor.connect_supervisor_link(options["control"])
         for check in find_conflicting_settings():
             self.stderr.write(self.style.WARNING(f"{check.message} {check.remedy}"))
-        held = startup.lock_data_folder(
-            settings.DATA_DIR, options["lock"], holder=os.getppid(), remedy=IF_IT_RUNS
-        )
-        if options["problem"]:
-            raise CommandError(options["problem"])
-        inherited = [int(file) for file in options["inherited"].split(",")]
-        require_configured_port(inherited)
-        above.send_lock_file(held.fileno())
+        if options["check"]:
+            sys.exit(self.try_start(migrate=not options["no_migrate"]))
+        files = addresses.open_serving_files()
+        lock = startup.lock_data_folder(settings.DATA_DIR, files.lock, remedy=IF_IT_RUNS)
+        if files.problem:
+            raise CommandError(files.problem)
+        require_configured_port(files.sockets)
+        settings.THREADS = options["threads"]
+        workers = options["workers"] or default_worker_count()
+        run_in_child(lambda: self.prepare(options, workers))
+        preload_worker_code()
+        GunicornServer(workers, files, lock).run()
+
+    def try_start(self, *, migrate: bool) -> int:
+        """Do what a start does, beside a server that runs; return the exit status. Raises CommandError."""
+        pending = startup.needs_migration(migrate=migrate, say=self.stdout.write)
+        startup.prepare_static_files(say=self.stdout.write)
+        preload_worker_code()
+        importlib.import_module("coordinator.asgi")
+        return MUST_MIGRATE if pending else 0
+
+    def prepare(self, options: dict[str, Any], workers: int) -> None:
+        """Migrate the database, collect static files, and print what people need to know."""
         startup.prepare_database(
-            migrate=not options["no_migrate"],
-            say=self.stdout.write,
-            before=above.wait_for_migration_turn,
-            beside_any=options["migrate_anyway"],
+            migrate=not options["no_migrate"], say=self.stdout.write, beside_any=options["migrate_anyway"]
         )
         startup.prepare_static_files(say=self.stdout.write)
-        welcome = first_sign_in_message()
-        settings.THREADS = options["threads"]
         figures.remove_stale_worker_metrics()
-        workers = options["workers"] or default_worker_count()
-        preload_worker_code()
-        connections.close_all()  # a worker must not inherit the parent's connection
         self.stdout.write(f"Signalbox is at {settings.PUBLIC_URL} ({workers} workers). Ctrl-C stops it.")
         if shared := shared_user.find_shared_user_problem(os.geteuid()):
             self.stdout.write(self.style.WARNING(f"{shared} {shared_user.REMEDY}"))
-        if welcome:
+        if welcome := first_sign_in_message():
             self.stdout.write(f"Nobody can sign in yet. {welcome}")
         self.stdout.flush()
-        GunicornServer(workers, [f"fd://{file}" for file in inherited]).run()
-        held.close()
+
+
+def run_in_child(work: Callable[[], object]) -> None:
+    """Do the work in a process of its own, whose memory is given back; exit as it does where it fails."""
+    child = os.fork()
+    if not child:
+        work()
+        connections.close_all()
+        sys.stdout.flush()
+        os._exit(0)  # what the parent prepared for its own end is not for this process
+    try:
+        _, status = os.waitpid(child, 0)
+    except BaseException:  # told to stop
+        os.kill(child, signal.SIGTERM)
+        raise
+    if code := os.waitstatus_to_exitcode(status):
+        sys.exit(code if code > 0 else 128 - code)
 
 
 def first_sign_in_message() -> str:
@@ -124,8 +153,8 @@ def default_worker_count() -> int:
 def require_configured_port(files: list[int]) -> None:
     """Raise CommandError where the sockets that a service manager opened are not where the settings say."""
     for file in files:
-        with socket.socket(fileno=os.dup(file)) as given:
-            host, port = given.getsockname()[:2]
+        with socket.socket(fileno=os.dup(file)) as opened:
+            host, port = opened.getsockname()[:2]
         if port != settings.BIND_PORT:
             raise CommandError(
                 f"The service manager listens at {addresses.join_host_port(host, port)} and SIGNALBOX_BIND says "
@@ -150,42 +179,130 @@ class ServerLog(glogging.Logger):  # type: ignore[misc] # gunicorn has no types
 
 
 class GunicornArbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no types
-    """gunicorn's main process, which also keeps the keeper of stdio MCP servers running."""
+    """gunicorn's main process, which restarts with newer code on SIGHUP and keeps stdio MCP servers' keeper running."""
 
     def __init__(self, app: GunicornServer) -> None:
         super().__init__(app)
         self._keeper = starting.KeeperProcess()
+        self._lock = app.lock
+        self._former = app.files.former
+        self._former_end_by: float | None = (
+            None  # on time.monotonic's clock; None until they are told to stop
+        )
 
     def manage_workers(self) -> None:
         """Start what is missing; gunicorn calls this once a second and whenever a child has ended."""
         super().manage_workers()
         self._keeper.ensure_running()
+        if self._former_end_by is None and all(map(has_answered, self.WORKERS.values())):
+            self._former_end_by = time.monotonic() + FORMER_END_WITHIN_SECONDS
+            restarting.report_outcome(self._lock, restarting.READY)
+            self.signal_former_processes(signal.SIGTERM)
+        elif self._former and time.monotonic() > (self._former_end_by or float("inf")):
+            self.signal_former_processes(signal.SIGKILL)
+
+    def signal_former_processes(self, number: signal.Signals) -> None:
+        """Send a signal to those workers and helpers of before the restart that still run."""
+        self._former = [pid for pid in self._former if is_running_child(pid)]
+        for pid in self._former:
+            os.kill(pid, number)
+
+    def stop(self, graceful: bool = True) -> None:
+        """Stop all workers, those of before the restart too."""
+        self.signal_former_processes(signal.SIGTERM)
+        super().stop(graceful)
+
+    def reload(self) -> None:
+        """Become the code as it is now, if that can be started: gunicorn calls this on SIGHUP."""
+        restarting.report_outcome(self._lock, restarting.RESTARTING)
+        status = self.try_newer_code()
+        if status is None:  # told to stop meanwhile
+            return
+        if status not in (0, MUST_MIGRATE):
+            sys.stderr.write("The new server did not start, so the old one goes on.\n")
+            restarting.report_outcome(self._lock, restarting.FAILED)
+            return
+        if status == MUST_MIGRATE:
+            self.stop_workers()
+        addresses.ServingFiles(
+            sockets=[listener.fileno() for listener in self.LISTENERS],
+            lock=self._lock.fileno(),
+            former=[*self.WORKERS, *self._keeper.process_ids(), *self._former],
+        ).save_for_restart()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # stays while the newer code is loaded
+        sys.stdout.flush()
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - as this process was started
+
+    def try_newer_code(self) -> int | None:
+        """Return the exit status of `serve --check`, None where a signal to stop comes before that."""
+        trial = subprocess.Popen([sys.executable, *sys.orig_argv[1:], "--check"])  # noqa: S603 - ours
+        while (status := poll_process(trial, seconds=0.1)) is None:
+            received = []
+            while not self.SIG_QUEUE.empty():
+                received.append(self.SIG_QUEUE.get())
+            for number in received:
+                self.SIG_QUEUE.put(number)
+            if STOP_SIGNALS & set(received):
+                trial.terminate()
+                trial.wait()
+                break
+        return status
+
+    def stop_workers(self) -> None:
+        """Stop all workers and wait for their end, because the database is about to be migrated."""
+        self.kill_workers(signal.SIGTERM)
+        end_by = time.monotonic() + 2 * settings.GRACEFUL_TIMEOUT
+        while self.WORKERS and time.monotonic() < end_by:
+            self.reap_workers()
+            time.sleep(0.05)
+        self.kill_workers(signal.SIGKILL)
+
+
+def has_answered(worker: Any) -> bool:
+    """Say whether a worker's loop runs: its heartbeats are on time.monotonic's clock, its file's birth is not."""
+    return bool(worker.tmp.last_update() <= time.monotonic())
+
+
+def is_running_child(pid: int) -> bool:
+    """Say whether the process is a child of this one and has not ended."""
+    try:
+        return os.waitpid(pid, os.WNOHANG) == (0, 0)
+    except ChildProcessError:
+        return False
+
+
+def poll_process(process: subprocess.Popen[bytes], *, seconds: float) -> int | None:
+    """Wait so long for the process to end; return its exit status, None where it still runs."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 class GunicornServer(BaseApplication):  # type: ignore[misc] # gunicorn has no types
     """gunicorn with its native ASGI worker, set up in code so that no file beside us is needed."""
 
-    def __init__(self, workers: int, addresses: list[str]) -> None:
+    def __init__(self, workers: int, files: addresses.ServingFiles, lock: IO[str]) -> None:
         self.workers = workers
-        self.addresses = addresses
+        self.files = files
+        self.lock = lock
         super().__init__()
 
     def load_config(self) -> None:
         values = {
-            "bind": self.addresses,
+            "bind": [f"fd://{file}" for file in self.files.sockets],
             "worker_class": "coordinator.edge.http.worker.Worker",
             "workers": self.workers,
             "graceful_timeout": settings.GRACEFUL_TIMEOUT,
             "timeout": 60,
             "keepalive": 75,
-            "forwarded_allow_ips": "",  # edge/peers.py decides whose headers are believed
+            "forwarded_allow_ips": "",  # edge.http.client_addresses decides whose headers are believed
             "proc_name": "signalbox",
             "loglevel": "warning",
             "logger_class": ServerLog,
             "control_socket_disable": True,
             "when_ready": prepare_to_fork,
             "post_fork": lambda server, worker: worker.record_early_signals(server.SIG_QUEUE),
-            "on_exit": lambda _server: gc.freeze(),  # a quarter of a second of a restart
         }
         for name, value in values.items():
             self.cfg.set(name, value)
@@ -204,11 +321,10 @@ class GunicornServer(BaseApplication):  # type: ignore[misc] # gunicorn has no t
 
 
 def prepare_to_fork(_server: object) -> None:
-    """Leave restarts to the supervisor, and keep the collector off what workers share with this process.
+    """Keep the garbage collector off what workers share with this process: it would write into all of it.
 
-    The collector would write into all of it, for a copy each. It need not look for garbage first: of two hundred
-    thousand objects some hundred are, and looking takes a tenth of a start.
+    It need not look for garbage first: of two hundred thousand objects some hundred are, and looking takes a tenth of
+    a start.
     """
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     gc.freeze()
     gc.set_threshold(*PYTHONS_OWN)

@@ -38,6 +38,10 @@ class KeeperProcess:
             log.warning("The keeper of stdio MCP servers has ended. It is started again.")
         self._process, self._started_at = start_keeper(), now
 
+    def process_ids(self) -> list[int]:
+        """Return the keeper's process id, in a list that is empty where it does not run."""
+        return [] if self._process is None or self._process.poll() is not None else [self._process.pid]
+
 
 def start_keeper() -> subprocess.Popen[bytes]:
     """Start the keeper beside this process, with which it ends."""
