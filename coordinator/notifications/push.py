@@ -29,6 +29,7 @@ from coordinator.notifications.messages import (
     request_session_title,
 )
 from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders.waiting import load_waiting_for_person
 from coordinator.policy.requests import approvals
 from coordinator.policy.requests.approvals import format_request_instant
 from coordinator.policy.requests.judged import judged_card_digest
@@ -79,7 +80,8 @@ def check_push_status(status: int) -> str:
 def build_notification_payload(
     message: Notification, request: PermissionRequest | None, now: datetime
 ) -> dict[str, Any]:
-    waiting = decidable_waiting_requests(User.objects.get(username=message.target.person), now).count()
+    person = User.objects.get(username=message.target.person)
+    waiting = load_waiting_for_person(person, now).number
     if message.event == Notification.NotifiedEvent.BUDGET:
         told = build_message_text(message, None, now)
         shown = {"title": clean_text_line(told.title, TITLE), "body": clean_text_line(told.text, GIST)}

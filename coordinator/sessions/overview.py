@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db.models import Count, Min, QuerySet
 
 from coordinator.models import EventContext, PermissionRequest, Run, Runner, Session
+from coordinator.models.permissions import PermissionRequestQuerySet
 from coordinator.sessions import spans, titles, usage
 from coordinator.sessions.usage import TokenUsage
 
@@ -77,9 +78,14 @@ class DashboardOverview:
         return not (self.sessions or self.runners or self.waiting_requests or self.decisions)
 
 
-def load_overview(now: datetime, *, rows: int = 8) -> DashboardOverview:
-    """Return the state of everything at `now`, with at most `rows` rows in each list."""
-    waiting = PermissionRequest.objects.awaiting_decision(now)
+def load_overview(
+    now: datetime, *, waiting: PermissionRequestQuerySet | None = None, rows: int = 8
+) -> DashboardOverview:
+    """Return the state of everything at `now`, with at most `rows` rows in each list.
+
+    `waiting` are the requests that wait for whoever looks: by default all that wait.
+    """
+    waiting = PermissionRequest.objects.awaiting_decision(now) if waiting is None else waiting
     asked = waiting.aggregate(count=Count("pk"), oldest=Min("created_at"))
     runs = count_rows_by_status(Run.objects.filter(status__in=[*WAITING_RUNS, *RUNNING_RUNS]))
     runners = list(Runner.objects.filter(deregistered_at__isnull=True))

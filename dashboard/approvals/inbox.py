@@ -14,7 +14,8 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Q
 
 from coordinator.actions.approvals.triage import MOST_AT_ONCE
-from coordinator.models import PermissionRequest, RequestSnooze
+from coordinator.models import PermissionRequest
+from coordinator.policy.deciders.waiting import load_snoozed_until
 from coordinator.policy.requests import approvals
 from coordinator.policy.requests.judged import group_requests_by_card, judged_card_digest
 from coordinator.policy.rules import marks
@@ -246,12 +247,6 @@ def build_waiting_request(row: Sequence[Any]) -> WaitingRequest:
         deadline if isinstance(deadline, datetime) else LAST,
         taken_by or "",
     )
-
-
-def load_snoozed_until(person: str, now: datetime) -> dict[str, datetime]:
-    """Return until when this person has left requests out, by their ids."""
-    rows = RequestSnooze.objects.filter(person=person).values_list("request_id", "until")
-    return {str(name): until for name, until in rows if isinstance(until, datetime) and until > now}
 
 
 def filter_waiting_requests(

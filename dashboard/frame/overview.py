@@ -8,9 +8,11 @@ from django.utils import timezone
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.identity.declarations import require_safe
-from coordinator.identity.roles import ADMIN, has_role
+from coordinator.identity.roles import ADMIN, APPROVER, has_role
+from coordinator.models import PermissionRequest
 from coordinator.operations.doctor import shared_user
 from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders.waiting import load_waiting_for_person
 from coordinator.sessions.overview import load_overview
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
@@ -26,10 +28,16 @@ def show_overview(request: HtmxHttpRequest) -> HttpResponse:
     shared = shared_user.cached_shared_user_problem() if is_admin else None
     now = timezone.now()
     book = deciders.load_decider_book(now)
+    waiting = load_waiting_for_person(request.user, now, book=book)
+    everything = PermissionRequest.objects.awaiting_decision(now).count()
+    number = waiting.number
     context = {
-        "overview": load_overview(now),
+        "overview": load_overview(now, waiting=waiting.requests),
+        "snoozed": waiting.snoozed,
+        "others_wait": everything - number - waiting.snoozed,
         "shared_user": shared,
         "troubles": book.find_rule_problems() if is_admin else [],
-        "may_decide_some": deciders.decidable_request_ids(request.user, book) != [],
+        "may_decide_some": number > 0,
+        "waiting_label": "Waiting for you" if has_role(request.user, APPROVER) else "Waiting for a person",
     }
     return render(request, template, context)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
 from django.contrib.auth.models import AnonymousUser, User
@@ -16,13 +18,27 @@ from coordinator.live.fragments import PageFragment
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.models.permissions import RequestStatus
 from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders.waiting import is_anything_snoozed, load_waiting_for_person
 
 
 class BadgeNumber(NamedTuple):
-    """What a badge says to one person. `own`: others have another number, so the stream cannot bring it to all."""
+    """What a badge says to one person.
+
+    Args:
+        value: the number.
+        own: whether others have another number, so that the stream cannot bring it to all.
+        changes_at: when it changes though no row does; None if it does not.
+    """
 
     value: int
     own: bool
+    changes_at: datetime | None = None
+
+    @property
+    def seconds_until_change(self) -> int | None:
+        if self.changes_at is None:
+            return None
+        return max(1, math.ceil((self.changes_at - timezone.now()).total_seconds()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +67,17 @@ class RailEntry:
 
 
 def count_waiting_for_person(person: User | AnonymousUser) -> BadgeNumber:
-    """Return how many requests wait for the person's decision."""
-    book = deciders.load_decider_book(timezone.now())
-    theirs = deciders.decidable_request_ids(person, book)
-    return (
-        BadgeNumber(count_all_waiting_requests(), own=False)
-        if theirs is None
-        else BadgeNumber(len(theirs), own=True)
-    )
+    """Return how many requests wait for the person's decision, without what they snoozed."""
+    waiting = load_waiting_for_person(person, timezone.now())
+    return BadgeNumber(waiting.number, own=not waiting.is_shared, changes_at=waiting.returns_at)
 
 
 def count_waiting_if_shared() -> int | None:
+    now = timezone.now()
     has_votes = PermissionVote.objects.filter(request__status=RequestStatus.PENDING).exists()
-    return (
-        None
-        if has_votes or deciders.load_decider_book(timezone.now()).rules
-        else count_all_waiting_requests()
-    )
+    if has_votes or is_anything_snoozed(now) or deciders.load_decider_book(now).rules:
+        return None
+    return count_all_waiting_requests()
 
 
 def count_all_waiting_requests() -> int:

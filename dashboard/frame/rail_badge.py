@@ -23,5 +23,10 @@ def show_rail_badge(request: HtmxHttpRequest, key: str) -> HttpResponse:
     if not has_role(request.user, entry.least):
         return render_role_refusal(request, entry.least)
     number = entry.badge.number(request.user)
-    context = {"item": entry, "count": number.value, "own": number.own}
+    context = {
+        "item": entry,
+        "count": number.value,
+        "own": number.own,
+        "seconds": number.seconds_until_change,
+    }
     return render(request, "components/_rail_badge.html", context)

@@ -18,7 +18,8 @@ MOST_OFFERS = 200
 class OnlineRunnerOffers:
     """Agents as (name, title with version and hosts), directories, and agents that some machine has not.
 
-    `by_id` are the runners by id, `names` what tells each of them from the others.
+    `by_id` are the runners that offer agents, by id; `online_count` how many runners are online, those that take runs
+    by demands alone with them.
     """
 
     agents: list[tuple[str, str]]
@@ -26,6 +27,7 @@ class OnlineRunnerOffers:
     missing: list[tuple[str, str]]
     worktrees: bool
     by_id: dict[str, Runner]
+    online_count: int
 
     @property
     def runner_count(self) -> int:
@@ -77,6 +79,7 @@ class OnlineRunnerOffers:
             [one for one in missing.items() if one[0] not in known][:MOST_OFFERS],
             any(isinstance(one, dict) and one.get("worktrees") is True for one in found.values()),
             {one.pk: one for one in online if one.pk in found},
+            len(online),
         )
 
 

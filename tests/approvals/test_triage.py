@@ -304,3 +304,35 @@ def test_a_request_that_is_deleted_while_it_is_snoozed_is_left_out(monkeypatch: 
     ids = [stays.request_id, goes.request_id]
     assert approvals.snooze_requests(ids, NOW + timedelta(hours=1), by=anna, now=NOW) == 1
     assert RequestSnooze.objects.get().request_id == stays.request_id
+
+
+def test_badge_overview_and_inbox_count_the_same_when_something_is_snoozed(signed_in) -> None:
+    first, _second = ask_now("/a"), ask_now("/b")
+    browser, other = signed_in("anna"), signed_in("bob")
+    now = timezone.now()
+    approvals.snooze_requests(
+        [first.request_id], now + timedelta(minutes=15), by=User.objects.get(username="anna"), now=now
+    )
+
+    def counts(client: Client) -> tuple[int, ...]:
+        badge = client.get("/ui/rail/approvals/badge/", headers=HTMX).content.decode()
+        body = client.get("/ui/", headers=HTMX).content.decode()
+        stat = re.search(r'Waiting for you</span><span class="stat-number">(\d+)', body)
+        assert stat, body
+        return (int(re.search(r'data-badge="(\d+)"', badge)[1]), int(stat[1]), len(targets(client)))
+
+    assert counts(browser) == (1, 1, 1)
+    assert counts(other) == (2, 2, 2)
+    assert "1 snoozed" in browser.get("/ui/", headers=HTMX).content.decode()
+
+
+def test_the_badge_asks_again_when_a_snoozed_request_is_back(signed_in) -> None:
+    row = ask_now("/a")
+    browser = signed_in("anna")
+    now = timezone.now()
+    approvals.snooze_requests(
+        [row.request_id], now + timedelta(minutes=15), by=User.objects.get(username="anna"), now=now
+    )
+    badge = browser.get("/ui/rail/approvals/badge/", headers=HTMX).content.decode()
+    seconds = int(re.search(r"load delay:(\d+)s", badge)[1])
+    assert 14 * 60 < seconds <= 15 * 60

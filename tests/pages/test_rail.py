@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.test import RequestFactory
 
@@ -91,9 +93,9 @@ def test_the_stream_brings_the_badge_once_however_many_changes_and_pages(
 ) -> None:
     changes = [FeedChange(n, 0, "permission_requests", str(n), "p", "insert") for n in (3, 4, 5)]
     fragments = FragmentCache()
-    # Whether somebody waits for a second approval; whether rows say who decides; how many wait; and of each change,
-    # which session's it is.
-    with django_assert_num_queries(3 + 3):
+    # Whether somebody waits for a second approval, or has snoozed something; whether rows say who decides; how many
+    # wait; and of each change, which session's it is.
+    with django_assert_num_queries(4 + 3):
         made = fragments.fragments_by_change(changes)
         again = fragments.fragments_by_change(changes[:2])  # another page's channel, a moment later
     assert [*made] == [5]
@@ -105,7 +107,7 @@ def test_the_stream_brings_the_badge_once_however_many_changes_and_pages(
 
 def test_the_badge_of_a_later_change_is_counted_anew(django_assert_num_queries) -> None:
     fragments = FragmentCache()
-    with django_assert_num_queries(2 * 4):
+    with django_assert_num_queries(2 * 5):
         for number in (1, 2):
             fragments.fragments_by_change([FeedChange(number, 0, "permission_requests", "1", "p", "update")])
 
@@ -113,4 +115,5 @@ def test_the_badge_of_a_later_change_is_counted_anew(django_assert_num_queries) 
 def test_pages_do_not_ask_for_the_badge_on_every_change() -> None:
     html = signed_in("viewer").get("/ui/").content.decode()
     badge = html[html.index('id="rail-badge-approvals"') :].partition(">")[0]
-    assert 'hx-trigger="live:reset from:body, live:deciders from:body"' in badge
+    triggers = re.search(r'hx-trigger="([^"]*)"', badge)[1]
+    assert triggers.split() == "live:reset from:body, live:deciders from:body, arranged from:body".split()

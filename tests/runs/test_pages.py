@@ -106,3 +106,13 @@ def test_only_an_admin_sends_a_runner_away():
     assert signed_in("admin").post(url).status_code == 302
     assert Runner.objects.get().deregistered_at is not None
     assert signed_in("viewer").get("/ui/runners/").content.decode().count("Deregistering") == 1
+
+
+def test_the_start_form_counts_the_runners_that_the_list_shows() -> None:
+    client = signed_in("approver")
+    assert "No runner is online." in client.get("/ui/runs/new/").content.decode()
+    runner("build-1")
+    runner("build-2")
+    html = " ".join(client.get("/ui/runs/new/").content.decode().split())
+    assert "2 runners are online, but none that drives agents by name." in html
+    assert "No runner is online." not in html
