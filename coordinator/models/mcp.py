@@ -232,11 +232,28 @@ class AskingGrant(models.Model):
         return f"grant {self.grant_id} asks"
 
 
+class McpToolQuerySet(models.QuerySet["McpTool"]):
+    """Tools by what a person said of their definitions."""
+
+    def changed(self) -> McpToolQuerySet:
+        """Return tools whose definition is not the accepted one, and was not declined either."""
+        return self.exclude(accepted_hash=models.F("definition_hash")).exclude(
+            declined_hash__isnull=False, declined_hash=models.F("definition_hash")
+        )
+
+    def declined(self) -> McpToolQuerySet:
+        """Return tools of whose definition agents are shown the accepted one instead."""
+        return self.filter(declined_hash=models.F("definition_hash")).exclude(
+            accepted_hash=models.F("definition_hash")
+        )
+
+
 class McpTool(models.Model):
     """One tool of a server as the server last told it, and as a person last accepted it.
 
-    The two hashes differ where the definition changed and nobody has accepted that yet. `gone_at` is set while
-    the server does not list the tool. The server is a plain id, as in grants.
+    The two hashes differ where the definition changed and nobody has accepted that yet. `declined_hash` is the
+    changed definition that a person declined: while the server lists that one, agents are shown the accepted one.
+    `gone_at` is set while the server does not list the tool. The server is a plain id, as in grants.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -252,10 +269,15 @@ class McpTool(models.Model):
     accepted = JsonTextField(null=True, blank=True)
     accepted_by = models.TextField(null=True, blank=True)
     accepted_at = IsoTextField(null=True, blank=True)
+    declined_hash = models.TextField(null=True, blank=True)
+    declined_by = models.TextField(null=True, blank=True)
+    declined_at = IsoTextField(null=True, blank=True)
     first_listed_at = IsoTextField()
     listed_at = IsoTextField()
     changed_at = IsoTextField(null=True, blank=True)
     gone_at = IsoTextField(null=True, blank=True)
+
+    objects = McpToolQuerySet.as_manager()
 
     class Meta:
         db_table = "mcp_tools"
@@ -267,5 +289,10 @@ class McpTool(models.Model):
 
     @property
     def is_changed(self) -> bool:
-        """Whether the definition differs from the one that a person accepted."""
-        return self.definition_hash != self.accepted_hash
+        """Whether the definition differs from the accepted one, and no person has said what becomes of that."""
+        return self.definition_hash not in {self.accepted_hash, self.declined_hash}
+
+    @property
+    def is_declined(self) -> bool:
+        """Whether a person declined the present definition, so that agents are shown the accepted one."""
+        return self.definition_hash == self.declined_hash != self.accepted_hash

@@ -9,13 +9,15 @@ from django.views.decorators.vary import vary_on_headers
 
 from coordinator.identity.declarations import require_safe
 from coordinator.identity.roles import ADMIN, APPROVER, has_role
-from coordinator.models import PermissionRequest
+from coordinator.models import McpTool, PermissionRequest
 from coordinator.operations.doctor import shared_user
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.deciders.waiting import load_waiting_for_person
 from coordinator.sessions.overview import load_overview
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+
+MAX_CHANGED_TOOLS = 5  # named in one notice
 
 
 @require_safe
@@ -34,6 +36,9 @@ def show_overview(request: HtmxHttpRequest) -> HttpResponse:
     context = {
         "overview": load_overview(now, waiting=waiting.requests),
         "snoozed": waiting.snoozed,
+        "changed_tools": list(
+            McpTool.objects.changed().filter(gone_at=None).order_by("-changed_at")[:MAX_CHANGED_TOOLS]
+        ),
         "others_wait": everything - number - waiting.snoozed,
         "shared_user": shared,
         "troubles": book.find_rule_problems() if is_admin else [],

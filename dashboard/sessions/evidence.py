@@ -29,7 +29,8 @@ from dashboard.timeline.as_markdown import render_session_markdown
 
 MOST_ENTRIES = 1_000  # audit entries in one file
 IN_MEMORY = 16 * 1024 * 1024  # bytes; a larger file is made on disk
-POLICY = ("GRANT", "TOOL_RULES", "MCP_SERVER", "MCP_TOOL_ACCEPTED", "AGENT")  # how changes of policy begin
+# How the audit events of changes of policy begin.
+POLICY = ("GRANT", "TOOL_RULES", "MCP_SERVER", "MCP_TOOL_ACCEPTED", "MCP_TOOL_DECLINED", "AGENT")
 
 README = """\
 Evidence for the session {session}

@@ -12,9 +12,20 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from coordinator.actions.mcp import mcp_tools
 from coordinator.actions.policy import grants
-from coordinator.identity.actors import Actor
-from coordinator.models import AuditLog, Event, Grant, McpServer, McpTool, PermissionRequest, Session
+from coordinator.errors import Forbidden
+from coordinator.identity.actors import Actor, key_actor_by_name
+from coordinator.models import (
+    AuditLog,
+    Event,
+    Grant,
+    McpServer,
+    McpTool,
+    PermissionRequest,
+    Session,
+    ToolRule,
+)
 from coordinator.policy.grants import access
 from coordinator.policy.grants import lengths as grant_lengths
 from coordinator.policy.grants.edits import GrantEdit
@@ -320,6 +331,57 @@ def test_a_changed_tool_is_shown_with_its_difference_and_accepted() -> None:
     client.post("/ui/mcp/tool/accept/", {"server": "s", "tool": "v", "seen": "2"})
     tool.refresh_from_db()
     assert not tool.is_changed
+
+
+def add_changed_tool() -> McpTool:
+    return add_tool(
+        "s",
+        "v",
+        definition_hash="2",
+        description="New.",
+        accepted={"description": "Old."},
+        changed_at=timezone.now(),
+    )
+
+
+def test_a_changed_tool_is_on_the_overview_until_somebody_says_what_becomes_of_it() -> None:
+    add_changed_tool()
+    client = signed_in("approver")
+    assert "s / v" in client.get("/ui/").text
+    client.post("/ui/mcp/tool/accept/", {"server": "s", "tool": "v", "seen": "2", "do": "keep"})
+    assert "s / v" not in client.get("/ui/").text
+
+
+def test_a_declined_definition_is_asked_about_again_only_when_it_changes_again() -> None:
+    tool = add_changed_tool()
+    client = signed_in("approver")
+    client.post("/ui/mcp/tool/accept/", {"server": "s", "tool": "v", "seen": "1", "do": "keep"})
+    tool.refresh_from_db()
+    assert tool.is_changed  # not what the person saw
+    client.post("/ui/mcp/tool/accept/", {"server": "s", "tool": "v", "seen": "2", "do": "keep"})
+    tool.refresh_from_db()
+    assert (tool.is_changed, tool.is_declined) == (False, True)
+    assert AuditLog.objects.get(event_type="MCP_TOOL_DECLINED").metadata["kept"] == {"description": "Old."}
+    assert "Declined definition" in client.get("/ui/mcp/tool/?server=s&tool=v").text
+    McpTool.objects.filter(pk=tool.pk).update(definition_hash="3")
+    tool.refresh_from_db()
+    assert (tool.is_changed, tool.is_declined) == (True, False)
+
+
+def test_no_key_declines_a_changed_tool() -> None:
+    add_changed_tool()
+    with pytest.raises(Forbidden):
+        mcp_tools.decline_tool_change("s", "v", seen="2", by=key_actor_by_name("ci"), now=timezone.now())
+
+
+def test_a_changed_tool_is_denied_to_every_agent_by_one_rule_before_all_others() -> None:
+    add_changed_tool()
+    ToolRule.objects.create(position=1, tool="*", pattern="", verdict="allow", changed_at=timezone.now())
+    client = signed_in("approver")
+    for _ in range(2):
+        client.post("/ui/mcp/tool/accept/", {"server": "s", "tool": "v", "seen": "2", "do": "deny"})
+    rows = ToolRule.objects.order_by("position").values_list("position", "tool", "verdict")
+    assert list(rows) == [(1, "mcp__s__v", "deny"), (2, "*", "allow")]
 
 
 def test_pasted_tools_are_taken_over() -> None:

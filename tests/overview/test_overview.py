@@ -182,5 +182,5 @@ def test_more_rows_take_no_more_queries(django_assert_max_num_queries: DjangoAss
         ask(number)
         runner(number, 1)
     # On PostgreSQL three more ask in which parts of the events table to look (engine.event_spans).
-    with django_assert_max_num_queries(25 if is_sqlite() else 28):
+    with django_assert_max_num_queries(26 if is_sqlite() else 29):
         client.get("/ui/")

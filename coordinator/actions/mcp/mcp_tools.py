@@ -252,20 +252,48 @@ def accept_tool_changes(
 
     Raises NotFound, Conflict where a definition changed again since, Forbidden for an API key.
     """
-    if by.kind == "key":
-        raise Forbidden("An API key cannot accept a changed tool. A person must sign in to do it.")
     with transaction.atomic():
-        tools = list(McpTool.objects.select_for_update().filter(server_id=server_id, name__in=names))
-        if len(tools) != len(set(names)):
-            raise NotFound("This tool no longer exists.")
-        if seen is not None and any(tool.definition_hash != seen for tool in tools):
-            raise Conflict(
-                "The definition has changed again since you loaded the page. Reload the page and look at it again."
-            )
-        changed = [tool for tool in tools if tool.is_changed]
+        tools = lock_seen_tools(server_id, names, by, seen)
+        changed = [tool for tool in tools if tool.definition_hash != tool.accepted_hash]
         for tool in changed:
             accept_tool_change(tool, by, now)
     return changed
+
+
+def decline_tool_change(server_id: str, name: str, *, seen: str, by: Actor, now: datetime) -> McpTool:
+    """Have agents shown the accepted definition for as long as the server lists the one with the digest `seen`.
+
+    Raises NotFound, Conflict where the definition changed again since or is the accepted one, Forbidden for an API key.
+    """
+    with transaction.atomic():
+        [tool] = lock_seen_tools(server_id, [name], by, seen)
+        if tool.definition_hash == tool.accepted_hash:
+            raise Conflict("The server lists the accepted definition again. There is nothing to decline.")
+        tool.declined_hash, tool.declined_by, tool.declined_at = seen, str(by), now
+        tool.save(update_fields=["declined_hash", "declined_by", "declined_at"])
+        audit.record_audit_entry(
+            "MCP_TOOL_DECLINED",
+            actor=by,
+            target=f"{tool.server_id} {tool.name}",
+            result="success",
+            metadata={"kept": tool.accepted, "declined": build_definition_content(tool)},
+            now=now,
+        )
+    return tool
+
+
+def lock_seen_tools(server_id: str, names: Sequence[str], by: Actor, seen: str | None) -> list[McpTool]:
+    """Return the tools, locked. Raises NotFound, Conflict where one is not the seen one, Forbidden for an API key."""
+    if by.kind == "key":
+        raise Forbidden("An API key cannot accept or decline a changed tool. A person must sign in to do it.")
+    tools = list(McpTool.objects.select_for_update().filter(server_id=server_id, name__in=names))
+    if len(tools) != len(set(names)):
+        raise NotFound("This tool no longer exists.")
+    if seen is not None and any(tool.definition_hash != seen for tool in tools):
+        raise Conflict(
+            "The definition has changed again since you loaded the page. Reload the page and look at it again."
+        )
+    return tools
 
 
 def accept_tool_change(tool: McpTool, by: Actor, now: datetime) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 
 from django.db import transaction
@@ -50,6 +50,22 @@ def replace_tool_rules(wanted: Sequence[DecisionRule], *, seen: str, by: Actor, 
             },
             now=now,
         )
+
+
+def deny_tool_to_all_agents(tool: str, reason: str, *, by: Actor, now: datetime) -> bool:
+    """Put a rule that denies the tool, by its name in calls, before all others; return whether there was none yet.
+
+    Raises UnprocessableRequest where there are as many rules as there may be.
+    """
+    with transaction.atomic():
+        lock_table_against_writes("tool_rules")
+        saved = rules.load_saved_tool_rules()
+        denial = DecisionRule(1, tool, rules.DENY, reason=reason)
+        if any(replace(rule, number=1, reason=reason) == denial for rule in saved):
+            return False
+        wanted = [denial, *(replace(rule, number=rule.number + 1) for rule in saved)]
+        replace_tool_rules(wanted, seen=rules.tool_rules_version(saved), by=by, now=now)
+    return True
 
 
 def build_tool_rule(rule: DecisionRule, by: Actor, now: datetime) -> ToolRule:

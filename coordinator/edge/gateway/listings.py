@@ -99,7 +99,8 @@ class AgentToolListings:
             return is_tool_visible(x, rules, policy, tool.name, tool.definition_digest)
 
         rename = None if prefix is None else lambda name: f"{prefix}{name}"
-        return listing.filter_visible_tools(page, is_visible_to_agent, rename=rename)
+        declined = {name: tool.shown_instead for name, tool in x.server.tools.items() if tool.shown_instead}
+        return listing.filter_visible_tools(page, is_visible_to_agent, rename=rename, shown_instead=declined)
 
     async def load_current_policy(self, x: Exchange) -> tuple[Sequence[DecisionRule], AccessPolicy]:
         is_told, _ = await self._instant.check_freshness(x.brake_names)
@@ -119,9 +120,17 @@ class AgentToolListings:
         return any(verdict.decision != "deny" for verdict in verdicts.values())
 
     async def filter_visible_names(self, x: Exchange, told: Sequence[tuple[str, str]]) -> list[str]:
-        """Return which tools, told by name and digest, the agent may see."""
+        """Return which tools, told by name and digest, the agent may see.
+
+        Those of which a person declined the definition are left out: the server runs at the agent, and its list is
+        not replaced there.
+        """
         rules, policy = await self.load_current_policy(x)
-        return [name for name, digest in told if is_tool_visible(x, rules, policy, name, digest)]
+        return [
+            name
+            for name, digest in told
+            if is_tool_visible(x, rules, policy, name, digest) and not x.server.tools[name].shown_instead
+        ]
 
     def forget_server_policy(self, server_id: str) -> None:
         """Read a server and its grants anew: the feed has not told of some edit yet."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,10 +111,12 @@ def filter_visible_tools(
     may_see: Callable[[ToolDefinition], bool],
     *,
     rename: Callable[[str], str] | None = None,
+    shown_instead: Mapping[str, bytes] | None = None,
 ) -> list[bytes]:
-    """Return the bytes of the tools that may be seen, by name."""
+    """Return the bytes of the tools that may be seen, by name; of those in `shown_instead` these."""
     pairs = sorted(zip(page.listing.tools, page.raw, strict=True), key=lambda pair: pair[0].name)
-    seen = [(tool, raw) for tool, raw in pairs if may_see(tool)]
+    instead = shown_instead or {}
+    seen = [(tool, instead.get(tool.name, raw)) for tool, raw in pairs if may_see(tool)]
     if rename is None:
         return [raw for _, raw in seen]
     return [rename_tool(raw, rename(tool.name)) for tool, raw in seen]

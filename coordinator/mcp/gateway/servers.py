@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
+
+import msgspec
 
 from coordinator.errors import SignalboxError
 from coordinator.mcp.protocol import param_headers
@@ -23,7 +26,8 @@ NOWHERE = "has no address and no command"
 class KnownTool:
     """A tool as the server last listed it. `accepted` is the digest of the definition that a person accepted.
 
-    `param_headers` are those that repeat arguments, as the definition declares them.
+    `param_headers` are those that repeat arguments, as the definition declares them. `shown_instead` is the accepted
+    definition as JSON where a person declined the present one; None where agents are shown what the server lists.
     """
 
     definition: str
@@ -31,10 +35,11 @@ class KnownTool:
     is_gone: bool
     changed_at: datetime | None = None
     param_headers: param_headers.Declared = ()
+    shown_instead: bytes | None = None
 
     @property
     def is_changed(self) -> bool:
-        return self.definition != self.accepted
+        return self.definition != self.accepted and self.shown_instead is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,9 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
         tool: param_headers.find_declared_headers(schema)
         for tool, schema in declaring.values_list("name", "input_schema")
     }
+    accepted_definitions = dict(known.declined().values_list("name", "accepted"))
+    for tool, content in accepted_definitions.items():
+        declared[tool] = param_headers.find_declared_headers((content or {}).get("inputSchema"))
     tools = {
         tool: KnownTool(
             definition,
@@ -92,6 +100,9 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
             gone is not None,
             changed if isinstance(changed, datetime) else None,
             declared.get(tool, ()),
+            encode_accepted_definition(tool, accepted_definitions[tool])
+            if tool in accepted_definitions
+            else None,
         )
         for tool, definition, accepted, gone, changed in known.values_list(
             "name", "definition_hash", "accepted_hash", "gone_at", "changed_at"
@@ -119,6 +130,11 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
         AcceptedOnlyServer.objects.filter(pk=name).exists(),
         namesakes=namesakes,
     )
+
+
+def encode_accepted_definition(tool: str, content: Any) -> bytes:
+    """Return an accepted definition as it stands in a server's list."""
+    return msgspec.json.encode({"name": tool, **content} if isinstance(content, dict) else {"name": tool})
 
 
 def find_called_server(tool: str) -> str | None:

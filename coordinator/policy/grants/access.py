@@ -27,7 +27,6 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from django.conf import settings
-from django.db.models import F
 
 from coordinator.lib import instants
 from coordinator.models import Grant, McpServer, McpTool
@@ -354,7 +353,7 @@ def load_policy_for_agents(
     """Read the policy for these agents and servers (None: all). With `at`, rows over by then are left out."""
     servers = McpServer.objects.all()
     grants = Grant.objects.filter(entry_type__in=[TOOL_GRANT, SERVER_GRANT])
-    changed = McpTool.objects.exclude(accepted_hash=F("definition_hash"))
+    changed = McpTool.objects.changed()
     if server_ids is not None and len(server_ids) <= MOST_NAMED:
         servers = servers.filter(name__in=server_ids)
         grants = grants.filter(server_id__in=server_ids)

@@ -20,10 +20,12 @@ from django.utils.text import get_text_list
 
 from coordinator.actions.mcp import mcp_servers
 from coordinator.actions.mcp import mcp_tools as tool_actions
+from coordinator.actions.policy.tool_rules import deny_tool_to_all_agents
 from coordinator.dialects.loaded import DIALECTS
-from coordinator.errors import SignalboxError, UnprocessableRequest
+from coordinator.errors import Forbidden, NotFound, SignalboxError, UnprocessableRequest
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_http_methods, require_POST, require_safe
+from coordinator.mcp.gateway.binding import build_tool_name
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.isolation.process_isolation import Isolation
 from coordinator.mcp.servers import calls, commands, discovery
@@ -31,6 +33,7 @@ from coordinator.mcp.servers import tools as mcp_tools
 from coordinator.mcp.servers.names import PREFIX, name_in_calls
 from coordinator.models import AcceptedOnlyServer, Grant, McpServer, McpTool, McpUpstream
 from coordinator.models.mcp import DefaultPolicy
+from coordinator.policy.deciders import book as deciders
 from coordinator.policy.grants import access
 from coordinator.secrets import mask_command_arguments
 from coordinator.sessions.agent_programs import AGENT_TITLES
@@ -393,6 +396,24 @@ def describe_tool_changes(taken: tool_actions.ToolChanges) -> str:
     return f"Tools imported: {', '.join(f'{len(names)} {word}' for word, names in parts if names)}.{left_out}"
 
 
+def deny_tool_by_rule(request: HtmxHttpRequest, server: str, tool: str, now: datetime) -> None:
+    """Save a rule that denies the tool to every agent. Raises NotFound, Forbidden, UnprocessableRequest."""
+    if not McpTool.objects.filter(server_id=server, name=tool).exists():
+        raise NotFound("This tool no longer exists.")
+    if not deciders.can_user_edit_policy(request.user):
+        raise Forbidden(deciders.ADMINS_EDIT)
+    reason = f"{tool} of {server} changed after somebody accepted it."
+    is_new = deny_tool_to_all_agents(
+        build_tool_name(server, tool), reason, by=person_actor(request.user), now=now
+    )
+    messages.success(
+        request,
+        f"A rule denies {tool} to every agent."
+        if is_new
+        else f"A rule denied {tool} to every agent already.",
+    )
+
+
 @require_safe
 @require_viewer
 def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
@@ -407,7 +428,7 @@ def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
         "definition": json.dumps(mcp_tools.build_definition_content(row), indent=2, ensure_ascii=False),
         "deny_changed": settings.DENY_CHANGED_TOOLS,
         "accepted_only": AcceptedOnlyServer.objects.filter(pk=server).exists(),
-        "difference": diff_tool_definitions(row) if row.is_changed else [],
+        "difference": diff_tool_definitions(row) if row.is_changed or row.is_declined else [],
     }
     return render(request, "mcp/tool.html", context)
 
@@ -421,12 +442,20 @@ def diff_tool_definitions(tool: McpTool) -> list[diffs.Marked]:
 
 @require_POST
 @require_approver
-def accept_tool_definition(request: HtmxHttpRequest) -> HttpResponse:
+def decide_changed_tool(request: HtmxHttpRequest) -> HttpResponse:
+    """Accept a changed definition, have agents shown the accepted one still, or deny the tool to all agents."""
     server, tool = request.POST.get("server", ""), request.POST.get("tool", "")
+    choice, seen = request.POST.get("do", "accept"), request.POST.get("seen", "")
+    by, now = person_actor(request.user), timezone.now()
     with refusals.show_refusal_as_message(request):
-        seen = request.POST.get("seen") or None
-        tool_actions.accept_tool_changes(
-            server, [tool], by=person_actor(request.user), now=timezone.now(), seen=seen
-        )
-        messages.success(request, f"The definition of {tool} is accepted.")
+        if choice == "accept":
+            tool_actions.accept_tool_changes(server, [tool], by=by, now=now, seen=seen or None)
+            messages.success(request, f"The new definition of {tool} is accepted.")
+        elif choice == "keep":
+            tool_actions.decline_tool_change(server, tool, seen=seen, by=by, now=now)
+            messages.success(request, f"Agents are shown the accepted definition of {tool}.")
+        elif choice == "deny":
+            deny_tool_by_rule(request, server, tool, now)
+        else:
+            messages.error(request, "Choose what becomes of the changed tool.")
     return redirect(f"{reverse('mcp:tool')}?{urlencode({'server': server, 'tool': tool})}")
