@@ -235,13 +235,13 @@ class AskingGrant(models.Model):
 class McpToolQuerySet(models.QuerySet["McpTool"]):
     """Tools by what a person said of their definitions."""
 
-    def changed(self) -> McpToolQuerySet:
+    def with_changed_definition(self) -> McpToolQuerySet:
         """Return tools whose definition is not the accepted one, and was not declined either."""
         return self.exclude(accepted_hash=models.F("definition_hash")).exclude(
             declined_hash__isnull=False, declined_hash=models.F("definition_hash")
         )
 
-    def declined(self) -> McpToolQuerySet:
+    def with_declined_definition(self) -> McpToolQuerySet:
         """Return tools of whose definition agents are shown the accepted one instead."""
         return self.filter(declined_hash=models.F("definition_hash")).exclude(
             accepted_hash=models.F("definition_hash")

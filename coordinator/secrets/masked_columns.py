@@ -68,7 +68,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     "McpCredential": {NAMES: "kind name set_by", OURS: "value"},  # sealed, or the name of a variable
     "McpProcess": {NAMES: "server_id caller", MASKED: "last_words", OURS: "state"},
     "McpServer": {NAMES: "name default_policy", CREDENTIAL: "command args", PEOPLE: "script_content description"},
-    "McpTool": {NAMES: "server_id name title accepted_by", OURS: "definition_hash accepted_hash",
+    "McpTool": {NAMES: "server_id name title accepted_by declined_by",
+                OURS: "definition_hash accepted_hash declined_hash",
                 PEOPLE: "description input_schema output_schema annotations accepted"},  # compared byte by byte
     "McpUpstream": {
         NAMES: "server_id transport sharing network",

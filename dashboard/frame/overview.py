@@ -37,7 +37,9 @@ def show_overview(request: HtmxHttpRequest) -> HttpResponse:
         "overview": load_overview(now, waiting=waiting.requests),
         "snoozed": waiting.snoozed,
         "changed_tools": list(
-            McpTool.objects.changed().filter(gone_at=None).order_by("-changed_at")[:MAX_CHANGED_TOOLS]
+            McpTool.objects.with_changed_definition()
+            .filter(gone_at=None)
+            .order_by("-changed_at")[:MAX_CHANGED_TOOLS]
         ),
         "others_wait": everything - number - waiting.snoozed,
         "shared_user": shared,

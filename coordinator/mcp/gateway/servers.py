@@ -90,7 +90,7 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
         tool: param_headers.find_declared_headers(schema)
         for tool, schema in declaring.values_list("name", "input_schema")
     }
-    accepted_definitions = dict(known.declined().values_list("name", "accepted"))
+    accepted_definitions = dict(known.with_declined_definition().values_list("name", "accepted"))
     for tool, content in accepted_definitions.items():
         declared[tool] = param_headers.find_declared_headers((content or {}).get("inputSchema"))
     tools = {

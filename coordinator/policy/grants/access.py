@@ -353,7 +353,7 @@ def load_policy_for_agents(
     """Read the policy for these agents and servers (None: all). With `at`, rows over by then are left out."""
     servers = McpServer.objects.all()
     grants = Grant.objects.filter(entry_type__in=[TOOL_GRANT, SERVER_GRANT])
-    changed = McpTool.objects.changed()
+    changed = McpTool.objects.with_changed_definition()
     if server_ids is not None and len(server_ids) <= MOST_NAMED:
         servers = servers.filter(name__in=server_ids)
         grants = grants.filter(server_id__in=server_ids)
