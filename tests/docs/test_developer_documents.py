@@ -114,6 +114,29 @@ def test_the_how_to_of_a_page_names_each_file_that_knows_a_small_one() -> None:
     assert (ROOT / "dashboard/frame/urls.py").exists()
 
 
+def test_the_how_to_of_an_endpoint_names_each_file_that_knows_a_small_one() -> None:
+    """The runs' endpoints take a session, have scopes, and write."""
+    named = paths_in(section("Add a REST endpoint"))
+    knowing = files_with("runs.router") | files_with("def require_scopes")
+    knowing |= files_with("def calling_key", folders=("coordinator/api",))
+    assert knowing - {"coordinator/api/runs.py"} <= named
+    assert "tests/guards/declared.txt" in named
+
+
+def test_the_how_to_of_a_gateway_refusal_names_each_file_that_denies() -> None:
+    named = paths_in(section("Add a refusal at the MCP gateway"))
+    denying = files_with("is_definition_unaccepted(", folders=("coordinator/mcp", "coordinator/edge"))
+    denying |= files_with("def record_server_refusal") | files_with("gateway_refusals.record_server_refusal")
+    denying |= files_with("definition changed since this was asked")
+    assert denying - named == set()
+
+
+def test_the_how_to_of_a_check_names_the_list_of_checks() -> None:
+    named = paths_in(section("Add a check of the doctor"))
+    assert files_with("def check_everything") <= named
+    assert "tests/operator/test_doctor.py" in named
+
+
 def test_the_table_of_tests_names_every_package_and_folders_that_exist() -> None:
     table = CONTRIBUTING.split("\n## Which tests for which package\n", 1)[1].split("\n## ", 1)[0]
     packages = set(re.findall(r"`coordinator/([\w/]+)`", table)) | set(re.findall(r"`(dashboard)`", table))
