@@ -15,6 +15,7 @@ import pytest
 import re2
 from django.http.cookie import parse_cookie
 
+from coordinator.calls.descriptions import describe_call
 from coordinator.actions.sessions.tool_calls import parse_edited_input
 from coordinator.api.application import JsonParser
 from coordinator.api.chat import parse_body_json as chat_json
@@ -209,6 +210,19 @@ def compile_pattern() -> None:
     assert tool_rules.compile_rule_pattern("(a+)+$", True).search("a" * 1_000_000 + "!") is None
 
 
+def parse_shell_texts() -> None:
+    for hostile in (
+        "<<" * 20_000,
+        "a=(" * 5_000,
+        "$(" * 20_000,
+        "'" * 60_001,
+        "{a,b}" * 5_000,
+        "x;" * 30_000,
+    ):
+        assert describe_call("Bash", {"command": hostile}, "/srv").unreadable, hostile[:10]
+    assert describe_call("Bash", {"command": "ls;" * 400_000}, "/srv").unreadable
+
+
 def mask_text() -> None:
     for piece in (
         "AKIA",
@@ -311,6 +325,7 @@ WORST: dict[str, Callable[[], None]] = {
     "Last-Event-ID": read_last_event_id,
     "words to search for": read_search,
     "pattern of a rule": compile_pattern,
+    "shell text of a call": parse_shell_texts,
     "secrets in a text": mask_text,
     "Markdown and HTML": render_markdown,
     "code to colour": colour_code,

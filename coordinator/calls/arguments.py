@@ -1,0 +1,85 @@
+"""The arguments of a simple command as its program reads them: options, their values, operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from coordinator.calls.commands import SimpleCommand
+from coordinator.calls.programs import FOLDER_OPTIONS, VALUE_OPTIONS, iterate_clustered_options
+from coordinator.calls.shell_words import ShellWord
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A word, and what it is: an option, the value of one (`option` names it), or an operand.
+
+    may_be_value: it follows an option that nobody knows, and may be its value.
+    after_dashes: it stands behind `--`, where nothing is an option.
+    """
+
+    word: ShellWord
+    kind: str
+    option: str = ""
+    may_be_value: bool = False
+    after_dashes: bool = False
+
+
+OPTION, VALUE, OPERAND = "option", "value", "operand"
+
+
+@dataclass(slots=True)
+class ParsedArguments:
+    """The arguments of one command in their order."""
+
+    items: list[Argument] = field(default_factory=list)
+
+    def operands(self) -> list[Argument]:
+        return [item for item in self.items if item.kind == OPERAND]
+
+    def options(self) -> Iterator[Argument]:
+        return (item for item in self.items if item.kind == OPTION)
+
+
+def parse_arguments(command: SimpleCommand) -> ParsedArguments:
+    """Return the arguments of a command, told apart by what is known of its program's options."""
+    parsed, waiting, after_unknown, after_dashes = ParsedArguments(), "", False, False
+    known = VALUE_OPTIONS.get((command.program or "").lower())
+    for word in command.arguments:
+        text = word.text
+        if waiting:
+            parsed.items.append(Argument(word, VALUE, waiting))
+            waiting = ""
+            continue
+        if not after_dashes and text == "--":
+            after_dashes, after_unknown = True, False
+            parsed.items.append(Argument(word, OPTION))
+            continue
+        if text is None or after_dashes or len(text) < 2 or not text.startswith("-"):
+            parsed.items.append(
+                Argument(word, OPERAND, may_be_value=after_unknown, after_dashes=after_dashes)
+            )
+            after_unknown = False
+            continue
+        parsed.items.append(Argument(word, OPTION))
+        waiting, after_unknown = "", "=" not in text
+        for name, value in iterate_clustered_options(text):
+            if known is None or name not in known:
+                continue
+            after_unknown = False
+            if value:
+                parsed.items.append(Argument(ShellWord(value), VALUE, name))
+            else:
+                waiting = name
+            break
+        else:
+            name, equals, value = text.partition("=")
+            if equals:
+                parsed.items.append(Argument(ShellWord(value), VALUE, name))
+    return parsed
+
+
+def find_command_folders(command: SimpleCommand, parsed: ParsedArguments) -> list[ShellWord]:
+    """Return the words that name the working directory of what a program does (`git -C`), in their order."""
+    options = FOLDER_OPTIONS.get((command.program or "").lower(), frozenset())
+    return [item.word for item in parsed.items if item.kind == VALUE and item.option in options]

@@ -1,0 +1,80 @@
+"""What a simple command is: one program with its words, as the shell would start it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from coordinator.calls.shell_words import ShellWord
+
+# Folders in which systems keep programs: `/usr/bin/git` is the program that `git` is.
+PROGRAM_FOLDERS = frozenset(
+    {"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin"}
+)
+_EXECUTABLE = re.compile(r"\.(exe|cmd|bat|com)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Redirection:
+    """A redirection to or from a file. `operator` is `>`, `>>`, `<` or one of their kin."""
+
+    operator: str
+    target: ShellWord
+
+    @property
+    def writes(self) -> bool:
+        return ">" in self.operator
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleCommand:
+    """One program that runs.
+
+    words: the program and its arguments.
+    assignments: variables that are set for it (`A=1 make`), by name.
+    folder: the working directory; None where it is not known.
+    is_transparent: it only starts the next command, as `env` and `time` do, and is covered where that is.
+    is_wrapper: it starts the next command, and does something of its own as well.
+    has_code: it is given a program of another language, which nobody reads (`python -c`).
+    unreadable: why it is not known what it runs; "" where that is known.
+    span: where it stands in the text of the call, in characters; None inside a text that it starts.
+    """
+
+    words: tuple[ShellWord, ...]
+    assignments: tuple[tuple[str, ShellWord], ...] = ()
+    redirections: tuple[Redirection, ...] = ()
+    folder: str | None = None
+    is_transparent: bool = False
+    is_wrapper: bool = False
+    has_code: bool = False
+    unreadable: str = ""
+    span: tuple[int, int] | None = None
+
+    @property
+    def program(self) -> str | None:
+        """The program's name without its folder; None where it is not known, "" where only variables are set."""
+        return get_program_name(self.words[0]) if self.words else ""
+
+    @property
+    def arguments(self) -> tuple[ShellWord, ...]:
+        return self.words[1:]
+
+    @property
+    def has_standard_program(self) -> bool:
+        """Whether the program's name means the one that the system finds by that name."""
+        path = self.words[0].text if self.words else ""
+        if path is None:
+            return False
+        folder, slash, _ = path.rpartition("/")
+        return not slash or folder in PROGRAM_FOLDERS
+
+    def joined_text(self) -> str:
+        """Return the command as the shell would run it: its words with one blank between them."""
+        return " ".join(word.shown_text for word in self.words)
+
+
+def get_program_name(word: ShellWord) -> str | None:
+    """Return the name of the program that a word starts; None where it is not known."""
+    if word.text is None or word.is_pattern or word.is_deceptive:
+        return None
+    return _EXECUTABLE.sub("", re.split(r"[/\\]", word.text)[-1])

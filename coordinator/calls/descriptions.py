@@ -1,0 +1,286 @@
+"""The description of a call: the one thing that rules, marks, suggestions and replay read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+from coordinator.calls import tools
+from coordinator.calls.arguments import OPERAND, parse_arguments
+from coordinator.calls.commands import SimpleCommand
+from coordinator.calls.paths import is_windows_path, join_path, normalize_path
+from coordinator.calls.programs import LIST, TOUCH
+from coordinator.calls.shell_reader import ShellReader
+from coordinator.calls.shell_words import ShellWord
+from coordinator.calls.tools import POSIX_TOOLS, POWERSHELL_TOOLS, TOOLS, UNKNOWN_TOOL
+from coordinator.calls.uses import (
+    AddressUse,
+    PathUse,
+    build_path_use,
+    find_address_uses,
+    find_addresses,
+    find_path_uses,
+)
+
+LONGEST_ADDRESS_SHOWN = 200  # characters
+MAX_FIELD_VALUES = 500  # texts of one input
+MAX_CACHED_SHELL_CHARACTERS = 16_384  # longer texts are read again each time
+# Codex takes headers that are indented, OpenCode those without a blank behind the colon.
+_PATCH_TARGET = re.compile(
+    r"^\s*\*\*\* (Add File|Update File|Delete File|Move to):[^\S\n]*(\S.*?)\s*$", re.MULTILINE
+)
+_PATCH_USES = {"Add File": "writes", "Update File": "writes", "Delete File": "deletes", "Move to": "writes"}
+_LOOKS_LIKE_PATH = re.compile(r"(?:~|\.{1,2})?/\S*|~|[A-Za-z]:[\\/]\S*")
+
+
+@dataclass(frozen=True)
+class CallDescription:
+    """What a call does.
+
+    commands: the simple commands that run, in their order.
+    paths: every path that it touches.
+    addresses: every host that it reaches.
+    unreadable: why parts of it cannot be read, as phrases: "the variable $p as a program".
+    folder: the working directory of the call; None where it is not known.
+    is_known_tool: whether the table of tools says what the tool does.
+    unknown_fields: the fields of the input that are set and of which nobody knows what they do.
+    """
+
+    commands: tuple[SimpleCommand, ...] = ()
+    paths: tuple[PathUse, ...] = ()
+    addresses: tuple[AddressUse, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    folder: str | None = None
+    is_known_tool: bool = True
+    unknown_fields: frozenset[str] = frozenset()
+
+    @cached_property
+    def command_texts(self) -> tuple[str, ...]:
+        """Each command as the shell would run it, and without what stands between program and sub-command."""
+        texts = [text for command in self.commands if command.words for text in list_command_texts(command)]
+        return tuple(dict.fromkeys(texts))
+
+
+def list_command_texts(command: SimpleCommand) -> Iterator[str]:
+    """Yield the texts of a command at which the pattern of a deny or ask rule looks."""
+    yield command.joined_text()
+    program = command.program
+    if program is None:
+        return
+    items = parse_arguments(command).items
+    start = next((place for place, item in enumerate(items) if item.kind == OPERAND), len(items))
+    yield " ".join([program, *(item.word.shown_text for item in items[start:])])
+
+
+def describe_call(tool: str, tool_input: Any, folder: str | None = None) -> CallDescription:
+    """Return what a call of a tool does. `folder` is the working directory of its agent, None where it is not known.
+
+    Never raises, whatever the input is.
+    """
+    known = TOOLS.get(tool)
+    traits = known or UNKNOWN_TOOL
+    fields: Mapping[str, Any] = tool_input if isinstance(tool_input, Mapping) else {"": tool_input}
+    folder = find_call_folder(fields, folder)
+    builder = _DescriptionBuilder(tool, traits, folder, is_known=known is not None)
+    for name, value in fields.items():
+        builder.read_field(str(name), value)
+    return builder.build_description()
+
+
+def find_call_folder(fields: Mapping[str, Any], folder: str | None) -> str | None:
+    """Return the working directory of a call: its own field, else its agent's."""
+    folder = folder if folder and (folder.startswith(("/", "~")) or is_windows_path(folder)) else None
+    folder = normalize_path(folder) if folder and not is_windows_path(folder) else folder
+    for name in tools.FOLDER_FIELDS | {"dir_path"}:
+        value = fields.get(name)
+        if isinstance(value, str) and value and (name != "dir_path" or "command" in fields):
+            return join_path(folder, value, value.startswith("~"))
+    return folder
+
+
+class _DescriptionBuilder:
+    """Collects what the fields of one call say."""
+
+    def __init__(self, tool: str, traits: tools.Tool, folder: str | None, *, is_known: bool) -> None:
+        self._tool = tool
+        self._traits = traits
+        self._folder = folder
+        self._is_known = is_known
+        self._commands: list[SimpleCommand] = []
+        self._paths: list[PathUse] = []
+        self._addresses: list[AddressUse] = []
+        self._unreadable: list[str] = []
+        self._unknown_fields: set[str] = set()
+        self._values_left = MAX_FIELD_VALUES
+
+    def read_field(self, name: str, value: Any) -> None:
+        """Take note of what a field of the input says."""
+        if value is None or value is False or value in ("", [], {}):
+            return
+        traits = self._traits
+        if name in tools.FOLDER_FIELDS or (name == "dir_path" and traits.is_command):
+            return
+        if name in tools.COMMAND_FIELDS and (traits.is_command or not self._is_known):
+            self._read_command(value)
+        elif name in tools.COMMAND_FIELDS | tools.PATCH_FIELDS and is_patch(value):
+            self._read_patch(value)
+        elif name in tools.GLOB_FIELDS or (name == "pattern" and traits.has_path_pattern):
+            self._read_paths(value, traits.use or LIST, is_pattern=True)
+        elif name in tools.ADDRESS_FIELDS or (name == "prompt" and traits.has_address):
+            self._read_addresses(name, value)
+        elif name in tools.PATH_FIELDS and not traits.is_command:
+            self._read_paths(value, traits.use or TOUCH)
+        elif not self._is_known:
+            self._read_unknown(value)
+        elif name not in tools.PLAIN_FIELDS:
+            self._unknown_fields.add(name)
+
+    def build_description(self) -> CallDescription:
+        if self._traits.searches_here and not any(path.use for path in self._paths if not path.is_below):
+            here = build_path_use(self._traits.use, ShellWord("."), self._folder)
+            self._paths += [here] if here is not None else []
+        if self._traits.has_address and not self._addresses:
+            self._addresses.append(AddressUse(None, ""))
+        for command in self._commands:
+            self._paths += find_path_uses(command)
+            self._addresses += find_address_uses(command)
+        return CallDescription(
+            tuple(self._commands),
+            tuple(dict.fromkeys(self._paths)),
+            tuple(dict.fromkeys(self._addresses)),
+            tuple(dict.fromkeys(self._unreadable)),
+            self._folder,
+            self._is_known,
+            frozenset(self._unknown_fields),
+        )
+
+    def _iterate_texts(self, value: Any) -> Iterator[str]:
+        """Yield the texts of a value: of a list each, as far as the budget goes."""
+        for text in iterate_texts(value):
+            self._values_left -= 1
+            if self._values_left < 0:
+                self._note_unreadable("its many values, because there are too many")
+                return
+            yield text
+
+    def _note_unreadable(self, reason: str) -> None:
+        if reason not in self._unreadable:
+            self._unreadable.append(reason)
+
+    def _note_path(self, use: str, text: str, *, is_pattern: bool = False) -> None:
+        if "://" in text and not text.startswith("file://"):
+            self._addresses += find_addresses(text)
+            return
+        text = text.removeprefix("file://").removeprefix("@")
+        word = ShellWord(text, is_pattern=is_pattern, is_home=text == "~" or text.startswith("~/"))
+        found = build_path_use(use, word, self._folder)
+        if found is not None:
+            self._paths.append(found)
+
+    def _read_command(self, value: Any) -> None:
+        if self._tool in POWERSHELL_TOOLS:
+            self._note_unreadable("a command for PowerShell: its language is not read")
+            return
+        if self._folder is not None and is_windows_path(self._folder) and self._tool not in POSIX_TOOLS:
+            self._note_unreadable("a command for Windows: its shell's language is not read")
+            return
+        if isinstance(value, str):
+            commands, unreadable = read_shell_text(value, self._folder)
+        elif isinstance(value, list) and all(isinstance(part, str) for part in value):
+            commands, unreadable = read_argument_list(tuple(value), self._folder)
+        else:
+            self._note_unreadable("a command that is neither a text nor a list of texts")
+            return
+        self._commands += commands
+        for reason in unreadable:
+            self._note_unreadable(reason)
+
+    def _read_patch(self, value: str) -> None:
+        for action, target in _PATCH_TARGET.findall(value):
+            before = target.partition(":")[0].rstrip()
+            names = [target] if before == target or len(before) <= 1 else [target, before]
+            for name in names:
+                self._note_path(_PATCH_USES[action], name)
+
+    def _read_paths(self, value: Any, use: str, *, is_pattern: bool = False) -> None:
+        for text in self._iterate_texts(value):
+            self._note_path(use, text, is_pattern=is_pattern)
+
+    def _read_addresses(self, name: str, value: Any) -> None:
+        """Take the addresses of a field. One that cannot be read counts where the tool fetches it."""
+        for text in self._iterate_texts(value):
+            found = list(find_addresses(text))
+            self._addresses += found
+            if not found and name != "prompt" and self._traits.has_address:
+                self._addresses.append(AddressUse(None, text[:LONGEST_ADDRESS_SHOWN]))
+            if text.startswith("file://"):
+                self._note_path(TOUCH, text)
+
+    def _read_unknown(self, value: Any) -> None:
+        """Take what looks like a path or an address in a field that nobody knows."""
+        for text in self._iterate_texts(value):
+            if "://" in text:
+                self._addresses += find_addresses(text)
+            elif _LOOKS_LIKE_PATH.fullmatch(text):
+                self._note_path(TOUCH, text)
+
+
+def is_patch(value: Any) -> bool:
+    return isinstance(value, str) and "*** " in value and _PATCH_TARGET.search(value) is not None
+
+
+def iterate_texts(value: Any) -> Iterator[str]:
+    """Yield every text below a value."""
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, Mapping):
+            pending += part.values()
+        elif isinstance(part, list | tuple):
+            pending += reversed(part)
+
+
+def read_shell_text(text: str, folder: str | None) -> tuple[tuple[SimpleCommand, ...], tuple[str, ...]]:
+    """Return the commands of a shell text, and why parts of it cannot be read. The same text is read once."""
+    if len(text) > MAX_CACHED_SHELL_CHARACTERS:
+        return parse_shell_text(text, folder)
+    return parse_cached_shell_text(text, folder)
+
+
+@lru_cache(maxsize=512)
+def parse_cached_shell_text(
+    text: str, folder: str | None
+) -> tuple[tuple[SimpleCommand, ...], tuple[str, ...]]:
+    return parse_shell_text(text, folder)
+
+
+def parse_shell_text(text: str, folder: str | None) -> tuple[tuple[SimpleCommand, ...], tuple[str, ...]]:
+    reader = ShellReader(folder)
+    reader.read_script(text)
+    commands: Iterable[SimpleCommand] = reader.reading.commands
+    if not text.isascii():
+        commands = [convert_span(command, text) for command in commands]
+    return tuple(commands), tuple(reader.reading.unreadable)
+
+
+def convert_span(command: SimpleCommand, text: str) -> SimpleCommand:
+    """Return a command whose place is counted in characters, not in bytes."""
+    if command.span is None:
+        return command
+    source = text.encode("utf-8", "replace")
+    start, end = (len(source[:place].decode("utf-8", "replace")) for place in command.span)
+    return replace(command, span=(start, end))
+
+
+def read_argument_list(
+    words: tuple[str, ...], folder: str | None
+) -> tuple[tuple[SimpleCommand, ...], tuple[str, ...]]:
+    """Return the commands of a call that gives its command as a list of words, without a shell."""
+    reader = ShellReader(folder)
+    reader.read_command_words([ShellWord(word) for word in words])
+    return tuple(reader.reading.commands), tuple(reader.reading.unreadable)

@@ -1,0 +1,322 @@
+"""What known programs do with their arguments: which are options with a value, paths, addresses or"
+" plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+READ, WRITE, DELETE, LIST, TOUCH = "reads", "writes", "deletes", "lists", "touches"
+
+
+def split_options(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Options that take the next word, for programs with sub-commands: the word is neither the sub-command nor an operand.
+VALUE_OPTIONS: dict[str, frozenset[str]] = {
+    "git": split_options(
+        "-C -c --git-dir --work-tree --namespace --super-prefix --config-env --attr-source -m"
+        " --message -F --file"
+        " --author --date -S -G --format --pretty --since --until --grep --depth -b -B --branch"
+        " --reference -o --origin"
+        " -u --upload-pack --receive-pack --exec -n --max-count -s --strategy -X --onto --cleanup"
+    ),
+    "gh": split_options(
+        "-R --repo -t --title -b --body -F --body-file -f --field --raw-field -H --header -q --jq"
+        " -X --method -B --base -l"
+        " --label -a --assignee --json -L --limit -m --milestone -n --notes --target --hostname -S"
+        " --search -s --state"
+    ),
+    "docker": split_options(
+        "-c --context -H --host -l --log-level --config -f --file -p --project-name --profile"
+    ),
+    "podman": split_options("-c --connection --url --log-level --root"),
+    "kubectl": split_options(
+        "-n --namespace --context --kubeconfig -s --server --user --cluster --token --as"
+        " --request-timeout -f --filename"
+        " -o --output -l --selector -c --container"
+    ),
+    "helm": split_options("-n --namespace --kube-context --kubeconfig -f --values --set"),
+    "npm": split_options("--prefix -w --workspace --registry --tag --otp --loglevel -C"),
+    "pnpm": split_options("-C --dir --filter -F --registry --tag"),
+    "yarn": split_options("--cwd --registry --tag"),
+    "bun": split_options("--cwd --registry"),
+    "cargo": split_options(
+        "--manifest-path --config -Z -C --color --target -p --package --features --registry -j"
+    ),
+    "go": split_options("-C -o -run -tags -p -ldflags -timeout -count"),
+    "make": split_options("-C --directory -f --file --makefile -I -j -l -o -W"),
+    "pip": split_options(
+        "--proxy --timeout --cache-dir --log --python --index-url -i --extra-index-url -r"
+        " --requirement -t --target -c"
+    ),
+    "uv": split_options(
+        "--project --directory --cache-dir --config-file --python -p --index-url --with --extra --group"
+    ),
+    "poetry": split_options("-C --directory -P --project --repository -r"),
+    "terraform": split_options("-chdir"),
+    "aws": split_options("--profile --region --endpoint-url --output --query --ca-bundle"),
+    "gcloud": split_options("--project --account --configuration --format --zone --region"),
+    "systemctl": split_options("-H --host -M --machine -t --type"),
+    "apt": split_options("-o -c -t --target-release"),
+    "apt-get": split_options("-o -c -t --target-release"),
+    "twine": split_options("-r --repository --repository-url -u -p"),
+    "python": split_options("-m -W -X -c"),
+    "node": split_options("-e --eval -p --print -r --require"),
+    "ruby": split_options("-e -r -I"),
+    "perl": split_options("-e -E"),
+    "curl": split_options(
+        "-X --request -H --header -d --data --data-raw --data-binary --data-urlencode -u --user -A"
+        " --user-agent -e"
+        " --referer -b --cookie -m --max-time --connect-timeout --retry -w --write-out -F --form"
+        " --resolve -x --proxy"
+    ),
+    "wget": split_options("-t --tries -T --timeout --header --post-data -U --user-agent --user --password"),
+    "grep": split_options("-e -A -B -C -m --max-count --include --exclude --exclude-dir --color -d"),
+    "rg": split_options("-e -A -B -C -m --max-count -g --glob -t --type -T -r --replace -M --sort -j"),
+    "sed": split_options("-e -l"),
+    "head": split_options("-n -c --lines --bytes"),
+    "tail": split_options("-n -c --lines --bytes --pid -s"),
+    "find": split_options(
+        "-name -iname -type -maxdepth -mindepth -mtime -size -path -ipath -perm -user -group"
+    ),
+    "chmod": frozenset(),
+    "ls": split_options("-I --ignore -w -T"),
+    "cut": split_options("-d -f -c -b"),
+    "sort": split_options("-k -t -S --parallel"),
+    "tar": split_options("--exclude -b"),
+    "jq": split_options("--arg --argjson --indent"),
+    "du": split_options("-d --max-depth --exclude"),
+    "tree": split_options("-L -I -P"),
+    "diff": split_options("-U -C -x --label"),
+    "xxd": split_options("-l -s -c"),
+    "stat": split_options("-c -f --format"),
+    "touch": split_options("-d -t --date"),
+    "mkdir": split_options("-m --mode"),
+    "install": split_options("-m -o -g --mode --owner --group"),
+    "truncate": split_options("-s --size"),
+    "rsync": split_options("-e --rsh --exclude --include"),
+    "scp": split_options("-P -o -l -c"),
+    "ssh": split_options("-p -o -l -L -R -D -c"),
+}
+VALUE_OPTIONS |= {
+    "pip3": VALUE_OPTIONS["pip"],
+    "python3": VALUE_OPTIONS["python"],
+    "gmake": VALUE_OPTIONS["make"],
+}
+VALUE_OPTIONS |= dict.fromkeys(("egrep", "fgrep", "zgrep"), VALUE_OPTIONS["grep"]) | {
+    "ag": VALUE_OPTIONS["rg"]
+}
+# Options whose value is the working directory of what the program does.
+FOLDER_OPTIONS: dict[str, frozenset[str]] = {
+    "git": split_options("-C --work-tree"),
+    "make": split_options("-C --directory"),
+    "gmake": split_options("-C --directory"),
+    "npm": split_options("--prefix -C"),
+    "pnpm": split_options("-C --dir"),
+    "yarn": split_options("--cwd"),
+    "cargo": split_options("-C"),
+    "go": split_options("-C"),
+    "uv": split_options("--directory --project"),
+    "poetry": split_options("-C --directory -P --project"),
+    "tar": split_options("-C --directory"),
+    "terraform": split_options("-chdir"),
+}
+# Whose first operand says what they do.
+SUB_COMMAND_PROGRAMS = frozenset(VALUE_OPTIONS) - split_options(
+    "curl wget grep egrep fgrep zgrep rg ag sed head tail find chmod ls cut sort tar jq du tree"
+    " diff xxd stat touch mkdir"
+    " install truncate rsync scp ssh python python3 node ruby perl make gmake"
+) | {
+    "brew",
+    "gem",
+    "composer",
+    "mvn",
+    "gradle",
+    "heroku",
+    "vercel",
+    "netlify",
+    "fly",
+    "flyctl",
+    "wrangler",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileProgram:
+    """What a program does with its operands, which are paths.
+
+    use: with each operand. last: with the last of several, where that differs. skips: how many operands before are no
+    paths (a pattern, a mode). skip_unless: options in whose presence none is skipped. switches: options that change
+    the use of each operand. values: what it does with the path behind an option.
+    """
+
+    use: str
+    last: str = ""
+    skips: int = 0
+    skip_unless: frozenset[str] = frozenset()
+    switches: dict[str, str] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+    is_default_here: bool = False  # without an operand it means the working directory
+
+
+_PATTERN_GIVEN = split_options("-e --regexp -f --file --files")
+
+
+def list_file_programs(names: str, program: FileProgram) -> dict[str, FileProgram]:
+    return dict.fromkeys(names.split(), program)
+
+
+FILE_PROGRAMS: dict[str, FileProgram] = {
+    **list_file_programs(
+        "cat head tail less more bat wc cut uniq nl od xxd hexdump strings tac rev fold fmt cmp"
+        " diff file md5sum sha1sum"
+        " sha256sum sha512sum shasum cksum column comm join paste tail zcat zless bzcat xzcat"
+        " base64 source . open xdg-open"
+        " view csvlook",
+        FileProgram(READ),
+    ),
+    **list_file_programs(
+        "ls tree du stat realpath readlink dir exa eza lsd", FileProgram(LIST, is_default_here=True)
+    ),
+    **list_file_programs("test [", FileProgram(LIST)),
+    **list_file_programs(
+        "grep egrep fgrep zgrep rg ag ack",
+        FileProgram(READ, skips=1, skip_unless=_PATTERN_GIVEN, values={"-f": READ}),
+    ),
+    "sed": FileProgram(
+        READ,
+        skips=1,
+        skip_unless=split_options("-e -f --expression --file"),
+        switches={"-i": WRITE, "--in-place": WRITE},
+        values={"-f": READ},
+    ),
+    **list_file_programs(
+        "awk gawk mawk", FileProgram(READ, skips=1, skip_unless=split_options("-f"), values={"-f": READ})
+    ),
+    "jq": FileProgram(READ, skips=1, skip_unless=split_options("-f --from-file"), values={"-f": READ}),
+    "yq": FileProgram(READ, skips=1, switches={"-i": WRITE}),
+    "perl": FileProgram(READ, switches={"-i": WRITE}),
+    "sort": FileProgram(READ, values={"-o": WRITE, "--output": WRITE, "-T": WRITE}),
+    **list_file_programs("tee touch mkdir truncate mkfifo sponge", FileProgram(WRITE)),
+    **list_file_programs("chmod chown chgrp", FileProgram(WRITE, skips=1, values={"--reference": READ})),
+    **list_file_programs("nano vim vi emacs ed code", FileProgram(WRITE)),
+    "cp": FileProgram(READ, last=WRITE, values={"-t": WRITE, "--target-directory": WRITE}),
+    "install": FileProgram(READ, last=WRITE, values={"-t": WRITE}),
+    "ln": FileProgram(READ, last=WRITE, values={"-t": WRITE}),
+    "rsync": FileProgram(READ, last=WRITE),
+    "scp": FileProgram(READ, last=WRITE, values={"-i": READ}),
+    "mv": FileProgram(DELETE, last=WRITE, values={"-t": WRITE}),
+    **list_file_programs("rm rmdir unlink shred srm trash trash-put rimraf", FileProgram(DELETE)),
+    **list_file_programs("gzip gunzip bzip2 xz zstd", FileProgram(WRITE)),
+    "zip": FileProgram(READ, values={}),
+    "unzip": FileProgram(READ, values={"-d": WRITE}),
+    "tar": FileProgram(TOUCH, values={"-f": TOUCH, "--file": TOUCH}),
+    "patch": FileProgram(WRITE, values={"-i": READ, "-o": WRITE}),
+    **list_file_programs("mkfs wipefs fdisk parted", FileProgram(WRITE)),
+    "cd": FileProgram(LIST),
+    "pushd": FileProgram(LIST),
+    "curl": FileProgram(
+        "",
+        values={
+            "-o": WRITE,
+            "--output": WRITE,
+            "-T": READ,
+            "--upload-file": READ,
+            "-K": READ,
+            "--config": READ,
+            "-c": WRITE,
+            "--cookie-jar": WRITE,
+            "--cert": READ,
+            "--key": READ,
+            "-E": READ,
+            "--output-dir": WRITE,
+        },
+    ),
+    "wget": FileProgram(
+        "",
+        values={
+            "-O": WRITE,
+            "--output-document": WRITE,
+            "-P": WRITE,
+            "-o": WRITE,
+            "-i": READ,
+            "--post-file": READ,
+        },
+    ),
+    "ssh": FileProgram("", values={"-i": READ, "-F": READ}),
+    # Whose operands are no paths
+    **list_file_programs(
+        "echo printf true false : exit return read export unset declare local typeset readonly"
+        " sleep kill pkill killall"
+        " seq date whoami id uname hostname ps pgrep env which type command alias set shift wait"
+        " jobs trap expr basename"
+        " dirname yes ping dig nslookup host nc ncat telnet eval exec brew apt apt-get dnf yum apk"
+        " pacman gem pip pip3"
+        " systemctl service journalctl make gmake just tox nox",
+        FileProgram(""),
+    ),
+}
+GIT_FILE_USES: dict[str, str] = {
+    "add": READ,
+    "rm": DELETE,
+    "mv": WRITE,
+    "restore": WRITE,
+    "checkout": TOUCH,
+    "diff": READ,
+    "show": READ,
+    "blame": READ,
+    "log": READ,
+    "cat-file": READ,
+    "grep": READ,
+    "clean": DELETE,
+    "apply": READ,
+    "init": WRITE,
+    "ls-files": LIST,
+    "clone": WRITE,
+    "archive": READ,
+    "worktree": WRITE,
+    "check-ignore": LIST,
+    "hash-object": READ,
+}
+# Programs that reach a host named by an operand without `://`.
+HOST_PROGRAMS = split_options(
+    "curl wget http https xh httpie ping dig nslookup host nc ncat telnet ssh ftp sftp whois traceroute"
+)
+REMOTE_PATH_PROGRAMS = split_options("scp rsync sftp")  # `host:path`
+# Options whose value is text for people, by program: neither path nor address.
+TEXT_OPTIONS: dict[str, frozenset[str]] = {
+    "git": split_options("-m --message --author --date --grep -S -G --format --pretty --since --until"),
+    "gh": split_options(
+        "-t --title -b --body -f --field --raw-field -n --notes -q --jq -H --header -S --search --json"
+    ),
+    "curl": split_options(
+        "-H --header -d --data --data-raw --data-urlencode -A --user-agent -e --referer -w -u --user"
+    ),
+    "wget": split_options("--header --post-data -U --user-agent"),
+    "rg": split_options("-e -g --glob -r --replace"),
+    "grep": split_options("-e --include --exclude --exclude-dir"),
+    "sed": split_options("-e --expression"),
+    "python": split_options("-c -m -W -X"),
+    "python3": split_options("-c -m -W -X"),
+    "node": split_options("-e -p --eval --print"),
+    "perl": split_options("-e -E"),
+    "ruby": split_options("-e"),
+    "find": split_options("-name -iname -path -ipath -regex -perm -printf"),
+}
+TEXT_OPERANDS = split_options("echo printf expr seq")
+
+
+def iterate_clustered_options(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each option that a word gives, with the rest of the word: `-rfx` gives `-r`, `-f` and `-x`."""
+    if text.startswith("--"):
+        name, _, value = text.partition("=")
+        yield name, value
+        return
+    name, equals, value = text.partition("=")
+    if equals:
+        yield name, value
+    yield text, ""
+    for place, letter in enumerate(text[1:], 1):
+        yield f"-{letter}", text[place + 1 :]

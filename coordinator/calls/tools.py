@@ -1,0 +1,107 @@
+"""What agents' own tools do, and which field of their input says it: one table for all dialects.
+
+A tool that is not in the table (an MCP server's, a new one) is read by the names of its fields, and nobody knows what
+it does with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coordinator.calls.programs import DELETE, LIST, READ, TOUCH, WRITE, split_options
+
+# The names under which inputs name a thing, whichever tool it is.
+COMMAND_FIELDS = frozenset({"command", "cmd", "script"})
+FOLDER_FIELDS = frozenset({"cwd", "workdir", "working_directory", "working_dir", "directory"})
+PATH_FIELDS = frozenset(
+    {
+        "file_path",
+        "notebook_path",
+        "path",
+        "filePath",
+        "filepath",
+        "absolute_path",
+        "dir_path",
+        "source",
+        "files",
+        "file_paths",
+        "exclude",
+        "target_file",
+        "relative_workspace_path",
+        "old_path",
+        "new_path",
+        "destination",
+        "dest",
+        "target",
+        "source_path",
+        "target_path",
+        "from_path",
+        "to_path",
+        "file",
+        "folder",
+        "dir",
+        "uri",
+        "image_path",
+        "output_path",
+        "target_directory",
+        "root",
+    }
+)
+GLOB_FIELDS = frozenset({"glob", "include", "include_pattern", "includePattern", "paths"})
+ADDRESS_FIELDS = frozenset({"url", "uri", "urls", "endpoint", "base_url", "href", "link"})
+PATCH_FIELDS = frozenset({"patch", "patchText", "patch_text", "input", "diff"})
+# Fields that name neither a command nor a path nor an address, of the tools in the table.
+PLAIN_FIELDS = split_options(
+    """
+    description explanation justification timeout timeout_ms timeoutMs timeout_secs timeout_seconds
+    yield_time_ms max_output_tokens run_in_background is_background isBackground background initial_wait
+    async content contents file_text old_string new_string old_str new_str oldString newString oldText
+    newText before after edits new_source cell_type cell_id edit_mode replace_all replaceAll
+    expected_replacements allow_multiple insert_line instruction ai_proposed_content modified_by_user
+    offset limit pages view_range start_line end_line startLine endLine depth prompt format max_length
+    start_index raw output_mode head_limit multiline case_sensitive -i -n -A -B -C context fixed_strings
+    pattern type query recursive ignore respect_git_ignore
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """What a tool does with the paths in its input, and whether its pattern is one (`Glob`)."""
+
+    use: str
+    is_command: bool = False
+    has_path_pattern: bool = False
+    searches_here: bool = False  # without a path it means the working directory
+    has_address: bool = False
+
+
+def list_tools(names: str, tool: Tool) -> dict[str, Tool]:
+    return dict.fromkeys(names.split(), tool)
+
+
+TOOLS: dict[str, Tool] = {
+    **list_tools(
+        "Bash Monitor PowerShell bash powershell run_shell_command Shell shell exec_command local_shell"
+        " developer__shell monitor background_process",
+        Tool("", is_command=True),
+    ),
+    **list_tools(
+        "Read NotebookRead read read_file read_many_files view view_image developer__read_image", Tool(READ)
+    ),
+    **list_tools(
+        "Write Edit MultiEdit NotebookEdit StrReplace apply_patch write_file replace write edit multiedit patch create"
+        " str_replace_editor notebook_edit developer__write developer__edit developer__text_editor",
+        Tool(WRITE),
+    ),
+    "Delete": Tool(DELETE),
+    "Move": Tool(DELETE),
+    **list_tools("Grep grep grep_search search_file_content SemanticSearch", Tool(READ, searches_here=True)),
+    **list_tools("Glob glob", Tool(LIST, has_path_pattern=True, searches_here=True)),
+    **list_tools("LS list list_directory developer__tree", Tool(LIST, searches_here=True)),
+    **list_tools("WebFetch webfetch web_fetch", Tool("", has_address=True)),
+    **list_tools("WebSearch websearch web_search google_web_search", Tool("")),
+}
+UNKNOWN_TOOL = Tool(TOUCH)
+POWERSHELL_TOOLS = frozenset({"PowerShell", "powershell"})
+POSIX_TOOLS = frozenset({"Bash", "bash"})  # a POSIX shell on every system

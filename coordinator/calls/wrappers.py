@@ -1,0 +1,371 @@
+"""Programs that start the command in their arguments: how to find it there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from coordinator.calls.shell_words import ShellWord
+
+SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash"})
+# Whose language nobody here reads, and who run commands in it.
+FOREIGN_SHELLS = frozenset(
+    {"fish", "nu", "xonsh", "elvish", "csh", "tcsh", "pwsh", "powershell", "cmd", "wsl", "osascript"}
+)
+SHELL_VALUES = frozenset({"--rcfile", "--init-file", "-o", "-O", "+o", "+O"})
+# Interpreters of other languages, and the options that are followed by a program in them.
+INTERPRETERS: dict[str, frozenset[str]] = {
+    "python": frozenset({"-c"}),
+    "pypy": frozenset({"-c"}),
+    "node": frozenset({"-e", "--eval", "-p", "--print", "-pe"}),
+    "deno": frozenset({"eval"}),
+    "bun": frozenset({"-e", "--eval", "-p"}),
+    "ruby": frozenset({"-e"}),
+    "perl": frozenset({"-e", "-E"}),
+    "php": frozenset({"-r"}),
+    "lua": frozenset({"-e"}),
+    "rscript": frozenset({"-e"}),
+    "julia": frozenset({"-e", "-E"}),
+    "tclsh": frozenset(),
+    "groovy": frozenset({"-e"}),
+    "scala": frozenset({"-e"}),
+}
+_VERSION = re.compile(r"[0-9.]+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """How a program names the command that it starts.
+
+    values: options that take the next word.
+    scripts: options whose value is a shell text.
+    operands: how many words stand before the command.
+    commands: the sub-commands behind which the command stands; any other starts nothing. Empty: no sub-command.
+    is_transparent: it does nothing else.
+    takes_assignments: `NAME=value` may stand before the command.
+    is_joined: the words of the command are a shell text together.
+    adds_words: it adds words that nobody knows.
+    needs_dashes: the command stands behind `--`.
+    only_asks: options with which it starts nothing.
+    changes_folder: options whose value is the working directory.
+    is_remote: the command runs on another machine, or in another root.
+    """
+
+    values: frozenset[str] = frozenset()
+    scripts: frozenset[str] = frozenset()
+    operands: int = 0
+    commands: tuple[tuple[str, ...], ...] = ()
+    is_transparent: bool = False
+    takes_assignments: bool = False
+    is_joined: bool = False
+    adds_words: bool = False
+    needs_dashes: bool = False
+    only_asks: frozenset[str] = frozenset()
+    changes_folder: frozenset[str] = frozenset()
+    is_remote: bool = False
+
+
+@dataclass(slots=True)
+class WrappedCommand:
+    """What a wrapper starts: words, or shell texts. `folder` is the word that names the working directory."""
+
+    words: list[ShellWord] = field(default_factory=list)
+    scripts: list[ShellWord] = field(default_factory=list)
+    assignments: list[tuple[str, ShellWord]] = field(default_factory=list)
+    folder: ShellWord | None = None
+
+
+def build_wrapper(
+    values: str = "",
+    *,
+    scripts: str = "",
+    commands: str = "",
+    only_asks: str = "",
+    folders: str = "",
+    **traits: object,
+) -> Wrapper:
+    """Return a wrapper of options in one text. `commands` are sub-commands, one a comma."""
+    return Wrapper(
+        values=frozenset(values.split()) | frozenset(folders.split()),
+        scripts=frozenset(scripts.split()),
+        commands=tuple(tuple(command.split()) for command in commands.split(",") if command.strip()),
+        only_asks=frozenset(only_asks.split()),
+        changes_folder=frozenset(folders.split()),
+        **traits,  # type: ignore[arg-type]
+    )
+
+
+_PACKAGE_RUN = (
+    "-C --dir --filter -F --prefix -w --workspace --package -p --cwd --with --with-requirements --project --directory"
+    " --python --extra --group --env-file"
+)
+
+WRAPPERS: dict[str, Wrapper] = {
+    # What does nothing of its own
+    "env": build_wrapper(
+        "-u --unset -a --argv0 --block-signal",
+        scripts="-S --split-string",
+        folders="-C --chdir",
+        takes_assignments=True,
+        is_transparent=True,
+    ),
+    "time": build_wrapper("-f --format -o --output", is_transparent=True),
+    "nice": build_wrapper("-n --adjustment", is_transparent=True),
+    "ionice": build_wrapper("-c --class -n --classdata -p --pid", is_transparent=True),
+    "chrt": build_wrapper("-T -P -D", operands=1, is_transparent=True),
+    "taskset": build_wrapper("", operands=1, is_transparent=True),
+    "timeout": build_wrapper("-k --kill-after -s --signal", operands=1, is_transparent=True),
+    "gtimeout": build_wrapper("-k --kill-after -s --signal", operands=1, is_transparent=True),
+    "nohup": build_wrapper("", is_transparent=True),
+    "setsid": build_wrapper("", is_transparent=True),
+    "stdbuf": build_wrapper("-i --input -o --output -e --error", is_transparent=True),
+    "unbuffer": build_wrapper("", is_transparent=True),
+    "command": build_wrapper("", only_asks="-v -V", is_transparent=True),
+    "builtin": build_wrapper("", is_transparent=True),
+    "exec": build_wrapper("-a", is_transparent=True),
+    "coproc": build_wrapper("", is_transparent=True),
+    "noglob": build_wrapper("", is_transparent=True),
+    "nocorrect": build_wrapper("", is_transparent=True),
+    "caffeinate": build_wrapper("-t -w", is_transparent=True),
+    "xvfb-run": build_wrapper(
+        "-n --server-num -e --error-file -f --auth-file -p --xauth-protocol -s --server-args -w --wait",
+        is_transparent=True,
+    ),
+    "dbus-run-session": build_wrapper("--config-file --dbus-daemon", is_transparent=True),
+    "eatmydata": build_wrapper("", is_transparent=True),
+    "watch": build_wrapper("-n --interval -q --equexit", is_joined=True, is_transparent=True),
+    "hyperfine": build_wrapper("", is_joined=True),
+    "flock": build_wrapper("-w --wait --timeout -E --conflict-exit-code", scripts="-c --command", operands=1),
+    "script": build_wrapper("-E --echo -I -O -B -T -m -o", scripts="-c --command", operands=99),
+    "entr": build_wrapper("", scripts=""),
+    "watchexec": build_wrapper(
+        "-w --watch -e --exts -i --ignore -f --filter -d --debounce -s --signal --shell"
+    ),
+    "nodemon": build_wrapper(
+        "-w --watch -e --ext -i --ignore -d --delay --signal", scripts="-x --exec", operands=99
+    ),
+    "strace": build_wrapper("-e -o -p -s -u -E -a -b -I -O -P -S -X"),
+    "ltrace": build_wrapper("-e -o -p -s -u -a -l -n -x"),
+    "perf": build_wrapper("-e -o -F -c -p", commands="record,stat,trace"),
+    "proxychains": build_wrapper("-f"),
+    "proxychains4": build_wrapper("-f"),
+    "torsocks": build_wrapper(""),
+    "torify": build_wrapper(""),
+    "faketime": build_wrapper("", operands=1),
+    "concurrently": build_wrapper("-n --names -c --prefix-colors -k", is_joined=True),
+    "cross-env": build_wrapper("", takes_assignments=True, is_transparent=True),
+    "cross-env-shell": build_wrapper("", takes_assignments=True, is_joined=True, is_transparent=True),
+    "ssh-agent": build_wrapper("-t -a -E"),
+    "busybox": build_wrapper(""),
+    "toybox": build_wrapper(""),
+    "setpriv": build_wrapper("--reuid --regid --groups"),
+    "prlimit": build_wrapper("-p --pid"),
+    "setarch": build_wrapper("", operands=1),
+    "linux32": build_wrapper(""),
+    "linux64": build_wrapper(""),
+    "catchsegv": build_wrapper(""),
+    "valgrind": build_wrapper(""),
+    # As another user, in another root, as a service, on another machine
+    "sudo": build_wrapper(
+        "-u --user -g --group -h --host -p --prompt -C --close-from -r --role -t --type -T --command-timeout -U"
+        " --other-user -R --chroot",
+        folders="-D --chdir",
+        takes_assignments=True,
+    ),
+    "doas": build_wrapper("-u -C"),
+    "pkexec": build_wrapper("--user"),
+    "run0": build_wrapper(
+        "-u --user -g --group --unit --property --description --slice --setenv", folders="-D --chdir"
+    ),
+    "runuser": build_wrapper("-u --user -g --group -s --shell", scripts="-c --command"),
+    "su": build_wrapper(
+        "-s --shell -g --group -G --supp-group -w", scripts="-c --command --session-command", operands=99
+    ),
+    "gosu": build_wrapper("", operands=1),
+    "su-exec": build_wrapper("", operands=1),
+    "sg": build_wrapper("", scripts="-c", operands=1),
+    "systemd-run": build_wrapper(
+        "-u --unit -p --property -M --machine -H --host --slice --description --uid --gid --nice -E --setenv"
+        " --on-active --on-boot --on-calendar --on-startup --on-unit-active --timer-property --path-property"
+        " --socket-property --service-type",
+        folders="--working-directory",
+    ),
+    "systemd-inhibit": build_wrapper("--what --who --why --mode"),
+    "start-stop-daemon": build_wrapper("", needs_dashes=True),
+    "chroot": build_wrapper("", operands=1, is_remote=True),
+    "unshare": build_wrapper("-S --setuid -G --setgid -R --root -w --wd"),
+    "nsenter": build_wrapper("-t --target -S --setuid -G --setgid -r --root", is_remote=True),
+    "bwrap": build_wrapper("--bind --ro-bind --dev-bind --symlink", is_remote=True, needs_dashes=True),
+    "firejail": build_wrapper(""),
+    "fakeroot": build_wrapper("-l --lib -i -s -b"),
+    "ssh": build_wrapper(
+        "-b -c -D -E -e -F -I -i -J -L -l -m -O -o -p -Q -R -S -W -w -B",
+        operands=1,
+        is_joined=True,
+        is_remote=True,
+    ),
+    "docker": build_wrapper(
+        "-e --env -u --user -w --workdir --env-file --detach-keys -f --file -p --project-name --profile --index",
+        commands="exec,compose exec,container exec",
+        operands=1,
+        is_remote=True,
+    ),
+    "podman": build_wrapper(
+        "-e --env -u --user -w --workdir", commands="exec,container exec", operands=1, is_remote=True
+    ),
+    "docker-compose": build_wrapper(
+        "-e --env -u --user -w --workdir -f --file", commands="exec", operands=1, is_remote=True
+    ),
+    "kubectl": build_wrapper(
+        "-n --namespace -c --container --context", commands="exec", needs_dashes=True, is_remote=True
+    ),
+    # Package managers and tools that prepare an environment
+    "npx": build_wrapper("-p --package -w --workspace", scripts="-c --call"),
+    "bunx": build_wrapper("-p --package"),
+    "pnpx": build_wrapper("-p --package"),
+    "uvx": build_wrapper("--from --with --python -p --index-url"),
+    "npm": build_wrapper("-p --package -w --workspace --prefix", scripts="-c --call", commands="exec,x"),
+    "pnpm": build_wrapper(_PACKAGE_RUN, commands="exec,dlx"),
+    "yarn": build_wrapper(_PACKAGE_RUN, commands="exec,dlx"),
+    "bun": build_wrapper("", commands="x"),
+    "uv": build_wrapper(_PACKAGE_RUN, commands="run"),
+    "poetry": build_wrapper(_PACKAGE_RUN, commands="run"),
+    "pdm": build_wrapper("-p --project", commands="run"),
+    "pipenv": build_wrapper("", commands="run"),
+    "hatch": build_wrapper("-e --env -p --project", commands="run"),
+    "rye": build_wrapper("", commands="run"),
+    "pixi": build_wrapper("-e --environment --manifest-path", commands="run"),
+    "conda": build_wrapper("-n --name -p --prefix --cwd", commands="run"),
+    "mamba": build_wrapper("-n --name -p --prefix", commands="run"),
+    "micromamba": build_wrapper("-n --name -p --prefix", commands="run"),
+    "bundle": build_wrapper("", commands="exec"),
+    "rbenv": build_wrapper("", commands="exec"),
+    "pyenv": build_wrapper("", commands="exec"),
+    "asdf": build_wrapper("", commands="exec"),
+    "mise": build_wrapper("-C --cd -E --env", commands="exec,x", needs_dashes=True),
+    "direnv": build_wrapper("", commands="exec", operands=1),
+    "dotenv": build_wrapper("-e --env -f --file -c -v", commands="run"),
+    "dotenvx": build_wrapper("-f --env-file -e --env", commands="run", needs_dashes=True),
+    "doppler": build_wrapper(
+        "-p --project -c --config", scripts="--command", commands="run", needs_dashes=True
+    ),
+    "op": build_wrapper("--env-file --account", commands="run", needs_dashes=True),
+    "chamber": build_wrapper("", commands="exec", needs_dashes=True),
+    "aws-vault": build_wrapper("-d --duration", commands="exec", needs_dashes=True),
+    "nix-shell": build_wrapper("-p --packages -A -I", scripts="--run --command", operands=99),
+    "nix": build_wrapper("", commands="develop,shell", needs_dashes=True, scripts="-c --command"),
+    # What adds words
+    "xargs": build_wrapper(
+        "-I -n --max-args -L --max-lines -P --max-procs -s --max-chars -d --delimiter -E -a --arg-file --replace"
+        " --process-slot-var",
+        adds_words=True,
+    ),
+    "parallel": build_wrapper(
+        "-j --jobs -I --colsep -C -N -n -L -a --arg-file --delay --joblog --results --timeout --tmpdir",
+        adds_words=True,
+    ),
+}
+
+
+def find_interpreter_options(program: str) -> frozenset[str] | None:
+    """Return the options behind which an interpreter is given its program; None for what is no interpreter."""
+    name = program.lower()
+    return INTERPRETERS.get(name, INTERPRETERS.get(_VERSION.sub("", name)))
+
+
+def find_wrapped_command(wrapper: Wrapper, arguments: Sequence[ShellWord]) -> WrappedCommand | None:
+    """Return what a wrapper starts; None where it starts nothing."""
+    found, rest = WrappedCommand(), list(arguments)
+    if wrapper.commands:
+        after = skip_sub_command(wrapper, rest)
+        if after is None:
+            return None
+        rest = after
+    operands = wrapper.operands
+    while rest:
+        word = rest[0]
+        text = word.text
+        if text is None or not text.startswith(("-", "+")) or text == "-":
+            if text is not None and wrapper.takes_assignments and (name := assigned_name(text)):
+                found.assignments.append((name, ShellWord(text[len(name) + 1 :])))
+            elif operands > 0:
+                operands -= 1
+            else:
+                break
+            rest = rest[1:]
+            continue
+        rest = rest[1:]
+        if text == "--":
+            rest = rest[operands:]
+            break
+        if any(option in wrapper.only_asks for option in list_options(text)):
+            return None
+        rest = take_option_value(wrapper, text, rest, found)
+    if wrapper.needs_dashes:
+        rest = list(words_after_dashes(arguments))
+    if operands > 0 and not found.scripts and wrapper.operands != 99 and rest:
+        rest = []
+    found.words = rest
+    return found if rest or found.scripts else None
+
+
+def take_option_value(
+    wrapper: Wrapper, text: str, rest: list[ShellWord], found: WrappedCommand
+) -> list[ShellWord]:
+    """Note what an option of a wrapper says; return the words behind the option and its value."""
+    name, equals, value = text.partition("=")
+    if not text.startswith("--"):
+        # Of several letters in one word the first that takes a value takes the rest of the word.
+        for position, letter in enumerate(text[1:], 1):
+            if (option := f"-{letter}") in wrapper.values | wrapper.scripts:
+                name, value = option, text[position + 1 :].removeprefix("=")
+                equals = value
+                break
+        else:
+            name, equals, value = (text, "", "") if text in wrapper.values | wrapper.scripts else ("", "", "")
+    if name not in wrapper.values | wrapper.scripts:
+        return rest
+    word = ShellWord(value) if equals else next(iter(rest), None)
+    if word is not None and name in wrapper.scripts:
+        found.scripts.append(word)
+    elif word is not None and name in wrapper.changes_folder:
+        found.folder = word
+    return rest if equals else rest[1:]
+
+
+def skip_sub_command(wrapper: Wrapper, words: list[ShellWord]) -> list[ShellWord] | None:
+    """Return the words behind the wrapper's sub-command; None where it is none that starts a command."""
+    operands: list[str | None] = []
+    rest = list(words)
+    while rest:
+        text = rest[0].text
+        rest = rest[1:]
+        if text is not None and text.startswith("-"):
+            name = text.partition("=")[0]
+            rest = rest[1:] if "=" not in text and name in wrapper.values else rest
+            continue
+        operands.append(text)
+        if tuple(operands) in wrapper.commands:
+            return rest
+        if not any(command[: len(operands)] == tuple(operands) for command in wrapper.commands):
+            return None
+    return None
+
+
+def words_after_dashes(words: Sequence[ShellWord]) -> Iterator[ShellWord]:
+    passed = False
+    for word in words:
+        if passed:
+            yield word
+        passed = passed or word.text == "--"
+
+
+def assigned_name(text: str) -> str:
+    """Return the variable that `NAME=value` sets; "" for any other word."""
+    found = re.match(r"[A-Za-z_][A-Za-z0-9_]*(?==)", text)
+    return found[0] if found else ""
+
+
+def list_options(text: str) -> list[str]:
+    return [text] if text.startswith("--") else [f"-{letter}" for letter in text[1:]]
