@@ -33,8 +33,13 @@ def run_in_bash(script: str, folder: Path) -> list[list[str]] | None:
     try:
         done = subprocess.run(
             [BASH, "--norc", "--noprofile", "-c", HANDLER, script],
-            env={"PATH": "", "LC_ALL": "C.UTF-8"}, cwd=folder, capture_output=True, timeout=10, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            env={"PATH": "", "LC_ALL": "C.UTF-8"},
+            cwd=folder,
+            capture_output=True,
+            timeout=10,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
     except subprocess.TimeoutExpired:
         return None
     if any(

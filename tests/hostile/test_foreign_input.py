@@ -15,10 +15,10 @@ import pytest
 import re2
 from django.http.cookie import parse_cookie
 
-from coordinator.calls.descriptions import describe_call
 from coordinator.actions.sessions.tool_calls import parse_edited_input
 from coordinator.api.application import JsonParser
 from coordinator.api.chat import parse_body_json as chat_json
+from coordinator.calls.descriptions import describe_call
 from coordinator.chat import picture_sizes, thumbnails
 from coordinator.dialects import otlp_wire
 from coordinator.dialects.hooks import UnreadableJson, decode_hook_body
