@@ -45,7 +45,7 @@ DIFFERS = (
     "DJANGO_",
     "PYTEST_CURRENT_TEST",
 )
-# Kept by edge/limits.py and operations/moving/move.py, or with libraries of their own.
+# Kept by modules when they are imported, or with libraries of their own.
 CAPTURED = (
     "SIGNALBOX_ATTACHMENT",
     "SIGNALBOX_SQLITE_",

@@ -28,7 +28,6 @@ from coordinator.identity.declarations import SAFE_METHODS
 from coordinator.lib import json_bounds
 from coordinator.lib import process_metrics as meters
 from coordinator.lib.body_limits import JSON, SMALL, BodyAllowance
-from coordinator.lib.chosen_database import database_problem_message
 
 UNREADABLE = (
     msgspec.DecodeError,
@@ -151,7 +150,7 @@ class SignalboxAPI(NinjaAPI):
         It may have gone while it committed: only then was something written.
         """
         meters.BUSY.add()
-        busy = ServiceBusy(database_problem_message(error, NO_DATABASE), retry_after=1)
+        busy = ServiceBusy(NO_DATABASE, retry_after=1)
         return self.answer_error(request, busy)
 
     def answer_out_of_range(self, request: HttpRequest, error: Any) -> HttpResponse:

@@ -248,7 +248,7 @@ class Application:
             await send_error(send, error)
         except (OperationalError, InterfaceError) as problem:
             log.warning("%s met no database: %s", scope["path"], str(problem).strip())
-            await send_error(send, build_database_error(problem))
+            await send_error(send, build_database_error())
         except ThreadsClosed:
             await send_error(send, ServiceRestarting(STOPPING, retry_after=1))
         except ClientDisconnected:  # or it only sent its body too slowly, and still listens

@@ -196,17 +196,16 @@ def describe_database(values: dict[str, Any] | None = None) -> str:
 
 
 def refuse_moved_database() -> None:
-    """Raise CommandError where this database's contents are in another one, or are just coming from another one."""
-    stage = moved.find_move_stage()
-    if stage is moved.MoveStage.LEFT:
+    """Raise CommandError where this database's contents are in another one, or only some of another one's are here."""
+    if moved.is_closed_by_move():
         raise CommandError(
-            f"{describe_database()} has moved to PostgreSQL and refuses writes. DATABASE_URL still names it: change "
-            "it to PostgreSQL. To go back instead: `manage.py move_to URL --undo`."
+            f"{describe_database()} was moved to PostgreSQL by an older version and refuses writes. Set DATABASE_URL "
+            f"to PostgreSQL. To use the file all the same, drop its triggers whose names begin with {moved.TRIGGER}."
         )
-    if stage is moved.MoveStage.ARRIVING:
+    if moved.is_move_incomplete():
         raise CommandError(
-            f"A move to {describe_database()} is not finished. Run `manage.py move_to` again to continue. Meanwhile "
-            "SQLite is the database."
+            f"{describe_database()} is incomplete: a move to it from SQLite was interrupted. Run `manage.py move_to` "
+            "again, or set DATABASE_URL to what it was before."
         )
 
 

@@ -14,7 +14,6 @@ from django.template.loader import render_to_string
 
 from coordinator.errors import SignalboxError
 from coordinator.lib import trace
-from coordinator.lib.chosen_database import database_problem_message
 
 logger = logging.getLogger(__name__)
 
@@ -88,13 +87,9 @@ def server_error(request: HttpRequest) -> HttpResponse:
 def show_database_busy(request: HttpRequest) -> HttpResponse:
     """Answer 503; to a program, and to a part of a page for its toast, with words."""
     if request.headers.get("HX-Request") or not wants_html_page(request):
-        response: HttpResponse = JsonResponse(
-            {"detail": database_problem_message(sys.exc_info()[1], BUSY)}, status=503
-        )
+        response: HttpResponse = JsonResponse({"detail": BUSY}, status=503)
     else:
-        response = render_error_without_request(
-            "errors/503.html", 503, moved=database_problem_message(sys.exc_info()[1], "")
-        )
+        response = render_error_without_request("errors/503.html", 503)
     response["Retry-After"] = "2"
     return response
 

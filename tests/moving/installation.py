@@ -7,7 +7,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,7 +68,7 @@ class Installation:
 
     folder: Path
     name: str
-    writers: list[Writer] = field(default_factory=list)
+    made_by_migrations: list[tuple[Any, ...]] = field(default_factory=list)
 
     @property
     def file(self) -> Path:
@@ -93,25 +92,21 @@ class Installation:
 
         As its second half, which is what the first turns into; `whole` runs both, for the time that takes.
         """
+        command = [sys.executable, "manage.py", "move_to", self.url, *words]
+        env = self.env
+        if not whole:
+            command += ["--from", str(self.file)]
+            env |= {"DATABASE_URL": self.url, "SIGNALBOX_MOVING": "on"}
         said = []
-        with self.moving(*words, whole=whole) as process:
+        with subprocess.Popen(
+            command, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 said.append(line)
                 if kill_at and kill_at in line:
                     process.kill()
         return process.returncode, "".join(said)
-
-    def moving(self, *words: str, whole: bool = False) -> subprocess.Popen[str]:
-        """Begin `move_to`, as its second half or `whole`; return the process."""
-        command = [sys.executable, "manage.py", "move_to", self.url, *words]
-        env = self.env
-        if not whole:
-            command += ["--from", str(self.file)]
-            env |= {"DATABASE_URL": self.url, "SIGNALBOX_MOVING": "on"}
-        return subprocess.Popen(
-            command, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
 
     def sql(
         self, statement: str, parameters: tuple[Any, ...] = (), *, careful: bool = True
@@ -128,34 +123,6 @@ class Installation:
             return cursor.fetchall() if cursor.description else []
 
 
-class Writer(threading.Thread):
-    """Adds rows to SQLite, a row a transaction, until it is refused or told to stop."""
-
-    def __init__(self, installation: Installation) -> None:
-        super().__init__(daemon=True)
-        self.installation = installation
-        self.written: list[int] = []
-        self.refusal = ""
-        self.stopping = threading.Event()
-
-    def run(self) -> None:
-        with contextlib.closing(sqlite3.connect(self.installation.file, timeout=30)) as db:
-            while not self.stopping.wait(0.002):
-                number = len(self.written)
-                try:
-                    with db:
-                        db.execute(
-                            "INSERT INTO events (session_id, event_type, timestamp, content)"
-                            " SELECT session_id, 'message', '2026-02-23T12:00:00Z', ? FROM sessions LIMIT 1",
-                            (f"written {number}",),
-                        )
-                        db.execute("UPDATE agents SET description = ?", (f"after {number}",))
-                except sqlite3.Error as problem:
-                    self.refusal = str(problem)
-                    return
-                self.written.append(number)
-
-
 @contextlib.contextmanager
 def installed(folder: Path, name: str) -> Iterator[Installation]:
     run_on_postgres(f"CREATE DATABASE {name}")
@@ -164,7 +131,4 @@ def installed(folder: Path, name: str) -> Iterator[Installation]:
         subprocess.run([sys.executable, "-c", FILL], cwd=ROOT, env=made.env, check=True, timeout=300)
         yield made
     finally:
-        for writer in made.writers:
-            writer.stopping.set()
-            writer.join()
         drop_database(name)

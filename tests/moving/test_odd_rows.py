@@ -11,7 +11,6 @@ import pytest
 from coordinator.importing.values import ModelColumn
 from coordinator.operations.moving import rows
 from coordinator.operations.moving.rows import OddValueReport
-from coordinator.operations.moving.source import build_noting_triggers
 from coordinator.operations.moving.tables import MovedTable, TargetColumn
 
 KINDS = {
@@ -28,12 +27,11 @@ def table(name: str = "things") -> MovedTable:
     places = [
         TargetColumn(
             ModelColumn(column, kind, null=column != "flag", default=None, instant=False, units=0),
-            type_,
             largest=2**31 - 1 if type_ == "integer" else None,
         )
         for column, (kind, type_) in KINDS.items()
     ]
-    return MovedTable(name, tuple(places), ("id",), frozenset())
+    return MovedTable(name, tuple(places), ("id",))
 
 
 def stored(*values: str) -> tuple[Any, ...]:
@@ -86,18 +84,3 @@ def test_an_odd_value_is_named_and_mended_on_demand(place: int, value: str, said
         assert rows.convert_row(table("audit_logs"), raw, odds) is None, (
             "the audit log arrives as it is, or not at all"
         )
-
-
-def test_every_write_is_noted_with_its_key() -> None:
-    db = sqlite3.connect(":memory:")
-    db.execute("CREATE TABLE things (id TEXT PRIMARY KEY, number)")
-    db.execute("CREATE TABLE sbx_move_log (id INTEGER PRIMARY KEY, name TEXT NOT NULL, k0, k1, k2, k3)")
-    for name, sql in build_noting_triggers([table()]).items():
-        db.execute(f"CREATE TRIGGER {name} {sql}")
-    db.execute("INSERT INTO things VALUES ('a', 1), ('b', 2)")
-    db.execute("UPDATE things SET number = 3 WHERE id = 'b'")
-    db.execute("UPDATE things SET id = 'c' WHERE id = 'a'")
-    db.execute("DELETE FROM things WHERE id = 'b'")
-    assert db.execute("SELECT name, k0 FROM sbx_move_log ORDER BY id").fetchall() == [
-        ("things", key) for key in ("a", "b", "b", "c", "a", "b")
-    ]

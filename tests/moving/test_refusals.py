@@ -1,66 +1,86 @@
-"""What is told where a database has moved away, and where one is only just moving in."""
+"""What is said where a database has moved away, where one is incomplete, and where a copy differs."""
 
 from __future__ import annotations
 
 import pytest
+from django.apps import apps
 from django.core.management.base import CommandError
-from django.db import OperationalError, connection, transaction
+from django.db import connection
 
 from coordinator.engine import is_sqlite, moved
-from coordinator.lib.chosen_database import MOVED
 from coordinator.models import RevokedKey
 from coordinator.operations import startup
 from coordinator.operations.doctor import CheckLevel, database
 from coordinator.operations.moving import target
+from coordinator.operations.moving.move import DatabaseMove
+from coordinator.operations.moving.progress import MoveProgress
+from coordinator.operations.moving.rows import RowsDigest
+from coordinator.operations.moving.tables import DERIVED, MovedTable, load_target_columns
 
 pytestmark = pytest.mark.django_db
 
 
-def test_no_server_starts_on_half_a_move_or_on_what_moved_away() -> None:
-    startup.refuse_moved_database()
+def leave_half_a_move() -> str:
+    """Leave what a move leaves in the database of this test run; return why no server starts on it."""
     with connection.cursor() as cursor:
         if is_sqlite():
             cursor.execute(f"CREATE TRIGGER {moved.TRIGGER}x BEFORE INSERT ON leases BEGIN SELECT 1; END")
-            why = "has moved to PostgreSQL and refuses writes"
-        else:
-            cursor.execute(f"CREATE TABLE {moved.STATE} AS SELECT NULL AS moved_at")
-            why = "is not finished. Run `manage.py move_to` again"
+            return "was moved to PostgreSQL by an older version and refuses writes"
+    target.note_incomplete_move()
+    return "is incomplete: a move to it from SQLite was interrupted"
+
+
+def test_no_server_starts_on_half_a_move_or_on_what_moved_away() -> None:
+    startup.refuse_moved_database()
+    why = leave_half_a_move()
     with pytest.raises(CommandError, match=why):
         startup.refuse_moved_database()
 
 
-def test_a_refused_write_is_the_databases_fault_not_the_rows() -> None:
-    if not is_sqlite():
-        pytest.skip("SQLite's triggers")
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"CREATE TRIGGER {moved.TRIGGER}x BEFORE INSERT ON revoked_keys"
-            f" BEGIN SELECT RAISE(ABORT, '{MOVED}'); END"
-        )
-    with pytest.raises(OperationalError, match="has moved"), transaction.atomic():
-        RevokedKey.objects.create(key_hash="a", revoked_at=1)
-
-
-def test_nothing_is_moved_over_something() -> None:
-    if is_sqlite():
-        pytest.skip("a target is PostgreSQL")
-    assert "needs an empty database" in str(target.explain_unusable_target("move_1"))
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"CREATE TABLE {moved.STATE} AS SELECT 'move_2' AS move_id, 'a.sqlite3' AS source, NULL AS noting,"
-            " 1 AS noted, true AS copied, NULL AS moved_at, NULL::bigint AS audit_id"
-        )
-    assert target.explain_unusable_target("move_2") is None
-    assert "Another database (a.sqlite3) began to move to it" in str(target.explain_unusable_target("move_1"))
-
-
 def test_the_doctor_tells_of_a_move_that_is_not_over() -> None:
     assert list(database.check_unfinished_move()) == []
-    with connection.cursor() as cursor:
-        if is_sqlite():
-            cursor.execute(f"CREATE TABLE {moved.NOTE} (move_id)")
-        else:
-            cursor.execute(f"CREATE TABLE {moved.STATE} AS SELECT NULL AS moved_at")
+    why = leave_half_a_move()
     (check,) = database.check_unfinished_move()
-    assert check.level == (CheckLevel.WARN if is_sqlite() else CheckLevel.FAIL)
-    assert "again to continue" in str(check.remedy)
+    assert (check.level, why in check.message) == (CheckLevel.FAIL, True)
+
+
+def test_a_move_by_an_older_version_is_over_and_one_that_it_began_is_not_continued() -> None:
+    if is_sqlite():
+        pytest.skip("a target is PostgreSQL")
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE {moved.STATE} AS SELECT 'move_1' AS move_id, '2026-01-01' AS moved_at")
+        assert not moved.is_move_incomplete()
+        cursor.execute(f"UPDATE {moved.STATE} SET moved_at = NULL")
+        cursor.execute(f"CREATE TABLE {target.OLDER_MOVE} (name text)")
+    with pytest.raises(CommandError, match="begun by an older version"):
+        target.require_usable_target()
+
+
+def test_a_table_that_differs_stops_the_move() -> None:
+    if is_sqlite():
+        pytest.skip("a target is PostgreSQL")
+    RevokedKey.objects.create(key_hash="a", revoked_at=1)
+    table = MovedTable("revoked_keys", tuple(load_target_columns()["revoked_keys"]), ("key_hash",))
+    move = DatabaseMove.__new__(DatabaseMove)
+    move.say = lambda _line: None
+    read = RowsDigest()
+    (row,) = target.iterate_target_rows(table)
+    read.add_rows([row])
+    move.compare_table(table, read, MoveProgress(move.say, 1))
+    for others in ([], [("a", 2)], [row, ("b", 1)]):
+        read = RowsDigest()
+        read.add_rows(others)
+        with pytest.raises(CommandError, match="revoked_keys differs"):
+            move.compare_table(table, read, MoveProgress(move.say, 1))
+
+
+def test_every_table_is_moved_or_worked_out_again() -> None:
+    ours = {
+        name for name in connection.introspection.table_names() if not name.startswith("sbx_search_words")
+    }
+    known = set(load_target_columns()) | DERIVED
+    parts = {name for name in ours if name.rpartition("_")[0] in known and name[-1].isdigit()}
+    defaults = {name for name in ours if name.endswith("_default")}
+    assert ours - known - parts - defaults == set()
+    assert set(load_target_columns()) <= ours
+    assert {model._meta.db_table for model in apps.get_models()} <= known

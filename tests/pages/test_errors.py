@@ -10,7 +10,6 @@ from django.test import Client, RequestFactory
 from django.urls import path
 
 from coordinator import urls
-from coordinator.lib.chosen_database import MOVED
 from dashboard.frame import error_views as errors
 from tests.people import signed_in
 
@@ -21,10 +20,6 @@ def broken(request: object) -> None:
 
 def locked(request: object) -> None:
     raise OperationalError("database is locked")
-
-
-def left_behind(request: object) -> None:
-    raise OperationalError(MOVED)
 
 
 def denied(request: object) -> None:
@@ -41,8 +36,6 @@ urlpatterns = [
     path("broken", broken),
     path("ui/locked/", locked),
     path("locked", locked),
-    path("ui/moved/", left_behind),
-    path("moved", left_behind),
     path("ui/denied/", denied),
     path("denied", denied),
     path("ui/missing/", missing),
@@ -79,14 +72,6 @@ def test_a_busy_database_is_told_from_a_broken_program(stranger: Client) -> None
     assert "The database is busy" in answer.content.decode()
     machine = stranger.get("/locked")
     assert (machine.json()["detail"], machine["Retry-After"]) == (errors.BUSY, "2")
-
-
-def test_a_database_that_has_moved_says_so(stranger: Client) -> None:
-    answer = stranger.get("/ui/moved/")
-    assert answer.status_code == 503
-    assert answer.content.decode().count("The database has moved") == 2, "the title and the heading"
-    assert MOVED in answer.content.decode()
-    assert stranger.get("/moved").json()["detail"] == MOVED
 
 
 def test_a_busy_database_has_words_for_a_part_of_a_page(stranger: Client) -> None:

@@ -90,7 +90,7 @@ class ToolCallHandler:
             raise
         except (InterfaceError, OperationalError) as problem:
             log.warning("A call of %s met no database: %s", x.server.name, str(problem).strip())
-            refusal = build_database_error(problem)
+            refusal = build_database_error()
             refusal.not_sent = not x.is_sent
             raise refusal from None
 
@@ -356,7 +356,7 @@ class ToolCallHandler:
 
 def describe_call_refusal(problem: Exception) -> str:
     """Return what a timeline says of a call that was refused on its way."""
-    refusal = problem if isinstance(problem, SignalboxError) else build_database_error(problem)
+    refusal = problem if isinstance(problem, SignalboxError) else build_database_error()
     return str(refusal.detail)
 
 

@@ -11,7 +11,6 @@ import msgspec
 
 from coordinator.errors import ServiceBusy, SignalboxError
 from coordinator.lib.asgi import Scope, Send
-from coordinator.lib.chosen_database import database_problem_message
 
 Headers = dict[bytes, bytes]
 _HEADERS = "signalbox.headers"
@@ -57,12 +56,9 @@ async def send_empty_response(send: Send, status: int = 204) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def build_database_error(problem: BaseException) -> ServiceBusy:
+def build_database_error() -> ServiceBusy:
     """Return the refusal of a request that met no database, or a busy one."""
-    return ServiceBusy(
-        database_problem_message(problem, "The database is busy or cannot be reached. Try again."),
-        retry_after=2,
-    )
+    return ServiceBusy("The database is busy or cannot be reached. Try again.", retry_after=2)
 
 
 async def send_error(send: Send, error: SignalboxError) -> None:

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Any, TypeVar
 
 from django.db import (
@@ -35,7 +34,6 @@ from coordinator.actions.upkeep import idempotency
 from coordinator.engine import locks, round_trips
 from coordinator.errors import ServiceBusy, SignalboxError, UnprocessableRequest
 from coordinator.lib import process_metrics as meters
-from coordinator.lib.chosen_database import database_problem_message
 from coordinator.lib.fair_queue import CALLER, FairQueue
 from coordinator.lib.threads import refresh_connections
 from coordinator.sessions.events import NewEvent, RecordedEvent
@@ -383,7 +381,7 @@ class GroupWriter:
                     continue
                 log.warning("Events could not be written: %s", str(problem).strip())
                 lost = self._committing and locks.is_commit_uncertain(problem)
-                refusal = build_unknown_outcome_error if lost else partial(build_not_written_error, problem)
+                refusal = build_unknown_outcome_error if lost else build_not_written_error
                 results = [refusal() for _ in group]
             except DatabaseError as problem:
                 if len(group) > 1:
@@ -523,11 +521,12 @@ def count_new_events(outcomes: Sequence[Outcome]) -> int:
     return sum(isinstance(one, RecordedEvent) and one.event_id is not None for one in outcomes)
 
 
-def build_not_written_error(problem: OperationalError | None = None) -> ServiceBusy:
+def build_not_written_error() -> ServiceBusy:
     """The refusal of events that were not written."""
     meters.BUSY.add()
-    busy = "The database is busy or cannot be written. Nothing was written; try again."
-    return ServiceBusy(database_problem_message(problem, busy), retry_after=1)
+    return ServiceBusy(
+        "The database is busy or cannot be written. Nothing was written; try again.", retry_after=1
+    )
 
 
 def build_unknown_outcome_error() -> ServiceBusy:

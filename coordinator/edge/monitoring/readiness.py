@@ -14,10 +14,8 @@ from django.db import connection
 
 from coordinator.edge.http.messages import send_json
 from coordinator.edge.ingest.write_queue import GroupWriter
-from coordinator.engine import moved
 from coordinator.feed.reader import ChangeFeed
 from coordinator.lib.asgi import Receive, Scope, Send
-from coordinator.lib.chosen_database import MOVED
 from coordinator.lib.threads import EdgeThreads
 from coordinator.operations import startup
 
@@ -75,7 +73,7 @@ class ReadinessEndpoint:
         with connection.cursor() as cursor:
             cursor.execute("SELECT at FROM changes WHERE id > %s ORDER BY id LIMIT 1", [self._feed.position])
             unheard = cursor.fetchone()
-        reasons = [MOVED] if moved.has_moved_to_postgres() else []
+        reasons = []
         if unheard and (late := time.time() - unheard[0] / 1000) > FEED_BEHIND:
             reasons.append(f"The feed is {late:.0f} seconds behind.")
         if not self._migrated:

@@ -22,11 +22,10 @@ from typing import Any
 from django.db.backends.sqlite3 import base, operations
 from django.db.backends.utils import CursorWrapper
 from django.db.models.expressions import Col
-from django.db.utils import DatabaseErrorWrapper, OperationalError
+from django.db.utils import DatabaseErrorWrapper
 from django.utils.functional import cached_property
 
 from coordinator.engine.sqlite.write_order import WriteOrder
-from coordinator.lib.chosen_database import MOVED
 from coordinator.lib.unfit_values import UnreadableText
 
 # Looks for the write lock, and seconds between them, of a connection that `looks_often`. Another process' group of
@@ -102,12 +101,10 @@ class DatabaseOperations(operations.DatabaseOperations):
         return [reader] if reader else super().get_db_converters(expression)
 
 
-class MovedErrorWrapper(DatabaseErrorWrapper):
-    """Django's, for which what a trigger of `moved` refuses is no fault of the row: the database is not to be had."""
+class CircleBreakingErrorWrapper(DatabaseErrorWrapper):
+    """Django's, without the reference from the error to the cursor."""
 
     def __exit__(self, kind: Any, problem: Any, traceback: Any) -> None:
-        if kind is not None and str(problem) == MOVED:
-            raise OperationalError(*problem.args).with_traceback(traceback) from problem
         try:
             super().__exit__(kind, problem, traceback)
         except Exception as wrapped:
@@ -185,8 +182,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
         super()._close()  # type: ignore[misc]
 
     @cached_property
-    def wrap_database_errors(self) -> MovedErrorWrapper:
-        return MovedErrorWrapper(self)
+    def wrap_database_errors(self) -> CircleBreakingErrorWrapper:
+        return CircleBreakingErrorWrapper(self)
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         connection = super().get_new_connection(conn_params)

@@ -14,7 +14,7 @@ from django.db import connection
 from django.utils import timezone
 
 from coordinator.actions.audit import audit
-from coordinator.engine import health, is_sqlite, moved
+from coordinator.engine import health, is_sqlite
 from coordinator.engine.size import database_size_bytes, sqlite_files
 from coordinator.feed import triggers
 from coordinator.feed.reader import ChangeFeed, FeedChange
@@ -53,21 +53,11 @@ def check_database(now: datetime) -> Iterator[CheckResult]:
 
 
 def check_unfinished_move() -> Iterator[CheckResult]:
-    """Report a move to PostgreSQL that is not finished, or that this database was left behind by one."""
-    stage = moved.find_move_stage()
-    again = "Run `manage.py move_to URL` again to continue."
-    if stage is moved.MoveStage.LEFT:
-        yield failed_check(
-            "move", "All of this has moved to PostgreSQL.", "Set DATABASE_URL to that database, and restart."
-        )
-    elif stage is moved.MoveStage.ARRIVING:
-        yield failed_check("move", "The move to this database is not finished.", again)
-    elif stage is moved.MoveStage.LEAVING:
-        yield warning_check(
-            "move",
-            "A move to PostgreSQL was begun and not finished; every write is noted for it.",
-            f"{again} Or give it up with --undo.",
-        )
+    """Report that this database is incomplete after a move, or that its contents have moved away."""
+    try:
+        startup.refuse_moved_database()
+    except CommandError as problem:
+        yield failed_check("move", str(problem), "")
 
 
 def check_sqlite_settings() -> Iterator[CheckResult]:

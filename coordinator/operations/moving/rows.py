@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
@@ -108,16 +108,6 @@ def convert_value_kind(
     return value
 
 
-def convert_noted_keys(table: MovedTable, raw: Sequence[Row]) -> list[Row]:
-    """Return keys as SQLite noted them, as PostgreSQL has them; none that is empty, which no row there has."""
-    places = [table.places[place].column for place in table.key_positions]
-    found = [
-        tuple(values.fit_value(value, column)[0] for value, column in zip(key, places, strict=False))
-        for key in raw
-    ]
-    return [key for key in found if None not in key]
-
-
 def describe_row_problem(table: MovedTable, raw: Row, what: str) -> str:
     key = ", ".join(repr(one)[:100] for one in table.extract_row_key(raw))
     return f"{table.name} {key}: {what}"
@@ -136,10 +126,16 @@ class RowsDigest:
         self.count = 0
         self._total = 0
 
-    def add_rows(self, rows: Iterable[Row]) -> None:
+    def pass_rows(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yield the rows, and take each into account."""
         for row in rows:
             self.count += 1
             self._total = (self._total + row_digest(row)) % _MODULUS
+            yield row
+
+    def add_rows(self, rows: Iterable[Row]) -> None:
+        for _ in self.pass_rows(rows):
+            pass
 
     @property
     def hex_digest(self) -> str:

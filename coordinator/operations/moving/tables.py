@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
+from typing import Any
 
+from django.apps import apps
 from django.core.management.base import CommandError
 from django.db import connection
+from django.db.models import Field
 
 from coordinator.importing.copying import quote_sql_identifier
 from coordinator.importing.values import ModelColumn
@@ -34,6 +37,7 @@ OURS = "sbx_move"  # what the names of a move's own tables and triggers begin wi
 EXACT = frozenset({"audit_logs", "audit_leaves", "audit_nodes", "audit_checkpoints", "audit_keys"})
 KINDS = {
     "text": "text",
+    "varchar": "text",
     "bigint": "integer",
     "integer": "integer",
     "smallint": "integer",
@@ -41,28 +45,27 @@ KINDS = {
     "bytea": "bytes",
     "double precision": "number",
     "timestamp with time zone": "moment",
+    "timestamptz": "moment",
 }
 BITS = {"integer": 31, "smallint": 15}
 
 
 @dataclass(frozen=True, slots=True)
 class TargetColumn:
-    """A column: what it holds, its type in PostgreSQL, and how much fits in."""
+    """A column: what it holds, and how much fits in."""
 
     column: ModelColumn
-    type: str
     length: int | None = None  # characters
     largest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MovedTable:
-    """A table with its columns and its primary key; `parents` are the tables that its foreign keys lead to."""
+    """A table with its columns and its primary key."""
 
     name: str
     places: tuple[TargetColumn, ...]
     key: tuple[str, ...]
-    parents: frozenset[str]
 
     @property
     def column_names(self) -> list[str]:
@@ -72,26 +75,15 @@ class MovedTable:
     def quoted_columns(self) -> str:
         return ", ".join(map(quote_sql_identifier, self.column_names))
 
-    @property
-    def quoted_key_columns(self) -> str:
-        return ", ".join(map(quote_sql_identifier, self.key))
-
-    @property
-    def key_positions(self) -> list[int]:
-        return [self.column_names.index(name) for name in self.key]
-
-    @property
-    def key_types(self) -> list[str]:
-        return [self.places[place].type for place in self.key_positions]
-
     def extract_row_key(self, row: tuple[object, ...]) -> tuple[object, ...]:
-        return tuple(row[place] for place in self.key_positions)
+        """Return a row's primary key."""
+        return tuple(row[self.column_names.index(name)] for name in self.key)
 
 
 def find_tables_to_move(source: sqlite3.Connection) -> list[MovedTable]:
-    """Return the tables that both databases have, parents first. Raises CommandError where their columns differ."""
+    """Return the tables that both databases have. Raises CommandError where their columns differ."""
     there = list_sqlite_tables(source)
-    found = {}
+    tables = []
     for name, places in load_target_columns().items():
         if name not in there:
             raise CommandError(
@@ -105,9 +97,8 @@ def find_tables_to_move(source: sqlite3.Connection) -> list[MovedTable]:
                 "Only what Signalbox itself made can be moved."
             )
         key = tuple(column for column, pk in sorted(theirs, key=lambda one: one[1]) if pk)
-        parents = source.execute('SELECT DISTINCT "table" FROM pragma_foreign_key_list(?)', (name,))
-        found[name] = MovedTable(name, tuple(places), key, frozenset(one for (one,) in parents) - {name})
-    return order_parents_first(found)
+        tables.append(MovedTable(name, tuple(places), key))
+    return tables
 
 
 def list_sqlite_tables(source: sqlite3.Connection) -> set[str]:
@@ -129,36 +120,19 @@ def count_unknown_table_rows(source: sqlite3.Connection, known: list[MovedTable]
 
 
 def load_target_columns() -> dict[str, list[TargetColumn]]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT c.relname, a.attname, format_type(a.atttypid, NULL),
-                CASE WHEN a.atttypmod > 4 THEN a.atttypmod - 4 END, NOT a.attnotnull
-            FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
-            WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
-                AND a.attnum > 0 AND NOT a.attisdropped
-            ORDER BY c.relname, a.attnum
-            """
-        )
-        rows = cursor.fetchall()
-    found: dict[str, list[TargetColumn]] = {}
-    for table, name, kind, length, null in rows:
-        if table not in DERIVED and not table.startswith(OURS):
-            found.setdefault(table, []).append(build_target_column(name, kind, length, null=null))
-    return found
+    """Return the columns of the tables that are moved, by table, as the models say what PostgreSQL has."""
+    models = apps.get_models(include_auto_created=True)
+    return {
+        model._meta.db_table: [
+            build_target_column(field) for field in model._meta.concrete_fields if field.column
+        ]
+        for model in sorted(models, key=lambda model: model._meta.db_table)
+        if model._meta.db_table not in DERIVED
+    }
 
 
-def build_target_column(name: str, kind: str, length: int | None, *, null: bool) -> TargetColumn:
-    is_short = kind == "character varying"
-    held = "text" if is_short else KINDS[kind]
+def build_target_column(field: Field[Any, Any]) -> TargetColumn:
+    kind, _, length = str(field.db_type(connection)).partition("(")
+    column = ModelColumn(str(field.column), KINDS[kind], field.null, None, instant=False, units=0)
     largest = 2 ** BITS[kind] - 1 if kind in BITS else None
-    column = ModelColumn(name, held, null, None, instant=False, units=0)
-    return TargetColumn(column, "text" if is_short else kind, length if is_short else None, largest)
-
-
-def order_parents_first(tables: dict[str, MovedTable]) -> list[MovedTable]:
-    ordered: dict[str, MovedTable] = {}
-    while left := [table for table in tables.values() if table.name not in ordered]:
-        free = [table for table in left if table.parents & tables.keys() <= ordered.keys()]
-        ordered |= {table.name: table for table in free or left}
-    return list(ordered.values())
+    return TargetColumn(column, int(length.rstrip(")")) if length else None, largest)
