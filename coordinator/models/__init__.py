@@ -13,7 +13,8 @@ from coordinator.models.driving import Draft, DrivenCall, DrivenSession
 from coordinator.models.event_origins import EventOrigin, MessagePart
 from coordinator.models.feed import Change
 from coordinator.models.gateway import GatewayCall, GatewayFigures, GatewayLink, GatewaySession, McpUpstream
-from coordinator.models.housekeeping import IdempotencyKey, Lease
+from coordinator.models.housekeeping import IdempotencyKey
+from coordinator.models.jobs import Job
 from coordinator.models.keys import (
     ApiKey,
     ConnectCode,
@@ -121,8 +122,8 @@ __all__ = [
     "HeldRun",
     "IdempotencyKey",
     "InstallationSetting",
+    "Job",
     "KeyStorageDay",
-    "Lease",
     "LivingExecutor",
     "McpCredential",
     "McpProcess",

@@ -1,24 +1,10 @@
-"""What keeps workers from doing a thing twice: leases between workers, kept answers between resends."""
+"""Kept answers, so that a request that is sent again is not done twice."""
 
 from __future__ import annotations
 
 from django.db import models
 
-from coordinator.models.fields import IsoTextField, MsField
-
-
-class Lease(models.Model):
-    """The right to do a named thing, until `until`: whoever moves it forward has it."""
-
-    name = models.TextField(primary_key=True)
-    holder = models.TextField()
-    until = MsField()
-
-    class Meta:
-        db_table = "leases"
-
-    def __str__(self) -> str:
-        return f"{self.name} held by {self.holder}"
+from coordinator.models.fields import IsoTextField
 
 
 class IdempotencyKey(models.Model):

@@ -1,12 +1,7 @@
-"""Periodic jobs: idempotent, done by any worker, each by one worker at a time.
+"""Which work is done again and again, and the thread of each worker that does what is due.
 
-A job is due when its lease has run out; the worker that moves the lease forward does it. So a job runs about
-once in `every`, whatever number of workers there is, and a worker that dies in the middle is made up for.
-
-A job that takes longer than its lease keeps it: `LeaseKeeper` renews the leases of all jobs that this process has taken
-and not finished, and gives each back as its job ends. A worker that dies holds a renewed lease for at most
-`RENEWED_FOR` more. A worker that stood still for longer than its lease may find that another does the same job:
-whatever must not be done twice then compares and swaps its own place (as actions.decision_events).
+A job is idempotent, and due again its interval after it was begun. `coordinator.actions.upkeep.jobs` says what claims
+and leases guarantee. A job that fails is tried again after a while that grows, but never later than its interval.
 """
 
 from __future__ import annotations
@@ -15,7 +10,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -31,10 +26,21 @@ from coordinator.actions.chat import chat_search
 from coordinator.actions.mcp import gateway_upkeep
 from coordinator.actions.policy import brakes, budgets
 from coordinator.actions.sessions import events, titles, unawaited_calls
-from coordinator.actions.upkeep import housekeeping, leases, partitions, pruning
+from coordinator.actions.upkeep import housekeeping, partitions, pruning
+from coordinator.actions.upkeep.jobs import (
+    LEASE_RENEWER,
+    ClaimedJob,
+    JobFailed,
+    claim_jobs,
+    complete_jobs,
+    enqueue_jobs,
+    retry_delay,
+    retry_job_later,
+)
 from coordinator.actions.usage import spending
 from coordinator.engine import locks
 from coordinator.feed import reader as feed
+from coordinator.models import Job
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +48,8 @@ TICK = 1.0  # seconds between looks at what is due
 # Milliseconds for which a job waits for SQLite's one writer; it is due again a moment later. No longer: a cursor of
 # this thread that is collected as garbage in the writer's thread keeps that thread waiting for as long.
 PATIENCE_MS = 400
-# Leases up to this long are taken together, by one write: should this worker die before it has done a job of theirs,
-# another one does it in a moment. Longer ones are taken one by one, each when its job begins.
-BRIEF = timedelta(seconds=10)
+OUTCOME_WRITE_TRIES = 5
+UNKNOWN_PROBLEM = "It failed unexpectedly ({}). The server's log says more."
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +69,6 @@ class PeriodicJob:
     def run_interval(self) -> timedelta:
         """How often the job is due."""
         return self.pace() if callable(self.pace) else self.pace
-
-    @property
-    def lease_name(self) -> str:
-        """The name of the lease that says when the job is due."""
-        return f"job:{self.name}"
 
 
 def lifecycle_interval() -> timedelta:
@@ -101,68 +101,6 @@ JOBS: list[PeriodicJob] = [
 ]
 
 
-RENEWED_FOR = timedelta(seconds=30)  # for so long a dead worker's job is not done
-RENEW_EVERY = 0.5  # seconds
-
-
-class LeaseKeeper:
-    """Renews the leases of the jobs that this process has taken and not finished.
-
-    Its thread lives while there are such jobs. The database is asked only for those that take longer than a tick.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._ends: dict[str, datetime] = {}  # of each lease that is held, when it ends
-        self._dues: dict[str, datetime] = {}  # … and when its job is due again
-        self._thread: threading.Thread | None = None
-
-    def keep_lease_renewed(self, name: str, due: datetime) -> None:
-        """Renew a lease, which was just taken until its job is `due` again, until it is given back."""
-        with self._lock:
-            self._ends[name] = self._dues[name] = due
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self.run_renewal_loop, name="lease-keeper", daemon=True
-                )
-                self._thread.start()
-
-    def is_holding_lease(self, name: str) -> bool:
-        """Say whether a job of this process holds the lease."""
-        return name in self._ends
-
-    def stop_renewing_lease(self, name: str) -> None:
-        """Renew a lease no more; one that was renewed ends when its job is due."""
-        with self._lock:
-            ends, due = self._ends.pop(name), self._dues.pop(name)
-            if ends != due:
-                with suppress(DatabaseError):  # then it ends by itself
-                    leases.give_back_lease(name, due=due)
-
-    def renew_ending_leases(self, now: datetime) -> None:
-        """Renew the leases that end soon. Raises DatabaseError."""
-        with self._lock:
-            for name in [name for name, ends in self._ends.items() if ends - now < RENEWED_FOR / 2]:
-                if leases.renew_lease(name, length=RENEWED_FOR, now=now):
-                    self._ends[name] = now + RENEWED_FOR
-
-    def run_renewal_loop(self) -> None:
-        while True:
-            time.sleep(RENEW_EVERY)
-            with self._lock:
-                if not self._ends:
-                    self._thread = None
-                    return
-                try:
-                    locks.set_sqlite_busy_timeout(PATIENCE_MS)
-                    self.renew_ending_leases(timezone.now())
-                except DatabaseError as problem:
-                    log.warning("Leases cannot be renewed: %s", str(problem).strip())
-                finally:
-                    connections.close_all()
-
-
-KEEPER = LeaseKeeper()
 Start = Callable[[Callable[[], None]], object]
 
 
@@ -174,52 +112,68 @@ def run_immediately(work: Callable[[], None]) -> None:
 def run_due_jobs(
     now: datetime, jobs: list[PeriodicJob] | None = None, *, start: Start = run_immediately
 ) -> list[str]:
-    """Do every job whose lease has run out and return their names; a job that fails is logged and left.
+    """Do every job that is due and return their names; one that fails is logged, and tried again later.
 
     Jobs that are done alone are handed to `start`.
     """
     jobs = JOBS if jobs is None else jobs
     try:
-        idle = [job for job in jobs if not KEEPER.is_holding_lease(job.lease_name)]
-        free = leases.find_free_leases({job.lease_name: job.run_interval for job in idle}, now=now)
-        brief = {
-            job.lease_name: job.run_interval
-            for job in jobs
-            if job.lease_name in free and job.run_interval <= BRIEF
-        }
-        due = free - brief.keys() | leases.take_free_leases(brief, now=now)
+        add_missing_jobs(jobs, now)
+        claims = {claim.name: claim for claim in claim_jobs([job.name for job in jobs], now=now)}
     except DatabaseError as problem:
         log.warning("Housekeeping cannot reach the database: %s", str(problem).strip())
         return []
-    for name in due & brief.keys():  # while those before them are done, too
-        KEEPER.keep_lease_renewed(name, now + brief[name])
-    return [job.name for job in jobs if job.lease_name in due and start_due_job(job, now, start)]
+    due = [(job, claims[job.name]) for job in jobs if job.name in claims]
+    for job, claim in due:
+        if job.alone:
+            start(partial(run_claimed_jobs, [(job, claim)]))
+    run_claimed_jobs([(job, claim) for job, claim in due if not job.alone])
+    return [job.name for job, _claim in due]
 
 
-def start_due_job(job: PeriodicJob, now: datetime, start: Start) -> bool:
+def add_missing_jobs(jobs: Sequence[PeriodicJob], now: datetime) -> None:
+    names = {job.name for job in jobs}
+    if missing := names - set(Job.objects.filter(name__in=names, subject="").values_list("name", flat=True)):
+        for name in missing:
+            enqueue_jobs(name, now=now)
+
+
+def run_claimed_jobs(due: Sequence[tuple[PeriodicJob, ClaimedJob]]) -> None:
+    """Do claimed jobs one after the other; those that were done are freed together, by one write."""
+    with LEASE_RENEWER.keep_renewed([claim for _job, claim in due]):
+        done = {claim: claim.claimed_at + job.run_interval for job, claim in due if run_job(job, claim)}
+        if due:
+            write_outcome(lambda: complete_jobs(done, now=due[0][1].claimed_at))
+
+
+def run_job(job: PeriodicJob, claim: ClaimedJob) -> bool:
+    """Do the work and return True; where it fails, have it tried again, and return False."""
+    began = time.monotonic()
     try:
-        if job.run_interval > BRIEF and not leases.take_lease(
-            job.lease_name, length=job.run_interval, now=now
-        ):
-            return False
-    except DatabaseError as problem:
+        job.work(claim.claimed_at)
+    except (DatabaseError, JobFailed) as problem:
+        error = str(problem).strip().partition("\n")[0]  # further lines of PostgreSQL quote the row
         log.warning("Housekeeping %s: %s", job.name, str(problem).strip())
-        return True
-    if job.run_interval > BRIEF:
-        KEEPER.keep_lease_renewed(job.lease_name, now + job.run_interval)
-    (start if job.alone else run_immediately)(partial(run_job_and_log, job, now))
-    return True
-
-
-def run_job_and_log(job: PeriodicJob, now: datetime) -> None:
-    try:
-        job.work(now)
-    except DatabaseError as problem:
-        log.warning("Housekeeping %s: %s", job.name, str(problem).strip())
-    except Exception:  # one job's fault must not keep the others from being done
+    except Exception as problem:  # one job's fault must not keep the others from being done
+        error = UNKNOWN_PROBLEM.format(type(problem).__name__)
         log.exception("Housekeeping %s failed", job.name)
-    finally:
-        KEEPER.stop_renewing_lease(job.lease_name)
+    else:
+        return True
+    now = claim.claimed_at + timedelta(seconds=time.monotonic() - began)
+    at = now + min(job.run_interval, retry_delay(claim.attempts))
+    write_outcome(lambda: retry_job_later(claim, error=error, at=at, now=now))
+    return False
+
+
+def write_outcome(write: Callable[[], object]) -> None:
+    """Write what became of a job; where the database does not take it, the lease ends by itself, later."""
+    for _ in range(OUTCOME_WRITE_TRIES):
+        try:
+            write()
+        except DatabaseError as problem:
+            log.warning("The outcome of a job cannot be written: %s", str(problem).strip())
+        else:
+            return
 
 
 class Housekeeper:

@@ -61,8 +61,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     "Grant": {NAMES: "entry_type agent_id server_id tool_name permission granted_by", PEOPLE: "justification metadata"},
     "HeldRun": {OURS: "why"},
     "IdempotencyKey": {OURS: "key_hash fingerprint answer"},
-    "Lease": {OURS: "name holder"},
     "InstallationSetting": {NAMES: "name value changed_by"},
+    "Job": {OURS: "name leased_by", NAMES: "subject", MASKED: "error"},
     "KeyStorageDay": {OURS: "day"},
     "LivingExecutor": {NAMES: "runner_id run_id"},
     "McpCredential": {NAMES: "kind name set_by", OURS: "value"},  # sealed, or the name of a variable

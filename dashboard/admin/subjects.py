@@ -19,6 +19,7 @@ SUBJECTS = {
     "Notifications": "NotificationTarget Notification QuietHours Callback",
     "People and keys": "User Group ApiKey RevokedKey ProviderIdentity",
     "Audit": "AuditLog AuditCheckpoint AuditDelivery AuditKey",
+    "Housekeeping": "Job",
 }
 
 

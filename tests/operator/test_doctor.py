@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -19,7 +20,7 @@ from django.utils import timezone
 from coordinator.actions.people import keys
 from coordinator.feed import triggers
 from coordinator.identity.actors import system_actor
-from coordinator.models import AuditLog, Lease
+from coordinator.models import AuditLog, Job
 from coordinator.operations.doctor import CheckLevel, CheckResult, database, everything, machine, upkeep
 from coordinator.operations.doctor import settings as fitting
 from tests.served import ROOT, Served, free_port
@@ -110,13 +111,28 @@ def test_keys_about_to_expire_are_named() -> None:
     )
 
 
-def test_housekeeping_that_is_not_done() -> None:
+def test_jobs_that_are_not_done() -> None:
     now = timezone.now()
-    Lease.objects.create(name="job:lifecycle", holder="x:1", until=now - timedelta(minutes=20))
-    Lease.objects.create(name="job:feed:prune", holder="x:1", until=now - timedelta(minutes=1))
-    found = {c.name: c for c in upkeep.check_upkeep(now, served=True)}["housekeeping"]
-    assert (found.level, found.message) == (CheckLevel.FAIL, "Overdue: lifecycle.")
-    assert {c.name: c for c in upkeep.check_upkeep(now, served=False)}["housekeeping"].level is CheckLevel.OK
+
+    def named(*, served: bool = True) -> CheckResult:
+        return {check.name: check for check in upkeep.check_upkeep(now, served=served)}["jobs"]
+
+    def job(name: str, minutes: int, **columns: Any) -> None:
+        Job.objects.create(
+            name=name, next_at=now - timedelta(minutes=minutes), chosen_at=now - timedelta(days=1), **columns
+        )
+
+    job("lifecycle", 1)
+    job("prune", 20, leased_by="x:1", leased_until=now + timedelta(seconds=20))  # somebody is at it
+    assert named().level is CheckLevel.OK
+    job("audit:seal", -1, attempts=3, error="The key cannot be read.")
+    assert (named().level, named().message) == (
+        CheckLevel.WARN,
+        "Jobs fail: audit:seal: The key cannot be read.",
+    )
+    job("feed:prune", 20)
+    assert (named().level, named().message) == (CheckLevel.FAIL, "Overdue: feed:prune.")
+    assert named(served=False).level is CheckLevel.OK
 
 
 def test_who_may_look_into_the_data_folder(tmp_path: Path, settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,5 +205,5 @@ def test_the_served_program_is_asked_and_a_misfit_told_at_its_start(serve: Calla
     )
     told = {one["name"]: one["level"] for one in json.loads(done.stdout) if one["name"] != "settings"}
     assert done.returncode == 1  # for the settings
-    for name in ("server", "writer", "streams", "housekeeping", "feed", "people"):
+    for name in ("server", "writer", "streams", "jobs", "feed", "people"):
         assert told[name] == "ok", done.stdout

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from coordinator.actions.agents import runners
-from coordinator.actions.upkeep import housekeeping, leases
-from coordinator.models import Lease, Runner
+from coordinator.actions.upkeep import housekeeping
+from coordinator.models import Runner
 from coordinator.operations.jobs import PeriodicJob, run_due_jobs
 from tests.runs.fleet import NOON, Fleet
 
@@ -18,19 +18,6 @@ DAY, LENGTH = timedelta(days=1), timedelta(seconds=2)
 
 def set_back(fleet: Fleet) -> None:
     fleet.now -= DAY
-
-
-def test_a_lease_of_the_future_is_taken_and_a_good_one_is_not() -> None:
-    assert leases.take_lease("job:x", length=LENGTH, now=NOON)
-    assert leases.find_free_leases({"job:x": LENGTH}, now=NOON) == set()
-    assert not leases.take_lease(
-        "job:x", length=LENGTH, now=NOON - timedelta(seconds=30)
-    )  # another machine's clock
-    earlier = NOON - DAY
-    assert leases.find_free_leases({"job:x": LENGTH}, now=earlier) == {"job:x"}
-    assert leases.take_lease("job:x", length=LENGTH, now=earlier)
-    assert not leases.take_lease("job:x", length=LENGTH, now=earlier)
-    assert Lease.objects.get().until == earlier + LENGTH
 
 
 def test_housekeeping_goes_on() -> None:

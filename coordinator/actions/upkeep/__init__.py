@@ -1,1 +1,1 @@
-"""Writing by the program itself: pruning, partitions, leases."""
+"""Writing by the program itself: pruning, partitions, jobs."""

@@ -1,7 +1,7 @@
 """Handles late runs, vanished runners and lost reports. Idempotent; any worker may run it.
 
 Each step asks for what is due and hands it, one by one, to the action that checks again under its lock.
-The edge calls `run_housekeeping` every SIGNALBOX_LIFECYCLE_INTERVAL in whichever worker holds the lease.
+Some worker calls `run_housekeeping` every SIGNALBOX_LIFECYCLE_INTERVAL (operations.jobs).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from coordinator.actions.agents import runners
 from coordinator.actions.people import key_quotas
 from coordinator.actions.sessions import notes, origins, reported_sessions
 from coordinator.actions.sessions import silence as ending
-from coordinator.actions.upkeep import leases
 from coordinator.errors import NotFound
 from coordinator.models import Callback, Event, LivingExecutor, Run, Runner, Session, StopCommand
+from coordinator.models.jobs import CLOCK_SKEW
 from coordinator.runs.liveness import runner_stale_after
 from coordinator.runs.statuses import ACTIVE, STOP_EVENTS
 from coordinator.sessions import silence
@@ -71,13 +71,13 @@ def reset_future_timestamps(now: datetime) -> None:
 
     A runner that has vanished would else pass for alive, and a lost claim or stop wait, until the clock is there again.
     """
-    ahead = now + leases.SKEW
+    ahead = now + CLOCK_SKEW
     Runner.objects.filter(last_heartbeat__gt=ahead).update(last_heartbeat=now)
     find_unheld_runs().filter(status=Run.Status.CLAIMED, claimed_at__gt=ahead).update(claimed_at=now)
     StopCommand.objects.filter(requested_at__gt=ahead).update(requested_at=now)
     StopCommand.objects.filter(delivered_at__gt=ahead).update(delivered_at=now)
     latest = now + timedelta(seconds=settings.RUN_NO_MATCH_TIMEOUT)
-    waiting = find_unheld_runs().filter(status=Run.Status.PENDING, timeout_at__gt=latest + leases.SKEW)
+    waiting = find_unheld_runs().filter(status=Run.Status.PENDING, timeout_at__gt=latest + CLOCK_SKEW)
     waiting.update(timeout_at=latest)
 
 

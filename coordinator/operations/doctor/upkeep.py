@@ -1,4 +1,4 @@
-"""Upkeep: keys about to expire, housekeeping, files without messages, the search index."""
+"""Upkeep: keys about to expire, jobs, files without messages, the search index."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coordinator.lib.times import format_rough_duration
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.servers import commands, credentials, open_database
 from coordinator.mcp.servers.names import find_shadowing_server, is_own_server_name, name_in_calls
-from coordinator.models import ApiKey, Lease, McpCredential, McpServer, McpTool, McpUpstream
+from coordinator.models import ApiKey, Job, McpCredential, McpServer, McpTool, McpUpstream
 from coordinator.models.gateway import Network, Transport
 from coordinator.operations.doctor import (
     CheckResult,
@@ -27,13 +27,14 @@ from coordinator.operations.doctor import (
     stored_files,
     warning_check,
 )
-from coordinator.operations.jobs import JOBS
 from coordinator.policy.deciders import book as deciders
 from coordinator.transparency import state as transparency
 
 MIB = 1024 * 1024
 EXPIRES_SOON = timedelta(days=14)
-OVERDUE = timedelta(minutes=5)  # beyond a job's own pace
+OVERDUE = timedelta(minutes=5)  # after the time that a job is due
+MANY_ATTEMPTS = 3  # that fail one after the other
+MOST_FAILING_NAMED = 3
 MANY_EVENTS = 5_000_000  # from which on parts are worth their while
 INDEX_BEHIND = 20_000  # events; housekeeping takes on some 8,000 a second
 
@@ -50,7 +51,7 @@ def check_upkeep(now: datetime, *, served: bool) -> Iterator[CheckResult]:
     yield check_server_isolation()
     yield from check_open_database()
     yield check_names_in_calls()
-    yield check_housekeeping(now) if served else passed_check("housekeeping", "no server is running to do it")
+    yield check_jobs(now) if served else passed_check("jobs", "no server is running to do it")
     yield from stored_files.check_stored_files(now)
     yield check_event_partitions()
     yield check_search_index()
@@ -225,17 +226,18 @@ def check_names_in_calls() -> CheckResult:
     return passed_check("names", f"calls can tell the tools of {len(servers)} MCP servers apart")
 
 
-def check_housekeeping(now: datetime) -> CheckResult:
-    pace = {job.lease_name: job.run_interval for job in JOBS}
-    overdue = Lease.objects.filter(name__in=pace, until__lt=now - OVERDUE)
-    late = [name.removeprefix("job:") for name in overdue.values_list("name", flat=True)]
-    if late:
+def check_jobs(now: datetime) -> CheckResult:
+    """Check that no job waits for long after its time, and that none fails again and again."""
+    overdue = sorted(Job.objects.overdue(now, OVERDUE).values_list("name", flat=True).distinct())
+    if overdue:
         return failed_check(
-            "housekeeping",
-            f"Overdue: {join_first_names(sorted(late))}.",
-            "Read the server's log. Restart the server.",
+            "jobs", f"Overdue: {join_first_names(overdue)}.", "Read the server's log. Restart the server."
         )
-    return passed_check("housekeeping", f"{len(pace)} jobs run on time")
+    failing = Job.objects.filter(error__isnull=False, attempts__gte=MANY_ATTEMPTS).order_by("name", "id")
+    if failing:
+        words = [f"{job}: {job.error}" for job in failing[:MOST_FAILING_NAMED]]
+        return warning_check("jobs", f"Jobs fail: {'; '.join(words)}", "Look at Admin, Jobs.")
+    return passed_check("jobs", f"{Job.objects.count()} jobs, none of them overdue")
 
 
 def check_audit_log(now: datetime) -> Iterator[CheckResult]:

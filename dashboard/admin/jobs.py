@@ -1,0 +1,89 @@
+"""The jobs: what waits, who does what until when, what failed last. An administrator may have one done at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin import ModelAdmin, SimpleListFilter
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+from coordinator.actions.upkeep import jobs
+from coordinator.errors import SignalboxError
+from coordinator.models import Job
+from dashboard.admin import columns
+from dashboard.admin.options import ViewOnlyAdmin, actor_from_request
+from dashboard.templatetags.signalbox import status
+
+
+def job_state(job: Job, now: datetime) -> str:
+    """Return whether somebody does the job, its last attempt failed, or it waits for its time."""
+    if isinstance(job.leased_until, datetime) and job.leased_until > now:
+        return "running"
+    return "failed" if job.error is not None else "waiting"
+
+
+class JobStateFilter(SimpleListFilter):
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
+        return [("running", "Running"), ("failed", "Last attempt failed"), ("waiting", "Waiting")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Job]) -> QuerySet[Job]:
+        running = Q(leased_until__isnull=False, leased_until__gt=timezone.now())
+        match self.value():
+            case "running":
+                return queryset.filter(running)
+            case "failed":
+                return queryset.filter(~running, error__isnull=False)
+            case "waiting":
+                return queryset.filter(~running, error__isnull=True)
+        return queryset
+
+
+@admin.register(Job)
+class JobAdmin(ViewOnlyAdmin):
+    list_display = (
+        columns.code_column("name", label="job"),
+        columns.code_column("subject", label="about"),
+        "state",
+        columns.time_column("next_at", label="next attempt"),
+        "attempts",
+        columns.text_column("error", label="last error"),
+        columns.code_column("leased_by"),
+        columns.time_column("leased_until"),
+    )
+    list_filter = (JobStateFilter,)
+    search_fields = ("name", "subject", "error", "leased_by")
+    ordering = ("next_at", "id")
+    actions = ("run_now",)  # type: ignore[assignment]
+
+    def audit_target(self, object_id: str) -> str:
+        return f"job:{Job.objects.filter(pk=object_id).first() or object_id}"
+
+    @admin.display(description="state")
+    def state(self, job: Job) -> Any:
+        return status(job_state(job, timezone.now()))
+
+    @admin.action(description="Run now")
+    def run_now(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+        """Have the chosen jobs done at once; those that are being done are left."""
+        done = self.act_on_each(request, queryset, jobs.run_job_now)
+        if done:
+            messages.success(request, f"{done} {'job starts' if done == 1 else 'jobs start'} within seconds.")
+
+    def act_on_each(self, request: HttpRequest, queryset: QuerySet[Job], act: Callable[..., None]) -> int:
+        """Act on each job and return how many there were; where one is refused, a message says why."""
+        done = 0
+        for pk in queryset.values_list("pk", flat=True):
+            try:
+                act(pk, by=actor_from_request(request), now=timezone.now())
+                done += 1
+            except SignalboxError as refusal:
+                messages.error(request, str(refusal.detail))
+        return done
