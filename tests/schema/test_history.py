@@ -284,3 +284,14 @@ def test_without_the_default_agent_it_gets_no_plugins() -> None:
     run("DELETE FROM agents")
     migrate_to("0015_add_agent_plugins")
     assert run("SELECT * FROM agent_plugins") == []
+
+
+def test_the_leases_of_housekeeping_become_jobs() -> None:
+    begin_at("0083_grades_of_marks")
+    run(
+        "INSERT INTO leases (name, holder, until) VALUES ('job:prune', 'h:1', 1700000000000), ('x', 'h:1', 1)"
+    )
+    migrate_to("0084_jobs")
+    assert run("SELECT name, subject, next_at, attempts, leased_by FROM jobs") == [
+        ("prune", "", 1700000000000, 0, None)
+    ]
