@@ -30,7 +30,7 @@ from coordinator.actions.upkeep import housekeeping, partitions, pruning
 from coordinator.actions.upkeep.jobs import (
     LEASE_RENEWER,
     ClaimedJob,
-    JobFailed,
+    JobAttemptFailed,
     claim_jobs,
     complete_jobs,
     enqueue_jobs,
@@ -151,7 +151,7 @@ def run_job(job: PeriodicJob, claim: ClaimedJob) -> bool:
     began = time.monotonic()
     try:
         job.work(claim.claimed_at)
-    except (DatabaseError, JobFailed) as problem:
+    except (DatabaseError, JobAttemptFailed) as problem:
         error = str(problem).strip().partition("\n")[0]  # further lines of PostgreSQL quote the row
         log.warning("Housekeeping %s: %s", job.name, str(problem).strip())
     except Exception as problem:  # one job's fault must not keep the others from being done

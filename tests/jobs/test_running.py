@@ -11,7 +11,7 @@ from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from coordinator.actions.upkeep.jobs import JobFailed
+from coordinator.actions.upkeep.jobs import JobAttemptFailed
 from coordinator.models import Job
 from coordinator.operations import jobs as running
 from coordinator.operations.jobs import JOBS, PeriodicJob, run_due_jobs, run_in_own_thread
@@ -92,7 +92,7 @@ def test_the_leases_of_jobs_that_wait_for_one_before_them_are_held() -> None:
             ZeroDivisionError("secret"),
             "It failed unexpectedly (ZeroDivisionError). The server's log says more.",
         ),
-        (JobFailed("The receiver answered 500."), "The receiver answered 500."),
+        (JobAttemptFailed("The receiver answered 500."), "The receiver answered 500."),
         (OperationalError("database is locked\nDETAIL: Key (x)=(secret)"), "database is locked"),
     ],
 )

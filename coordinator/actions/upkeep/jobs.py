@@ -46,7 +46,7 @@ RENEWAL_INTERVAL_SECONDS = 0.5
 RENEWAL_LOCK_WAIT_MS = 400  # for SQLite's one writer; the next try comes in a moment
 
 
-class JobFailed(Exception):
+class JobAttemptFailed(Exception):
     """The work could not be done now; says why, in words for an administrator."""
 
 
