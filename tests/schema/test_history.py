@@ -287,11 +287,11 @@ def test_without_the_default_agent_it_gets_no_plugins() -> None:
 
 
 def test_the_leases_of_housekeeping_become_jobs() -> None:
-    begin_at("0083_grades_of_marks")
+    begin_at("0084_declined_tool_definitions")
     run(
         "INSERT INTO leases (name, holder, until) VALUES ('job:prune', 'h:1', 1700000000000), ('x', 'h:1', 1)"
     )
-    migrate_to("0084_jobs")
+    migrate_to("0085_jobs")
     assert run("SELECT name, subject, next_at, attempts, leased_by FROM jobs") == [
         ("prune", "", 1700000000000, 0, None)
     ]

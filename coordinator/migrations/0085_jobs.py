@@ -24,7 +24,7 @@ def take_over(apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("coordinator", "0083_grades_of_marks")]
+    dependencies = [("coordinator", "0084_declined_tool_definitions")]
 
     operations = [
         migrations.CreateModel(
