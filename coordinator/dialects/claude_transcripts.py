@@ -42,6 +42,7 @@ from coordinator.importing.transcripts import TranscriptFile
 from coordinator.lib import instants
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import IN_BACKGROUND, MODEL_REQUEST
+from coordinator.usage.amounts import UsageDetail
 
 # What Claude Code keeps for itself: nothing that happened between a person, the agent and its tools.
 BOOKKEEPING = frozenset({
@@ -59,6 +60,7 @@ ENVELOPE = frozenset({
     "subtype", "attachment", "imagePasteIds", "thinkingMetadata",
 })  # fmt: skip
 FACTS = ("version", "gitBranch", "cwd", "permissionMode")
+PROVIDER = "anthropic"
 SYNTHETIC = "<synthetic>"  # the "model" of messages that Claude Code wrote itself
 REJECTED = "User rejected tool use"
 INTERRUPTED = "[Request interrupted by user"
@@ -72,10 +74,9 @@ _PRINTED = re.compile(r"</?(?:local-command-(?:stdout|stderr|caveat)|bash-std(?:
 class PendingModelRequest:
     """A request to a model, as far as its lines were read. Each line repeats the tokens; the last ones are right."""
 
-    message_id: str
-    line: ClaudeTranscriptLine
     tokens: dict[str, int]
-    model: str | None
+    imported: ImportedLine
+    at: datetime | None
     done: bool
 
 
@@ -100,7 +101,8 @@ class ClaudeTranscriptReader:
     changed: datetime
     prompt_id: str | None = None
     at: str = ""
-    requests: dict[str | None, PendingModelRequest] = field(default_factory=dict)
+    # By the message's id: lines of several requests alternate where sub-agents work at the same time.
+    requests: dict[str, PendingModelRequest] = field(default_factory=dict)
     calls: dict[str, ClaudePendingCall] = field(default_factory=dict)
     titles: dict[str, tuple[int, str]] = field(default_factory=dict)
     # By the last line of the conversation that they sum up.
@@ -119,6 +121,8 @@ class ClaudeTranscriptReader:
             raise UnknownLineKind("no object")
         line = ClaudeTranscriptLine(fields, self, body)
         kind = line.text_field("type")
+        if (inner := self.unwrap_agent_progress(line)) is not None:
+            return self.read_agent_progress(inner)
         if kind is not None and kind in BOOKKEEPING:
             self.remember_title(line, kind)
             return []
@@ -128,8 +132,37 @@ class ClaudeTranscriptReader:
         if meaning is None:
             raise UnknownLineKind(f"type {kind:.60}" if kind else "no type")
         self.at = line.occurred_at or self.at
-        finished = list(self.remember_model_request(line)) if kind == "assistant" else []
-        return [*finished, *([line.to_imported_line(events)] if (events := list(meaning(line))) else [])]
+        if kind == "assistant":
+            self.remember_model_request(line)
+        events = list(meaning(line))
+        return [line.to_imported_line(events)] if events else []
+
+    def unwrap_agent_progress(self, line: ClaudeTranscriptLine) -> ClaudeTranscriptLine | None:
+        """Return the line of a sub-agent that a progress line of its session holds; None for any other line."""
+        data = line.fields.get("data") if line.fields.get("type") == "progress" else None
+        inner = (
+            data.get("message") if isinstance(data, dict) and data.get("type") == "agent_progress" else None
+        )
+        agent = data.get("agentId") if isinstance(data, dict) else None
+        if not isinstance(inner, dict) or not isinstance(agent, str):
+            return None
+        starts = self.calls.get(str(line.fields.get("parentToolUseID")), NOT_BEGUN).starts
+        if starts:
+            self.agents.setdefault(agent, starts)
+        around = {name: line.fields.get(name) for name in (*FACTS, "sessionId", "timestamp", "promptId")}
+        return ClaudeTranscriptLine(
+            {**around, **inner, "agentId": agent, "isSidechain": True}, self, line.body
+        )
+
+    def read_agent_progress(self, line: ClaudeTranscriptLine) -> list[ImportedLine]:
+        """Return the calls and results of a sub-agent, and count its requests; its words stand in its own file."""
+        kind = line.text_field("type")
+        if kind not in {"assistant", "user"}:
+            return []
+        if kind == "assistant":
+            self.remember_model_request(line)
+        calls = [one for one in _MEANINGS[kind](line) if one.event.event_type in {"pre_tool", "post_tool"}]
+        return [line.to_imported_line(calls)] if calls else []
 
     def build_closing_events(self, now: datetime) -> list[ImportedLine]:
         """Return what is left at the file's end: titles, and the last requests, unless their answers are being written.
@@ -140,10 +173,13 @@ class ClaudeTranscriptReader:
             if leaf in self.uuids and self.titles.get(self.session, (0, ""))[0] <= TITLES["summary"][1]:
                 self.titles[self.session] = (TITLES["summary"][1], title)
         named = [] if self.agent else self.titles.items()
-        old = now - self.changed > ANSWERED_WITHIN
         return [
             *(ImportedLine(session, "", "", {}, [], title) for session, (_, title) in named),
-            *(build_request_usage(one) for one in self.requests.values() if one.done or old),
+            *(
+                one.imported
+                for one in self.requests.values()
+                if one.done or one.at is None or now - one.at > ANSWERED_WITHIN
+            ),
         ]
 
     def remember_title(self, line: ClaudeTranscriptLine, kind: str) -> None:
@@ -157,20 +193,22 @@ class ClaudeTranscriptReader:
         elif weight >= self.titles.get(line.claude_session_id, (0, ""))[0]:
             self.titles[line.claude_session_id] = (weight, title)
 
-    def remember_model_request(self, line: ClaudeTranscriptLine) -> Iterator[ImportedLine]:
-        """Note a line's tokens; yield the request before it, which is complete now."""
+    def remember_model_request(self, line: ClaudeTranscriptLine) -> None:
+        """Note a line's tokens, in place of what an earlier line of the same message said."""
         usage, message_id = line.api_message.get("usage"), line.api_message.get("id")
         if not isinstance(usage, dict) or not isinstance(message_id, str) or line.message_model is None:
             return
-        before = self.requests.get(line.subagent_label)
-        tokens = {name: token_count_or_zero(usage.get(theirs)) for name, theirs in _TOKENS.items()}
-        if before is not None and before.message_id == message_id:
-            tokens = {name: max(number, before.tokens[name]) for name, number in tokens.items()}
-        elif before is not None:
-            yield build_request_usage(before)
+        before = self.requests.get(message_id)
+        tokens = claude_token_counts(usage)
         done = line.api_message.get("stop_reason") is not None
-        self.requests[line.subagent_label] = PendingModelRequest(
-            message_id, line, tokens, line.message_model, done
+        if before is not None:
+            tokens = {name: max(number, before.tokens[name]) for name, number in tokens.items()}
+            done = done or before.done
+        self.requests[message_id] = PendingModelRequest(
+            tokens,
+            build_request_usage(line, message_id, tokens, claude_usage_detail(usage, tokens)),
+            instants.parse_instant(line.occurred_at),
+            done,
         )
 
 
@@ -180,6 +218,33 @@ _TOKENS = {
     "cache_read_tokens": "cache_read_input_tokens",
     "cache_write_tokens": "cache_creation_input_tokens",
 }
+HOUR_CACHE = "cache_write_1h_tokens"  # beside _TOKENS: part of what was written to a cache
+
+
+def claude_token_counts(usage: dict[str, Any]) -> dict[str, int]:
+    """Return the tokens that a message's usage names, by kind."""
+    tokens = {name: token_count_or_zero(usage.get(theirs)) for name, theirs in _TOKENS.items()}
+    split = usage.get("cache_creation")
+    minutes, hour = (
+        token_count_or_zero(split.get(f"ephemeral_{time}_input_tokens") if isinstance(split, dict) else None)
+        for time in ("5m", "1h")
+    )
+    tokens["cache_write_tokens"] = max(tokens["cache_write_tokens"], minutes + hour)
+    return tokens | {HOUR_CACHE: hour}
+
+
+def claude_usage_detail(usage: dict[str, Any], tokens: dict[str, int]) -> UsageDetail:
+    """Return what a message's usage says beside its tokens."""
+    searches, tier, speed = usage.get("server_tool_use"), usage.get("service_tier"), usage.get("speed")
+    return UsageDetail(
+        provider=PROVIDER,
+        cache_write_1h_tokens=tokens[HOUR_CACHE],
+        web_searches=token_count_or_zero(
+            searches.get("web_search_requests") if isinstance(searches, dict) else None
+        ),
+        speed=speed if speed == "fast" else None,
+        is_batch=tier == "batch",
+    )
 
 
 def token_count_or_zero(value: Any) -> int:
@@ -295,12 +360,14 @@ class ClaudeTranscriptLine:
         )
 
 
-def build_request_usage(request: PendingModelRequest) -> ImportedLine:
-    """Return a request to the model from the last of its lines."""
-    line, name = request.line, request.line.text_field("requestId") or request.message_id
+def build_request_usage(
+    line: ClaudeTranscriptLine, message_id: str, tokens: dict[str, int], detail: UsageDetail
+) -> ImportedLine:
+    """Return a request to the model by the last of its lines."""
+    name = line.text_field("requestId") or message_id
     also = (
         make_event_origin(line.claude_session_id, "request", name),
-        make_event_origin("request", request.message_id),
+        make_event_origin("request", message_id),
     )
     event = line.build_line_event(
         MODEL_REQUEST,
@@ -308,8 +375,9 @@ def build_request_usage(request: PendingModelRequest) -> ImportedLine:
         also=also,
         origin=also[1],
         claims=also[:1],
-        model=request.model,
-        **request.tokens,
+        model=line.message_model,
+        usage=detail,
+        **{name: tokens[name] for name in _TOKENS},
     )
     return ImportedLine(line.claude_session_id, also[1], line.occurred_at, {}, [event])
 

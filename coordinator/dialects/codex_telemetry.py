@@ -29,6 +29,7 @@ from coordinator.dialects.otlp_records import (
 )
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MODEL_REQUEST
+from coordinator.usage.amounts import UsageDetail
 
 SERVICE = "codex"  # codex_exec, codex_cli_rs and others
 PREFIX = "codex."
@@ -68,6 +69,9 @@ def read_codex_tokens_log(record: TelemetryRecord, make: TelemetryEventBuilder) 
         output_tokens=record.number_attribute("output_token_count"),
         cache_read_tokens=read,
         cache_write_tokens=written,
+        usage=UsageDetail(
+            provider="openai", reasoning_tokens=record.number_attribute("reasoning_token_count") or 0
+        ),
     )
 
 

@@ -17,7 +17,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from coordinator.importing.lines import BROKEN, ImportedEvent, ImportedLine, Unk
 from coordinator.importing.transcripts import TranscriptFile
 from coordinator.lib import instants
 from coordinator.sessions.reports import TURN_END
+from coordinator.usage.amounts import UsageDetail
 
 COMMANDS = frozenset({"exec_command", "shell", "shell_command", "container.exec", "local_shell"})
 # What Codex tells the model of itself, in a person's place; newer versions mark it (`provenance`).
@@ -60,6 +61,9 @@ NOT_DONE = (
     "exec_command failed",
     "failed to parse function arguments",
 )
+TURN_BEGINNINGS = frozenset({"task_started", "turn_started"})
+# Between two lines of a copy passes less; a model's answer takes longer.
+REPLAY_GAP = timedelta(milliseconds=400)
 _FILE = re.compile(r"rollout-.+\.jsonl")
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _EXITED = re.compile(
@@ -79,6 +83,49 @@ class CodexPendingCall:
 
 
 @dataclass(slots=True)
+class CodexReplay:
+    """The lines at the beginning of a fork or a sub-agent that repeat what its parent's rollout has.
+
+    Codex writes the parent's lines anew when it begins the thread, all in one go and mostly with the times of the copy.
+    They end where the first line comes that was written by itself. Of the last turn before that nobody can say at once
+    whether it is the parent's or has just begun here. So its lines are held back: it is the thread's own if it is in no
+    copy before and no answer of a model is in it.
+    """
+
+    parent_turns: set[str] = field(default_factory=set)
+    last_at: datetime | None = None  # of the line before
+    held: list[tuple[bytes, Any]] = field(default_factory=list)  # of the last turn
+    turn: str | None = None
+    is_answered: bool = False
+    is_over: bool = False
+    totals: dict[str, int] = field(default_factory=dict)  # all requests of the parent together
+
+    def sort_out_line(self, body: bytes, fields: Any) -> list[tuple[bytes, Any]]:
+        """Return the lines, up to this one, that are known to be the thread's own."""
+        at = instants.parse_instant(find_text_field(fields, "timestamp") or "")
+        if at is not None:
+            if self.last_at is not None and at - self.last_at > REPLAY_GAP:
+                self.is_over = True
+                return [*self.take_own_lines(), (body, fields)]
+            self.last_at = max(at, self.last_at or at)
+        payload = fields.get("payload") if isinstance(fields, dict) else None
+        turn = codex_turn_begun(find_text_field(fields, "type"), payload)
+        if turn is not None and turn != self.turn:
+            self.parent_turns.add(self.turn or "")
+            self.turn, self.is_answered, self.held = turn, False, []
+        self.totals = find_codex_totals(payload) or self.totals
+        self.is_answered = self.is_answered or is_codex_model_answer(fields, payload)
+        if self.turn is not None:
+            self.held.append((body, fields))
+        return []
+
+    def take_own_lines(self) -> list[tuple[bytes, Any]]:
+        """Return the held lines if they are the thread's own turn."""
+        is_own = not self.is_answered and self.turn not in self.parent_turns
+        return self.held if is_own else []
+
+
+@dataclass(slots=True)
 class CodexTranscriptReader:
     """Reads one rollout's lines in order."""
 
@@ -90,8 +137,12 @@ class CodexTranscriptReader:
     prompted: str | None = None  # the turn whose first prompt was met
     calls: dict[str, CodexPendingCall] = field(default_factory=dict)
     counts_requests: bool = False
-    total: int = -1
+    totals: dict[str, int] = field(default_factory=dict)  # all requests together, as the line before had it
     title: str | None = None
+    has_meta: bool = False
+    replay: CodexReplay | None = None
+    began: str = ""  # of a rollout whose lines have no times
+    bare_lines: int = 0
 
     def read_line(self, body: bytes) -> list[ImportedLine]:
         """Return a line's events; none for what Codex keeps for itself. Raises UnknownLineKind."""
@@ -99,6 +150,34 @@ class CodexTranscriptReader:
             fields = decode_json_text(body)
         except UnprocessableRequest:
             raise UnknownLineKind(BROKEN) from None
+        if isinstance(fields, dict) and "payload" not in fields:
+            fields = self.wrap_bare_line(fields)
+        if self.replay is None:
+            return self.read_rollout_line(body, fields)
+        own = self.replay.sort_out_line(body, fields)
+        self.totals = self.replay.totals
+        if self.replay.is_over:
+            self.replay = None
+        return [line for one in own for line in self.read_rollout_line(*one)]
+
+    def wrap_bare_line(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return a line of a rollout of 2025 as later ones have it: its items stood by themselves, without times."""
+        if "record_type" in fields:
+            return {"type": "world_state", "payload": {}}
+        if "type" not in fields and find_text_field(fields, "id"):
+            self.began = find_text_field(fields, "timestamp") or ""
+            return {"type": "session_meta", "timestamp": self.began, "payload": fields}
+        if find_text_field(fields, "type") not in _ITEMS:
+            return fields
+        self.bare_lines += 1  # two equal items are two
+        return {
+            "type": "response_item",
+            "timestamp": self.began,
+            "payload": fields,
+            "number": self.bare_lines,
+        }
+
+    def read_rollout_line(self, body: bytes, fields: Any) -> list[ImportedLine]:
         kind, payload = (
             find_text_field(fields, "type"),
             fields.get("payload") if isinstance(fields, dict) else None,
@@ -113,10 +192,12 @@ class CodexTranscriptReader:
         return [record.build_imported_line(events, self.facts)] if events else []
 
     def build_closing_events(self, _now: datetime) -> list[ImportedLine]:
-        """Return the thread's name, where it was given one."""
-        if not self.title or self.subagent:
-            return []
-        return [ImportedLine(self.session, "", "", {}, [], self.title)]
+        """Return what was held back of a thread that repeats another's, and the thread's name, if it was given one."""
+        held, self.replay = (self.replay.take_own_lines() if self.replay else []), None
+        lines = [line for one in held for line in self.read_rollout_line(*one)]
+        if self.title and not self.subagent:
+            lines.append(ImportedLine(self.session, "", "", {}, [], self.title))
+        return lines
 
     def build_codex_record(
         self, body: bytes, fields: dict[str, Any], payload: dict[str, Any]
@@ -125,8 +206,9 @@ class CodexTranscriptReader:
         moment = instants.parse_instant(text)
         about = payload.get("internal_chat_message_metadata_passthrough")
         turn = find_text_field(about, "turn_id") or find_text_field(payload, "turn_id") or self.turn
+        parts = (fields["number"],) if "number" in fields else ()
         key = make_event_origin(
-            self.session, "rollout", self.subagent, hashlib.sha256(body.strip()).hexdigest()
+            self.session, "rollout", self.subagent, hashlib.sha256(body.strip()).hexdigest(), *parts
         )
         at = instants.format_canonical_instant(moment) if moment else text
         return TranscriptRecord(self.session, key, at, turn, self.subagent, self.model)
@@ -137,13 +219,14 @@ Meaning = Callable[[CodexTranscriptReader, dict[str, Any], TranscriptRecord], Ev
 
 
 def read_session_meta(
-    reader: CodexTranscriptReader, payload: dict[str, Any], _record: TranscriptRecord
+    reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
     """Note of which thread the lines are. A sub-agent's thread names its session beside its own id."""
     thread = find_text_field(payload, "id") or reader.session
-    if reader.facts:  # a copy of an earlier session's, in the file of one that goes on from there
+    if reader.has_meta:  # a copy of an earlier session's, in the file of one that goes on from there
         return
-    reader.session = find_text_field(payload, "session_id") or thread
+    parent = codex_parent_thread(payload)
+    reader.session = find_text_field(payload, "session_id") or parent or thread
     reader.subagent = None if thread == reader.session else thread
     git = payload.get("git")
     found = {
@@ -153,7 +236,49 @@ def read_session_meta(
         "parent": find_text_field(payload, "forked_from_id"),
     }
     reader.facts = {name: one for name, one in found.items() if one}
+    reader.has_meta = True
+    if reader.subagent or parent or "parent" in reader.facts:
+        reader.replay = CodexReplay(last_at=instants.parse_instant(record.at))
     yield from ()
+
+
+def codex_parent_thread(payload: dict[str, Any]) -> str | None:
+    """Return the thread that spawned this one as a sub-agent."""
+    found: Any = payload
+    for name in ("source", "subagent", "thread_spawn"):
+        found = found.get(name) if isinstance(found, dict) else None
+    return find_text_field(found, "parent_thread_id")
+
+
+def codex_turn_begun(kind: str | None, payload: Any) -> str | None:
+    """Return the id of the turn that a line begins; None for any other line."""
+    if kind == "turn_context" or (
+        kind == "event_msg" and find_text_field(payload, "type") in TURN_BEGINNINGS
+    ):
+        return find_text_field(payload, "turn_id") or "a turn without an id"
+    return None
+
+
+def is_codex_model_answer(fields: Any, payload: Any) -> bool:
+    """Say whether a line is, or counts, what a model answered."""
+    if (
+        find_text_field(fields, "type") == "token_usage_record"
+        or find_text_field(payload, "role") == "assistant"
+    ):
+        return True
+    kind = find_text_field(payload, "type")
+    return (
+        kind in {"reasoning", "function_call", "custom_tool_call"} or find_codex_totals(payload) is not None
+    )
+
+
+def find_codex_totals(payload: Any) -> dict[str, int] | None:
+    """Return the tokens of all requests together, where a `token_count` names them."""
+    info = payload.get("info") if isinstance(payload, dict) else None
+    totals = info.get("total_token_usage") if isinstance(info, dict) else None
+    if not isinstance(totals, dict):
+        return None
+    return {name: count_or_zero(value) for name, value in totals.items()}
 
 
 def read_turn_context(
@@ -358,7 +483,10 @@ def read_token_usage_record(
     reader.counts_requests = True
     response = find_text_field(payload, "response_id")
     also = (make_event_origin(record.session, "request", response),) if response else ()
-    yield record.build_imported_usage("request", codex_token_counts(payload.get("usage")), also)
+    usage = payload.get("usage")
+    yield record.build_imported_usage(
+        "request", codex_token_counts(usage), also, detail=codex_usage_detail(usage)
+    )
 
 
 def codex_token_counts(usage: Any) -> dict[str, int]:
@@ -374,6 +502,12 @@ def codex_token_counts(usage: Any) -> dict[str, int]:
         "cache_read_tokens": read,
         "cache_write_tokens": written,
     }
+
+
+def codex_usage_detail(usage: Any) -> UsageDetail:
+    """Return what a request's usage says beside its tokens."""
+    told = usage if isinstance(usage, dict) else {}
+    return UsageDetail(provider="openai", reasoning_tokens=count_or_zero(told.get("reasoning_output_tokens")))
 
 
 def read_codex_event(
@@ -404,12 +538,16 @@ def read_older_token_count(
     """Count a request by what older versions wrote; they write it again when nothing but the limits has changed."""
     info = payload.get("info")
     usage = info.get("last_token_usage") if isinstance(info, dict) else None
-    all_of_it = info.get("total_token_usage") if isinstance(info, dict) else None
-    total = count_or_zero(all_of_it.get("total_tokens")) if isinstance(all_of_it, dict) else -1
-    if reader.counts_requests or not isinstance(usage, dict) or total == reader.total:
+    before, totals = reader.totals, find_codex_totals(payload)
+    if reader.counts_requests or (not isinstance(usage, dict) and totals is None):
         return
-    reader.total = total
-    yield record.build_imported_usage("request", codex_token_counts(usage))
+    if totals is not None:
+        if totals == before:
+            return
+        reader.totals = totals
+    if not isinstance(usage, dict):
+        usage = {name: max(0, value - before.get(name, 0)) for name, value in (totals or {}).items()}
+    yield record.build_imported_usage("request", codex_token_counts(usage), detail=codex_usage_detail(usage))
 
 
 def remember_command_outcome(reader: CodexTranscriptReader, item: dict[str, Any], call_id: Any) -> None:

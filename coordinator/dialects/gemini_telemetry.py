@@ -7,6 +7,7 @@ tell the same again. Nothing tells a session's end. Rejections (`decision: rejec
 
 from __future__ import annotations
 
+from coordinator.dialects.gemini_transcripts import GEMINI_COUNTS, normalize_gemini_tokens
 from coordinator.dialects.hooks import (
     ENDED,
     TYPED,
@@ -25,6 +26,7 @@ from coordinator.dialects.otlp_records import (
     format_nanoseconds,
 )
 from coordinator.sessions.events import DedupedEvent
+from coordinator.usage.amounts import UsageDetail
 
 PROGRAM = "gemini"
 SERVICE = "gemini-cli"
@@ -45,17 +47,12 @@ def read_gemini_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder)
 
 
 def read_gemini_tokens_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
-    read = record.number_attribute("cached_content_token_count") or 0
-    said_, thought = (
-        record.number_attribute("output_token_count") or 0,
-        record.number_attribute("thoughts_token_count") or 0,
-    )
+    names = {name: "cached_content" if name == "cached" else name for name in GEMINI_COUNTS}
+    told = {name: record.number_attribute(f"{theirs}_token_count") or 0 for name, theirs in names.items()}
     return make.build_deduplicated_request(
-        input_tokens=max(0, (record.number_attribute("input_token_count") or 0) - read),
-        output_tokens=said_ + thought,
-        cache_read_tokens=read,
-        cache_write_tokens=0,
+        **normalize_gemini_tokens(told),
         duration_ms=record.number_attribute("duration_ms"),
+        usage=UsageDetail(provider="google", reasoning_tokens=told["thoughts"], tool_tokens=told["tool"]),
     )
 
 

@@ -44,6 +44,7 @@ from coordinator.importing.transcripts import (
     iterate_whole_document,
 )
 from coordinator.lib import instants
+from coordinator.usage.amounts import UsageDetail
 
 PROGRAM = "gemini"
 # What Gemini CLI tells the model of itself, in a person's place.
@@ -124,12 +125,10 @@ class GeminiTranscriptReader:
         events = list(meaning(self, fields, record, name))
         if not events:
             return []
-        line = record.build_imported_line(events, self.facts)
-        if self.mark_part_as_read(name, "message"):
-            return [line]
-        parts = "".join(one.event.origin for one in events)  # the message told something before
+        # A later snapshot of the chat has more of a message than an earlier one: each tells what it has.
+        parts = "".join(one.event.origin for one in events)
         key = f"{record.key}:{hashlib.sha256(parts.encode()).hexdigest()[:16]}"
-        return [ImportedLine(line.session, key, line.at, line.facts, events)]
+        return [ImportedLine(record.session, key, record.at, self.facts, events)]
 
     def mark_part_as_read(self, *part: str) -> bool:
         if part in self.told:
@@ -173,7 +172,9 @@ class GeminiTranscriptReader:
                 yield from self.read_gemini_call(call, record, name)
         tokens = fields.get("tokens")
         if isinstance(tokens, dict) and self.mark_part_as_read(name, "tokens"):
-            yield record.build_imported_usage("tokens", count_gemini_tokens(tokens))
+            yield record.build_imported_usage(
+                "tokens", count_gemini_tokens(tokens), detail=gemini_usage_detail(tokens)
+            )
 
     def read_gemini_call(
         self, call: dict[str, Any], record: TranscriptRecord, name: str
@@ -244,13 +245,30 @@ def convert_gemini_content(content: Any) -> list[dict[str, Any]]:
 
 def count_gemini_tokens(told: dict[str, Any]) -> dict[str, int]:
     """Return the tokens of a request; Gemini counts those read from a cache into the input, and thoughts apart."""
-    read = count_or_zero(told.get("cached"))
+    return normalize_gemini_tokens({name: count_or_zero(told.get(name)) for name in GEMINI_COUNTS})
+
+
+GEMINI_COUNTS = ("input", "cached", "output", "thoughts", "tool", "total")
+
+
+def normalize_gemini_tokens(told: dict[str, int]) -> dict[str, int]:
+    """Return a request's tokens by kind. What tools put in is beside the input where the total says so."""
+    apart = told["total"] >= told["input"] + told["output"] + told["thoughts"] + told["tool"]
     return {
-        "input_tokens": max(0, count_or_zero(told.get("input")) - read),
-        "output_tokens": count_or_zero(told.get("output")) + count_or_zero(told.get("thoughts")),
-        "cache_read_tokens": read,
+        "input_tokens": max(0, told["input"] - told["cached"]) + (told["tool"] if apart else 0),
+        "output_tokens": told["output"] + told["thoughts"],
+        "cache_read_tokens": told["cached"],
         "cache_write_tokens": 0,
     }
+
+
+def gemini_usage_detail(told: dict[str, Any]) -> UsageDetail:
+    """Return what a request's tokens say beside their kinds. Those of tools are part of the input."""
+    return UsageDetail(
+        provider="google",
+        reasoning_tokens=count_or_zero(told.get("thoughts")),
+        tool_tokens=count_or_zero(told.get("tool")),
+    )
 
 
 def gemini_call_outcome(call: dict[str, Any], status: str) -> dict[str, Any]:

@@ -7,8 +7,9 @@ the GenAI conventions count them in, so they are taken out here. Who sends is kn
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -22,15 +23,29 @@ from coordinator.dialects.hooks import (
     replace_unstorable_text,
     wrap_as_object,
 )
+from coordinator.dialects.otlp_names import (
+    AGENT_NAME,
+    AGENT_OPERATIONS,
+    CONVERSATION,
+    TOOL_CALL_ID,
+    TOOL_INPUT,
+    TOOL_NAME,
+    TOOL_OUTPUT,
+    is_about_ai,
+    read_span_texts,
+    span_role,
+)
 from coordinator.dialects.otlp_records import (
     HIDDEN,
+    INPUT_TOKENS,
+    OUTPUT_TOKENS,
     Meaning,
     TelemetryEventBuilder,
     TelemetryRecord,
     build_telemetry_call_result,
 )
 from coordinator.sessions.events import DedupedEvent
-from coordinator.sessions.reports import UNRECORDED_PROMPT, SessionLocation
+from coordinator.sessions.reports import ANYWHERE, UNRECORDED_PROMPT, SessionLocation
 
 # What its own hooks do, and its plugins: nothing that a person looks for in a session.
 NOISE = ("hook_execution", "plugin_", "hook_registered", "skill_activated")
@@ -38,9 +53,8 @@ NOISE = ("hook_execution", "plugin_", "hook_registered", "skill_activated")
 STARTING = frozenset(
     {"managed_settings_resolved", "mcp_server_connection", "auth", "permission_mode_changed"}
 )
-CONVERSATION = ("gen_ai.conversation.id", "session.id", "langfuse.session.id", "conversation.id")
-MODEL_OPERATIONS = frozenset({"chat", "generate_content", "text_completion"})
-AGENT_OPERATIONS = frozenset({"invoke_agent", "invoke_workflow"})
+MOST_NESTED = 100  # spans above one another that are looked at
+MOST_NAMED, MOST_NAME = 5, 100  # of what was left out: names, and characters of each
 # Agents whose log records are understood each in its own way.
 BY_PREFIX = {one.PREFIX: one for one in (codex_telemetry, gemini_telemetry)}
 
@@ -60,16 +74,37 @@ class SessionReport:
     thread: str | None = None
 
 
+@dataclass(slots=True)
+class ReadingNotes:
+    """What of an export was left out, which its sender is told: attributes and spans, by their names."""
+
+    attributes: Counter[str] = field(default_factory=Counter)
+    spans: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def message(self) -> str:
+        """What was left out in words; nothing where all was understood."""
+        parts = []
+        for counts, what in (
+            (self.spans, "spans were not understood"),
+            (self.attributes, "attributes could not be read"),
+        ):
+            if counts:
+                names = ", ".join(name[:MOST_NAME] for name in list(counts)[:MOST_NAMED])
+                parts.append(f"{counts.total()} {what} and left out: {names}.")
+        return " ".join(parts)
+
+
 # --- reading what every signal shares ---------------------------------------------------------------------
 
 
 def plain_otlp_value(any_value: Any) -> Any:
-    """Return an OTLP value as plain JSON."""
+    """Return an OTLP value as plain JSON. Raises ValueError for a whole number that is none."""
     if not isinstance(any_value, dict):
         return None
     for kind, value in any_value.items():
         if kind == "intValue":
-            return int(value) if isinstance(value, int | str) and str(value).lstrip("-").isdigit() else None
+            return parse_otlp_integer(value)
         if kind == "arrayValue":
             return [plain_otlp_value(one) for one in otlp_list_field(value, "values")]
         if kind == "kvlistValue":
@@ -78,14 +113,26 @@ def plain_otlp_value(any_value: Any) -> Any:
     return None
 
 
-def plain_otlp_attributes(pairs: Any) -> dict[str, Any]:
-    """Return OTLP's list of pairs as an object."""
-    found = pairs if isinstance(pairs, list) else []
-    return {
-        str(pair["key"]): plain_otlp_value(pair.get("value"))
-        for pair in found
-        if isinstance(pair, dict) and "key" in pair
-    }
+def parse_otlp_integer(value: Any) -> int:
+    """Return a whole number, which JSON may have as a text. Raises ValueError for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("no whole number")
+    return int(value)
+
+
+def plain_otlp_attributes(pairs: Any, notes: ReadingNotes | None = None) -> dict[str, Any]:
+    """Return OTLP's list of pairs as an object. One that cannot be read is left out, and noted."""
+    found: dict[str, Any] = {}
+    for pair in pairs if isinstance(pairs, list) else []:
+        if not isinstance(pair, dict) or "key" not in pair:
+            continue
+        name = str(pair["key"])
+        try:
+            found[name] = plain_otlp_value(pair.get("value"))
+        except (ValueError, TypeError, OverflowError):
+            if notes is not None:
+                notes.attributes[name] += 1
+    return found
 
 
 def otlp_list_field(holder: Any, name: str) -> list[Any]:
@@ -101,12 +148,12 @@ def parse_nanoseconds(value: Any) -> int:
 
 
 def iterate_otlp_records(
-    request: Any, outer: str, middle: str, inner: str
+    request: Any, outer: str, middle: str, inner: str, notes: ReadingNotes
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield each record of a request with its resource's attributes."""
     for group in otlp_list_field(replace_unstorable_text(request), outer):
         resource = (
-            plain_otlp_attributes(otlp_list_field(group.get("resource"), "attributes"))
+            plain_otlp_attributes(otlp_list_field(group.get("resource"), "attributes"), notes)
             if isinstance(group, dict)
             else {}
         )
@@ -120,7 +167,7 @@ def telemetry_session_location(record: TelemetryRecord) -> SessionLocation:
     service = record.resource.get("service.name")
     host = record.resource.get("host.name")
     program = find_sending_program(record)
-    name = record.text_attribute("gen_ai.agent.name") or (str(service) if service else None)
+    name = record.text_attribute(*AGENT_NAME) or (str(service) if service else None)
     return SessionLocation(
         hostname=str(host) if host else None,
         agent_name=program or name,
@@ -140,12 +187,16 @@ def find_sending_program(record: TelemetryRecord) -> str | None:
 # --- logs -------------------------------------------------------------------------------------------------
 
 
-def read_otlp_logs(request: Any, now: datetime) -> list[SessionReport]:
-    """Return the session reports of an ExportLogsServiceRequest; records without a session are left out."""
+def read_otlp_logs(request: Any, now: datetime, notes: ReadingNotes | None = None) -> list[SessionReport]:
+    """Return the session reports of an ExportLogsServiceRequest; records without a session are left out.
+
+    `notes` gets what could not be read.
+    """
     found = []
-    for resource, record in iterate_otlp_records(request, "resourceLogs", "scopeLogs", "logRecords"):
-        attributes = plain_otlp_attributes(otlp_list_field(record, "attributes"))
-        body = plain_otlp_value(record.get("body"))
+    notes = notes if notes is not None else ReadingNotes()
+    for resource, record in iterate_otlp_records(request, "resourceLogs", "scopeLogs", "logRecords", notes):
+        attributes = plain_otlp_attributes(otlp_list_field(record, "attributes"), notes)
+        body = plain_otlp_attributes([{"key": "body", "value": record.get("body")}], notes).get("body")
         name = str(attributes.get("event.name") or record.get("eventName") or body or "")
         begins = parse_nanoseconds(record.get("timeUnixNano")) or parse_nanoseconds(
             record.get("observedTimeUnixNano")
@@ -274,23 +325,92 @@ _LOGS: dict[str, Meaning] = {
 # --- traces -----------------------------------------------------------------------------------------------
 
 
-def read_otlp_traces(request: Any, now: datetime) -> list[SessionReport]:
-    """Return the session reports of an ExportTraceServiceRequest; spans that are not an agent's are left out."""
+def read_otlp_traces(request: Any, now: datetime, notes: ReadingNotes | None = None) -> list[SessionReport]:
+    """Return the session reports of an ExportTraceServiceRequest; spans that are not an agent's are left out.
+
+    `notes` gets what could not be read, and spans about agents or models that are not understood.
+    """
+    notes = notes if notes is not None else ReadingNotes()
     spans = [
-        read_otlp_span(*one) for one in iterate_otlp_records(request, "resourceSpans", "scopeSpans", "spans")
+        read_otlp_span(*one, notes)
+        for one in iterate_otlp_records(request, "resourceSpans", "scopeSpans", "spans", notes)
     ]
     # Only some spans of a trace name the conversation; the others belong to it all the same.
     talks = {
         span.trace: span.text_attribute(*CONVERSATION) for span in spans if span.text_attribute(*CONVERSATION)
     }
+    nesting = ModelSpanNesting(spans)
     found, ends = [], []
     for span in spans:
         session = span.text_attribute(*CONVERSATION) or talks.get(span.trace) or f"trace:{span.trace}"
-        if events := build_span_events(span, session, now):
+        if events := build_span_events(span, session, nesting, now):
             found.append(SessionReport(session, telemetry_session_location(span), events))
+        elif find_sending_program(span) is None and is_about_ai(span) and span_role(span) is None:
+            notes.spans[span.name or "a span without a name"] += 1
         if end := find_trace_session_end(span, session, now):
             ends.append(end)
     return found + ends  # what a session's spans tell goes before its end
+
+
+class ModelSpanNesting:
+    """Which spans of an export are requests to a model that stand below one another: such count once.
+
+    A framework has a span for a request to a model, and the library that it calls has another below it. The innermost
+    one that has tokens counts: it ends first, so it is never sent after the others. Both may come in exports of their
+    own, so the inner span claims all spans above it, and an outer one leaves its tokens out where it is claimed.
+    """
+
+    def __init__(self, spans: Sequence[TelemetryRecord]) -> None:
+        self._parents = {(span.trace, span.span): span.parent for span in spans}
+        counting = [span for span in spans if counts_model_tokens(span)]
+        self._covered = {(span.trace, above) for span in counting for above in self.spans_above(span)}
+        self._speaking = {(span.trace, span.span) for span in spans if has_own_words(span)}
+
+    def spans_above(self, span: TelemetryRecord) -> list[str]:
+        """Return the ids of the spans above a span, the nearest first, as far as they are in the export."""
+        above: list[str] = []
+        parent = span.parent
+        while parent and parent not in above and len(above) < MOST_NESTED:
+            above.append(parent)
+            parent = self._parents.get((span.trace, parent), "")
+        return above
+
+    def is_covered(self, span: TelemetryRecord) -> bool:
+        """Say whether a span below this one counts its tokens."""
+        return (span.trace, span.span) in self._covered
+
+    def is_spoken_for(self, span: TelemetryRecord) -> bool:
+        """Say whether a span above this one says what was said to the model and by it."""
+        return any((span.trace, above) in self._speaking for above in self.spans_above(span))
+
+    def claims(self, span: TelemetryRecord) -> tuple[str, ...]:
+        """Return the origins by which spans above this one, and this one, are known to be counted."""
+        return (
+            counted_span_origin(span.trace, "itself", span.span),
+            *(counted_span_origin(span.trace, "below", above) for above in self.spans_above(span)),
+        )
+
+    def unless(self, span: TelemetryRecord) -> tuple[str, ...]:
+        """Return the origins by which a span's tokens are known to be counted already, below it or right above it."""
+        own = counted_span_origin(span.trace, "below", span.span)
+        return (own, counted_span_origin(span.trace, "itself", span.parent)) if span.parent else (own,)
+
+
+def counts_model_tokens(span: TelemetryRecord) -> bool:
+    """Say whether a span is a request to a model and has its tokens."""
+    has_tokens = span.number_attribute(*INPUT_TOKENS) or span.number_attribute(*OUTPUT_TOKENS)
+    return bool(has_tokens) and find_sending_program(span) is None and span_role(span) == "model"
+
+
+def has_own_words(span: TelemetryRecord) -> bool:
+    """Say whether messages are read from a span. An agent's repeats its requests', but the Vercel AI SDK's has more."""
+    role = span_role(span)
+    of_vercel = role == "agent" and any(name.startswith("ai.") for name in span.attributes)
+    return (role == "model" or of_vercel) and any(read_span_texts(span))
+
+
+def counted_span_origin(trace: str, where: str, span: str) -> str:
+    return f"{ANYWHERE}{make_event_origin('model span', where, trace, span)}"
 
 
 def find_trace_session_end(span: TelemetryRecord, session: str, now: datetime) -> SessionReport | None:
@@ -317,10 +437,11 @@ def find_trace_session_end(span: TelemetryRecord, session: str, now: datetime) -
     return SessionReport(session, telemetry_session_location(span), [event], only_known=True)
 
 
-def read_otlp_span(resource: dict[str, Any], span: dict[str, Any]) -> TelemetryRecord:
+def read_otlp_span(resource: dict[str, Any], span: dict[str, Any], notes: ReadingNotes) -> TelemetryRecord:
     status = span.get("status") if isinstance(span.get("status"), dict) else {}
     failed = status.get("code") in {2, "STATUS_CODE_ERROR"} if status else False
-    attributes = plain_otlp_attributes(otlp_list_field(span, "attributes"))
+    attributes = plain_otlp_attributes(otlp_list_field(span, "attributes"), notes)
+    parent = str(span.get("parentSpanId") or "").lower()
     words = (status or {}).get("message") or attributes.get("error.type") or "The call failed."
     return TelemetryRecord(
         str(span.get("name") or ""),
@@ -331,25 +452,36 @@ def read_otlp_span(resource: dict[str, Any], span: dict[str, Any]) -> TelemetryR
         str(span.get("traceId") or "").lower(),
         str(span.get("spanId") or "").lower(),
         str(words) if failed else None,
-        str(span.get("parentSpanId") or "").strip("0"),
+        parent if parent.strip("0") else "",
     )
 
 
-def build_span_events(span: TelemetryRecord, session: str, now: datetime) -> list[DedupedEvent]:
+def build_span_events(
+    span: TelemetryRecord, session: str, nesting: ModelSpanNesting, now: datetime
+) -> list[DedupedEvent]:
     make = TelemetryEventBuilder(span, session, make_event_origin("span", span.trace, span.span), now)
     took = max(0, span.ends - span.begins) // 1_000_000
     program = find_sending_program(span)
     if program is not None:  # the others' log records tell all that their spans do
         return build_claude_span_events(span, make, took) if program == claude_code.SOURCE else []
-    operation = span.text_attribute("gen_ai.operation.name")
-    if operation == "execute_tool":
+    role = span_role(span)
+    if role == "tool":
         return build_tool_span_events(span, make, took)
-    if operation in MODEL_OPERATIONS:
-        usage = make.build_request_with_costs(
-            cached_inside=True, duration_ms=took, at=span.ends or None, error=span.failed
-        )
-        return [*read_span_messages(span, make), usage]
-    return []
+    if role not in {"model", "agent"}:
+        return []
+    says = has_own_words(span) and not nesting.is_spoken_for(span)
+    messages = list(read_span_messages(span, make)) if says else []
+    if role == "agent" or nesting.is_covered(span):
+        return messages
+    usage = make.build_request_with_costs(
+        cached_inside=True,
+        duration_ms=took,
+        at=span.ends or None,
+        error=span.failed,
+        claims=nesting.claims(span) if counts_model_tokens(span) else (),
+        unless=nesting.unless(span),
+    )
+    return [*messages, usage]
 
 
 def build_claude_span_events(
@@ -380,13 +512,11 @@ def build_tool_span_events(
     span: TelemetryRecord, make: TelemetryEventBuilder, took: int
 ) -> list[DedupedEvent]:
     call: dict[str, Any] = {
-        "tool_name": span.text_attribute("gen_ai.tool.name")
-        or span.name.removeprefix("execute_tool ")
-        or "tool",
-        "tool_input": wrap_as_object(parse_embedded_json(span.attributes.get("gen_ai.tool.call.arguments"))),
-        "tool_use_id": span.text_attribute("gen_ai.tool.call.id") or f"span:{span.span}",
+        "tool_name": span.text_attribute(*TOOL_NAME) or span.name.removeprefix("execute_tool ") or "tool",
+        "tool_input": wrap_as_object(parse_embedded_json(first_attribute(span, TOOL_INPUT))),
+        "tool_use_id": span.text_attribute(*TOOL_CALL_ID) or f"span:{span.span}",
     }
-    result = parse_embedded_json(span.attributes.get("gen_ai.tool.call.result"))
+    result = parse_embedded_json(first_attribute(span, TOOL_OUTPUT))
     return [
         make.build_telemetry_event(
             "pre_tool", origin=make_event_origin("span", span.trace, span.span, "begins"), **call
@@ -397,30 +527,20 @@ def build_tool_span_events(
     ]
 
 
+def first_attribute(span: TelemetryRecord, names: Sequence[str]) -> Any:
+    return next((span.attributes[name] for name in names if name in span.attributes), None)
+
+
 def read_span_messages(span: TelemetryRecord, make: TelemetryEventBuilder) -> Iterator[DedupedEvent]:
     """Yield the last message to the model, if a person wrote it, and the model's."""
-    asked = parse_embedded_json(span.attributes.get("gen_ai.input.messages"))
-    last = asked[-1] if isinstance(asked, list) and asked else None
-    if isinstance(last, dict) and last.get("role") == "user" and (text := span_message_text(last)):
+    asked, answered = read_span_texts(span)
+    role, text = asked[-1] if asked else ("", "")
+    if role == "user" and text:
         key = make_event_origin("span", span.trace, "asked", text)
         yield make.build_telemetry_event("message", role="user", content=[make_text_block(text)], origin=key)
-    answered = parse_embedded_json(span.attributes.get("gen_ai.output.messages"))
-    for number, message in enumerate(answered if isinstance(answered, list) else []):
-        if isinstance(message, dict) and (text := span_message_text(message)):
-            key = make_event_origin("span", span.trace, span.span, "answered", number)
-            at = span.ends or None
-            yield make.build_telemetry_event(
-                "message", role="assistant", content=[make_text_block(text)], origin=key, at=at
-            )
-
-
-def span_message_text(message: dict[str, Any]) -> str:
-    parts = message.get("parts", message.get("content"))
-    if isinstance(parts, str):
-        return parts
-    texts = [
-        part.get("content", part.get("text"))
-        for part in (parts if isinstance(parts, list) else [])
-        if isinstance(part, dict) and part.get("type") == "text"
-    ]
-    return "\n\n".join(text for text in texts if isinstance(text, str))
+    for number, answer in enumerate(answered):
+        key = make_event_origin("span", span.trace, span.span, "answered", number)
+        at = span.ends or None
+        yield make.build_telemetry_event(
+            "message", role="assistant", content=[make_text_block(answer)], origin=key, at=at
+        )

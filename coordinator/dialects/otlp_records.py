@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,9 +12,81 @@ from coordinator.dialects.hooks import SPENT, format_token_counts, text_origins_
 from coordinator.lib import instants
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MODEL_REQUEST
+from coordinator.usage.amounts import UsageDetail
 
 SOURCE = "telemetry"
 EXACT_BELOW = 2**53  # whole numbers that a float tells apart
+# The names under which emitters send a request's tokens; names of one row mean the same.
+INPUT_TOKENS = (
+    "input_tokens",
+    "gen_ai.usage.input_tokens",
+    "gen_ai.usage.prompt_tokens",
+    "llm.token_count.prompt",
+    "llm.usage.prompt_tokens",
+    "ai.usage.inputTokens",
+    "ai.usage.promptTokens",
+)
+OUTPUT_TOKENS = (
+    "output_tokens",
+    "gen_ai.usage.output_tokens",
+    "gen_ai.usage.completion_tokens",
+    "llm.token_count.completion",
+    "llm.usage.completion_tokens",
+    "ai.usage.outputTokens",
+    "ai.usage.completionTokens",
+)
+CACHE_READ_TOKENS = (
+    "cache_read_tokens",
+    "gen_ai.usage.cache_read.input_tokens",
+    "gen_ai.usage.cache_read_input_tokens",
+    "gen_ai.usage.cache_read_tokens",
+    "gen_ai.usage.details.cache_read_tokens",
+    "gen_ai.usage.details.cache_read_input_tokens",
+    "gen_ai.usage.input_tokens.cached",
+    "gen_ai.usage.cached_input_tokens",
+    "gen_ai.usage.cached_tokens",
+    "llm.token_count.prompt_details.cache_read",
+    "llm.usage.cache_read_input_tokens",
+    "ai.usage.cachedInputTokens",
+    "ai.usage.inputTokenDetails.cacheReadTokens",
+)
+CACHE_WRITE_TOKENS = (
+    "cache_creation_tokens",
+    "cache_write_tokens",
+    "gen_ai.usage.cache_creation.input_tokens",
+    "gen_ai.usage.cache_creation_input_tokens",
+    "gen_ai.usage.cache_write.input_tokens",
+    "gen_ai.usage.cache_write_input_tokens",
+    "gen_ai.usage.cache_write_tokens",
+    "gen_ai.usage.details.cache_write_tokens",
+    "gen_ai.usage.details.cache_creation_input_tokens",
+    "llm.token_count.prompt_details.cache_write",
+    "llm.usage.cache_creation_input_tokens",
+    "ai.usage.inputTokenDetails.cacheWriteTokens",
+)
+CACHE_WRITE_1H_TOKENS = (
+    "gen_ai.usage.cache_creation.ephemeral_1h_input_tokens",
+    "gen_ai.usage.details.ephemeral_1h_input_tokens",
+)
+REASONING_TOKENS = (
+    "gen_ai.usage.reasoning.output_tokens",
+    "gen_ai.usage.reasoning_tokens",
+    "gen_ai.usage.details.reasoning_tokens",
+    "gen_ai.usage.output_tokens.reasoning",
+    "llm.token_count.completion_details.reasoning",
+    "llm.usage.reasoning_tokens",
+    "ai.usage.reasoningTokens",
+)
+WEB_SEARCHES = ("gen_ai.usage.web_search_requests", "gen_ai.usage.details.web_search_requests")
+MODEL_NAME = (
+    "model",
+    "gen_ai.response.model",
+    "gen_ai.request.model",
+    "llm.model_name",
+    "ai.response.model",
+    "ai.model.id",
+)
+PROVIDER_NAME = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "ai.model.provider")
 HIDDEN = {"<REDACTED>", "[REDACTED]"}  # what agents say in place of texts that they were not told to send
 
 
@@ -97,26 +170,54 @@ class TelemetryEventBuilder:
         )
 
     def build_request_with_costs(self, *, cached_inside: bool = False, **values: Any) -> DedupedEvent:
-        """Return a request to a model with its tokens and costs."""
+        """Return a request to a model with its tokens; `cached_inside`: the input counts those of caches in.
+
+        Some count caches beside the input all the same: then the input is smaller than what it would have to hold.
+        """
         record = self.record
-        read = record.number_attribute("cache_read_tokens", "gen_ai.usage.cache_read.input_tokens")
-        written = record.number_attribute("cache_creation_tokens", "gen_ai.usage.cache_creation.input_tokens")
-        given = record.number_attribute(
-            "input_tokens", "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"
+        read, written = (
+            record.number_attribute(*CACHE_READ_TOKENS),
+            record.number_attribute(*CACHE_WRITE_TOKENS),
         )
-        if cached_inside and given is not None:
-            given = max(0, given - (read or 0) - (written or 0))
+        given, cached = record.number_attribute(*INPUT_TOKENS), (read or 0) + (written or 0)
+        if cached_inside and given is not None and given >= cached:
+            given -= cached
         return self.build_telemetry_event(
             MODEL_REQUEST,
-            model=record.text_attribute("model", "gen_ai.response.model", "gen_ai.request.model"),
+            model=record.text_attribute(*MODEL_NAME),
             input_tokens=given,
-            output_tokens=record.number_attribute(
-                "output_tokens", "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"
-            ),
+            output_tokens=record.number_attribute(*OUTPUT_TOKENS),
             cache_read_tokens=read,
             cache_write_tokens=written,
+            usage=self.build_usage_detail(),
             **values,
         )
+
+    def build_usage_detail(self) -> UsageDetail:
+        """Return what the record says of its request beside the tokens."""
+        record = self.record
+        cost = record.attributes.get("cost_usd")
+        speed = record.text_attribute("speed")
+        return UsageDetail(
+            provider=record.text_attribute(*PROVIDER_NAME),
+            cache_write_1h_tokens=record.number_attribute(*CACHE_WRITE_1H_TOKENS) or 0,
+            reasoning_tokens=record.number_attribute(*REASONING_TOKENS) or 0,
+            web_searches=record.number_attribute(*WEB_SEARCHES) or 0,
+            speed=speed if speed == "fast" else None,
+            service_tier=record.text_attribute(
+                "gen_ai.openai.response.service_tier", "openai.response.service_tier"
+            ),
+            reported_cost=parse_dollars(cost),
+        )
+
+
+def parse_dollars(value: Any) -> float | None:
+    """Return an amount of money, sent as a number or as a text; None for what is none."""
+    try:
+        dollars = float(value) if not isinstance(value, bool) else math.nan
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return dollars if 0 < dollars < EXACT_BELOW else None
 
 
 Meaning = Callable[[TelemetryRecord, TelemetryEventBuilder], DedupedEvent | None]

@@ -21,6 +21,7 @@ from coordinator.importing.lines import SOURCE, ImportedEvent, ImportedLine, Lin
 from coordinator.importing.transcripts import TranscriptFile, TranscriptLine, iterate_transcript_lines
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MODEL_REQUEST
+from coordinator.usage.amounts import UsageDetail
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,12 +151,24 @@ class TranscriptRecord:
         )
 
     def build_imported_usage(
-        self, part: str, tokens: Mapping[str, Any], also: tuple[str, ...] = ()
+        self,
+        part: str,
+        tokens: Mapping[str, Any],
+        also: tuple[str, ...] = (),
+        *,
+        detail: UsageDetail | None = None,
     ) -> ImportedEvent:
         """Return the tokens of a request to the model. Input tokens are counted without those read from a cache."""
         spent = text_origins_by_minute(SPENT, self.session, format_token_counts(tokens), self.at)
         return self.build_imported_event(
-            MODEL_REQUEST, part, also=also, by_figures=True, model=self.model, claims=spent, **tokens
+            MODEL_REQUEST,
+            part,
+            also=also,
+            by_figures=True,
+            model=self.model,
+            claims=spent,
+            usage=detail,
+            **tokens,
         )
 
 

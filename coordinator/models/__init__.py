@@ -6,7 +6,7 @@ from coordinator.lib.unfit_values import UnreadableText
 from coordinator.models.agents import Agent, AgentPlugin, DeletedAgent
 from coordinator.models.audit import AuditLog
 from coordinator.models.brakes import Brake
-from coordinator.models.budgets import Budget, BudgetMark, SessionOwner, UsageDay
+from coordinator.models.budgets import Budget, BudgetMark, SessionOwner
 from coordinator.models.chat import ChatAttachment, ChatBranch, ChatMessage, ReadMark, StoredFile
 from coordinator.models.deciders import DecidingRule, Delegation, RightsVersion
 from coordinator.models.driving import Draft, DrivenCall, DrivenSession
@@ -44,7 +44,6 @@ from coordinator.models.notifications import (
 )
 from coordinator.models.permissions import PermissionContext, PermissionRequest, PermissionVote
 from coordinator.models.plugins import PluginConfig, PluginData, PluginSetting, RuntimePlugin
-from coordinator.models.prices import ModelPrice
 from coordinator.models.push import PushKey, PushSubscription
 from coordinator.models.rules import ToolRule
 from coordinator.models.runners import (
@@ -77,6 +76,7 @@ from coordinator.models.transparency import (
     AuditNode,
 )
 from coordinator.models.triage import RequestAssignment, RequestSnooze
+from coordinator.models.usage import ModelPrice, ModelRequestUsage, UsageDay, UsageFill
 
 __all__ = [
     "AcceptedOnlyServer",
@@ -132,6 +132,7 @@ __all__ = [
     "McpUpstream",
     "MessagePart",
     "ModelPrice",
+    "ModelRequestUsage",
     "Note",
     "Notification",
     "NotificationTarget",
@@ -167,4 +168,5 @@ __all__ = [
     "ToolRule",
     "UnreadableText",
     "UsageDay",
+    "UsageFill",
 ]

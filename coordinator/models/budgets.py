@@ -1,4 +1,4 @@
-"""Budgets: how much agents may use, what has been used by day and session, and who was told of it."""
+"""Budgets: how much agents may use, and who was told of it."""
 
 from __future__ import annotations
 
@@ -89,35 +89,6 @@ class BudgetMark(models.Model):
 
     def __str__(self) -> str:
         return f"{self.level} % of budget {self.budget_id}"
-
-
-class UsageDay(models.Model):
-    """What a session used of one model on one day: kept up with its events, and kept when the session is deleted.
-
-    Calls stand under the model ''. `day` is `2026-11-22` in the installation's time zone; `agent`, `program` and
-    `person` are whose session it is.
-    """
-
-    id = models.BigAutoField(primary_key=True)
-    day = models.TextField()
-    session_id = models.TextField()
-    model = models.TextField()
-    agent = models.TextField(null=True)
-    program = models.TextField(null=True)
-    person = models.TextField(null=True)
-    calls = models.BigIntegerField()
-    input_tokens = models.BigIntegerField()
-    output_tokens = models.BigIntegerField()
-    cache_read_tokens = models.BigIntegerField()
-    cache_write_tokens = models.BigIntegerField()
-
-    class Meta:
-        db_table = "usage_days"
-        constraints = [models.UniqueConstraint(fields=["day", "session_id", "model"], name="usage_days_once")]
-        indexes = [models.Index(fields=["session_id"], name="usage_days_of_session")]
-
-    def __str__(self) -> str:
-        return f"{self.session_id} on {self.day}"
 
 
 class SessionOwner(models.Model):

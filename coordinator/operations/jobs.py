@@ -37,7 +37,7 @@ from coordinator.actions.upkeep.jobs import (
     retry_delay,
     retry_job_later,
 )
-from coordinator.actions.usage import spending
+from coordinator.actions.usage import filling, recording
 from coordinator.engine import locks
 from coordinator.feed import reader as feed
 from coordinator.models import Job
@@ -85,7 +85,9 @@ JOBS: list[PeriodicJob] = [
     PeriodicJob("notifications:escalate", timedelta(seconds=2), notifications.escalate_due_requests),
     PeriodicJob("notifications:deliver", timedelta(seconds=2), notifications.start_due_deliveries),
     PeriodicJob("budgets:notice", timedelta(seconds=5), budgets.record_reached_budgets),
-    PeriodicJob("budgets:programs", timedelta(hours=1), spending.correct_usage_programs, alone=True),
+    PeriodicJob("budgets:programs", timedelta(hours=1), recording.correct_usage_programs, alone=True),
+    PeriodicJob("usage:fill", timedelta(seconds=5), filling.fill_usage_of_earlier_events, alone=True),
+    PeriodicJob("usage:price", timedelta(days=1), filling.price_unpriced_usage, alone=True),
     PeriodicJob("budgets:forget", timedelta(days=1), budgets.delete_old_usage),
     PeriodicJob("prune", timedelta(minutes=10), pruning.run_pruning_slice),
     PeriodicJob("gateway", timedelta(minutes=1), gateway_upkeep.clean_gateway_tables),

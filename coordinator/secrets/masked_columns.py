@@ -77,6 +77,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         OURS: "accepted_command",
     },
     "MessagePart": {SHOWN_MASKED: "text", NAMES: "message_id"},  # shown nowhere; masked when it is whole, or given up
+    "ModelRequestUsage": {OURS: "request_key day source", NAMES: "session_id subagent model provider"},
     "ModelPrice": {NAMES: "model changed_by"},
     "Note": {PEOPLE: "text", NAMES: "written_by given_to run_id", OURS: "through why_closed"},
     "Notification": {NAMES: "request_id state event", OURS: "outcome"},

@@ -8,6 +8,8 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 import pydantic
 
+from coordinator.usage.amounts import UsageDetail
+
 # Said twice, because msgspec and pydantic (edge.faults) each read their own words.
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1), pydantic.Field(ge=-(2**63), le=2**63 - 1)]
 
@@ -58,6 +60,8 @@ class DedupedEvent(NewEvent, kw_only=True):
     everywhere: bool = False
     extra: dict[str, Any] | None = None
     late: bool = False
+    # What a request to a model used beside its tokens; it has no column of the event's.
+    usage: UsageDetail | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from django.db.models import Count, OuterRef, QuerySet, Subquery, Sum
 
 from coordinator.lib import instants
 from coordinator.models import EventContext, PermissionContext, Session
-from coordinator.sessions import spans, titles, usage
-from coordinator.sessions.usage import TokenUsage
+from coordinator.sessions import spans, titles
+from coordinator.usage import reading as usage
+from coordinator.usage.reading import TokenUsage
 
 EARLIEST = timedelta(days=1) // instants.MICROSECOND  # before a session was made, in microseconds
 

@@ -10,8 +10,9 @@ from django.db.models import Count, Min, QuerySet
 
 from coordinator.models import EventContext, PermissionRequest, Run, Runner, Session
 from coordinator.models.permissions import PermissionRequestQuerySet
-from coordinator.sessions import spans, titles, usage
-from coordinator.sessions.usage import TokenUsage
+from coordinator.sessions import spans, titles
+from coordinator.usage import reading as usage
+from coordinator.usage.reading import TokenUsage
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 WAITING_RUNS = (Run.Status.PENDING, Run.Status.CLAIMED)

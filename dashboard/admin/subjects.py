@@ -15,7 +15,7 @@ SUBJECTS = {
     ),
     "MCP": "McpServer McpUpstream McpTool Grant GatewayCall GatewaySession",
     "Chat": "ChatMessage ChatAttachment ChatBranch",
-    "Usage": "ModelPrice UsageDay",
+    "Usage": "ModelPrice ModelRequestUsage UsageDay UsageFill",
     "Notifications": "NotificationTarget Notification QuietHours Callback",
     "People and keys": "User Group ApiKey RevokedKey ProviderIdentity",
     "Audit": "AuditLog AuditCheckpoint AuditDelivery AuditKey",

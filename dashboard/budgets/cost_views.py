@@ -15,9 +15,9 @@ from coordinator.actions.usage import prices
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.models import ModelPrice
-from coordinator.sessions import prices as prices_of
-from coordinator.sessions import usage
-from coordinator.sessions.prices import KINDS
+from coordinator.usage import prices as prices_of
+from coordinator.usage import reading as usage
+from coordinator.usage.prices import KINDS
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -79,7 +79,7 @@ def save_model_prices_view(request: HtmxHttpRequest) -> HttpResponse:
     wanted = {row["model"]: {kind: row[kind] for kind in KINDS} for row in rows if not row.get("DELETE")}
     with refusals.show_refusal_as_message(request):
         prices.replace_model_prices(wanted, by=person_actor(request.user), now=timezone.now())
-        messages.success(request, "Prices saved. All costs now use them.")
+        messages.success(request, "Prices saved. New requests use them, and earlier ones that had no price.")
     return redirect("costs:show")
 
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 from coordinator.lib import instants
 from coordinator.models import LivingExecutor, Runner, Session
 from coordinator.runs.stops import can_stop_session, is_session_stopping
-from coordinator.sessions import silence, titles, usage
+from coordinator.sessions import silence, titles
 from coordinator.sessions.list_facts import (
     annotate_last_event_instant,
     count_masked_secrets,
@@ -21,6 +21,7 @@ from coordinator.sessions.list_facts import (
 from coordinator.sessions.statuses import LIVE
 from coordinator.sessions.timeline import count_session_events
 from coordinator.sessions.timeline.places import EventPosition
+from coordinator.usage import reading as usage
 from dashboard.sessions.changes import count_changed_files
 from dashboard.sessions.steering import build_steering_context
 from dashboard.timeline.facets import build_timeline_facets, build_tool_facets

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from coordinator.actions.runs.claiming import claim_next_run
 from coordinator.actions.sessions import events
-from coordinator.actions.usage import prices, spending
+from coordinator.actions.usage import prices, recording
 from coordinator.identity.actors import Actor
 from coordinator.lib import instants
 from coordinator.mcp.gateway.binding import hash_policy_version
@@ -31,9 +31,9 @@ from coordinator.policy.limits import budgets
 from coordinator.policy.limits.budgets import BudgetRow, SpentBudget
 from coordinator.policy.requests import in_force
 from coordinator.runs.waits import RunQueueState
-from coordinator.sessions import usage
 from coordinator.sessions.events import DedupedEvent, NewEvent
-from coordinator.sessions.prices import MOST_TOKENS
+from coordinator.usage import reading as usage
+from coordinator.usage.amounts import MOST_TOKENS
 from tests.runs.fleet import Fleet
 
 pytestmark = pytest.mark.django_db
@@ -304,6 +304,6 @@ def test_sums_that_name_a_runners_profile_are_put_right() -> None:
     driven, other = session(1, agent_name=None, executor_profile="signalbox"), session(2)
     events.record_events([event(driven), event(other)], NOW)
     DrivenSession.objects.create(session=driven, runner_id="lnch_1", agent="claude")
-    spending.correct_usage_programs(NOW)
+    recording.correct_usage_programs(NOW)
     assert budgets.budget_usage(budget(reach="agent", name="claude-code"), NOW).amount == 1
     assert budgets.budget_usage(budget(reach="agent", name="codex"), NOW).amount == 1

@@ -19,11 +19,12 @@ from coordinator.dialects import claude_code as hooks
 from coordinator.dialects import otlp
 from coordinator.importing import transcripts
 from coordinator.models import AuditLog, Event, EventContext, Session, SessionTitle
-from coordinator.sessions import titles, usage
+from coordinator.sessions import titles
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.reports import SessionLocation
 from coordinator.sessions.timeline import CallRow
 from coordinator.sessions.timeline.walking import walk_session_rows
+from coordinator.usage import reading as usage
 from tests.claude_code.test_telemetry import logs, pairs
 from tests.people import signed_in
 
@@ -243,7 +244,7 @@ def test_telemetry_that_told_no_contents_is_filled_in_and_counted_once(corpus: P
     assert PROMPT in said(FIXED, "user")
     assert calls(FIXED)["toolu_01A1"].end.tool_output.value["stdout"].startswith("12:")
     assert "imported  0 events" in brought(corpus, "--dry-run")
-    assert usage.load_usage_by_model(made)["claude-opus-4-6"].output == 738
+    assert usage.load_usage_by_model(made)["claude-opus-4-6"].output == 924  # telemetry reported 1 of 187
 
 
 def test_calls_that_an_executor_reported_without_ids_are_known(corpus: Path) -> None:
@@ -283,13 +284,15 @@ def test_lines_of_any_shape_are_no_error(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_request_whose_answer_is_being_written_waits_for_its_tokens(corpus: Path) -> None:
     path = corpus / "-home-dev-shop" / f"{RESUMED}.jsonl"
     text = path.read_text()
-    path.write_text(
-        text.replace('"stop_reason":"end_turn"', '"stop_reason":null').replace(
-            '"output_tokens":21', '"output_tokens":1'
-        )
-    )
+    unfinished = text.replace('"stop_reason":"end_turn"', '"stop_reason":null')
+    unfinished = unfinished.replace('"output_tokens":21', '"output_tokens":1')
+    last = "2026-11-18T09:00:08.848Z"  # the line's own time says how old it is, not the file's
+    path.write_text(unfinished.replace(last, timezone.now().strftime("%Y-%m-%dT%H:%M:%S.000Z")))
     brought(corpus)
     assert usage.load_usage_by_session([session(RESUMED).pk])[session(RESUMED).pk].output == 77
+    path.write_text(unfinished)
+    brought(corpus)
+    assert usage.load_usage_by_session([session(RESUMED).pk])[session(RESUMED).pk].output == 78
     path.write_text(text)
     brought(corpus)
     assert usage.load_usage_by_session([session(RESUMED).pk])[session(RESUMED).pk].output == 98

@@ -13,9 +13,9 @@ from coordinator.actions.usage import prices
 from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, ModelPrice, Session
-from coordinator.sessions import prices as list_prices
-from coordinator.sessions import usage
 from coordinator.sessions.events import NewEvent
+from coordinator.usage import prices as list_prices
+from coordinator.usage import reading as usage
 from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -62,12 +62,12 @@ def test_a_model_is_known_under_its_other_names(name: str) -> None:
 
 def test_a_newer_model_is_not_taken_for_an_older_one() -> None:
     spend("ses_1", "claude-opus-4-99", 10, 5)
-    assert not usage.load_usage_by_session(["ses_1"])["ses_1"].priced
+    assert not usage.load_usage_by_session(["ses_1"])["ses_1"].is_priced
 
 
 @pytest.mark.parametrize(
     ("model", "dollars"),
-    [("gpt-5.1-codex", "$11.25"), ("gemini-2.5-pro", "$11.25"), ("claude-sonnet-4-5-20250929", "$18.00")],
+    [("gpt-5.1-codex", "$11.25"), ("gemini-2.5-pro", "$17.50"), ("claude-sonnet-4-5-20250929", "$18.00")],
 )
 def test_a_model_without_a_price_of_our_own_costs_its_list_price(model: str, dollars: str) -> None:
     spend("ses_1", model, 1_000_000, 1_000_000)

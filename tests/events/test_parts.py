@@ -26,11 +26,12 @@ from coordinator.mcp.servers import calls
 from coordinator.models import AuditLog, Change, Event, EventContext, Run, Session
 from coordinator.operations.doctor import CheckLevel, CheckResult, upkeep
 from coordinator.search import index as search_index
-from coordinator.sessions import spans, usage
+from coordinator.sessions import spans
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.results import SessionResult, load_session_result
 from coordinator.sessions.timeline import counts, reading, wide
 from coordinator.sessions.timeline.reading import SessionTimeline
+from coordinator.usage import reading as usage
 from tests.people import signed_in
 
 pytestmark = [

@@ -55,6 +55,7 @@ NOT_COUNTED = {
     "DeletedAgent.agent_id": "the note of it",
     "DrivenSession.agent": "the program's name",
     "EventContext.subagent": "a part of one session's agent",
+    "ModelRequestUsage.subagent": "a part of one session's agent",
     "GatewayCall.agent_id": "told to its key alone",
     "UsageDay.agent": "counts for budgets alone, which are counted",
 }

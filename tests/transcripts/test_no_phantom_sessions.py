@@ -14,8 +14,8 @@ from coordinator.dialects import codex, otlp
 from coordinator.edge.ingest.otlp import assign_session_events
 from coordinator.identity.keys import KeyIdentity
 from coordinator.models import Event, EventContext, Session
-from coordinator.sessions import usage
 from coordinator.sessions.reports import SessionLocation
+from coordinator.usage import reading as usage
 from tests.claude_code.test_telemetry import pairs
 from tests.transcripts.recorded import sent
 

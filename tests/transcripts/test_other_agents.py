@@ -14,7 +14,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from coordinator.models import AuditLog, Event, EventContext, Session, SessionTitle
-from coordinator.sessions import usage
+from coordinator.usage import reading as usage
 from tests.transcripts.recorded import brought, copied, story, the_session, told_by_hooks
 
 pytestmark = pytest.mark.django_db

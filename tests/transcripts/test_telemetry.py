@@ -14,7 +14,7 @@ from django.utils import timezone
 from coordinator.dialects import otlp
 from coordinator.edge.http import grpc_refusal
 from coordinator.models import Event, EventContext, Run, Session
-from coordinator.sessions import usage
+from coordinator.usage import reading as usage
 from tests.claude_code.test_telemetry import pairs
 from tests.served import Served
 from tests.transcripts.recorded import (

@@ -18,7 +18,8 @@ from django.db import connection, transaction
 
 from coordinator.actions.sessions import origins
 from coordinator.actions.sessions.sessions import update_session_by_event
-from coordinator.actions.usage import spending
+from coordinator.actions.usage import recording
+from coordinator.actions.usage.recording import WrittenEvent
 from coordinator.engine import bulk, locks, values
 from coordinator.errors import NotFound, SignalboxError, UnprocessableRequest
 from coordinator.lib import instants
@@ -95,7 +96,10 @@ def write_events(prepared: Sequence[PreparedEvent], now: datetime) -> list[Outco
         now,
     )
     outcomes: list[Outcome | None] = []
-    waiting: list[tuple[int, Row]] = []
+    repeated = [
+        one.item for one in prepared if id(one.item) in duplicates and recording.reports_tokens(one.item)
+    ]
+    waiting: list[tuple[int, NewEvent, Row]] = []
     for place, one in enumerate(prepared):
         refused = find_event_refusal(one, known) or (
             RecordedEvent(None) if id(one.item) in duplicates else None
@@ -111,8 +115,10 @@ def write_events(prepared: Sequence[PreparedEvent], now: datetime) -> list[Outco
             outcomes[place] = apply_lifecycle_event(one.item, now)
             if outcomes[place] is not None:
                 continue
-        waiting.append((place, one.rows))
+        waiting.append((place, one.item, one.rows))
     insert_event_rows(waiting, outcomes)
+    if repeated:  # after the first report, which may stand in the same batch
+        recording.update_recorded_usage([recording.report_of_event(item) for item in repeated])
     return [outcome for outcome in outcomes if outcome is not None]
 
 
@@ -193,10 +199,10 @@ def build_context_row(item: NewEvent, now: datetime, extra: str | None, masked: 
     return [item.session_id, happened, received // 1000, *fields, extra, masked]
 
 
-def insert_event_rows(waiting: Sequence[tuple[int, Row]], outcomes: list[Outcome | None]) -> None:
+def insert_event_rows(waiting: Sequence[tuple[int, NewEvent, Row]], outcomes: list[Outcome | None]) -> None:
     if not waiting:
         return
-    rows = [row for _, row in waiting]
+    rows = [row for _, _, row in waiting]
     ids = bulk.insert_row_pairs(
         "events",
         EVENT_COLUMNS,
@@ -205,8 +211,13 @@ def insert_event_rows(waiting: Sequence[tuple[int, Row]], outcomes: list[Outcome
         key="event_id",
         beside_columns=CONTEXT_COLUMNS,
     )
-    spending.add_usage_counts(rows)
-    for (place, _), event_id in zip(waiting, ids, strict=True):
+    recording.record_usage(
+        [
+            WrittenEvent(item, event, context, event_id)
+            for (_, item, (event, context)), event_id in zip(waiting, ids, strict=True)
+        ]
+    )
+    for (place, _, _), event_id in zip(waiting, ids, strict=True):
         outcomes[place] = RecordedEvent(event_id)
 
 

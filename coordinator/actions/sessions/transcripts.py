@@ -21,6 +21,7 @@ from django.db import transaction
 from coordinator.actions.audit import audit
 from coordinator.actions.sessions import origins, reported_sessions, titles
 from coordinator.actions.sessions.events import record_events
+from coordinator.actions.usage import recording
 from coordinator.identity.actors import Actor
 from coordinator.importing.lines import SOURCE, ImportedEvent, ImportedLine
 from coordinator.lib import instants
@@ -117,6 +118,7 @@ class TranscriptImport:
             return
         taken = self.find_taken_keys(batch)
         new: list[tuple[ImportedEvent, ImportedLine, str]] = []
+        known: list[tuple[ImportedEvent, ImportedLine]] = []
         for told, place in batch:
             fresh = (
                 []
@@ -124,13 +126,32 @@ class TranscriptImport:
                 else [one for one in told.events if not self.is_event_recorded(one, told, taken)]
             )
             self.outcome.known += len(told.events) - len(fresh)
+            new_ids = {id(one) for one in fresh}
+            known += [
+                (one, told)
+                for one in told.events
+                if id(one) not in new_ids and recording.reports_tokens(one.event)
+            ]
             taken.add(told.key)
             for one in fresh:
                 taken.update(one.event.claims)
                 new.append((one, told, place))
         if new:
             self.write_new_events(new)
+        if known and self.write:
+            self.update_known_usage(known)
         self.save_agent_titles([told for told, _ in batch if told.title])
+
+    def update_known_usage(self, known: list[tuple[ImportedEvent, ImportedLine]]) -> None:
+        """Compare what is recorded of requests with their lines, whose figures may be newer, or tell more apart."""
+        reports = [
+            recording.report_of_event(
+                one.event, self.get_imported_session(told.session).session_id or "", one.also
+            )
+            for one, told in known
+        ]
+        with transaction.atomic():
+            recording.update_recorded_usage(reports)
 
     def save_agent_titles(self, named: list[ImportedLine]) -> None:
         """Keep what the agent calls its sessions; one of which nothing came in has no need of a title."""

@@ -9,14 +9,17 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions.audit import audit
+from coordinator.actions.usage import filling
 from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import ModelPrice
-from coordinator.sessions.prices import KINDS
+from coordinator.usage.prices import KINDS
 
 
 def replace_model_prices(wanted: Mapping[str, Mapping[str, float]], *, by: Actor, now: datetime) -> None:
     """Put these prices (by model, each with every kind of token) in place of all others.
+
+    Requests that had no price get theirs; others keep the price of their day.
 
     Raises UnprocessableRequest.
     """
@@ -43,3 +46,4 @@ def replace_model_prices(wanted: Mapping[str, Mapping[str, float]], *, by: Actor
             metadata={"before": before, "after": after},
             now=now,
         )
+    filling.price_unpriced_usage(now)

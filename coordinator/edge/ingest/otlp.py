@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from coordinator.actions.sessions import reported_sessions as sessions
 from coordinator.dialects import otlp, otlp_wire
-from coordinator.dialects.otlp import SessionReport
+from coordinator.dialects.otlp import ReadingNotes, SessionReport
 from coordinator.edge.http.auth import Authenticator
 from coordinator.edge.http.bodies import BodyReservation, RequestBodies
 from coordinator.edge.http.grpc_refusal import NO_GRPC
@@ -40,7 +40,7 @@ MOST_EVENTS, MOST_SESSIONS = 10_000, 500
 ANSWER_WITHIN = 8.0  # seconds; exporters give up at ten
 PROTOBUF, JSON = b"application/x-protobuf", b"application/json"
 COUNTED = {"logs": "rejectedLogRecords", "traces": "rejectedSpans"}
-READERS: dict[str, Callable[[Any, datetime], list[SessionReport]]] = {
+READERS: dict[str, Callable[[Any, datetime, ReadingNotes], list[SessionReport]]] = {
     "logs": otlp.read_otlp_logs,
     "traces": otlp.read_otlp_traces,
 }
@@ -62,8 +62,10 @@ class TelemetryEndpoint:
         try:
             caller = await self._auth.authenticate_program(scope, headers, *REPORTERS)
             with self._bodies.reserve_body(f"key:{caller.id}") as held:
-                reports = await self.read_session_reports(kind, form, headers, receive, held)
+                reports, notes = await self.read_session_reports(kind, form, headers, receive, held)
                 rejected, why = await self.write_session_reports(reports, caller, held.size)
+                rejected += notes.spans.total()
+                why = " ".join(filter(None, (why, notes.message)))
         except SignalboxError as refusal:
             await send_telemetry_error(send, form, refusal)
             return
@@ -71,8 +73,8 @@ class TelemetryEndpoint:
 
     async def read_session_reports(
         self, kind: str, form: bytes, headers: Headers, receive: Receive, held: BodyReservation
-    ) -> list[SessionReport]:
-        """Read the request. Raises what it is refused for."""
+    ) -> tuple[list[SessionReport], ReadingNotes]:
+        """Read the request; return also what of it is left out. Raises what it is refused for."""
         if form not in {PROTOBUF, JSON}:
             is_grpc = form.startswith(b"application/grpc")
             raise UnsupportedMediaType(
@@ -114,7 +116,9 @@ def build_sessions_changed_error() -> SignalboxError:
     return problem
 
 
-def parse_telemetry(kind: str, form: bytes, body: bytes, now: datetime) -> list[SessionReport]:
+def parse_telemetry(
+    kind: str, form: bytes, body: bytes, now: datetime
+) -> tuple[list[SessionReport], ReadingNotes]:
     if form == PROTOBUF:
         request: Any = otlp_wire.decode_otlp_request(kind, body) if kind in READERS else {}
     else:
@@ -126,13 +130,13 @@ def parse_telemetry(kind: str, form: bytes, body: bytes, now: datetime) -> list[
             raise BadRequest("The body is not JSON.") from None
         if not isinstance(request, dict):
             raise BadRequest("The body must be a JSON object.")
-    reader = READERS.get(kind)
-    reports = reader(request, now) if reader else []
+    reader, notes = READERS.get(kind), ReadingNotes()
+    reports = reader(request, now, notes) if reader else []
     if sum(len(report.events) for report in reports) > MOST_EVENTS:
         raise RequestTooLarge(f"An export may hold at most {MOST_EVENTS} records.")
     if len({report.session for report in reports}) > MOST_SESSIONS:
         raise RequestTooLarge(f"An export may name at most {MOST_SESSIONS} sessions.")
-    return reports
+    return reports, notes
 
 
 def assign_session_events(reports: list[SessionReport], by: KeyIdentity, now: datetime) -> list[NewEvent]:
@@ -197,7 +201,7 @@ def is_session_continued(end: NewEvent, last: datetime, now: datetime) -> bool:
 
 
 def encode_partial_success(kind: str, form: bytes, rejected: int, why: str) -> bytes:
-    if not rejected:
+    if not rejected and not why:
         return b"{}" if form == JSON else b""
     if form == JSON:
         answer = {"partialSuccess": {COUNTED[kind]: str(rejected), "errorMessage": why}}

@@ -18,7 +18,7 @@ from coordinator.errors import SignalboxError
 from coordinator.identity.actors import Actor
 from coordinator.models import Change, Event, Session
 from coordinator.operations.doctor import StepResult
-from coordinator.sessions import usage
+from coordinator.usage import reading as usage
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ model without a price, an agent that tells no tokens) is said, and never taken f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -20,9 +20,9 @@ from coordinator.lib import instants
 from coordinator.models import ApiKey, Budget, Session, SessionOwner, SessionWriter, UsageDay
 from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
 from coordinator.policy.rules.tool_rules import ASK, DENY, NO_OPINION, Ruling, stricter_ruling
-from coordinator.sessions import prices
 from coordinator.sessions.driving import driven_program_name
-from coordinator.sessions.prices import KINDS, TokenPrice
+from coordinator.usage import prices
+from coordinator.usage.prices import KINDS
 
 LEVELS = NEARLY, USED_UP = (80, 100)  # percent of the amount at which people are told
 UNITS = {"tokens": "tokens", "calls": "tool calls"}
@@ -210,27 +210,39 @@ def sum_usage_by_columns(
 ) -> dict[tuple[Any, ...], BudgetUsage]:
     """Return what these rows say was used, told apart by the columns `names`."""
     if measure == BudgetMeasure.MONEY:
-        rows = rows.exclude(model="")
+        return sum_costs_by_columns(rows.exclude(model=""), *names)
     columns = ("calls",) if measure == BudgetMeasure.CALLS else tuple(f"{kind}_tokens" for kind in KINDS)
     sums = {f"sum_{column}": Sum(column) for column in columns}
-    told: dict[tuple[Any, ...], list[Sequence[Any]]] = {}
+    found: dict[tuple[Any, ...], float] = {}
     for row in rows.order_by().values_list(*names, "model").annotate(**sums):
-        told.setdefault(row[: len(names)], []).append(row[len(names) :])
-    if measure == BudgetMeasure.MONEY:
-        own = prices.load_own_prices() if told else {}
-        return {key: sum_token_costs(some, own) for key, some in told.items()}
-    return {key: BudgetUsage(float(sum(sum(row[1:]) for row in some))) for key, some in told.items()}
+        key = row[: len(names)]
+        found[key] = found.get(key, 0.0) + sum(row[len(names) + 1 :])
+    return {key: BudgetUsage(amount) for key, amount in found.items()}
 
 
-def sum_token_costs(told: Iterable[Sequence[Any]], own: Mapping[str, TokenPrice]) -> BudgetUsage:
-    """Return what models' tokens of each kind cost together."""
-    money, unpriced = 0.0, 0
-    for model, *sums in told:
-        tokens = {kind: int(one or 0) for kind, one in zip(KINDS, sums, strict=True)}
-        price = prices.find_model_price(model, own)
-        money += price.cost_of_tokens(tokens) if price is not None else 0.0
-        unpriced += sum(tokens.values()) if price is None else 0
-    return BudgetUsage(money, unpriced)
+def sum_costs_by_columns(rows: QuerySet[UsageDay], *names: str) -> dict[tuple[Any, ...], BudgetUsage]:
+    """Return what these rows cost, told apart by the columns `names`.
+
+    Costs are stored, each at the price of its day. Days that an older version has counted have tokens alone, which
+    are priced here.
+    """
+    is_old = Q(cost__isnull=True)
+    sums = {f"sum_{kind}": Sum(f"{kind}_tokens", filter=is_old, default=0) for kind in KINDS}
+    sums |= {"sum_cost": Sum("cost", default=0.0), "sum_unpriced": Sum("unpriced_tokens", default=0)}
+    found: dict[tuple[Any, ...], BudgetUsage] = {}
+    own = None
+    for row in rows.order_by().values(*names, "model").annotate(**sums):
+        cost, unpriced = float(row["sum_cost"]), int(row["sum_unpriced"])
+        tokens = {kind: int(row[f"sum_{kind}"]) for kind in KINDS}
+        if any(tokens.values()):
+            own = prices.load_own_prices() if own is None else own
+            price = prices.find_model_price(row["model"], own)
+            cost += price.cost_of_tokens(tokens) if price is not None else 0.0
+            unpriced += sum(tokens.values()) if price is None else 0
+        key = tuple(row[name] for name in names)
+        before = found.get(key, BudgetUsage())
+        found[key] = BudgetUsage(before.amount + cost, before.unpriced + unpriced)
+    return found
 
 
 def current_budget_state(budget: BudgetRow, now: datetime, session_id: str | None = None) -> BudgetState:

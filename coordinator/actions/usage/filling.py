@@ -1,0 +1,134 @@
+"""Counting what events of before used, in the background, and pricing what had no price.
+
+Migration 0086 notes the newest event of before. From there this goes back, some events at a time, each slice with its
+progress in one transaction. Nothing is counted twice: an event has one row at most. Budgets do not wait for it, because
+their sums by day stand since before.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+from django.db import connection, transaction
+
+from coordinator.actions.usage import recording
+from coordinator.models import ModelRequestUsage, UsageDay, UsageFill
+from coordinator.usage import prices
+from coordinator.usage.amounts import NO_DETAIL, UsageDetail
+from coordinator.usage.reading import sum_usage_rows
+
+FILL_STEP = 20_000  # ids of events a transaction
+FILL_SECONDS = 1.0  # for so long one run of the job goes on
+PRICED_AT_ONCE = 1_000  # rows
+_COLUMNS = ("event_id", "session_id", "subagent", "instant_us", "received_at", "model", "source")
+_TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+
+
+def fill_usage_of_earlier_events(now: datetime, *, step: int = FILL_STEP) -> int:  # noqa: ARG001 - a job's shape
+    """Count what events of before used, for about a second; return how many requests were added."""
+    added, until = 0, time.monotonic() + FILL_SECONDS
+    while time.monotonic() < until:
+        done = fill_next_slice(step)
+        if done is None:
+            break
+        added += done
+    return added
+
+
+def fill_next_slice(step: int) -> int | None:
+    """Count one slice; return how many requests were added, None where all events of before are counted."""
+    with transaction.atomic():
+        fill = UsageFill.objects.select_for_update().order_by("id").first()
+        if fill is None:
+            return None
+        if fill.next_id > 0:
+            added = add_rows_of_events(fill.next_id - step, fill.next_id)
+            fill.next_id = max(0, fill.next_id - step)
+            fill.save(update_fields=["next_id"])
+            return added
+        # What a server of the version before wrote beside the migration lies behind where this began.
+        last = newest_event_id()
+        if last <= fill.first_id:
+            fill.delete()
+            return None
+        added = add_rows_of_events(fill.first_id, min(fill.first_id + step, last))
+        fill.first_id = min(fill.first_id + step, last)
+        fill.save(update_fields=["first_id"])
+        return added
+
+
+def newest_event_id() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT max(event_id) FROM event_context")
+        return int(cursor.fetchone()[0] or 0)
+
+
+def add_rows_of_events(after: int, upto: int) -> int:
+    """Add a row for each request among the events with ids beyond `after` up to `upto` that has none."""
+    names = ", ".join(f"c.{name}" for name in (*_COLUMNS, *_TOKENS))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {names} FROM event_context c"  # noqa: S608 - names of ours
+            " WHERE c.event_id > %s AND c.event_id <= %s AND c.output_tokens IS NOT NULL"
+            " AND NOT EXISTS (SELECT 1 FROM usage_requests u WHERE u.event_id = c.event_id)",
+            [after, upto],
+        )
+        found = cursor.fetchall()
+    if not found:
+        return 0
+    own = prices.load_own_prices()
+    rows = [
+        recording.make_usage_row(
+            request_key=recording.event_request_key(event_id),
+            event_id=event_id,
+            session_id=session_id,
+            subagent=subagent,
+            at_us=min(instant_us, received_at * 1000),
+            received_ms=received_at,
+            model=model,
+            tokens=dict(zip(_TOKENS, tokens, strict=True)),
+            detail=NO_DETAIL,
+            source=source,
+            own=own,
+        )
+        for event_id, session_id, subagent, instant_us, received_at, model, source, *tokens in found
+    ]
+    return len(recording.insert_usage_rows(rows))
+
+
+def price_unpriced_usage(now: datetime) -> int:  # noqa: ARG001 - the shape of a job
+    """Price requests that had no price, where there is one now; return how many."""
+    own, priced = prices.load_own_prices(), 0
+    unpriced = ModelRequestUsage.objects.filter(cost__isnull=True)
+    for model in list(unpriced.order_by().values_list("model", flat=True).distinct()):
+        last = 0
+        while rows := list(unpriced.filter(model=model, pk__gt=last).order_by("pk")[:PRICED_AT_ONCE]):
+            last = rows[-1].pk
+            priced += price_usage_rows(rows, own)
+    return priced
+
+
+def price_usage_rows(rows: list[ModelRequestUsage], own: dict[str, prices.TokenPrice]) -> int:
+    """Price these rows of one model, as far as there are prices, and let their days follow; return how many."""
+    changed = []
+    for row in rows:
+        detail = UsageDetail(speed="fast" if row.is_fast else None, is_batch=row.is_batch)
+        at = recording.price_instant(row.at_us)
+        row.cost = prices.calculate_request_cost(row.model, recording.row_amounts(row), own, at, detail)
+        if row.cost is not None:
+            changed.append(row)
+    with transaction.atomic():
+        ModelRequestUsage.objects.bulk_update(changed, ["cost"], batch_size=200)
+        for key in {(row.session_id, row.day, row.model) for row in changed}:
+            recount_day_costs(*key)
+    return len(changed)
+
+
+def recount_day_costs(session_id: str, day: str, model: str) -> None:
+    """Sum the costs of a session's day and model again."""
+    rows = ModelRequestUsage.objects.filter(session_id=session_id, day=day, model=model)
+    usage = sum_usage_rows(rows)
+    UsageDay.objects.filter(session_id=session_id, day=day, model=model, cost__isnull=False).update(
+        cost=usage.cost, unpriced_tokens=usage.unpriced_tokens
+    )

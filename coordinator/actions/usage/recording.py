@@ -1,0 +1,389 @@
+"""Recording what was used: a row for each request to a model, and sums by day and model for budgets.
+
+All sources come through here, in the transaction that writes their events: hooks, transcripts, telemetry, driven
+agents, the gateway and executors. What is guaranteed:
+
+- A request has one row, known by its `request_key`: the origin of its event, which names the message or request. A
+  report of it that comes again changes amounts that have grown, and adds nothing.
+- `usage_days` grows by what is new in `usage_requests`, so both agree, however often something is reported.
+- The cost is that of the day of the request. Without a price it is NULL, and the tokens are summed as unpriced.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import F
+
+from coordinator.actions.sessions import origins
+from coordinator.engine import bulk, round_trips
+from coordinator.lib import instants
+from coordinator.models import EventContext, ModelRequestUsage, UsageDay
+from coordinator.runs.offers import PROGRAMS
+from coordinator.sessions.events import CONTEXT_COLUMNS, EVENT_COLUMNS, DedupedEvent, NewEvent
+from coordinator.usage import prices
+from coordinator.usage.amounts import (
+    AMOUNTS,
+    LONGEST_NAME,
+    NO_DETAIL,
+    UNKNOWN_MODEL,
+    RequestAmounts,
+    UsageDetail,
+    build_request_amounts,
+)
+from coordinator.usage.prices import TokenPrice
+from coordinator.usage.reading import SESSION_OWNER
+
+LONG_CONTEXT_TOKENS = 200_000  # more of them in is a long context
+FAST_TIERS = frozenset({"fast", "priority"})
+CALL = "pre_tool"
+# Its agent's program, as sessions.driving.program_of says it: where a runner drives the agent, the session names the
+# runner's profile, and calls are asked about, and held, by the agent's program.
+_RENAMED = " ".join(f"WHEN '{name}' THEN '{program}'" for name, program in PROGRAMS.items())
+DRIVEN_PROGRAM = (
+    f"(SELECT CASE d.agent {_RENAMED} ELSE d.agent END"  # noqa: S608 - names of ours
+    " FROM driven_sessions d WHERE d.session_id = {session_id})"
+)
+_TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+_COUNTED = ("calls", *_TOKENS, "cost", "unpriced_tokens")
+_GIVEN = ("session_id", "day", "model", *_COUNTED)
+_TYPES = ("text", "text", "text", *["bigint"] * (1 + len(_TOKENS)), "double precision", "bigint")
+_TYPE = EVENT_COLUMNS.index("event_type")
+_SESSION, _HAPPENED, _RECEIVED, _MODEL, _SUBAGENT, _SOURCE = map(
+    CONTEXT_COLUMNS.index, ("session_id", "instant_us", "received_at", "model", "subagent", "source")
+)
+_OUTPUT = CONTEXT_COLUMNS.index("output_tokens")
+_AT = tuple(map(CONTEXT_COLUMNS.index, _TOKENS))
+_COLUMNS = {
+    "request_key": "text",
+    "event_id": "bigint",
+    "session_id": "text",
+    "subagent": "text",
+    "at_us": "bigint",
+    "day": "text",
+    "model": "text",
+    "provider": "text",
+    **dict.fromkeys(AMOUNTS, "bigint"),
+    "is_fast": "boolean",
+    "is_batch": "boolean",
+    "is_long_context": "boolean",
+    "cost": "double precision",
+    "source": "text",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenEvent:
+    """An event that was written: as it came, its columns and those of its context, and its id."""
+
+    item: NewEvent
+    event: Sequence[Any]
+    context: Sequence[Any]
+    event_id: int
+
+
+def record_usage(written: Sequence[WrittenEvent]) -> None:
+    """Record what these events say was used. Call it where they are written.
+
+    A call counts when it is made, whatever is decided. The gateway writes one only where its agent told nothing of it.
+    """
+    sums: dict[tuple[str, str, str], list[Any]] = {}
+    requests: dict[str, tuple[WrittenEvent, ModelRequestUsage]] = {}
+    own: dict[str, TokenPrice] | None = None
+    for one in written:
+        if one.event[_TYPE] == CALL:
+            day = instants.local_day(one.context[_RECEIVED], settings.LOCAL_ZONE)
+            sums.setdefault((one.context[_SESSION], day, ""), empty_day_sums())[0] += 1
+        if one.context[_OUTPUT] is not None:  # 0 at least, where others are reported
+            own = prices.load_own_prices() if own is None else own
+            row = build_usage_row(one, own)
+            requests.setdefault(row.request_key, (one, row))
+    if requests:
+        new = insert_usage_rows([row for _, row in requests.values()])
+        for key in new:
+            add_row_to_sums(sums, requests[key][1])
+        update_recorded_usage(
+            [report_of_event(one.item) for key, (one, _) in requests.items() if key not in new]
+        )
+    if sums:
+        given, parameters = bulk.rows_select_sql(
+            [[*key, *counts] for key, counts in sorted(sums.items())], *_TYPES
+        )
+        with round_trips.planning_cursor() as cursor:
+            cursor.execute(build_usage_upsert(given), parameters)
+
+
+def empty_day_sums() -> list[Any]:
+    return [0, *[0] * len(_TOKENS), 0.0, 0]
+
+
+def add_row_to_sums(sums: dict[tuple[str, str, str], list[Any]], row: ModelRequestUsage) -> None:
+    counts = sums.setdefault((row.session_id, row.day, row.model), empty_day_sums())
+    for place, number in enumerate(day_tokens(row), 1):
+        counts[place] += number
+    counts[-2] += row.cost or 0.0
+    counts[-1] += row_total_tokens(row) if row.cost is None else 0
+
+
+def day_tokens(row: ModelRequestUsage) -> tuple[int, int, int, int]:
+    """Return a row's tokens as `usage_days` has them."""
+    written = row.cache_write_5m_tokens + row.cache_write_1h_tokens
+    return row.input_tokens, row.output_tokens, row.cache_read_tokens, written
+
+
+def row_total_tokens(row: ModelRequestUsage) -> int:
+    return sum(day_tokens(row))
+
+
+def usage_request_key(item: NewEvent, event_id: int) -> str:
+    """Return by what a request is known again: its event's origin where that stays taken, else its event's id."""
+    if isinstance(item, DedupedEvent) and item.origin_for is None:
+        return item.origin if item.everywhere else origins.scope_origin_key(item.session_id, item.origin)
+    return event_request_key(event_id)
+
+
+def event_request_key(event_id: int) -> str:
+    """Return the key of a request of which no more is known than its event."""
+    return f"event:{event_id}"
+
+
+def build_usage_row(one: WrittenEvent, own: dict[str, TokenPrice]) -> ModelRequestUsage:
+    """Return the row of an event that reports tokens."""
+    context = one.context
+    tokens = {name: context[at] for name, at in zip(_TOKENS, _AT, strict=True)}
+    return make_usage_row(
+        request_key=usage_request_key(one.item, one.event_id),
+        event_id=one.event_id,
+        session_id=context[_SESSION],
+        subagent=context[_SUBAGENT],
+        # A clock that runs ahead would put it on a day that has not begun.
+        at_us=min(context[_HAPPENED], context[_RECEIVED] * 1000),
+        received_ms=context[_RECEIVED],
+        model=context[_MODEL],
+        tokens=tokens,
+        detail=(one.item.usage if isinstance(one.item, DedupedEvent) else None) or NO_DETAIL,
+        source=context[_SOURCE],
+        own=own,
+    )
+
+
+def make_usage_row(
+    *,
+    request_key: str,
+    event_id: int,
+    session_id: str,
+    subagent: str | None,
+    at_us: int,
+    received_ms: int,
+    model: str | None,
+    tokens: dict[str, int | None],
+    detail: UsageDetail,
+    source: str,
+    own: dict[str, TokenPrice],
+) -> ModelRequestUsage:
+    """Return a priced row that is not written yet."""
+    name = (model or UNKNOWN_MODEL)[:LONGEST_NAME]
+    amounts = infer_hour_cache(name, build_request_amounts(tokens, detail), own, at_us, detail)
+    return ModelRequestUsage(
+        request_key=request_key,
+        event_id=event_id,
+        session_id=session_id,
+        subagent=subagent,
+        at_us=at_us,
+        day=instants.local_day(received_ms, settings.LOCAL_ZONE),
+        model=name,
+        provider=detail.provider[:LONGEST_NAME] if detail.provider else None,
+        **amounts_as_columns(amounts),
+        is_fast=detail.speed == "fast" or detail.service_tier in FAST_TIERS,
+        is_batch=detail.is_batch,
+        is_long_context=amounts.prompt_tokens > LONG_CONTEXT_TOKENS,
+        cost=prices.calculate_request_cost(name, amounts, own, price_instant(at_us), detail),
+        source=source,
+    )
+
+
+def amounts_as_columns(amounts: RequestAmounts) -> dict[str, int]:
+    return {name: getattr(amounts, name) for name in AMOUNTS}
+
+
+def row_amounts(row: ModelRequestUsage) -> RequestAmounts:
+    return RequestAmounts(**{name: getattr(row, name) for name in AMOUNTS})
+
+
+def price_instant(at_us: int) -> datetime:
+    """Return the instant at which a request is priced; the earliest that can be, where it is beyond all years."""
+    try:
+        return instants.from_microseconds(at_us)
+    except (OverflowError, ValueError):
+        return instants.EPOCH
+
+
+def infer_hour_cache(
+    model: str, amounts: RequestAmounts, own: dict[str, TokenPrice], at_us: int, detail: UsageDetail
+) -> RequestAmounts:
+    """Split the tokens written to a cache by what the agent says that the request cost.
+
+    Claude Code's telemetry reports their sum and the cost. Only one split gives that cost. Where none does, its prices
+    are others than ours, and all of it counts as written for five minutes.
+    """
+    written = amounts.cache_write_5m_tokens
+    if detail.reported_cost is None or not written or amounts.cache_write_1h_tokens:
+        return amounts
+    all_for_an_hour = replace(amounts, cache_write_5m_tokens=0, cache_write_1h_tokens=written)
+    at = price_instant(at_us)
+    least, most = (
+        prices.calculate_request_cost(model, one, own, at, detail) for one in (amounts, all_for_an_hour)
+    )
+    if least is None or most is None or most <= least:
+        return amounts
+    hours = round(written * (detail.reported_cost - least) / (most - least))
+    if not 0 <= hours <= written:
+        return amounts
+    return replace(amounts, cache_write_5m_tokens=written - hours, cache_write_1h_tokens=hours)
+
+
+def insert_usage_rows(rows: Sequence[ModelRequestUsage]) -> set[str]:
+    """Insert the rows whose requests have none; return their keys."""
+    values = [[getattr(row, name) for name in _COLUMNS] for row in sorted(rows, key=lambda r: r.request_key)]
+    given, parameters = bulk.rows_select_sql(values, *_COLUMNS.values())
+    with round_trips.planning_cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO usage_requests ({', '.join(_COLUMNS)}) {given}"
+            " ON CONFLICT DO NOTHING RETURNING request_key",
+            parameters,
+        )
+        return {row[0] for row in cursor.fetchall()}
+
+
+# --- what is reported again ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """A request as it is reported again: the keys under which it may be recorded, and what it used by this report."""
+
+    keys: tuple[str, ...]
+    amounts: RequestAmounts
+    detail: UsageDetail
+
+
+def report_of_event(item: NewEvent, session_id: str | None = None, also: Iterable[str] = ()) -> UsageReport:
+    """Return what an event reports; `also` are other origins under which its request may be recorded."""
+    session = session_id or item.session_id
+    names = [] if not isinstance(item, DedupedEvent) else [item.origin, *also]
+    detail = (item.usage if isinstance(item, DedupedEvent) else None) or NO_DETAIL
+    keys = [key for name in names for key in (name, origins.scope_origin_key(session, name))]
+    return UsageReport(
+        tuple(dict.fromkeys(keys)),
+        build_request_amounts({name: getattr(item, name) for name in _TOKENS}, detail),
+        detail,
+    )
+
+
+def reports_tokens(item: NewEvent) -> bool:
+    """Say whether an event reports a request to a model."""
+    return any(getattr(item, name) is not None for name in _TOKENS)
+
+
+def update_recorded_usage(reports: Sequence[UsageReport]) -> int:
+    """Give requests that are recorded the amounts that have grown since; return how many rows changed.
+
+    An answer that is still being written is reported with the tokens so far. The last report has them all.
+    """
+    by_key = {key: report for report in reports for key in report.keys}
+    if not by_key:
+        return 0
+    found = (
+        ModelRequestUsage.objects.select_for_update().filter(request_key__in=by_key).order_by("request_key")
+    )
+    changed = 0
+    own: dict[str, TokenPrice] | None = None
+    for row in found:
+        before, report = row_amounts(row), by_key[row.request_key]
+        after = merge_amounts(before, report.amounts)
+        if after == before:
+            continue
+        own = prices.load_own_prices() if own is None else own
+        replace_row_amounts(row, after, report.detail, own)
+        changed += 1
+    return changed
+
+
+def merge_amounts(before: RequestAmounts, again: RequestAmounts) -> RequestAmounts:
+    """Return the larger of each amount. Of two sums of cache writes the one that tells hours apart is kept."""
+    larger = {name: max(getattr(before, name), getattr(again, name)) for name in AMOUNTS}
+    splits = sorted(
+        (before, again), key=lambda one: (one.cache_write_tokens, one.cache_write_1h_tokens > 0, one is again)
+    )
+    for name in ("cache_write_5m_tokens", "cache_write_1h_tokens"):
+        larger[name] = getattr(splits[-1], name)
+    return RequestAmounts(**larger)
+
+
+def replace_row_amounts(
+    row: ModelRequestUsage, amounts: RequestAmounts, detail: UsageDetail, own: dict[str, TokenPrice]
+) -> None:
+    """Write a row's new amounts and cost, and let its event and its day follow."""
+    tokens, cost, unpriced = day_tokens(row), row.cost, row_total_tokens(row) if row.cost is None else 0
+    detail = replace(detail, speed="fast" if row.is_fast and detail.speed is None else detail.speed)
+    for name, value in amounts_as_columns(amounts).items():
+        setattr(row, name, value)
+    row.is_long_context = amounts.prompt_tokens > LONG_CONTEXT_TOKENS
+    row.cost = prices.calculate_request_cost(row.model, amounts, own, price_instant(row.at_us), detail)
+    row.save()
+    EventContext.objects.filter(event_id=row.event_id or 0).update(
+        **dict(zip(_TOKENS, day_tokens(row), strict=True))
+    )
+    more = [new - old for new, old in zip(day_tokens(row), tokens, strict=True)]
+    add_to_usage_day(
+        row,
+        dict(zip(_TOKENS, more, strict=True)),
+        (row.cost or 0.0) - (cost or 0.0),
+        (row_total_tokens(row) if row.cost is None else 0) - unpriced,
+    )
+
+
+def add_to_usage_day(row: ModelRequestUsage, tokens: dict[str, int], cost: float, unpriced: int) -> None:
+    UsageDay.objects.filter(session_id=row.session_id, day=row.day, model=row.model).update(
+        **{name: F(name) + number for name, number in tokens.items()},
+        cost=F("cost") + cost,  # None stays: an older version has counted that day without costs
+        unpriced_tokens=F("unpriced_tokens") + unpriced,
+    )
+
+
+def correct_usage_programs(now: datetime) -> None:  # noqa: ARG001 - the shape of a job
+    """Put right whose sums are that were written before it was known which agent a runner drives there."""
+    known = DRIVEN_PROGRAM.format(session_id="u.session_id")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT u.id, {known} FROM usage_days u"  # noqa: S608 - names of ours
+            f" WHERE coalesce(u.program, '') <> coalesce({known}, u.program, '')"
+        )
+        wrong = cursor.fetchall()
+    for row_id, program in wrong:  # each by itself: who writes events waits for one row at most
+        UsageDay.objects.filter(pk=row_id).update(program=program)
+
+
+@functools.cache
+def build_usage_upsert(given: str) -> str:
+    sums = [f"{name} = usage_days.{name} + excluded.{name}" for name in _COUNTED]
+    # Whose a session is may be known only later in the day; what is known is not forgotten.
+    sums += [f"{name} = coalesce(usage_days.{name}, excluded.{name})" for name in ("agent", "person")]
+    sums += [
+        "program = coalesce(excluded.program, usage_days.program)"
+    ]  # which agent is driven is told later, too
+    program = f"coalesce({DRIVEN_PROGRAM.format(session_id='s.session_id')}, s.executor_profile)"
+    return (
+        f"WITH given ({', '.join(_GIVEN)}) AS ({given})"  # noqa: S608 - names of ours
+        f" INSERT INTO usage_days (day, session_id, model, agent, program, person, {', '.join(_COUNTED)})"
+        f" SELECT g.day, g.session_id, g.model, s.agent_name, {program}, {SESSION_OWNER},"
+        f" {', '.join(f'g.{name}' for name in _COUNTED)}"
+        " FROM given g JOIN sessions s ON s.session_id = g.session_id WHERE true"
+        f" ORDER BY g.session_id, g.day, g.model ON CONFLICT (day, session_id, model) DO UPDATE SET {', '.join(sums)}"
+    )

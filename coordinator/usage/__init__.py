@@ -1,0 +1,1 @@
+"""What requests to models used: amounts, prices, and sums of them. Only reads; `actions.usage` writes."""
