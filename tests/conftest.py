@@ -54,8 +54,23 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
         gc.enable()
 
 
-# The files that take longest, in a browser: they go first, so that all processes end together.
-LONGEST = ("walk/test_every_page.py", "push/test_in_a_browser.py", "sessions/test_in_a_browser.py")
+# The files that take longest: they go first, so that all processes end together.
+LONGEST = (
+    # in a browser
+    "walk/test_every_page.py",
+    "push/test_in_a_browser.py",
+    "sessions/test_in_a_browser.py",
+    # others: these wait for what a recording waited for,
+    "wire/test_recorded_traffic.py",
+    "wire/test_newest_traffic.py",
+    "wire/test_many_runners.py",
+    # and these ask for thousands of pages
+    "foreign/test_any_value.py",
+    "admin/test_every_table.py",
+    "schema/test_query_plans.py",
+    "sessions/test_page.py",
+    "claude_code/test_deciding.py",
+)
 
 
 # What a file says whose tests drive a browser or programs of others.
@@ -113,11 +128,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return LoadFileScheduling(config, log)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     """Mark what one engine is enough for, what needs a browser, and what talks to a served program.
 
-    In parallel, what takes longest goes first.
+    In parallel, sort by `_turns` what the command's expression selects, after pytest-django sorted it.
     """
     for item in items:
         if engines.one_is_enough(item):
@@ -129,13 +144,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("served")
         if _is_driving(item) and not _text_drives(item.path):
             raise pytest.UsageError(f"{item.nodeid} drives other programs, and DRIVES does not find it.")
+    result = yield
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=_turn)  # stable
+        turns = _turns(items)
+        items.sort(key=lambda item: turns[item.path])  # stable
+    return result
 
 
-def _turn(item: pytest.Item) -> tuple[bool, bool]:
-    """Return what sorts LONGEST before what talks to a served program, and that before all others."""
-    return not f"{item.path}".endswith(LONGEST), item.get_closest_marker("served") is None
+def _turns(items: list[pytest.Item]) -> dict[Path, tuple[bool, float]]:
+    """Return a sort key for each file of tests: first LONGEST, then files with and without servers by turns.
+
+    A test with a server waits for a third of its time: with one beside it that has none, both cores are busy. Files
+    of both kinds are spread evenly, so that they are used up together.
+    """
+    has_server: dict[Path, bool] = {}
+    for item in items:
+        has_server[item.path] = has_server.get(item.path, False) or bool(item.get_closest_marker("served"))
+    turns: dict[Path, tuple[bool, float]] = {}
+    for kind in (True, False):
+        paths = [path for path, served in has_server.items() if served is kind]
+        turns |= {
+            path: (not f"{path}".endswith(LONGEST), place / len(paths)) for place, path in enumerate(paths)
+        }
+    return turns
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -45,7 +45,7 @@ def preview() -> Iterator[tuple[type[Preview], int]]:
     """The agent's server and its port."""
     handler = type("OnePreview", (Preview,), {"taken": [], "planted": []})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", free_port()), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield handler, server.server_port
     server.shutdown()
     server.server_close()

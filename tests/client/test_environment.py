@@ -63,7 +63,7 @@ class _Allows(BaseHTTPRequestHandler):
 def impostor() -> Iterator[Impostor]:
     """The other server."""
     with Impostor() as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield server
         server.shutdown()

@@ -73,7 +73,7 @@ class Gateway:
                 return
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Door)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
 
 @pytest.fixture

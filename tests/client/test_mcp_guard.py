@@ -51,7 +51,7 @@ class Signalbox:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Door)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def answer(self, path: str, body: dict[str, Any]) -> Answer:
         if path == "/api/mcp/calls":

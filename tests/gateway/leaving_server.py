@@ -131,7 +131,7 @@ class LeavingServer(ThreadingHTTPServer):
 def running() -> Iterator[LeavingServer]:
     """Serve for the length of the block."""
     server = LeavingServer()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield server
     finally:

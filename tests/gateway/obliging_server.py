@@ -79,7 +79,7 @@ def running() -> Iterator[Obliging]:
     """Serve for the length of the block."""
     server = Obliging(("127.0.0.1", 0), _Handler)
     server.got = []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield server
     finally:

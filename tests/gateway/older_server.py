@@ -134,7 +134,7 @@ class OlderServer(ThreadingHTTPServer):
 def running() -> Iterator[OlderServer]:
     """Serve for the length of the block."""
     server = OlderServer()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield server
     finally:

@@ -192,7 +192,7 @@ class RudeServer(ThreadingHTTPServer):
 def running() -> Iterator[RudeServer]:
     """Serve for the length of the block."""
     server = RudeServer()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield server

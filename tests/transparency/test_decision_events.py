@@ -28,7 +28,7 @@ class Collector(ThreadingHTTPServer):
         self.names: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.status = 200
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
 
 class Handler(BaseHTTPRequestHandler):

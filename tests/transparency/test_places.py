@@ -46,7 +46,7 @@ class Witness(ThreadingHTTPServer):
         self.known = (0, b"")
         self.received: list[str] = []
         self.status = 0
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
     def url(self) -> str:
