@@ -74,16 +74,20 @@ def _opencode(home: Path, _work: Path, address: str) -> dict[str, str]:
     settings = {"model": "scripted/scripted", "autoupdate": False, "provider": {"scripted": provider}}
     folder = home / ".config" / "opencode"
     _write(folder / "opencode.json", json.dumps(settings, indent=2))
-    # As it is where OpenCode has run before: else each start fetches a package from npm before it loads plugins.
-    (folder / "node_modules").mkdir(exist_ok=True)
-    there = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
-    _write(folder / "package-lock.json", json.dumps(there))
+    _has_dependency(folder, "@opencode-ai/plugin")
     _write(home / "models.json", "{}")  # reading the thousands that it brings along takes a third of a run
     return {
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
         "OPENCODE_MODELS_PATH": str(home / "models.json"),
     }
+
+
+def _has_dependency(folder: Path, package: str) -> None:
+    """Leave it as where the agent has run before: else each start fetches a package from npm first."""
+    (folder / "node_modules").mkdir(exist_ok=True)
+    installed = {"packages": {"": {"dependencies": {package: "*"}}}}
+    _write(folder / "package-lock.json", json.dumps(installed))
 
 
 def _kilo(home: Path, _work: Path, address: str) -> dict[str, str]:
@@ -94,7 +98,9 @@ def _kilo(home: Path, _work: Path, address: str) -> dict[str, str]:
         "models": {"scripted": {"name": "scripted"}},
     }
     settings = {"model": "scripted/scripted", "autoupdate": False, "provider": {"scripted": provider}}
-    _write(home / ".config" / "kilo" / "kilo.json", json.dumps(settings, indent=2))
+    folder = home / ".config" / "kilo"
+    _write(folder / "kilo.json", json.dumps(settings, indent=2))
+    _has_dependency(folder, "@kilocode/plugin")
     _write(home / "models.json", "{}")
     away = "http://127.0.0.1:9"  # its makers' services
     return {
