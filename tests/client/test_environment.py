@@ -84,9 +84,13 @@ class Project:
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("HOME", str(self.home))
         self.connect(url)
-        self.command = HookInvocation(
-            connect.build_client_command(), url, KEYS["agent"]
-        ).blocking_hook_command("claude-code", 60)
+        self.url = url
+        self.wait_for(seconds=60)
+
+    def wait_for(self, *, seconds: float) -> None:
+        """Have the agent wait so long for its hook."""
+        hook = HookInvocation(connect.build_client_command(), self.url, KEYS["agent"])
+        self.command = hook.blocking_hook_command("claude-code", seconds)
 
     def connect(self, url: str, *, hold: bool = True) -> None:
         """Write the settings file, as `signalbox connect` does."""
@@ -167,8 +171,10 @@ def test_a_proxy_is_used_where_the_person_who_connected_had_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, impostor: Impostor
 ) -> None:
     project = Project(tmp_path, "http://signalbox.example", monkeypatch)
+    project.wait_for(seconds=8)  # it tries again and again until then
     assert not runs(project.call(http_proxy=impostor.url))
     assert impostor.received == []
+    project.wait_for(seconds=60)
     monkeypatch.setenv("http_proxy", impostor.url)
     project.connect("http://signalbox.example")
     assert runs(project.call())
