@@ -105,6 +105,7 @@ def _kilo(home: Path, _work: Path, address: str) -> dict[str, str]:
     away = "http://127.0.0.1:9"  # its makers' services
     return {
         "KILO_MODELS_PATH": str(home / "models.json"),
+        "KILO_TELEMETRY_LEVEL": "off",
         **dict.fromkeys((f"KILO_DISABLE_{what}" for what in _KILO_NEEDS_NO), "1"),
         **dict.fromkeys(("http_proxy", "https_proxy"), away),
         "no_proxy": "127.0.0.1",
