@@ -10,15 +10,12 @@ from django.utils import timezone
 from ninja import Field, Schema
 from pydantic import AwareDatetime
 
-from coordinator.actions.policy import denials
-from coordinator.actions.policy.denials import AccessDenial
 from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
 from coordinator.errors import Forbidden, UnprocessableRequest
 from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.scopes import READERS
 from coordinator.lib import instants
-from coordinator.lib.body_limits import QUESTION, limit_body
 from coordinator.mcp.servers import tools as mcp_tools
 from coordinator.policy.grants import access
 from coordinator.policy.grants.access import Verdict
@@ -117,35 +114,6 @@ def resolve_asked_agent(caller: KeyIdentity, agent_id: str | None) -> str:
         fault = {"type": "missing", "loc": ["body", "agent_id"], "msg": "Field required", "input": None}
         raise UnprocessableRequest([fault])
     return found
-
-
-@router.post(
-    "/access/check",
-    auth=require_scopes(*READERS),
-    response=AccessAnswer | AccessAnswers,
-    summary="Check whether an agent may call a tool",
-)
-@limit_body(QUESTION)
-def check_tool_access(request: HttpRequest, body: AccessChecks | AccessCheck) -> dict[str, Any]:
-    """Answers one verdict, or `results` for `checks`."""
-    # Only where Django runs alone. The served program answers from memory at its edge, and waits (edge.access).
-    caller: KeyIdentity = request.auth  # type: ignore[attr-defined] # set by the guard
-    now = timezone.now()
-    questions = body.checks if isinstance(body, AccessChecks) else [body]
-    answers = []
-    for question in questions:
-        agent_id = resolve_asked_agent(caller, question.agent_id)
-        verdict = access.resolve_tool_access(agent_id, question.server_id, question.tool_name, now)
-        if not verdict.is_allowed:
-            denial = AccessDenial(
-                agent_id, question.server_id, question.tool_name, verdict, caller.caller_actor
-            )
-            denials.record_denials([denial], now=now)
-        named = {"agent_id": agent_id, "server_id": question.server_id, "tool_name": question.tool_name}
-        answers.append(named | verdict.verdict_as_json())
-    if isinstance(body, AccessChecks):
-        return {"results": answers}
-    return answers[0]
 
 
 @router.get(

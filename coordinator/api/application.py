@@ -21,8 +21,8 @@ from ninja.parser import Parser
 from ninja.renderers import BaseRenderer
 from ninja.schema import DjangoGetter
 
-from coordinator.api import edge_operations as edge_doors
 from coordinator.api.auth import KeyAuth
+from coordinator.api.edge_operations import add_edge_operations
 from coordinator.errors import ServiceBusy, SignalboxError, UnprocessableRequest
 from coordinator.identity.declarations import SAFE_METHODS
 from coordinator.lib import json_bounds
@@ -80,7 +80,7 @@ class SignalboxAPI(NinjaAPI):
     def openapi_document(self) -> OpenAPISchema:
         """The document, which takes a second to make and which anybody may ask for: made once per process."""
         document = super().get_openapi_schema()
-        edge_doors.add_edge_operations(document)
+        add_edge_operations(document)
         scopes = self.scopes_by_operation()
         for operation in (one for methods in document["paths"].values() for one in methods.values()):
             names = operation.get("x-scopes") or scopes.get(operation["operationId"])

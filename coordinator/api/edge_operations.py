@@ -1,17 +1,25 @@
-"""The API's operations that the edge serves without Django, described by hand: ingest, streams and long polls.
+"""The API's operations that the edge serves without Django: ingest, hooks, MCP, streams and long polls.
 
-coordinator/edge serves them; `add_edge_operations` adds them to the OpenAPI document.
+Each is declared once, in `OPERATIONS`. coordinator/edge/app.py routes by method and path, lets in who has one of its
+scopes, and reads a body as far as it says; `add_edge_operations` describes it in the OpenAPI document.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from ninja import Schema
 from pydantic import Field
 
+from coordinator.api.access import AccessAnswer, AccessAnswers, AccessCheck, AccessChecks
 from coordinator.api.shared_types import Ok, Problem
 from coordinator.identity import scopes
+from coordinator.identity.declarations import ANYONE
+from coordinator.identity.roles import VIEWER
+from coordinator.lib.body_limits import EVENTS, MESSAGE, QUESTION, SMALL, BodyAllowance
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
 KEY = "KeyAuth"  # how the document names api/auth.py's guard
@@ -46,7 +54,53 @@ class BatchResult(Schema):
     results: list[dict[str, Any]]
 
 
-MODELS: tuple[type[Schema], ...] = (EventIn, BatchResult, Ok, Problem)
+@dataclass(frozen=True, slots=True)
+class EdgeOperation:
+    """An operation of the edge. `path` names its parameters in braces, at most one that the endpoint is given."""
+
+    method: str
+    path: str
+    name: str  # in the OpenAPI document, and by which the edge finds the endpoint
+    scopes: tuple[str, ...] = ()  # a key needs one of them
+    role: str = ""  # or the least role of the person whose session opens it; ANYONE: nothing is asked for
+    body: BodyAllowance = SMALL
+    has_slashes: bool = False  # the path's parameter may hold slashes
+    # What the document says. Without a summary it is not described: it is for browsers, or described by Django's.
+    tag: str = ""
+    summary: str = ""
+    description: str = ""
+    parameters: list[dict[str, Any]] = field(default_factory=list)
+    request: dict[str, Any] | None = None
+    answers: Mapping[int, Any] = field(default_factory=dict)  # by status: the name of a model, or a schema
+
+    @property
+    def route(self) -> tuple[str, str]:
+        """The method, and the pattern of the paths."""
+        return self.method, re.sub(r"\{\w+\}", "(.+)" if self.has_slashes else "([^/]+)", self.path)
+
+    def describe_operation(self) -> dict[str, Any]:
+        """Return the operation's entry in the OpenAPI document."""
+        offered = [scope for scope in self.scopes if scope != scopes.GATEWAY]  # which nobody can choose
+        entry: dict[str, Any] = {
+            "operationId": self.name,
+            "tags": [self.tag],
+            "summary": self.summary,
+            "description": self.description,
+            "parameters": self.parameters,
+            "responses": {str(status): describe_response(what) for status, what in self.answers.items()},
+            "security": [{KEY: []}] if offered else [],
+        }
+        if offered:
+            entry["x-scopes"] = offered
+        if self.request is not None:
+            entry["requestBody"] = self.request
+        return entry
+
+
+MODELS: tuple[type[Schema], ...] = (
+    *(EventIn, BatchResult, Ok, Problem),
+    *(AccessCheck, AccessChecks, AccessAnswer, AccessAnswers),
+)
 
 
 def add_edge_operations(document: dict[str, Any]) -> None:
@@ -54,16 +108,13 @@ def add_edge_operations(document: dict[str, Any]) -> None:
     schemas = document["components"].setdefault("schemas", {})
     for model in MODELS:
         schema = model.model_json_schema(ref_template=REF)
-        schemas.update(schema.pop("$defs", {}))
+        for name, inner in schema.pop("$defs", {}).items():
+            schemas.setdefault(name, inner)
         schemas.setdefault(model.__name__, schema)
-    for path, methods in DOORS.items():
-        for method, operation in methods.items():
-            documented = {name: value for name, value in operation.items() if name != "answers"}
-            documented["responses"] = {
-                str(status): describe_response(what) for status, what in operation["answers"].items()
-            }
-            documented["security"] = [{KEY: []}] if "x-scopes" in operation else []
-            document["paths"].setdefault(path, {})[method] = documented
+    for operation in OPERATIONS:
+        if operation.summary:
+            entry = document["paths"].setdefault(operation.path, {})
+            entry[operation.method.lower()] = operation.describe_operation()
 
 
 def describe_response(content: Any) -> dict[str, Any]:
@@ -75,6 +126,10 @@ def describe_response(content: Any) -> dict[str, Any]:
         return {"description": "Text", "content": {"text/plain": {"schema": {"type": "string"}}}}
     schema = {"$ref": REF.format(model=content)} if isinstance(content, str) else content
     return {"description": "", "content": {"application/json": {"schema": schema}}}
+
+
+def describe_model_reference(name: str) -> dict[str, str]:
+    return {"$ref": REF.format(model=name)}
 
 
 def describe_parameter(
@@ -97,7 +152,7 @@ def describe_object_schema(**properties: dict[str, Any]) -> dict[str, Any]:
 
 TEXT = {"type": "string"}
 SESSION = describe_parameter("path", "session_id", TEXT, "The session", needed=True)
-EVENT = {"$ref": REF.format(model="EventIn")}
+EVENT = describe_model_reference("EventIn")
 _IDS = {"type": "array", "items": TEXT}
 POLL_ANSWER = {
     "type": "object",
@@ -131,30 +186,37 @@ ONCE = describe_parameter(
 )
 
 
-def describe_local_call_endpoint(
+def declare_local_call_operation(
+    path: str,
     name: str,
     summary: str,
     description: str,
     fields: dict[str, Any],
+    *,
     parameters: list[dict[str, Any]] | None = None,
-) -> dict[str, Any]:
-    """Describe an operation for servers that run beside their agent (`signalbox mcp`)."""
-    return {
-        "post": {
-            "operationId": f"mcp_beside_{name}",
-            "x-scopes": [*scopes.AGENT_SCOPES],
-            "tags": ["MCP"],
-            "summary": summary,
-            "description": description,
-            "parameters": parameters or [],
-            "requestBody": describe_request_body({"type": "object", "properties": fields}),
-            "answers": {200: {"type": "object"}, **PROBLEMS},
-        }
-    }
+    has_slashes: bool = False,
+) -> EdgeOperation:
+    """Return an operation for servers that run beside their agent (`signalbox mcp`)."""
+    return EdgeOperation(
+        "POST",
+        path,
+        f"mcp_beside_{name}",
+        scopes=scopes.AGENT_SCOPES,
+        body=QUESTION,
+        has_slashes=has_slashes,
+        tag="MCP",
+        summary=summary,
+        description=description,
+        parameters=parameters or [],
+        request=describe_request_body({"type": "object", "properties": fields}),
+        answers={200: {"type": "object"}, **PROBLEMS},
+    )
 
 
-def describe_mcp_endpoint(name: str, what: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
-    """Describe an endpoint of the MCP gateway."""
+def declare_mcp_operations(
+    path: str, name: str, what: str, parameters: list[dict[str, Any]]
+) -> list[EdgeOperation]:
+    """Return the operations of an endpoint of the MCP gateway."""
     headers = {
         "Mcp-Session-Id": "The MCP session, in versions before 2026-07-28",
         "X-Signalbox-Agent": "The agent, for a key that is not bound to one",
@@ -165,129 +227,131 @@ def describe_mcp_endpoint(name: str, what: str, parameters: list[dict[str, Any]]
         "get": "Listen to a server's notifications",
         "delete": "End an MCP session",
     }
-    return {
-        method: {
-            "operationId": f"mcp_{name}_{method}",
-            "x-scopes": [*scopes.AGENT_SCOPES],
-            "tags": ["MCP"],
-            "summary": summary,
-            "description": (
+    return [
+        EdgeOperation(
+            method.upper(),
+            path,
+            f"mcp_{name}_{method}",
+            scopes=scopes.GATEWAY_SCOPES,
+            body=MESSAGE if method == "post" else SMALL,
+            has_slashes=True,
+            tag="MCP",
+            summary=summary,
+            description=(
                 f"MCP over streamable HTTP: {what}. Versions 2025-06-18, 2025-11-25 (with Mcp-Session-Id, which "
                 "survives restarts) and 2026-07-28. Grants and rules decide each `tools/call`; where they say "
                 "ask, the call waits for a person."
             ),
-            "parameters": [
+            parameters=[
                 *parameters,
                 *(describe_parameter("header", one, TEXT, words) for one, words in headers.items()),
             ],
-            **({"requestBody": describe_request_body({"type": "object"})} if method == "post" else {}),
-            "answers": {200: {"type": "object"} if method != "get" else "stream", **PROBLEMS},
-        }
+            request=describe_request_body({"type": "object"}) if method == "post" else None,
+            answers={200: {"type": "object"} if method != "get" else "stream", **PROBLEMS},
+        )
         for method, summary in ways.items()
-    }
+    ]
 
 
-DOORS: dict[str, dict[str, dict[str, Any]]] = {
-    "/sessions/{session_id}/events": {
-        "post": {
-            "operationId": "post_session_event",
-            "x-scopes": [*scopes.REPORTERS],
-            "tags": ["Sessions"],
-            "summary": "Post an event of a session",
-            "description": "Answers once the event is committed, or refuses it within four seconds.",
-            "parameters": [describe_parameter("path", "session_id", TEXT, "The session", needed=True), ONCE],
-            "requestBody": describe_request_body(EVENT),
-            "answers": {201: "Ok", **PROBLEMS},
-        }
-    },
-    "/api/events": {
-        "post": {
-            "operationId": "post_events",
-            "x-scopes": [*scopes.REPORTERS],
-            "tags": ["Sessions"],
-            "summary": "Post events of any sessions, as an array or as NDJSON",
-            "description": "At most 10,000 events. The valid ones are committed together; each gets a result.",
-            "parameters": [ONCE],
-            "requestBody": describe_request_body(
-                {"type": "array", "items": EVENT}, **{"application/x-ndjson": {"type": "string"}}
+OPERATIONS: tuple[EdgeOperation, ...] = (
+    EdgeOperation(
+        "POST",
+        "/sessions/{session_id}/events",
+        "post_session_event",
+        scopes=scopes.REPORTERS,
+        body=EVENTS,
+        tag="Sessions",
+        summary="Post an event of a session",
+        description="Answers once the event is committed, or refuses it within four seconds.",
+        parameters=[describe_parameter("path", "session_id", TEXT, "The session", needed=True), ONCE],
+        request=describe_request_body(EVENT),
+        answers={201: "Ok", **PROBLEMS},
+    ),
+    EdgeOperation(
+        "POST",
+        "/api/events",
+        "post_events",
+        scopes=scopes.REPORTERS,
+        body=EVENTS,
+        tag="Sessions",
+        summary="Post events of any sessions, as an array or as NDJSON",
+        description="At most 10,000 events. The valid ones are committed together; each gets a result.",
+        parameters=[ONCE],
+        request=describe_request_body(
+            {"type": "array", "items": EVENT}, **{"application/x-ndjson": {"type": "string"}}
+        ),
+        answers={200: "BatchResult", **PROBLEMS},
+    ),
+    EdgeOperation(
+        "POST",
+        "/hooks/{agent}",
+        "post_hook",
+        scopes=scopes.AGENT_SCOPES,
+        body=EVENTS,
+        tag="Hooks",
+        summary="Post a hook of a coding agent",
+        description="Every hook, known or not, becomes events of the session with its executor_session_id. The "
+        "answer is empty, so the agent decides by itself, unless a rule or a grant applies to the "
+        "call. A PermissionRequest, and a call for which a rule says ask, waits for a person; the "
+        "answer is the decision in the hook's own JSON. If nobody decides in time, an agent that "
+        "cannot ask in its terminal is told to deny.",
+        parameters=[
+            describe_parameter(
+                "path",
+                "agent",
+                {"type": "string", "enum": list(AGENT_TITLES)},
+                "The agent program",
+                needed=True,
             ),
-            "answers": {200: "BatchResult", **PROBLEMS},
-        }
-    },
-    "/hooks/{agent}": {
-        "post": {
-            "operationId": "post_hook",
-            "x-scopes": [*scopes.AGENT_SCOPES],
-            "tags": ["Hooks"],
-            "summary": "Post a hook of a coding agent",
-            "description": (
-                "Every hook, known or not, becomes events of the session with its executor_session_id. The "
-                "answer is empty, so the agent decides by itself, unless a rule or a grant applies to the "
-                "call. A PermissionRequest, and a call for which a rule says ask, waits for a person; the "
-                "answer is the decision in the hook's own JSON. If nobody decides in time, an agent that "
-                "cannot ask in its terminal is told to deny."
+            describe_parameter(
+                "query", "wait", {"type": "number"}, "Seconds to wait; less than the hook's timeout"
             ),
-            "parameters": [
-                describe_parameter(
-                    "path",
-                    "agent",
-                    {"type": "string", "enum": list(AGENT_TITLES)},
-                    "The agent program",
-                    needed=True,
-                ),
-                describe_parameter(
-                    "query", "wait", {"type": "number"}, "Seconds to wait; less than the hook's timeout"
-                ),
-                describe_parameter(
-                    "header", "X-Signalbox-Host", TEXT, "The machine on which the session runs"
-                ),
-                describe_parameter(
-                    "header",
-                    "X-Signalbox-Hook-Id",
-                    TEXT,
-                    "An id of 16 to 64 letters, digits, - or _. A hook that is sent again with the same id is the "
-                    "same hook, and asks the same question",
-                ),
-                describe_parameter(
-                    "header",
-                    "X-Signalbox-Age",
-                    {"type": "number"},
-                    "For a hook that is sent late: how many seconds ago it happened. It is recorded, and asks nobody",
-                ),
-                describe_parameter(
-                    "header", "X-Signalbox-Denied", TEXT, "With X-Signalbox-Age: why the call did not run"
-                ),
-            ],
-            "requestBody": describe_request_body({"type": "object", "required": ["session_id"]}),
-            "answers": {200: {"type": "object"}, **PROBLEMS},
-        }
-    },
-    **{
-        f"/v1/{kind}": {
-            "post": {
-                "operationId": f"export_{kind}",
-                "x-scopes": [*scopes.REPORTERS],
-                "tags": ["Telemetry"],
-                "summary": f"Export OpenTelemetry {kind} (OTLP/HTTP)",
-                "description": (
-                    "JSON or protobuf, plain or gzip; the answer has the same format. Claude Code's "
-                    "records join the sessions of its hooks; GenAI spans of other agents create sessions "
-                    "of their own. Sending records again changes nothing. Metrics are accepted and "
-                    "ignored."
-                ),
-                "parameters": [],
-                "requestBody": describe_request_body(
-                    {"type": "object"}, **{"application/x-protobuf": {"type": "string", "format": "binary"}}
-                ),
-                "answers": {
-                    200: {"type": "object"},
-                    **PROBLEMS,
-                },
-            }
-        }
+            describe_parameter("header", "X-Signalbox-Host", TEXT, "The machine on which the session runs"),
+            describe_parameter(
+                "header",
+                "X-Signalbox-Hook-Id",
+                TEXT,
+                "An id of 16 to 64 letters, digits, - or _. A hook that is sent again with the same id is the "
+                "same hook, and asks the same question",
+            ),
+            describe_parameter(
+                "header",
+                "X-Signalbox-Age",
+                {"type": "number"},
+                "For a hook that is sent late: how many seconds ago it happened. It is recorded, and asks nobody",
+            ),
+            describe_parameter(
+                "header", "X-Signalbox-Denied", TEXT, "With X-Signalbox-Age: why the call did not run"
+            ),
+        ],
+        request=describe_request_body({"type": "object", "required": ["session_id"]}),
+        answers={200: {"type": "object"}, **PROBLEMS},
+    ),
+    *(
+        EdgeOperation(
+            "POST",
+            f"/v1/{kind}",
+            f"export_{kind}",
+            scopes=scopes.REPORTERS,
+            body=EVENTS,
+            tag="Telemetry",
+            summary=f"Export OpenTelemetry {kind} (OTLP/HTTP)",
+            description="JSON or protobuf, plain or gzip; the answer has the same format. Claude Code's "
+            "records join the sessions of its hooks; GenAI spans of other agents create sessions "
+            "of their own. Sending records again changes nothing. Metrics are accepted and "
+            "ignored.",
+            request=describe_request_body(
+                {"type": "object"}, **{"application/x-protobuf": {"type": "string", "format": "binary"}}
+            ),
+            answers={
+                200: {"type": "object"},
+                **PROBLEMS,
+            },
+        )
         for kind in ("logs", "traces", "metrics")
-    },
-    "/api/mcp/calls": describe_local_call_endpoint(
+    ),
+    declare_local_call_operation(
+        "/api/mcp/calls",
         "ask",
         "Ask whether a tool call may be sent to a server beside the agent",
         "`decision` is allow, deny (with `reason`) or wait (with `card`, the address where a person decides). After "
@@ -302,199 +366,220 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "begins": {"type": "boolean"},
         },
     ),
-    "/api/mcp/calls/{call_id}/cancel": describe_local_call_endpoint(
+    declare_local_call_operation(
+        "/api/mcp/calls/{call_id}/cancel",
         "cancel",
         "Cancel a call that was not sent",
         "Closes its card, unless another call waits for it, or the `reason` is that the client's own time was up. A "
         "client that chooses the `call_id` itself, in the question that `begins` the call, can cancel it before the "
         "answer comes.",
         {"reason": TEXT},
-        [describe_parameter("path", "call_id", TEXT, "The call", needed=True)],
+        parameters=[describe_parameter("path", "call_id", TEXT, "The call", needed=True)],
     ),
-    "/api/mcp/calls/{call_id}/end": describe_local_call_endpoint(
+    declare_local_call_operation(
+        "/api/mcp/calls/{call_id}/end",
         "end",
         "Report how a call ended",
         "Send it once, for a call that was allowed.",
         {"is_error": {"type": "boolean"}, "milliseconds": {"type": "integer"}, "result": TEXT},
-        [describe_parameter("path", "call_id", TEXT, "The call", needed=True)],
+        parameters=[describe_parameter("path", "call_id", TEXT, "The call", needed=True)],
     ),
-    "/api/mcp/listings/{server}": describe_local_call_endpoint(
+    declare_local_call_operation(
+        "/api/mcp/listings/{server}",
         "listing",
         "Find which tools of a server the agent may see",
         "Signalbox stores the tools' definitions to notice changes.",
         {"tools": {"type": "array", "items": {}}},
-        [describe_parameter("path", "server", TEXT, "The server's name", needed=True)],
+        parameters=[describe_parameter("path", "server", TEXT, "The server's name", needed=True)],
+        has_slashes=True,
     ),
-    "/mcp": describe_mcp_endpoint("all", "the tools of all servers, named `server__tool`", []),
-    "/mcp/{server}": describe_mcp_endpoint(
+    *declare_mcp_operations("/mcp", "all", "the tools of all servers, named `server__tool`", []),
+    *declare_mcp_operations(
+        "/mcp/{server}",
         "server",
         "the registered MCP server as this key's agent may use it",
         [describe_parameter("path", "server", TEXT, "The server's name", needed=True)],
     ),
-    "/runner/runs": {
-        "get": {
-            "operationId": "poll_for_run",
-            "x-scopes": [*scopes.RUNNERS],
-            "tags": ["Runner"],
-            "summary": "Wait for a run, a stop command or deregistration",
-            "description": (
-                "Held for SIGNALBOX_RUNNER_POLL_TIMEOUT (default 30 s), then 204: poll again at once. Answers as "
-                "soon as there is something: `{deregistered: true}` before `{stop_runs, stop_sessions}` before "
-                "`{commands}` before `{run}`, never two of them. For a runner that registered with `offers`, "
-                "`cancel_runs` names runs whose turn must end and whose process goes on (report them as completed and "
-                "idle), beside the others or alone, and `run` has `driven`: the state of its session. A run is claimed "
-                "for this runner. If it is not reported as started "
-                "within 60 s, or the connection breaks off, it waits for a runner again. A stop is sent again "
-                "after 15 s and counts as done after 60 s. A runner without a sign of life is stale after "
-                "SIGNALBOX_RUNNER_STALE_AFTER (120 s) and is removed after SIGNALBOX_RUNNER_REMOVE_AFTER (600 s)."
+    EdgeOperation(
+        "GET",
+        "/runner/runs",
+        "poll_for_run",
+        scopes=scopes.RUNNERS,
+        tag="Runner",
+        summary="Wait for a run, a stop command or deregistration",
+        description="Held for SIGNALBOX_RUNNER_POLL_TIMEOUT (default 30 s), then 204: poll again at once. Answers as "
+        "soon as there is something: `{deregistered: true}` before `{stop_runs, stop_sessions}` before "
+        "`{commands}` before `{run}`, never two of them. For a runner that registered with `offers`, "
+        "`cancel_runs` names runs whose turn must end and whose process goes on (report them as completed and "
+        "idle), beside the others or alone, and `run` has `driven`: the state of its session. A run is claimed "
+        "for this runner. If it is not reported as started "
+        "within 60 s, or the connection breaks off, it waits for a runner again. A stop is sent again "
+        "after 15 s and counts as done after 60 s. A runner without a sign of life is stale after "
+        "SIGNALBOX_RUNNER_STALE_AFTER (120 s) and is removed after SIGNALBOX_RUNNER_REMOVE_AFTER (600 s).",
+        parameters=[
+            describe_parameter("query", "runner_id", TEXT, "The runner", needed=True),
+            describe_parameter(
+                "query",
+                "free",
+                {"type": "integer", "minimum": 0},
+                "How many more runs it can take; with 0 it gets none now",
             ),
-            "parameters": [
-                describe_parameter("query", "runner_id", TEXT, "The runner", needed=True),
-                describe_parameter(
-                    "query",
-                    "free",
-                    {"type": "integer", "minimum": 0},
-                    "How many more runs it can take; with 0 it gets none now",
-                ),
-            ],
-            "answers": {200: POLL_ANSWER, 204: None, **PROBLEMS},
-        }
-    },
-    "/runner/sessions/{session_id}/updates": {
-        "post": {
-            "operationId": "tell_updates",
-            "x-scopes": [*scopes.RUNNERS],
-            "tags": ["Runner"],
-            "summary": "Report what a driven agent does",
-            "description": (
-                "Each of `updates` is `{n, at, update}`: `update` is a `session/update` of the Agent Client "
-                "Protocol as the agent sent it, or one of Signalbox's own kinds (`signalbox/agent`, "
-                "`signalbox/turn_started`, "
-                "`signalbox/turn_ended`, `signalbox/terminal`, `signalbox/changes`, `signalbox/agent_failed`, "
-                "`signalbox/command_done`, `signalbox/unknown`). `n` counts up in the session from 1. Updates that "
-                "were accepted before are ignored. After a gap none are accepted: send again from `next` on. Only the "
-                "runner that took the session's last run may report."
+        ],
+        answers={200: POLL_ANSWER, 204: None, **PROBLEMS},
+    ),
+    EdgeOperation(
+        "POST",
+        "/runner/sessions/{session_id}/updates",
+        "tell_updates",
+        scopes=scopes.RUNNERS,
+        body=EVENTS,
+        tag="Runner",
+        summary="Report what a driven agent does",
+        description="Each of `updates` is `{n, at, update}`: `update` is a `session/update` of the Agent Client "
+        "Protocol as the agent sent it, or one of Signalbox's own kinds (`signalbox/agent`, "
+        "`signalbox/turn_started`, "
+        "`signalbox/turn_ended`, `signalbox/terminal`, `signalbox/changes`, `signalbox/agent_failed`, "
+        "`signalbox/command_done`, `signalbox/unknown`). `n` counts up in the session from 1. Updates that "
+        "were accepted before are ignored. After a gap none are accepted: send again from `next` on. Only the "
+        "runner that took the session's last run may report.",
+        parameters=[SESSION],
+        request=describe_request_body(
+            describe_object_schema(
+                runner_id=TEXT, run_id=TEXT, updates={"type": "array", "items": {"type": "object"}}
+            )
+        ),
+        answers={
+            200: describe_object_schema(ok={"type": "boolean"}, next={"type": "integer"}),
+            **PROBLEMS,
+        },
+    ),
+    EdgeOperation(
+        "POST",
+        "/runner/sessions/{session_id}/permission",
+        "ask_for_agent",
+        scopes=scopes.RUNNERS,
+        body=EVENTS,
+        tag="Runner",
+        summary="Ask whether a driven agent's call may run",
+        description="`tool_call` and `options` are those of the agent's `session/request_permission`, `known` is what "
+        "the agent reported of that call before. Rules decide first, then a person. Held for 25 s; `outcome` is null "
+        "while nobody has answered: send the same again. Else it is `{optionId}`, one of the agent's "
+        "options, or "
+        "`{cancelled: true}`; `reason` is for the agent to read.",
+        parameters=[SESSION],
+        request=describe_request_body(
+            describe_object_schema(
+                runner_id=TEXT,
+                run_id=TEXT,
+                tool_call={"type": "object"},
+                options={"type": "array", "items": {"type": "object"}},
+                known={},
+            )
+        ),
+        answers={
+            200: describe_object_schema(permission_request_id={}, outcome={}, reason={}),
+            **PROBLEMS,
+        },
+    ),
+    EdgeOperation(
+        "POST",
+        "/runner/sessions/{session_id}/permission/withdraw",
+        "withdraw_for_agent",
+        scopes=scopes.RUNNERS,
+        body=EVENTS,
+        tag="Runner",
+        summary="Withdraw a driven agent's question",
+        description="Closes the open question about the call `toolCallId`, if any, with the reason `why`.",
+        parameters=[SESSION],
+        request=describe_request_body(describe_object_schema(runner_id=TEXT, toolCallId=TEXT, why=TEXT)),
+        answers={200: "Ok", **PROBLEMS},
+    ),
+    EdgeOperation(
+        "GET",
+        "/sse/sessions",
+        "follow_sessions",
+        scopes=scopes.READERS,
+        tag="Sessions",
+        summary="Follow sessions and their events live",
+        description="Server-sent events: init, session_created, session_updated, session_deleted, event, run_failed, "
+        "and `reset` if the client missed more events than are kept. Last-Event-ID replays missed events. "
+        "EventSource cannot send headers, so only this endpoint also takes the key as "
+        "`?api_key=`.",
+        parameters=[
+            describe_parameter("query", "session_id", TEXT, "Only this session"),
+            describe_parameter(
+                "query",
+                "include_init",
+                {"type": "boolean"},
+                "Whether to begin with an `init` event that lists the sessions",
             ),
-            "parameters": [SESSION],
-            "requestBody": describe_request_body(
-                describe_object_schema(
-                    runner_id=TEXT, run_id=TEXT, updates={"type": "array", "items": {"type": "object"}}
-                )
-            ),
-            "answers": {
-                200: describe_object_schema(ok={"type": "boolean"}, next={"type": "integer"}),
-                **PROBLEMS,
+            describe_parameter("query", "api_key", TEXT, "The key, for EventSource"),
+            describe_parameter("header", "Last-Event-ID", TEXT, "The last event id that the client received"),
+        ],
+        answers={200: "stream", **PROBLEMS},
+    ),
+    EdgeOperation(
+        "GET",
+        "/api/permission-requests/{request_id}/wait",
+        "wait_for_verdict",
+        scopes=scopes.READERS,
+        tag="permission requests",
+        summary="Wait for a person's decision",
+        description="Answers once the request is decided, or after the timeout. While it is pending, ask again.",
+        parameters=[
+            describe_parameter("path", "request_id", TEXT, "The request", needed=True),
+            describe_parameter("query", "timeout", {"type": "number", "minimum": 0}, "Seconds to wait"),
+        ],
+        answers={200: {"type": "object"}, **PROBLEMS},
+    ),
+    EdgeOperation(
+        "GET",
+        "/health/ready",
+        "ready",
+        role=ANYONE,
+        tag="Health",
+        summary="Check whether this worker can take requests",
+        description="503 with `reasons` while the database does not answer or lacks migrations, the feed or "
+        "the writer is behind, or the server is stopping. No key is needed.",
+        answers={200: {"type": "object"}, 503: {"type": "object"}},
+    ),
+    EdgeOperation(
+        "GET",
+        "/metrics",
+        "metrics",
+        scopes=tuple(sorted(scopes.OVERSEERS)),
+        tag="Health",
+        summary="Get the metrics of all workers, for Prometheus",
+        description="Programs on this machine need no key, unless a proxy on it forwards requests from others.",
+        answers={200: "text", **PROBLEMS},
+    ),
+    EdgeOperation(
+        "POST",
+        "/api/access/check",
+        "coordinator_api_access_check_tool_access",  # its name since it was Django's
+        scopes=scopes.READERS,
+        body=QUESTION,
+        tag="access",
+        summary="Check whether an agent may call a tool",
+        description="Answers one verdict, or `results` for `checks`.",
+        request=describe_request_body(
+            {"anyOf": [describe_model_reference("AccessChecks"), describe_model_reference("AccessCheck")]}
+        ),
+        answers={
+            200: {
+                "anyOf": [describe_model_reference("AccessAnswer"), describe_model_reference("AccessAnswers")]
             },
-        }
-    },
-    "/runner/sessions/{session_id}/permission": {
-        "post": {
-            "operationId": "ask_for_agent",
-            "x-scopes": [*scopes.RUNNERS],
-            "tags": ["Runner"],
-            "summary": "Ask whether a driven agent's call may run",
-            "description": (
-                "`tool_call` and `options` are those of the agent's `session/request_permission`, `known` is what the "
-                "agent reported of that call before. Rules decide first, then a person. Held for 25 s; `outcome` is "
-                "null "
-                "while nobody has answered: send the same again. Else it is `{optionId}`, one of the agent's "
-                "options, or "
-                "`{cancelled: true}`; `reason` is for the agent to read."
-            ),
-            "parameters": [SESSION],
-            "requestBody": describe_request_body(
-                describe_object_schema(
-                    runner_id=TEXT,
-                    run_id=TEXT,
-                    tool_call={"type": "object"},
-                    options={"type": "array", "items": {"type": "object"}},
-                    known={},
-                )
-            ),
-            "answers": {
-                200: describe_object_schema(permission_request_id={}, outcome={}, reason={}),
-                **PROBLEMS,
-            },
-        }
-    },
-    "/runner/sessions/{session_id}/permission/withdraw": {
-        "post": {
-            "operationId": "withdraw_for_agent",
-            "x-scopes": [*scopes.RUNNERS],
-            "tags": ["Runner"],
-            "summary": "Withdraw a driven agent's question",
-            "description": "Closes the open question about the call `toolCallId`, if any, with the reason `why`.",
-            "parameters": [SESSION],
-            "requestBody": describe_request_body(
-                describe_object_schema(runner_id=TEXT, toolCallId=TEXT, why=TEXT)
-            ),
-            "answers": {200: "Ok", **PROBLEMS},
-        }
-    },
-    "/sse/sessions": {
-        "get": {
-            "operationId": "follow_sessions",
-            "x-scopes": [*scopes.READERS],
-            "tags": ["Sessions"],
-            "summary": "Follow sessions and their events live",
-            "description": (
-                "Server-sent events: init, session_created, session_updated, session_deleted, event, run_failed, "
-                "and `reset` if the client missed more events than are kept. Last-Event-ID replays missed events. "
-                "EventSource cannot send headers, so only this endpoint also takes the key as "
-                "`?api_key=`."
-            ),
-            "parameters": [
-                describe_parameter("query", "session_id", TEXT, "Only this session"),
-                describe_parameter(
-                    "query",
-                    "include_init",
-                    {"type": "boolean"},
-                    "Whether to begin with an `init` event that lists the sessions",
-                ),
-                describe_parameter("query", "api_key", TEXT, "The key, for EventSource"),
-                describe_parameter(
-                    "header", "Last-Event-ID", TEXT, "The last event id that the client received"
-                ),
-            ],
-            "answers": {200: "stream", **PROBLEMS},
-        }
-    },
-    "/api/permission-requests/{request_id}/wait": {
-        "get": {
-            "operationId": "wait_for_verdict",
-            "x-scopes": [*scopes.READERS],
-            "tags": ["permission requests"],
-            "summary": "Wait for a person's decision",
-            "description": "Answers once the request is decided, or after the timeout. While it is pending, ask again.",
-            "parameters": [
-                describe_parameter("path", "request_id", TEXT, "The request", needed=True),
-                describe_parameter("query", "timeout", {"type": "number", "minimum": 0}, "Seconds to wait"),
-            ],
-            "answers": {200: {"type": "object"}, **PROBLEMS},
-        }
-    },
-    "/health/ready": {
-        "get": {
-            "operationId": "ready",
-            "tags": ["Health"],
-            "summary": "Check whether this worker can take requests",
-            "description": (
-                "503 with `reasons` while the database does not answer or lacks migrations, the feed or "
-                "the writer is behind, or the server is stopping. No key is needed."
-            ),
-            "parameters": [],
-            "answers": {200: {"type": "object"}, 503: {"type": "object"}},
-        }
-    },
-    "/metrics": {
-        "get": {
-            "operationId": "metrics",
-            "x-scopes": sorted(scopes.OVERSEERS),
-            "tags": ["Health"],
-            "summary": "Get the metrics of all workers, for Prometheus",
-            "description": "Programs on this machine need no key, unless a proxy on it forwards requests from others.",
-            "parameters": [],
-            "answers": {200: "text", **PROBLEMS},
-        }
-    },
-}
+            **PROBLEMS,
+        },
+    ),
+    # Django describes it (api/chat.py).
+    EdgeOperation(
+        "GET",
+        "/api/chat/{agent_id}/messages/wait",
+        "wait_for_chat_messages",
+        scopes=scopes.CHAT_READERS,
+        has_slashes=True,
+    ),
+    # For browsers: a person's session opens it.
+    EdgeOperation("GET", "/ui/live/", "stream_live_page", role=VIEWER),
+)

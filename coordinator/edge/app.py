@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 from django.db import InterfaceError, OperationalError
 
+from coordinator.api.edge_operations import OPERATIONS, EdgeOperation
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.edge.gateway.endpoint import GatewayEndpoint
 from coordinator.edge.hooks.endpoint import HookEndpoint, read_hook_wait
@@ -25,6 +26,7 @@ from coordinator.edge.http.body_intake import RequestBodyIntake
 from coordinator.edge.http.bridge import STOPPING, DjangoBridge
 from coordinator.edge.http.client_addresses import find_client_network, get_client_address
 from coordinator.edge.http.messages import (
+    OPERATION,
     ClientDisconnected,
     build_database_error,
     get_request_headers,
@@ -58,7 +60,7 @@ from coordinator.errors import (
     SignalboxError,
 )
 from coordinator.feed.reader import ChangeFeed, FeedChange
-from coordinator.identity import ownership, scopes
+from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.fair_queue import CALLER, ThreadsClosed
@@ -74,39 +76,11 @@ from coordinator.operations.jobs import Housekeeper
 log = logging.getLogger(__name__)
 
 EDGE_THREADS = 2
-# What the edge answers itself, by method and address: the name of the door, and what it is about (one group)
-# or nothing. tests/guards asks each of them who may come in.
-ROUTES: dict[tuple[str, str], str] = {
-    ("POST", r"/sessions/([^/]+)/events"): "event",
-    ("POST", r"/api/events"): "events",
-    ("POST", r"/api/access/check"): "access",
-    ("POST", r"/hooks/([^/]+)"): "hook",
-    ("POST", r"/runner/sessions/([^/]+)/updates"): "updates",
-    ("POST", r"/runner/sessions/([^/]+)/permission"): "permission",
-    ("POST", r"/runner/sessions/([^/]+)/permission/withdraw"): "withdraw",
-    ("POST", r"/v1/logs"): "logs",
-    ("POST", r"/v1/traces"): "traces",
-    ("POST", r"/v1/metrics"): "metrics",
-    ("GET", r"/api/permission-requests/([^/]+)/wait"): "verdict",
-    ("GET", r"/api/chat/(.+)/messages/wait"): "chat",
-    ("GET", r"/runner/runs"): "work",
-    ("GET", r"/sse/sessions"): "stream",
-    ("GET", r"/ui/live/"): "live",
-    ("GET", r"/metrics"): "scrape",
-    ("GET", r"/health/ready"): "ready",
-    ("POST", r"/api/mcp/calls"): "mcp ask",
-    ("POST", r"/api/mcp/calls/([^/]+)/cancel"): "mcp cancel",
-    ("POST", r"/api/mcp/calls/([^/]+)/end"): "mcp ended",
-    ("POST", r"/api/mcp/listings/(.+)"): "mcp listing",
-    ("POST", r"/mcp"): "mcp all",
-    ("GET", r"/mcp"): "mcp all stream",
-    ("DELETE", r"/mcp"): "mcp all end",
-    ("POST", r"/mcp/(.+)"): "mcp",
-    ("GET", r"/mcp/(.+)"): "mcp stream",
-    ("DELETE", r"/mcp/(.+)"): "mcp end",
-}
-EXACT = {route: name for route, name in ROUTES.items() if "(" not in route[1]}
-ABOUT = [(method, re.compile(path), name) for (method, path), name in ROUTES.items() if "(" in path]
+ROUTES: dict[tuple[str, str], EdgeOperation] = {operation.route: operation for operation in OPERATIONS}
+EXACT = {route: operation for route, operation in ROUTES.items() if "(" not in route[1]}
+BY_PATTERN = [
+    (method, re.compile(path), operation) for (method, path), operation in ROUTES.items() if "(" in path
+]
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 Door = Callable[[Scope, Receive, Send], Awaitable[None]]
 DoorAbout = Callable[[str, Scope, Receive, Send], Awaitable[None]]
@@ -184,35 +158,35 @@ class Application:
             notes=notes,
         )
         self._doors: dict[str, Door] = {
-            "events": self.ingest.receive_event_batch,
-            "access": self.access.answer_access_check,
-            "logs": partial(self.telemetry.receive_telemetry, "logs"),
-            "traces": partial(self.telemetry.receive_telemetry, "traces"),
-            "metrics": partial(self.telemetry.receive_telemetry, "metrics"),
-            "work": self.polls.poll_runner_work,
-            "stream": self.stream_session_events,
-            "live": self.stream_live_page,
-            "scrape": self.metrics.answer_metrics_scrape,
+            "post_events": self.ingest.receive_event_batch,
+            "coordinator_api_access_check_tool_access": self.access.answer_access_check,
+            "export_logs": partial(self.telemetry.receive_telemetry, "logs"),
+            "export_traces": partial(self.telemetry.receive_telemetry, "traces"),
+            "export_metrics": partial(self.telemetry.receive_telemetry, "metrics"),
+            "poll_for_run": self.polls.poll_runner_work,
+            "follow_sessions": self.stream_session_events,
+            "stream_live_page": self.stream_live_page,
+            "metrics": self.metrics.answer_metrics_scrape,
             "ready": self.readiness.answer_readiness,
-            "mcp ask": self.gateway.beside.answer_call_question,
-            "mcp all": self.gateway.post_to_all_servers,
-            "mcp all stream": self.gateway.stream_combined_updates,
-            "mcp all end": self.gateway.delete_combined_session,
+            "mcp_beside_ask": self.gateway.beside.answer_call_question,
+            "mcp_all_post": self.gateway.post_to_all_servers,
+            "mcp_all_get": self.gateway.stream_combined_updates,
+            "mcp_all_delete": self.gateway.delete_combined_session,
         }
         self._doors_about: dict[str, DoorAbout] = {
-            "event": self.ingest.receive_event,
-            "verdict": self.polls.wait_for_request_verdict,
-            "chat": self.chat.wait_for_chat_messages,
-            "hook": self.route_hook_request,
-            "updates": driving.receive_session_updates,
-            "permission": driving.answer_permission_question,
-            "withdraw": driving.withdraw_permission_question,
-            "mcp": self.gateway.post_server_message,
-            "mcp cancel": self.gateway.beside.cancel_local_call,
-            "mcp ended": self.gateway.beside.record_local_call_end,
-            "mcp listing": self.gateway.beside.answer_local_listing,
-            "mcp stream": self.gateway.stream_server_messages,
-            "mcp end": self.gateway.delete_server_session,
+            "post_session_event": self.ingest.receive_event,
+            "wait_for_verdict": self.polls.wait_for_request_verdict,
+            "wait_for_chat_messages": self.chat.wait_for_chat_messages,
+            "post_hook": self.route_hook_request,
+            "tell_updates": driving.receive_session_updates,
+            "ask_for_agent": driving.answer_permission_question,
+            "withdraw_for_agent": driving.withdraw_permission_question,
+            "mcp_server_post": self.gateway.post_server_message,
+            "mcp_beside_cancel": self.gateway.beside.cancel_local_call,
+            "mcp_beside_end": self.gateway.beside.record_local_call_end,
+            "mcp_beside_listing": self.gateway.beside.answer_local_listing,
+            "mcp_server_get": self.gateway.stream_server_messages,
+            "mcp_server_delete": self.gateway.delete_server_session,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -258,20 +232,25 @@ class Application:
             )
 
     def find_endpoint(self, scope: Scope) -> Door | None:
-        """Return the door behind this method and address, or None for what is Django's."""
+        """Return the door behind this method and address, or None for what is Django's.
+
+        The operation is noted in `scope`: its scopes let programs in (edge/http/auth.py), and it limits the body.
+        """
         method, path = scope["method"], scope["path"]
-        if name := EXACT.get((method, path)):
-            return self._doors[name]
-        for its_method, pattern, name in ABOUT:
+        if operation := EXACT.get((method, path)):
+            scope[OPERATION] = operation
+            return self._doors[operation.name]
+        for its_method, pattern, operation in BY_PATTERN:
             if method == its_method and (match := pattern.fullmatch(path)):
-                return partial(self._doors_about[name], match[1])
+                scope[OPERATION] = operation
+                return partial(self._doors_about[operation.name], match[1])
         return None
 
     async def route_hook_request(self, agent: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /hooks/{agent}` (edge.hooks)."""
         guard = self.hooks.get(agent)
         if guard is None:
-            await self.auth.admit_program(scope, get_request_headers(scope), *scopes.AGENT_SCOPES)
+            await self.auth.admit_program(scope, get_request_headers(scope))
             raise NotFound(
                 f"No agent {agent[:100]!r} is known here. Post to one of: {', '.join(self.hooks)}."
             )
@@ -280,7 +259,7 @@ class Application:
     async def stream_session_events(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /sse/sessions?session_id=&include_init=`, as recorded (live/recorded_stream.py)."""
         headers = get_request_headers(scope)
-        admission = await self.auth.admit_stream_reader(scope, headers, *scopes.READERS)
+        admission = await self.auth.admit_stream_reader(scope, headers)
         caller = admission.caller
         session_id, with_init = session_stream.parse_stream_query(scope["query_string"])
         if not ownership.can_read_everything(caller):

@@ -1,8 +1,7 @@
 """Scopes: what an API key is for, in people's words, and which scopes each group of doors takes.
 
 A key may do what any one of its scopes allows. Rules name a set from here, and so do doors where several share it; a
-door with one of its own names it where it stands. For the document of the API (api/edge_doors.py) those of the async
-room (edge) stand here too. The table of scopes in .docs/api.md names the same (tests/docs).
+door with one of its own names it where it stands. The table of scopes in .docs/api.md names the same (tests/docs).
 """
 
 from __future__ import annotations

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
 from coordinator.actions.people import keys
+from coordinator.api.access import resolve_asked_agent
+from coordinator.errors import Forbidden
 from coordinator.identity.actors import Actor
 from coordinator.models import ApiKey, AuditLog, DecidingRule, Grant
 from tests.access.cases import add_agents, add_server, grant
@@ -35,40 +36,12 @@ def client(*scopes: str, agent_id: str | None = None) -> Client:
     return Client(headers={"Authorization": f"Bearer {raw}"})
 
 
-def ask(caller: Client, body: Any) -> Any:
-    return caller.post("/api/access/check", body, content_type="application/json")
-
-
-def test_a_check_answers_verdict_source_row_end_and_reason() -> None:
-    body = {"agent_id": "agent.a", "server_id": "s", "tool_name": "t"}
-    row = Grant.objects.get()
-    assert ask(client("agent"), body).json() == {
-        "verdict": "allow",
-        "source": "tool_grant",
-        "unknown_server": False,
-        "grant_id": row.pk,
-        "until": (NOW + timedelta(hours=1)).isoformat(timespec="microseconds"),
-        "then": "deny",
-        "reason": "Allowed for this tool by somebody: For the release.",
-    }
-
-
-def test_many_checks_are_answered_in_order() -> None:
-    checks = [{"agent_id": "agent.a", "server_id": "s", "tool_name": tool} for tool in ("u", "t")]
-    results = ask(client("agent"), {"checks": checks}).json()["results"]
-    assert [(one["tool_name"], one["verdict"]) for one in results] == [("u", "deny"), ("t", "allow")]
-
-
-def test_a_denied_check_is_told_to_the_audit_log() -> None:
-    ask(client("agent"), {"agent_id": "agent.a", "server_id": "s", "tool_name": "u"})
-    row = AuditLog.objects.get(event_type="ACCESS_DENIED")
-    assert (row.actor_id, row.target_id, row.result) == ("key:a key", "agent.a s u", "denied")
-
-
 def test_a_key_of_an_agent_asks_for_that_agent_alone() -> None:
     own = client("agent", agent_id="agent.a")
-    assert ask(own, {"server_id": "s", "tool_name": "t"}).json()["verdict"] == "allow"
-    assert ask(own, {"agent_id": "agent.b", "server_id": "s", "tool_name": "t"}).status_code == 403
+    caller = keys.authenticate_api_key(own.defaults["HTTP_AUTHORIZATION"].removeprefix("Bearer "), NOW)
+    assert resolve_asked_agent(caller, None) == resolve_asked_agent(caller, "agent.a") == "agent.a"
+    with pytest.raises(Forbidden):
+        resolve_asked_agent(caller, "agent.b")
     assert own.get("/api/access/agents/agent.b").status_code == 403
     assert own.get("/api/mcp/access/by-agent/agent.b").status_code == 403
 
@@ -79,15 +52,6 @@ def test_a_key_of_several_agents_asks_for_those_alone() -> None:
     assert own.get("/api/mcp/access/by-agent/agent.a").status_code == 200
     assert own.get("/api/mcp/access/by-agent/agent.b").status_code == 403
     assert own.get("/api/access/agents/agent.b").status_code == 403
-
-
-def test_a_check_without_an_agent_is_a_fault() -> None:
-    answer = ask(client("agent"), {"server_id": "s", "tool_name": "t"})
-    assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, ["body", "agent_id"])
-
-
-def test_nobody_asks_without_a_key() -> None:
-    assert ask(Client(), {"agent_id": "agent.a", "server_id": "s", "tool_name": "t"}).status_code == 401
 
 
 def test_everything_an_agent_may_call() -> None:

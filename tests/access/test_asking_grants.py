@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -13,7 +12,8 @@ from django.utils import timezone
 from coordinator.actions import approvals
 from coordinator.actions.approvals import NewPermissionRequest
 from coordinator.actions.people import keys
-from coordinator.actions.policy import grants
+from coordinator.actions.policy import denials, grants
+from coordinator.actions.policy.denials import AccessDenial
 from coordinator.identity.actors import Actor
 from coordinator.models import AskingGrant, AuditLog, Grant, UnreadableText
 from coordinator.policy.grants import access
@@ -148,9 +148,10 @@ def test_a_check_says_ask_and_the_audit_log_knows() -> None:
     asked()
     _, raw = keys.issue_api_key(name="k", scopes=["agent"], by=ALICE, now=NOW, agent_id="agent.a")
     client = Client(headers={"Authorization": f"Bearer {raw}"})
-    body: dict[str, Any] = {"server_id": "s", "tool_name": "t"}
-    answer = client.post("/api/access/check", body, content_type="application/json").json()
+    verdict = access.resolve_tool_access("agent.a", "s", "t", NOW)
+    answer = verdict.verdict_as_json()
     assert (answer["verdict"], answer["source"]) == ("ask", "tool_grant")
+    denials.record_denials([AccessDenial("agent.a", "s", "t", verdict, ALICE)], now=NOW)
     row = AuditLog.objects.get(event_type="ACCESS_ASKED")
     assert (row.permission, row.result, row.target_id) == ("ask", "asked", "agent.a s t")
     (server,) = client.get("/api/access/agents/agent.a").json()["servers"]

@@ -132,6 +132,30 @@ def test_only_keys_that_may_ask_are_answered(one_server: Served) -> None:
     assert one_server.client("read").post("/api/access/check", json=QUESTION).status_code == 200
 
 
+def test_a_check_answers_verdict_source_row_end_and_reason(world: Served) -> None:
+    client = world.client("agent")
+    world.sql(
+        "INSERT INTO mcp_access_control (entry_type, agent_id, server_id, tool_name, permission, granted_at,"
+        " granted_by, expires_at, justification) VALUES ('tool_grant', 'agent.a', 's', 't', 'allow', ?, 'alice',"
+        " '2099-01-01T00:00:00.000000+00:00', 'For the release.')",
+        (T0,),
+    )
+    becomes(client, "allow")
+    ((row,),) = world.sql("SELECT id FROM mcp_access_control")
+    assert client.post("/api/access/check", json=QUESTION).json() == {
+        "verdict": "allow",
+        "source": "tool_grant",
+        "unknown_server": False,
+        "grant_id": row,
+        "until": "2099-01-01T00:00:00.000000+00:00",
+        "then": "deny",
+        "reason": "Allowed for this tool by alice: For the release.",
+    }
+    checks = [QUESTION | {"tool_name": tool} for tool in ("u", "t")]
+    results = client.post("/api/access/check", json={"checks": checks}).json()["results"]
+    assert [(one["tool_name"], one["verdict"]) for one in results] == [("u", "deny"), ("t", "allow")]
+
+
 def test_the_edge_and_django_answer_alike(world: Served) -> None:
     give(world)
     client = world.client("all")

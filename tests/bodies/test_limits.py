@@ -46,7 +46,9 @@ MACHINE = [
 
 
 def test_every_door_of_the_edge_has_a_limit() -> None:
-    assert EDGE_BODIES.keys() == {route for route in app.ROUTES if route[0] in WRITES}
+    assert {
+        route: ALLOWANCES[operation.body] for route, operation in app.ROUTES.items() if route[0] in WRITES
+    } == EDGE_BODIES
     assert len(AT_EDGE) > 15
 
 

@@ -25,6 +25,7 @@ import coordinator
 from coordinator.actions.people import keys
 from coordinator.actions.policy import tool_rules
 from coordinator.dialects.loaded import DIALECTS
+from coordinator.edge.app import ROUTES
 from coordinator.edge.hooks import guard as call_guard
 from coordinator.edge.hooks.endpoint import HookEndpoint, read_hook_wait
 from coordinator.edge.hooks.guard import HookGuard
@@ -33,7 +34,7 @@ from coordinator.edge.hooks.pending_hooks import HookApprovalWaiter
 from coordinator.edge.hooks.recorder import HookRecorder
 from coordinator.edge.http.auth import Authenticator
 from coordinator.edge.http.bodies import RequestBodies
-from coordinator.edge.http.messages import ClientDisconnected
+from coordinator.edge.http.messages import OPERATION, ClientDisconnected
 from coordinator.edge.policy import rulings
 from coordinator.edge.policy.brake_gate import BrakeGate
 from coordinator.edge.policy.policy_cache import PolicyCache
@@ -180,6 +181,7 @@ def answer(
         "query_string": b"wait=0.01",
         "headers": [(b"authorization", f"Bearer {key}".encode())],
         "client": ("127.0.0.1", 1),
+        OPERATION: ROUTES["POST", "/hooks/([^/]+)"],
     }
     messages = iter([{"type": "http.request", "body": body}])
 

@@ -22,7 +22,7 @@ from coordinator.actions import runs
 from coordinator.actions.agents import runners
 from coordinator.actions.people import keys
 from coordinator.api import api
-from coordinator.api import edge_operations as edge_doors
+from coordinator.api.edge_operations import OPERATIONS as EDGE_OPERATIONS
 from coordinator.identity.actors import system_actor
 from coordinator.identity.scopes import SCOPES
 from coordinator.runs.statuses import START
@@ -166,7 +166,10 @@ def description() -> dict[str, Any]:
 
 def in_django(operations: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return those of the operations (path, method) that Django answers."""
-    return [(path, method) for path, method in operations if method not in edge_doors.DOORS.get(path, {})]
+    at_edge = {
+        (operation.path, operation.method.lower()) for operation in EDGE_OPERATIONS if operation.summary
+    }
+    return [operation for operation in operations if operation not in at_edge]
 
 
 # Path and method, from the table: it is quicker to read than the description.

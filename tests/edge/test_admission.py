@@ -12,8 +12,10 @@ from django.db import InterfaceError
 
 from coordinator.actions.agents import runners
 from coordinator.actions.people import keys
+from coordinator.edge.app import ROUTES
 from coordinator.edge.http import auth as auth_module
 from coordinator.edge.http.auth import Authenticator
+from coordinator.edge.http.messages import OPERATION
 from coordinator.edge.polling.endpoints import LongPollEndpoint
 from coordinator.edge.polling.waits import LongPollWaiters
 from coordinator.errors import Unauthorized
@@ -29,6 +31,7 @@ SCOPE: dict[str, Any] = {
     "query_string": b"runner_id=lnch_1",
     "headers": [(b"authorization", b"Bearer sbx_x")],
     "client": ("127.0.0.1", 1),
+    OPERATION: ROUTES["GET", "/runner/runs"],
 }
 
 

@@ -19,6 +19,7 @@ from ninja.constants import NOT_SET
 from coordinator.api import api
 from coordinator.api.application import read_operation_allowance
 from coordinator.api.auth import KeyAuth
+from coordinator.api.edge_operations import OPERATIONS
 from coordinator.identity.declarations import read_body_allowance
 from coordinator.lib import body_limits
 
@@ -96,6 +97,13 @@ def declared_operations() -> Iterator[tuple[str, ...]]:
             yield route, getattr(view, "needed_role", UNDECLARED), "GET", "-"
 
 
+def declared_edge_operations() -> Iterator[tuple[str, ...]]:
+    for operation in OPERATIONS:
+        who = " ".join(sorted(operation.scopes)) or operation.role or UNDECLARED
+        body = "-" if operation.method == "GET" else ALLOWANCES[operation.body]
+        yield operation.route[1], who, operation.method, body
+
+
 def declared_callers(operation: Any) -> str:
     """Return the scopes that open an operation, `people`, or `anyone` where it says so."""
     if operation.auth_param is NOT_SET:
@@ -112,6 +120,7 @@ def build_declarations() -> str:
         "page": sorted(declared_pages()),
         "admin": sorted(declared_admin_pages()),
         "api": sorted(declared_operations()),
+        "edge": sorted(declared_edge_operations()),
     }
     rows = [
         f"{kind:<6} {who:<26} {methods:<18} {body:<11} {name}"

@@ -31,54 +31,11 @@ BODIES: dict[tuple[str, str], str] = {
     if body != "-"
 }
 
-R, A, O, READ = "runner", "agent", "operator", "read"  # noqa: E741
-EVERYBODY = f"{R} {A} {O} {READ}"
-EDGE: dict[tuple[str, str], str] = {
-    ("POST", r"/sessions/([^/]+)/events"): f"{R} {A} {O}",
-    ("POST", r"/api/events"): f"{R} {A} {O}",
-    ("POST", r"/api/access/check"): EVERYBODY,
-    ("POST", r"/hooks/([^/]+)"): A,
-    ("POST", r"/runner/sessions/([^/]+)/updates"): R,
-    ("POST", r"/runner/sessions/([^/]+)/permission"): R,
-    ("POST", r"/runner/sessions/([^/]+)/permission/withdraw"): R,
-    ("POST", r"/api/mcp/calls"): A,
-    ("POST", r"/api/mcp/calls/([^/]+)/cancel"): A,
-    ("POST", r"/api/mcp/calls/([^/]+)/end"): A,
-    ("POST", r"/api/mcp/listings/(.+)"): A,
-    **{(method, r"/mcp"): A for method in ("POST", "GET", "DELETE")},
-    ("POST", r"/mcp/(.+)"): A,
-    ("GET", r"/mcp/(.+)"): A,
-    ("DELETE", r"/mcp/(.+)"): A,
-    ("POST", r"/v1/logs"): f"{R} {A} {O}",
-    ("POST", r"/v1/traces"): f"{R} {A} {O}",
-    ("POST", r"/v1/metrics"): f"{R} {A} {O}",
-    ("GET", r"/api/permission-requests/([^/]+)/wait"): EVERYBODY,
-    ("GET", r"/api/chat/(.+)/messages/wait"): f"{A} {O} {READ}",
-    ("GET", r"/runner/runs"): R,
-    ("GET", r"/sse/sessions"): EVERYBODY,
-    ("GET", r"/ui/live/"): "viewer",
-    ("GET", r"/health/ready"): "anyone",
-    ("GET", r"/metrics"): f"{O} {READ}",  # and programs on this very machine without a key
-}
+# Who may use what the edge serves, and how much it may be sent, by the method and the pattern of its path. Programs on
+# this very machine scrape /metrics without a key.
+EDGE: dict[tuple[str, str], str] = {(method, path): who for path, who, method, _ in read_declarations("edge")}
 EDGE_BODIES: dict[tuple[str, str], str] = {
-    ("POST", r"/sessions/([^/]+)/events"): "EVENTS",
-    ("POST", r"/api/events"): "EVENTS",
-    ("POST", r"/hooks/([^/]+)"): "EVENTS",
-    ("POST", r"/runner/sessions/([^/]+)/updates"): "EVENTS",
-    ("POST", r"/runner/sessions/([^/]+)/permission"): "EVENTS",
-    ("POST", r"/runner/sessions/([^/]+)/permission/withdraw"): "EVENTS",
-    ("POST", r"/v1/logs"): "EVENTS",
-    ("POST", r"/v1/traces"): "EVENTS",
-    ("POST", r"/v1/metrics"): "EVENTS",
-    ("POST", r"/api/access/check"): "QUESTION",
-    ("POST", r"/api/mcp/calls"): "QUESTION",
-    ("POST", r"/api/mcp/calls/([^/]+)/cancel"): "QUESTION",
-    ("POST", r"/api/mcp/calls/([^/]+)/end"): "QUESTION",
-    ("POST", r"/api/mcp/listings/(.+)"): "QUESTION",
-    ("POST", r"/mcp"): "MESSAGE",
-    ("POST", r"/mcp/(.+)"): "MESSAGE",
-    ("DELETE", r"/mcp"): "SMALL",
-    ("DELETE", r"/mcp/(.+)"): "SMALL",
+    (method, path): body for path, _, method, body in read_declarations("edge") if body != "-"
 }
 # A question, not a change: what it denies is noted in the audit log, as every refusal is.
 POSTS_THAT_ONLY_ASK = {"POST /api/access/check"}

@@ -15,6 +15,7 @@ from django.test import Client
 from coordinator.actions.agents import agents
 from coordinator.actions.people import connecting, key_binding, keys
 from coordinator.actions.sessions import writers
+from coordinator.api.access import resolve_asked_agent
 from coordinator.errors import Conflict, Forbidden, Unauthorized, UnprocessableRequest
 from coordinator.identity import ownership
 from coordinator.identity.actors import key_actor_by_name as key_actor
@@ -239,9 +240,10 @@ def test_a_key_of_several_says_for_which_it_asks() -> None:
     assert ask("/api/permission-requests", **question, agent_id="agent.c") == 403
     assert ask("/api/permission-requests", **question) == 403
     assert PermissionContext.objects.get().agent_id == "agent.a"
-    check = {"server_id": "s", "tool_name": "t"}
-    assert ask("/api/access/check", **check, agent_id="agent.b") == 200
-    assert ask("/api/access/check", **check, agent_id="agent.c") == 403
+    caller = keys.authenticate_api_key(raw, NOW)
+    assert resolve_asked_agent(caller, "agent.b") == "agent.b"
+    with pytest.raises(Forbidden):
+        resolve_asked_agent(caller, "agent.c")
     for path in ("/api/agents/agent.c/heartbeat", "/api/chat/agent.c/messages"):
         assert ask(path, text="hi") == 403, path
 

@@ -615,6 +615,13 @@ MUTANTS = (
         ("tests/guards/test_every_url.py::test_every_route_declares_who_may_use_it",),
     ),
     Mutant(
+        "edge: other scopes than were read",
+        "coordinator/api/edge_operations.py",
+        '"/runner/runs",\n        "poll_for_run",\n        scopes=scopes.RUNNERS,',
+        '"/runner/runs",\n        "poll_for_run",\n        scopes=scopes.READERS,',
+        ("tests/guards/test_every_url.py::test_what_the_routes_declare_was_read",),
+    ),
+    Mutant(
         "edge: key that ends while it waits",
         "coordinator/edge/http/auth.py",
         "if generation != self.generation or (until is not None and until <= timezone.now()):",

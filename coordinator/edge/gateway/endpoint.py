@@ -45,16 +45,14 @@ from coordinator.edge.hooks.notes import PendingNotes
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import RequestBodies
 from coordinator.edge.http.concurrency import ConcurrencyLimit
-from coordinator.edge.http.messages import ClientDisconnected, get_request_headers
+from coordinator.edge.http.messages import ClientDisconnected, get_operation, get_request_headers
 from coordinator.edge.ingest.write_queue import GroupWriter
 from coordinator.edge.policy.brake_gate import BrakeGate
 from coordinator.edge.policy.policy_cache import PolicyCache
 from coordinator.edge.policy.rulings import PolicyRulings
 from coordinator.edge.polling.waits import DisconnectWatcher, LongPollWaiters
 from coordinator.errors import BadRequest, Forbidden, NotFound, SignalboxError
-from coordinator.identity.scopes import GATEWAY_SCOPES
 from coordinator.lib.asgi import Receive, Scope, Send
-from coordinator.lib.body_limits import MESSAGE
 from coordinator.lib.threads import EdgeThreads
 from coordinator.live.hub import FeedHub
 from coordinator.mcp.gateway import answers
@@ -69,7 +67,6 @@ from coordinator.mcp.protocol.messages import (
     UnreadableMessage,
 )
 
-LIMIT = MESSAGE.key
 MOST_STREAMS = 4_000
 UNHEARD = 0.1  # seconds of a request in which nobody looks whether its client has left: most are over by then
 ALL = UpstreamServer("", None)  # what the door of all servers stands for
@@ -202,7 +199,7 @@ class GatewayEndpoint:
         admission, agent_id = await self.admit_gateway_client(scope)
         line = ResponseStream(send) if name else ServerTaggedStream(send)
         with self._bodies.reserve_body(f"key:{admission.caller.id}") as held:
-            raw = await held.read_body(receive, headers, LIMIT)
+            raw = await held.read_body(receive, headers, get_operation(scope).body.key)
             try:
                 message = await held.decode_received_body(messages.parse_mcp_message, raw)
             except UnreadableMessage as problem:
@@ -348,7 +345,7 @@ class GatewayEndpoint:
         """Let an agent's program in; return who it is. Raises Unauthorized or Forbidden."""
         headers = get_request_headers(scope)
         refuse_other_origins(headers)
-        admission = await self._auth.admit_program(scope, headers, *GATEWAY_SCOPES)
+        admission = await self._auth.admit_program(scope, headers)
         return admission, resolve_agent_id(admission, headers)
 
     async def require_server_access(self, x: Exchange) -> None:

@@ -36,16 +36,14 @@ from coordinator.edge.gateway.response_stream import ResponseStream
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import SLOW_TO_DECODE, RequestBodies
 from coordinator.edge.http.concurrency import ConcurrencyLimit
-from coordinator.edge.http.messages import ClientDisconnected, get_request_headers, send_json
+from coordinator.edge.http.messages import ClientDisconnected, get_operation, get_request_headers, send_json
 from coordinator.edge.policy.brake_gate import BrakeGate
 from coordinator.edge.policy.rulings import build_brake_ruling
 from coordinator.edge.polling.waits import DisconnectWatcher, LongPollWaiters
 from coordinator.errors import Forbidden, NotFound, SignalboxError, UnprocessableRequest
-from coordinator.identity.scopes import AGENT_SCOPES
 from coordinator.lib import json_bounds
 from coordinator.lib.asgi import Message as AsgiMessage
 from coordinator.lib.asgi import Receive, Scope, Send
-from coordinator.lib.body_limits import QUESTION
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway.binding import CallBinding
@@ -60,7 +58,6 @@ from coordinator.policy.rules.tool_rules import ASK, DENY, Ruling, stricter_ruli
 
 T = TypeVar("T")
 
-LIMIT = QUESTION.key
 HELD_FOR = 25.0  # seconds for which one question is held
 MOST_HELD = 4_000
 MOST_TRIES = 4
@@ -222,9 +219,9 @@ class LocalCallEndpoint:
 
     async def read_local_call_body(self, scope: Scope, receive: Receive) -> tuple[Admission, bytes]:
         headers = get_request_headers(scope)
-        admission = await self._auth.admit_program(scope, headers, *AGENT_SCOPES)
+        admission = await self._auth.admit_program(scope, headers)
         with self._bodies.reserve_body(f"key:{admission.caller.id}") as held:
-            return admission, await held.read_body(receive, headers, LIMIT)
+            return admission, await held.read_body(receive, headers, get_operation(scope).body.key)
 
     async def build_local_exchange(
         self,

@@ -30,16 +30,15 @@ from coordinator.edge.hooks.recorder import HookRecorder
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import BodyReservation, RequestBodies
 from coordinator.edge.http.client_addresses import find_client_network, get_client_address
-from coordinator.edge.http.messages import Headers, get_request_headers
+from coordinator.edge.http.messages import Headers, get_operation, get_request_headers
 from coordinator.edge.policy.brake_gate import BrakeGate
 from coordinator.edge.policy.rulings import BUDGETS_UNREAD, UNREAD, PolicyRulings, build_brake_ruling
 from coordinator.edge.polling.endpoints import get_seconds_parameter, is_parameter_on
 from coordinator.errors import QuotaReached, ServiceRestarting, SignalboxError, UnprocessableRequest
-from coordinator.identity import scopes
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
 from coordinator.lib.asgi import Receive, Scope
-from coordinator.lib.body_limits import EVENTS, STRANGER, BodyLimit
+from coordinator.lib.body_limits import STRANGER, BodyLimit
 from coordinator.policy.limits import brakes
 from coordinator.policy.limits.brakes import ActiveBrake
 from coordinator.policy.requests.tool_calls import Settled, ToolCallRequest
@@ -62,7 +61,6 @@ log = logging.getLogger(__name__)
 # Seconds a hook waits for a person where its address does not say (`?wait=`): some agents give up after 60.
 WAIT = 50.0
 LONGEST_WAIT = 6 * 3600.0
-LIMIT = EVENTS.key
 BEFORE_DEADLINE = 0.5  # seconds that the denial of a call which a brake holds has on its way
 SESSION_ID = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 NO_TOOL = "It names no tool."
@@ -112,7 +110,7 @@ class HookEndpoint:
         held: BodyReservation,
         scope: Scope,
         receive: Receive,
-        limit: BodyLimit = LIMIT,
+        limit: BodyLimit,
     ) -> tuple[AgentHook, int]:
         """Read the hook into `call`; return it and its length. Raises as Held.read does, and UnprocessableRequest."""
         # Hooks that are told later keep their order by it.
@@ -137,12 +135,12 @@ class HookEndpoint:
         wrong: edge.call_guard answers then.
         """
         headers = get_request_headers(scope)
-        admission = await self._auth.admit_program(scope, headers, *scopes.AGENT_SCOPES)
+        admission = await self._auth.admit_program(scope, headers)
         admission.caller = admission.caller.restrict_to_agent(self.dialect.name)
         call.caller = admission.caller
         wait = get_seconds_parameter(scope, "wait", default=WAIT, most=LONGEST_WAIT)
         with self._bodies.reserve_body(f"key:{admission.caller.id}") as held:
-            hook, size = await self.read_hook_body(call, held, scope, receive)
+            hook, size = await self.read_hook_body(call, held, scope, receive, get_operation(scope).body.key)
             if is_parameter_on(scope, "skill_hook"):
                 hook = call.hook = self.dialect.lines_have_hooks(hook)
             where = build_session_location(self.dialect.name, hook, headers, admission.caller)

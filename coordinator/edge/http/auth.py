@@ -24,7 +24,7 @@ from django.utils import timezone
 from coordinator.actions.people import keys
 from coordinator.api.auth import find_offered_key, refuse_browsers, require_local_caller
 from coordinator.edge.http.client_addresses import get_client_address, is_forwarded
-from coordinator.edge.http.messages import Headers, decode_headers, get_request_headers
+from coordinator.edge.http.messages import Headers, decode_headers, get_operation, get_request_headers
 from coordinator.errors import Forbidden, SignalboxError, Unauthorized
 from coordinator.feed.reader import FeedChange
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyEnded, KeyIdentity
@@ -147,21 +147,23 @@ class Authenticator:
         identity.require_any_scope(scopes)
         return identity
 
-    async def admit_program(self, scope: Scope, headers: Headers, *scopes: str) -> Admission:
-        """Let a program in that is about to be held. Raises as `program` does.
+    async def admit_program(self, scope: Scope, headers: Headers) -> Admission:
+        """Let a program in with a scope of the operation, for as long as it is held. Raises as `authenticate_program`.
 
         Where no key is asked for, no browser is let in: what is held may do something, such as claim a run.
         """
         if not settings.API_AUTH:
             refuse_browsers(decode_headers(headers))
         return await self.build_admission(
-            functools.partial(self.authenticate_program, scope, headers, *scopes)
+            functools.partial(self.authenticate_program, scope, headers, *get_operation(scope).scopes)
         )
 
-    async def admit_stream_reader(self, scope: Scope, headers: Headers, *scopes: str) -> Admission:
-        """Let a program in that listens to a stream; its key may be in the query. Raises as `program` does."""
+    async def admit_stream_reader(self, scope: Scope, headers: Headers) -> Admission:
+        """Let a program in that listens to a stream; its key may be in the query. Raises as `admit_program`."""
         return await self.build_admission(
-            functools.partial(self.authenticate_program, scope, headers, *scopes, in_query=True)
+            functools.partial(
+                self.authenticate_program, scope, headers, *get_operation(scope).scopes, in_query=True
+            )
         )
 
     async def build_admission(self, ask: Callable[[], Awaitable[KeyIdentity]]) -> Admission:

@@ -9,11 +9,13 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from coordinator.api.edge_operations import EdgeOperation
 from coordinator.errors import ServiceBusy, SignalboxError
 from coordinator.lib.asgi import Scope, Send
 
 Headers = dict[bytes, bytes]
 _HEADERS = "signalbox.headers"
+OPERATION = "signalbox.operation"  # in the scope of a request that the edge answers
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
@@ -33,6 +35,12 @@ def get_request_headers(scope: Scope) -> Headers:
 def parse_query_string(query_string: bytes) -> dict[str, list[str]]:
     """Return the query's parameters by name, those with no value too. Machines send few queries, again and again."""
     return parse_qs(query_string.decode("latin-1"), keep_blank_values=True)
+
+
+def get_operation(scope: Scope) -> EdgeOperation:
+    """Return the operation that the request is for, which says who may call it and how much it may be sent."""
+    operation: EdgeOperation = scope[OPERATION]
+    return operation
 
 
 def decode_headers(headers: Headers) -> dict[str, str]:

@@ -25,7 +25,7 @@ from coordinator.dialects.hooks import replace_unstorable_text
 from coordinator.dialects.loaded import find_call_subject
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import RequestBodies
-from coordinator.edge.http.messages import get_request_headers, send_json
+from coordinator.edge.http.messages import get_operation, get_request_headers, send_json
 from coordinator.edge.ingest.write_queue import GroupWriter
 from coordinator.edge.policy.brake_gate import BrakeGate
 from coordinator.edge.policy.rulings import ASKED_AT_GATEWAY, PolicyRulings
@@ -33,10 +33,8 @@ from coordinator.edge.polling.waits import DisconnectWatcher, LongPollWaiters
 from coordinator.errors import UnprocessableRequest
 from coordinator.identity import session_keys
 from coordinator.identity.keys import KeyIdentity
-from coordinator.identity.scopes import RUNNERS
 from coordinator.lib import json_bounds
 from coordinator.lib.asgi import Receive, Scope, Send
-from coordinator.lib.body_limits import EVENTS
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.servers.names import find_call_behind_gateway
 from coordinator.models import Runner
@@ -45,7 +43,6 @@ from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.policy.rules.tool_rules import ALLOW, DENY, OBSERVE, Ruling, stricter_ruling
 from coordinator.sessions.driving import DrivenAgentUpdate
 
-LIMIT = EVENTS.key
 HELD = 25.0  # seconds a question is held
 WRITE_WITHIN = 10.0  # seconds until a runner is told to send again
 MOST_UPDATES = 2_000  # updates of one post
@@ -245,9 +242,9 @@ class DrivingEndpoint:
     async def read_runner_body(self, kind: type[T], scope: Scope, receive: Receive) -> tuple[Admission, T]:
         """Return who posts, and what. Raises UnprocessableRequest for a body that is not of this kind."""
         headers = get_request_headers(scope)
-        admission = await self._auth.admit_program(scope, headers, *RUNNERS)
+        admission = await self._auth.admit_program(scope, headers)
         with self._bodies.reserve_body(f"key:{admission.caller.id}") as held:
-            body = await held.read_body(receive, headers, LIMIT)
+            body = await held.read_body(receive, headers, get_operation(scope).body.key)
             return admission, await held.decode_received_body(
                 functools.partial(decode_runner_body, kind), body
             )

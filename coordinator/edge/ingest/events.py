@@ -14,21 +14,18 @@ from coordinator.actions.sessions.events import Outcome
 from coordinator.actions.upkeep import idempotency
 from coordinator.edge.http.auth import Authenticator
 from coordinator.edge.http.bodies import RequestBodies
-from coordinator.edge.http.messages import get_request_headers, send_json
+from coordinator.edge.http.messages import get_operation, get_request_headers, send_json
 from coordinator.edge.http.validation_errors import parse_json_body, parse_new_event
 from coordinator.edge.ingest.ownership import WriteRights
 from coordinator.edge.ingest.write_queue import GroupWriter
 from coordinator.errors import BadRequest, RequestTooLarge, ServiceBusy, SignalboxError, UnprocessableRequest
 from coordinator.identity.keys import KeyIdentity
-from coordinator.identity.scopes import REPORTERS
 from coordinator.lib import json_bounds
 from coordinator.lib import process_metrics as meters
 from coordinator.lib.asgi import Receive, Scope, Send
-from coordinator.lib.body_limits import EVENTS
 from coordinator.sessions.events import NewEvent, RecordedEvent
 
 ANSWER_WITHIN = 3.8  # seconds from the first byte: executors give up at five, and must hear a refusal before
-LIMIT = EVENTS.key
 # Seconds after that for a batch that is being written; 10,000 events take their time.
 TELL_BATCH_WITHIN = 20.0
 MOST_EVENTS = 10_000
@@ -60,10 +57,10 @@ class EventIngestEndpoint:
         deadline = time.monotonic() + ANSWER_WITHIN
         headers = get_request_headers(scope)
         caller = await await_until_deadline(
-            self._auth.authenticate_program(scope, headers, *REPORTERS), deadline
+            self._auth.authenticate_program(scope, headers, *get_operation(scope).scopes), deadline
         )
         with self._bodies.reserve_body(f"key:{caller.id}") as held:
-            body = await held.read_body(receive, headers, LIMIT)
+            body = await held.read_body(receive, headers, get_operation(scope).body.key)
             event = await held.decode_received_body(parse_new_event, body)
             if event.session_id != session_id:
                 raise BadRequest("Event session_id must match URL session_id")
@@ -87,10 +84,10 @@ class EventIngestEndpoint:
         deadline = time.monotonic() + ANSWER_WITHIN
         headers = get_request_headers(scope)
         caller = await await_until_deadline(
-            self._auth.authenticate_program(scope, headers, *REPORTERS), deadline
+            self._auth.authenticate_program(scope, headers, *get_operation(scope).scopes), deadline
         )
         with self._bodies.reserve_body(f"key:{caller.id}") as held:
-            body = await held.read_body(receive, headers, LIMIT)
+            body = await held.read_body(receive, headers, get_operation(scope).body.key)
             kind = headers.get(b"content-type", b"")
             parsed = await held.decode_received_body(partial(parse_event_batch, content_type=kind), body)
             parsed = await await_until_deadline(

@@ -22,11 +22,10 @@ from coordinator.dialects.otlp import ReadingNotes, SessionReport
 from coordinator.edge.http.auth import Authenticator
 from coordinator.edge.http.bodies import BodyReservation, RequestBodies
 from coordinator.edge.http.grpc_refusal import NO_GRPC
-from coordinator.edge.http.messages import Headers, get_request_headers
+from coordinator.edge.http.messages import get_operation, get_request_headers
 from coordinator.edge.ingest.write_queue import GroupWriter
 from coordinator.errors import BadRequest, NotFound, RequestTooLarge, SignalboxError, UnsupportedMediaType
 from coordinator.identity.keys import KeyIdentity
-from coordinator.identity.scopes import REPORTERS
 from coordinator.lib import instants, json_bounds
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.body_limits import EVENTS
@@ -35,7 +34,6 @@ from coordinator.runs.statuses import STOP_EVENTS
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.reports import MODEL_REQUEST, TURN_END, KnownSession, is_reported_by_runner
 
-LIMIT = EVENTS.key
 MOST_EVENTS, MOST_SESSIONS = 10_000, 500
 ANSWER_WITHIN = 8.0  # seconds; exporters give up at ten
 PROTOBUF, JSON = b"application/x-protobuf", b"application/json"
@@ -60,9 +58,9 @@ class TelemetryEndpoint:
         headers = get_request_headers(scope)
         form = headers.get(b"content-type", JSON).partition(b";")[0].strip().lower()
         try:
-            caller = await self._auth.authenticate_program(scope, headers, *REPORTERS)
+            caller = await self._auth.authenticate_program(scope, headers, *get_operation(scope).scopes)
             with self._bodies.reserve_body(f"key:{caller.id}") as held:
-                reports, notes = await self.read_session_reports(kind, form, headers, receive, held)
+                reports, notes = await self.read_session_reports(kind, form, scope, receive, held)
                 rejected, why = await self.write_session_reports(reports, caller, held.size)
                 rejected += notes.spans.total()
                 why = " ".join(filter(None, (why, notes.message)))
@@ -72,7 +70,7 @@ class TelemetryEndpoint:
         await send_telemetry_answer(send, 200, form, encode_partial_success(kind, form, rejected, why))
 
     async def read_session_reports(
-        self, kind: str, form: bytes, headers: Headers, receive: Receive, held: BodyReservation
+        self, kind: str, form: bytes, scope: Scope, receive: Receive, held: BodyReservation
     ) -> tuple[list[SessionReport], ReadingNotes]:
         """Read the request; return also what of it is left out. Raises what it is refused for."""
         if form not in {PROTOBUF, JSON}:
@@ -85,7 +83,7 @@ class TelemetryEndpoint:
             if form == JSON
             else partial(otlp_wire.estimate_decoded_bytes, kind)
         )
-        body = await held.read_body(receive, headers, LIMIT, weigh)
+        body = await held.read_body(receive, get_request_headers(scope), get_operation(scope).body.key, weigh)
         return await held.decode_received_body(partial(parse_telemetry, kind, form, now=timezone.now()), body)
 
     async def write_session_reports(
@@ -123,7 +121,7 @@ def parse_telemetry(
         request: Any = otlp_wire.decode_otlp_request(kind, body) if kind in READERS else {}
     else:
         try:
-            request = json_bounds.load_bounded_json(body or b"{}", most=LIMIT.becomes)
+            request = json_bounds.load_bounded_json(body or b"{}", most=EVENTS.key.becomes)
         except json_bounds.JsonTooDeep as problem:
             raise BadRequest(f"{problem}.") from None
         except (ValueError, RecursionError):

@@ -27,10 +27,9 @@ from prometheus_client.registry import Collector
 from coordinator.api.auth import find_offered_key, require_local_caller
 from coordinator.edge.http.auth import Authenticator
 from coordinator.edge.http.client_addresses import is_forwarded, is_trusted_proxy
-from coordinator.edge.http.messages import decode_headers, get_request_headers
+from coordinator.edge.http.messages import decode_headers, get_operation, get_request_headers
 from coordinator.engine.size import database_size_bytes
 from coordinator.errors import SignalboxError
-from coordinator.identity.scopes import OVERSEERS
 from coordinator.lib import process_metrics as meters
 from coordinator.lib import worker_metrics as figures
 from coordinator.lib.addresses import is_loopback
@@ -110,7 +109,7 @@ class MetricsEndpoint:
             headers.get(b"x-api-key", b"").decode("latin-1"),
         )
         if offered or not is_local_scrape(scope, headers):
-            await self._auth.authenticate_program(scope, headers, *OVERSEERS)
+            await self._auth.authenticate_program(scope, headers, *get_operation(scope).scopes)
         body = await self._threads.run_in_thread(self.render_metrics)
         start = [(b"content-type", CONTENT_TYPE), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": start})

@@ -20,15 +20,13 @@ from coordinator.actions.policy.denials import AccessDenial
 from coordinator.api.access import AccessCheck, AccessChecks, resolve_asked_agent
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import RequestBodies
-from coordinator.edge.http.messages import get_request_headers, send_json
+from coordinator.edge.http.messages import get_operation, get_request_headers, send_json
 from coordinator.edge.http.validation_errors import parse_json_body
 from coordinator.edge.policy.policy_cache import PolicyCache
 from coordinator.edge.polling.waits import DisconnectWatcher, LongPollWaiters
 from coordinator.errors import UnprocessableRequest
 from coordinator.identity.keys import KeyIdentity
-from coordinator.identity.scopes import READERS
 from coordinator.lib.asgi import Receive, Scope, Send
-from coordinator.lib.body_limits import QUESTION
 from coordinator.lib.threads import EdgeThreads
 from coordinator.policy.grants import access
 from coordinator.policy.grants.access import Verdict
@@ -38,7 +36,6 @@ from coordinator.sessions.agent_programs import AGENT_TITLES
 
 log = logging.getLogger(__name__)
 
-LIMIT = QUESTION.key
 MOST_CHECKS = 2_000
 LONGEST_WAIT = 600.0
 WINDOW = 60.0  # seconds over which repeated denials are counted into one audit row
@@ -89,11 +86,11 @@ class AccessEndpoint:
     async def answer_access_check(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 200 with one verdict, or with `results` in the order of `checks`."""
         headers = get_request_headers(scope)
-        admission = await self._auth.admit_program(scope, headers, *READERS)
+        admission = await self._auth.admit_program(scope, headers)
         caller = admission.caller
         with self._bodies.reserve_body(f"key:{caller.id}") as held:
             body = await held.decode_received_body(
-                parse_access_body, await held.read_body(receive, headers, LIMIT)
+                parse_access_body, await held.read_body(receive, headers, get_operation(scope).body.key)
             )
         if body.checks is not None:
             questions = [build_access_question(check, caller) for check in body.checks]

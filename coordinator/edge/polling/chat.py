@@ -17,7 +17,7 @@ from coordinator.edge.http.messages import get_request_headers, send_json
 from coordinator.edge.polling.endpoints import get_seconds_parameter
 from coordinator.edge.polling.waits import DisconnectWatcher, LongPollWaiters
 from coordinator.identity.keys import KeyIdentity
-from coordinator.identity.scopes import CHAT_READERS, SPEAK_AS_AGENTS
+from coordinator.identity.scopes import SPEAK_AS_AGENTS
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
 
@@ -39,7 +39,7 @@ class ChatEndpoint:
         The answer's `after` is where to go on: an agent that always asks with it misses nothing, whatever
         restarts in between.
         """
-        admission = await self._auth.admit_program(scope, get_request_headers(scope), *CHAT_READERS)
+        admission = await self._auth.admit_program(scope, get_request_headers(scope))
         require_own_thread(admission.caller, agent_id)
         timeout = get_seconds_parameter(scope, "timeout", default=TIMEOUT, most=LONGEST)
         query = parse_qs(scope["query_string"].decode("latin-1"), encoding="utf-8")

@@ -19,7 +19,6 @@ from coordinator.edge.http.messages import (
 )
 from coordinator.edge.polling.waits import DisconnectWatcher, LongPollWaiters
 from coordinator.errors import UnprocessableRequest
-from coordinator.identity import scopes
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
@@ -45,7 +44,7 @@ class LongPollEndpoint:
 
         With `free=0` it is given no run: it has no room for another.
         """
-        admission = await self._auth.admit_program(scope, get_request_headers(scope), *scopes.RUNNERS)
+        admission = await self._auth.admit_program(scope, get_request_headers(scope))
         runner_id = get_required_parameter(scope, "runner_id")
         has_room = get_seconds_parameter(scope, "free", default=1.0, most=1.0) > 0
         with DisconnectWatcher(receive) as gone:
@@ -76,7 +75,7 @@ class LongPollEndpoint:
 
         However it ends, a client that still waits asks again: nothing is lost by a restart.
         """
-        admission = await self._auth.admit_program(scope, get_request_headers(scope), *scopes.READERS)
+        admission = await self._auth.admit_program(scope, get_request_headers(scope))
         timeout = get_seconds_parameter(scope, "timeout", default=VERDICT_TIMEOUT, most=LONGEST_VERDICT_WAIT)
         asked = await self._threads.run_in_thread(
             approvals.find_visible_request, request_id, admission.caller, timezone.now()
