@@ -11,20 +11,17 @@ from coordinator.engine import is_sqlite
 Slots = Sequence[tuple[int, int]]  # from one instant until before another, in microseconds since 1970
 
 
-def count_events_by_slot(session_id: str, rows_of_slots: Sequence[Slots], where: str = "") -> list[int]:
+def count_events_by_slot(session_id: str, rows_of_slots: Sequence[Slots]) -> list[int]:
     """Return how many of the session's events fall into each slot, in order.
 
-    Slots of one row follow each other and are of one length, but for its last. `where` is a further condition, which
-    tells PostgreSQL where they lie (sessions.spans).
+    Slots of one row follow each other and are of one length, but for its last.
     """
     if is_sqlite():
         return count_events_per_interval_on_sqlite(
             session_id, [slot for row in rows_of_slots for slot in row]
         )
     return [
-        number
-        for row in rows_of_slots
-        for number in count_events_per_interval_on_postgres(session_id, row, where)
+        number for row in rows_of_slots for number in count_events_per_interval_on_postgres(session_id, row)
     ]
 
 
@@ -38,13 +35,13 @@ def count_events_per_interval_on_sqlite(session_id: str, slots: Slots) -> list[i
         return [number for (number,) in cursor.fetchall()]
 
 
-def count_events_per_interval_on_postgres(session_id: str, slots: Slots, where: str) -> list[int]:
+def count_events_per_interval_on_postgres(session_id: str, slots: Slots) -> list[int]:
     (begin, then), (_, end) = slots[0], slots[-1]
     counts = [0] * len(slots)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT (instant_us - %s) / %s AS slot, count(*) FROM event_context"
-            f" WHERE session_id = %s AND instant_us >= %s AND instant_us < %s{where} GROUP BY slot",
+            " WHERE session_id = %s AND instant_us >= %s AND instant_us < %s GROUP BY slot",
             [begin, then - begin, session_id, begin, end],
         )
         for number, events in cursor.fetchall():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import random
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,8 @@ from coordinator.engine import is_sqlite, round_trips
 DEADLOCK, NO_LOCK = "40P01", "55P03"
 EACH_CONNECTION_WAITS = 3.0  # seconds for a lock of PostgreSQL, as the settings ask for when it is opened
 MIGRATION_LOCK_PAUSE_SECONDS = 0.2  # a migration takes longer than that
+TRIES = 40  # who indexes events holds their locks for longer than one moment
+TRY_PAUSE_SECONDS = 0.25  # those who queued behind us have their turn
 # Any number that nobody else uses for an advisory lock on this database.
 MIGRATION_LOCK = 0x51_6E_A1_B0
 
@@ -140,6 +143,22 @@ def is_retryable_lock_error(problem: OperationalError) -> bool:
     if is_sqlite():
         return "locked" in str(problem) or "busy" in str(problem)
     return getattr(problem.__cause__, "sqlstate", None) in {DEADLOCK, NO_LOCK}
+
+
+def retry_for_locks(work: Callable[[], object], tries: int = TRIES) -> None:
+    """Do what needs locks that everybody needs: a moment's wait each time, with pauses in which others go on.
+
+    Raises the last OperationalError where they are not to be had.
+    """
+    for left in reversed(range(tries)):
+        try:
+            work()
+        except OperationalError as problem:
+            if not left or not is_retryable_lock_error(problem) or connection.in_atomic_block:
+                raise
+            time.sleep(TRY_PAUSE_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311 # only so as not to keep step with a job
+        else:
+            return
 
 
 def is_commit_uncertain(problem: OperationalError) -> bool:

@@ -1,39 +1,14 @@
-"""On PostgreSQL the events table is in parts from here on (coordinator.engine.partitions), if it is empty and others
-hang nothing on it.
+"""Older versions put the events table of PostgreSQL into parts here. It stays as it is now (engine.partitions).
 
-Any other stays whole until `manage.py partition_events`, which works beside a running server.
-
-`sbx_session_spans` says in which range of ids a session's events lie, `sbx_event_marks` how far the ids had come when.
+Nothing reads the tables any more; a later version drops them.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import migrations
 
-from coordinator.engine import event_spans, partition_changes, partitions
-from coordinator.feed import triggers
+from coordinator.migrations import _event_spans
 from coordinator.migrations._sql import step
-
-PART = 1_000_000  # ids, of each of the first parts
-
-
-def begin(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
-    """Put empty tables into parts."""
-    if schema_editor.connection.vendor != "postgresql":
-        return
-    with schema_editor.connection.cursor() as cursor:
-        cursor.execute(" UNION ALL ".join(f"(SELECT 1 FROM {table} LIMIT 1)" for table in partitions.TABLES))
-        if cursor.fetchone() is None and not partition_changes.list_unmovable_attachments():
-            partition_changes.partition_empty_tables(PART)
-
-
-def undo(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
-    """Make the tables whole again. The feed's triggers come back after migrating."""
-    triggers.drop_feed_triggers(schema_editor.connection)
-    if schema_editor.connection.vendor == "postgresql" and partitions.has_partitioned_events():
-        partition_changes.merge_partitions()
 
 
 class Migration(migrations.Migration):
@@ -55,13 +30,12 @@ CREATE TABLE sbx_session_spans (
                     "sqlite": "",
                     "postgresql": "CREATE TABLE sbx_event_marks (at bigint PRIMARY KEY, last_id bigint NOT NULL)",
                 },
-                {"sqlite": "", "postgresql": event_spans.FUNCTION},
+                {"sqlite": "", "postgresql": _event_spans.FUNCTION},
             ],
             [
-                {"sqlite": "", "postgresql": "DROP FUNCTION sbx_note_spans"},
+                {"sqlite": "", "postgresql": "DROP FUNCTION sbx_note_spans CASCADE"},
                 {"sqlite": "", "postgresql": "DROP TABLE sbx_event_marks"},
                 {"sqlite": "", "postgresql": "DROP TABLE sbx_session_spans"},
             ],
         ),
-        migrations.RunPython(begin, undo),
     ]

@@ -1,15 +1,15 @@
-"""Where a new session's events begin is found by the session's own index (engine.event_spans.FIRST_OF says why)."""
+"""Where a new session's events begin is found by the session's own index (not by the primary key)."""
 
 from __future__ import annotations
 
 from django.db import migrations
 
-from coordinator.engine import event_spans
+from coordinator.migrations import _event_spans
 from coordinator.migrations._sql import step
 
 FUNCTION = {
     "sqlite": "",
-    "postgresql": event_spans.FUNCTION.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION"),
+    "postgresql": _event_spans.FUNCTION.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION"),
 }
 
 

@@ -26,7 +26,7 @@ from coordinator.actions.chat import chat_search
 from coordinator.actions.mcp import gateway_upkeep
 from coordinator.actions.policy import brakes, budgets
 from coordinator.actions.sessions import events, titles, unawaited_calls
-from coordinator.actions.upkeep import housekeeping, partitions, pruning
+from coordinator.actions.upkeep import housekeeping, pruning
 from coordinator.actions.upkeep.jobs import (
     LEASE_RENEWER,
     ClaimedJob,
@@ -92,7 +92,6 @@ JOBS: list[PeriodicJob] = [
     PeriodicJob("prune", timedelta(minutes=10), pruning.run_pruning_slice),
     PeriodicJob("gateway", timedelta(minutes=1), gateway_upkeep.clean_gateway_tables),
     PeriodicJob("feed:prune", timedelta(minutes=1), feed.prune_changes),
-    PeriodicJob("events:parts", timedelta(seconds=30), partitions.maintain_event_parts, alone=True),
     PeriodicJob("events:adopt", timedelta(hours=1), events.adopt_new_events, alone=True),
     PeriodicJob("titles:keep", timedelta(seconds=2), titles.update_session_titles),
     PeriodicJob("search:index", timedelta(seconds=2), search.run_indexing_slice),

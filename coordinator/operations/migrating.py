@@ -50,7 +50,8 @@ HARMFUL = {
 }
 CONCURRENT = {"AddIndexConcurrently", "RemoveIndexConcurrently"}
 IN_PARTS = (
-    "{table} may be in parts, for which PostgreSQL does nothing concurrently: make the index ON ONLY {table}, then "
+    "{table} may be in parts that an older version made, for which PostgreSQL does nothing concurrently: make the "
+    "index ON ONLY {table}, then "
     "concurrently on each part, and attach those (where it is not in parts, concurrently as usual)"
 )
 NEW = "the older version does not know the table"

@@ -25,9 +25,8 @@ from django.db import DatabaseError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
 
-from coordinator.actions.upkeep import partitions as parts_of_events
 from coordinator.engine import health, is_sqlite, moved, pooling
-from coordinator.engine.locks import hold_migration_lock
+from coordinator.engine.locks import hold_migration_lock, retry_for_locks
 from coordinator.lib.addresses import LET_GO_WITHIN
 from coordinator.operations import migrating, static_files, triggers_and_groups
 
@@ -103,7 +102,7 @@ def require_permission_to_migrate(pending: set[MigrationName], *, migrate: bool)
 def mend_interrupted_upgrade(say: Say) -> None:
     """Create the triggers and groups that a process killed after the last migration left out."""
     try:
-        parts_of_events.retry_for_locks(lambda: restore_missing_triggers(say))
+        retry_for_locks(lambda: restore_missing_triggers(say))
     except DatabaseError as problem:
         raise CommandError(
             f"The feed's triggers cannot be restored: {first_error_line(problem)} Try again in a moment."

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from django.db import connection
 
-from coordinator.engine import full_text, partitions
+from coordinator.engine import full_text
 from coordinator.search.progress import all_words_are_cut
 from coordinator.search.text import (
     BLOCK,
@@ -245,11 +245,10 @@ def query_index_stretch(
         conditions.append(found.condition)
         parameters.append(found.question)
     joins, limited, of_limits = build_limit_conditions(limits, key, with_events=bool(groups))
-    columns = [key, *(column for column in ("e.id", "c.event_id") if f"ON {column} " in joins)]
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT {key} FROM {found.table}{joins} WHERE {' AND '.join([*conditions, *limited])}"  # constants  # noqa: S608
-            f"{partitions.partition_bounds_condition(low, high, *columns)} ORDER BY {place} DESC LIMIT %s",
+            f" ORDER BY {place} DESC LIMIT %s",
             [*parameters, *of_limits, limit],
         )
         return [row[0] for row in cursor.fetchall()]

@@ -12,7 +12,7 @@ from django.db.models import Count, OuterRef, QuerySet, Subquery, Sum
 
 from coordinator.lib import instants
 from coordinator.models import EventContext, PermissionContext, Session
-from coordinator.sessions import spans, titles
+from coordinator.sessions import titles
 from coordinator.usage import reading as usage
 from coordinator.usage.reading import TokenUsage
 
@@ -48,10 +48,7 @@ def session_began_us(session: Session, first_us: int | None = None) -> int:
     """
     created = instants.to_microseconds(session.created_at) if isinstance(session.created_at, datetime) else 0
     if first_us is None:
-        contexts = spans.bound_rows_to_sessions(
-            EventContext.objects.filter(session_id=session.pk), [session.pk], "event_id"
-        )
-        in_order = contexts.order_by("instant_us", "event_id")
+        in_order = EventContext.objects.filter(session_id=session.pk).order_by("instant_us", "event_id")
         first_us = in_order.values_list("instant_us", flat=True).first()
     return first_us if first_us is not None and created - EARLIEST <= first_us < created else created
 
@@ -82,7 +79,6 @@ def count_session_waiting_requests(session_id: str) -> int:
 def count_masked_secrets(session_id: str) -> int:
     """Return how many secrets were masked in the session's events; an index of those events alone says it."""
     hit = EventContext.objects.filter(session_id=session_id, masked__gt=0)
-    hit = spans.bound_rows_to_sessions(hit, [session_id], "event_id")
     return int(hit.aggregate(total=Sum("masked"))["total"] or 0)
 
 
@@ -96,12 +92,12 @@ def instant_or_none(at_us: int | None) -> datetime | None:
 # Each session by itself: of many at once PostgreSQL may think that they are most of the table, and read all of it.
 NUMBERS = """
 SELECT s.session_id,
-    (SELECT count(*) FROM events e WHERE e.session_id = s.session_id%(events)s),
-    (SELECT count(*) FROM events e WHERE e.session_id = s.session_id AND e.error IS NOT NULL%(events)s),
+    (SELECT count(*) FROM events e WHERE e.session_id = s.session_id),
+    (SELECT count(*) FROM events e WHERE e.session_id = s.session_id AND e.error IS NOT NULL),
     (SELECT count(*) FROM sessions c WHERE c.parent_session_id = s.session_id),
-    (SELECT c.instant_us FROM event_context c WHERE c.session_id = s.session_id%(contexts)s
+    (SELECT c.instant_us FROM event_context c WHERE c.session_id = s.session_id
         ORDER BY c.instant_us, c.event_id LIMIT 1),
-    (SELECT c.instant_us FROM event_context c WHERE c.session_id = s.session_id%(contexts)s
+    (SELECT c.instant_us FROM event_context c WHERE c.session_id = s.session_id
         ORDER BY c.instant_us DESC, c.event_id DESC LIMIT 1)
 FROM sessions s WHERE s.session_id IN (%(ids)s)
 """
@@ -112,10 +108,5 @@ def fetch_rows_for_sessions(statement: str, ids: list[str]) -> list[tuple[Any, .
     if not ids:
         return []
     with connection.cursor() as cursor:
-        span = spans.session_event_span(*ids)
-        told = {
-            "events": spans.span_condition_sql(span, "e.id"),
-            "contexts": spans.span_condition_sql(span, "c.event_id"),
-        }
-        cursor.execute(statement % {"ids": ", ".join(["%s"] * len(ids)), **told}, ids)
+        cursor.execute(statement % {"ids": ", ".join(["%s"] * len(ids))}, ids)
         return list(cursor.fetchall())

@@ -9,7 +9,6 @@ from typing import Any
 from django.db.models import Q
 
 from coordinator.models import Event
-from coordinator.sessions import spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +27,11 @@ class SessionResult:
 def load_session_result(session_id: str) -> SessionResult | None:
     """Return the session's last `result` event or assistant message, whichever is later, or None."""
     answers = Q(event_type="message", role="assistant") | Q(event_type="result")
-    span = spans.session_event_span(session_id)
     # By the context's columns, all of one index, back from the end: an answer is near it, however long the session is.
     told = Event.objects.filter(answers, context__session_id=session_id)
-    told = spans.bound_rows_to_span(told, span, "id", "context__event_id")
     last = told.order_by("-context__instant_us", "-context__event_id").first()
     if last is None:  # one that nobody has given an instant yet
-        rest = spans.bound_rows_to_span(Event.objects.filter(answers, session_id=session_id), span, "id")
-        last = rest.order_by("-id").first()
+        last = Event.objects.filter(answers, session_id=session_id).order_by("-id").first()
     if last is None:
         return None
     return (

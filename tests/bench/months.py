@@ -1,8 +1,8 @@
-"""`python -m tests.bench.months`: what a year of very many events costs on PostgreSQL, in one table and in parts.
+"""`python -m tests.bench.months`: what a year of very many events costs on PostgreSQL.
 
 Works inside, on the database that DATABASE_URL names, which must be migrated, empty and of no other use. It fills the
-events of a year into one table (`--whole`) or into one part a month, then prints what loading, the disk, the pages
-people open most, new events and the retention of one month cost. Run it on two databases and compare.
+events of a year, then prints what loading, the disk, the pages people open most, new events and the retention of one
+month cost.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def main() -> None:
         raise SystemExit("This measures PostgreSQL: set DATABASE_URL=postgres://…")
     now = timezone.now()
     if not options.measure:
-        lay_out(options.events, whole=options.whole)
+        if sql("SELECT 1 FROM events LIMIT 1"):
+            raise SystemExit("This database has events. Give it one of its own, or --measure what is there.")
         say("loading, events/s", load(options.events, options.sessions or options.events // 100, now))
         if options.search:
             say("search index, events/s", index(options.events))
@@ -54,7 +55,6 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.months", description=__doc__)
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--sessions", type=int, help="how many sessions (a hundredth of the events)")
-    parser.add_argument("--whole", action="store_true", help="keep the events in one table")
     parser.add_argument("--measure", action="store_true", help="measure what an earlier run has filled in")
     parser.add_argument(
         "--no-search", dest="search", action="store_false", help="leave the search index empty"
@@ -84,25 +84,6 @@ def sql(statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         return cursor.fetchall() if cursor.description else []
-
-
-def lay_out(events: int, *, whole: bool) -> None:
-    """Make the empty tables whole, or give them a part a month and some ahead."""
-    from django.db import connection
-
-    from coordinator.actions.upkeep import partitions as parts_of_events
-    from coordinator.engine import partition_changes, partitions
-    from coordinator.feed import triggers
-
-    if sql("SELECT 1 FROM events LIMIT 1"):
-        raise SystemExit("This database has events. Give it one of its own, or --measure what is there.")
-    if partitions.has_partitioned_events():
-        partition_changes.merge_partitions()
-    if not whole:
-        size = parts_of_events.round_up_to_grains(events // MONTHS)
-        partition_changes.partition_empty_tables(size)
-        parts_of_events.create_parts_up_to(events + 2 * size, size)
-    triggers.restore_triggers(connection)
 
 
 def load(events: int, sessions: int, now: datetime) -> float:

@@ -1,6 +1,6 @@
 """`python -m tests.bench.places`: where the time of each page, door and job goes on PostgreSQL, by its statements.
 
-Works inside, on the database that DATABASE_URL names and that `tests.bench.millions` or `months` has filled; the
+Works inside, on the database that DATABASE_URL names and that `tests.bench.months` has filled; the
 server must have loaded pg_stat_statements and the database have the extension. Prints one row for each. Statements
 of other roles do not count: give it a role of its own where others work.
 """
@@ -211,7 +211,6 @@ def jobs() -> dict[str, Callable[[], Any]]:
     from django.utils import timezone
 
     from coordinator.actions import search
-    from coordinator.operations.doctor import upkeep
     from coordinator.operations.jobs import JOBS
 
     asked: dict[str, Callable[[], Any]] = {
@@ -220,7 +219,6 @@ def jobs() -> dict[str, Callable[[], Any]]:
         if job.name != "prune"
     }
     asked["doctor: search"] = search.count_unindexed_events
-    asked["doctor: events"] = upkeep.check_event_partitions
     return asked
 
 

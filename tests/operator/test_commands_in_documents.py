@@ -29,7 +29,6 @@ def test_the_sections_have_their_commands() -> None:
         "audit",
         "doctor",
         "prune",
-        "partition_events",
         "check_migrations",
         "restart",
         "backup",

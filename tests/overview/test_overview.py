@@ -7,7 +7,6 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from coordinator.engine import is_sqlite
 from coordinator.models import Event, EventContext, PermissionRequest, Run, Runner, Session
 from coordinator.sessions.overview import load_overview
 from tests.people import signed_in
@@ -181,6 +180,5 @@ def test_more_rows_take_no_more_queries(django_assert_max_num_queries: DjangoAss
         session(number)
         ask(number)
         runner(number, 1)
-    # On PostgreSQL three more ask in which parts of the events table to look (engine.event_spans).
-    with django_assert_max_num_queries(26 if is_sqlite() else 29):
+    with django_assert_max_num_queries(26):
         client.get("/ui/")

@@ -24,8 +24,7 @@ LARGE = frozenset({
     "permission_requests", "permission_context", "permission_votes", "notification_log", "mcp_gateway_calls",
     "chat_messages", "chat_attachments", "driven_calls", "session_notes", "idempotency_keys", "sessions",
     "session_titles", "session_owners", "runs", "run_parameters", "usage_days", "sbx_search", "sbx_search_pieces",
-    "sbx_search_words", "sbx_search_terms", "sbx_file_touches", "sbx_files", "sbx_session_tools", "sbx_session_spans",
-    "sbx_event_marks", "sbx_chat_search",
+    "sbx_search_words", "sbx_search_terms", "sbx_file_touches", "sbx_files", "sbx_session_tools", "sbx_chat_search",
 })  # fmt: skip
 READS_ALL_FIRST = frozenset({"Sort", "Aggregate", "Hash", "HashAggregate", "Unique"})
 READS = re.compile(r"\s*(SELECT|WITH|UPDATE|DELETE)\b", re.IGNORECASE)

@@ -9,11 +9,11 @@ import pytest
 from django.contrib.postgres.operations import AddIndexConcurrently, RemoveIndexConcurrently
 from django.core.management import call_command
 from django.core.management.base import CommandError
-from django.db import connection, migrations, models
+from django.db import migrations, models
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations.base import Operation
 
-from coordinator.engine import health, partitions
+from coordinator.engine import health
 from coordinator.migrations._sql import safe_beside_older, step
 from coordinator.operations import migrating, startup
 
@@ -124,21 +124,6 @@ def test_who_may_not_index_all_parts_at_once_is_told_how(loader: MigrationLoader
     step_.operations = [migrations.AddIndex("event", models.Index(fields=["reason"], name="a"))]
     (found,) = migrating.judge_migrations([step_], state, migrating.MigrationJudge(is_large=lambda _: False))
     assert "make the index ON ONLY events, then concurrently on each part, and attach those" in found.why
-
-
-@pytest.mark.django_db
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no parts")
-def test_postgresql_takes_what_is_advised() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE INDEX a ON ONLY events (reason)")
-        for part in [
-            *(part.table_name("events") for part in partitions.list_partitions()),
-            partitions.default_partition_name("events"),
-        ]:
-            cursor.execute(f"CREATE INDEX a_{part} ON {part} (reason)")  # a test cannot leave its transaction
-            cursor.execute(f"ALTER INDEX a ATTACH PARTITION a_{part}")
-        cursor.execute("SELECT indisvalid FROM pg_index WHERE indexrelid = 'a'::regclass")
-        assert cursor.fetchone() == (True,)
 
 
 def test_what_belongs_to_a_new_table_is_nobody_elses(loader: MigrationLoader) -> None:

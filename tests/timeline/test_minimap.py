@@ -29,7 +29,7 @@ BEGAN = datetime(2026, 11, 20, 9, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 def _nothing_remembered() -> None:
     density._known.clear()
-    counts._lately.clear()
+    counts._recent_counts.clear()
 
 
 def told(seconds: list[float], errors: set[int] = frozenset()) -> Session:  # type: ignore[assignment]
@@ -163,5 +163,5 @@ def test_many_readers_of_a_growing_session_count_it_once(monkeypatch: pytest.Mon
     assert load_recent_event_counts(session.pk).total == 2
     Event.objects.create(session=session, event_type="message", timestamp="")
     assert load_recent_event_counts(session.pk).total == 2
-    clock[0] += counts.LATELY + 1
+    clock[0] += counts.RECENT_SECONDS + 1
     assert load_recent_event_counts(session.pk).total == 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
-from coordinator.engine import is_sqlite
 from coordinator.models import EventContext
 from coordinator.sessions.timeline import EventPosition, SessionTimeline, TimelineFilters
 from tests.timelines import add_events, called, make_session, said
@@ -168,6 +167,6 @@ def test_broken_json_is_shown_as_its_text(session):
 def test_a_page_of_a_timeline_is_a_fixed_number_of_queries(session, django_assert_num_queries):
     add_events(session, [said("user", str(n)) for n in range(300)])
     timeline = SessionTimeline(session.pk)
-    # Two counts and one window; on PostgreSQL, where the session's events lie (engine.event_spans).
-    with django_assert_num_queries(3 if is_sqlite() else 4):
+    # Two counts and one window.
+    with django_assert_num_queries(3):
         timeline.read_first_events(100)

@@ -1,1 +1,1 @@
-"""Writing by the program itself: pruning, partitions, jobs."""
+"""Writing by the program itself: pruning, jobs."""

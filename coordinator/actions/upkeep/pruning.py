@@ -6,7 +6,7 @@ What people and agents made is kept for ever unless a setting says otherwise. Ke
 - the gateway's calls, sessions and figures (gateway_upkeep.py);
 - what a budget counts, and its marks (budgets.py);
 - callbacks that were delivered (housekeeping.py);
-- connect codes (connecting.py), what events were made of (origins.py), and how fast events come (partitions.py).
+- connect codes (connecting.py), and what events were made of (origins.py).
 """
 
 from __future__ import annotations
@@ -22,18 +22,16 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.sessions.models import Session as SignIn
-from django.db import OperationalError, ProgrammingError, transaction
+from django.db import transaction
 from django.db.models import Exists, Max, Min, OuterRef, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce, Length
 from django.utils import timezone
 
-from coordinator.actions import search
 from coordinator.actions.audit import audit
 from coordinator.actions.chat import chat
 from coordinator.actions.sessions import sessions
-from coordinator.actions.upkeep import idempotency, partitions
-from coordinator.engine import bulk, locks
-from coordinator.engine.partitions import LOCK_WAIT_SECONDS, EventPartition, is_missing_table_error
+from coordinator.actions.upkeep import idempotency
+from coordinator.engine import bulk, partitions
 from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import system_actor
 from coordinator.lib.instants import to_microseconds
@@ -86,7 +84,6 @@ class RetentionRule:
 
     `pages` yields the keys of what is older than an instant, `measure` says how much a page is, and `remove`
     takes it away (the page, that instant, now), in transactions of its own, and says how many rows that were.
-    `at_once` goes first, and takes away what can go as a whole (that instant, now).
     """
 
     name: str
@@ -95,7 +92,6 @@ class RetentionRule:
     pages: Callable[[datetime], Iterator[list[Any]]]
     measure: Callable[[list[Any]], PrunableSize]
     remove: Callable[[list[Any], datetime, datetime], int]
-    at_once: Callable[[datetime, datetime], PrunableSize] = lambda _before, _now: PrunableSize()
 
 
 def load_retention_rules(**days: float | None) -> list[RetentionRule]:
@@ -108,7 +104,6 @@ def load_retention_rules(**days: float | None) -> list[RetentionRule]:
             lambda before: iterate_key_pages(find_old_sessions(before), size=20),
             measure_sessions,
             remove_old_sessions,
-            drop_old_event_parts,
         ),
         RetentionRule(
             "event-bodies",
@@ -168,7 +163,7 @@ def apply_retention_rule(
     if not rule.days:
         return PrunableSize()
     horizon = now - timedelta(days=rule.days)
-    found = rule.at_once(horizon, now) if write else PrunableSize()
+    found = PrunableSize()
     for page in rule.pages(horizon):
         if page:
             size = rule.measure(page)
@@ -192,6 +187,8 @@ def run_pruning_slice(now: datetime) -> None:
     for rule in load_retention_rules():
         if time.monotonic() < until:
             apply_retention_rule(rule, now, write=True, until=until)
+    for name in partitions.drop_empty_partitions():
+        log.info("Dropped %s, a part of the events table that was empty.", name)
 
 
 def run_step_and_rest(work: Callable[[], int]) -> int:
@@ -265,76 +262,9 @@ def find_old_sessions(before: datetime) -> QuerySet[Session]:
     )
 
 
-def drop_old_event_parts(before: datetime, now: datetime) -> PrunableSize:
-    """Drop the parts of the events table (PostgreSQL) whose events are all of sessions that are to go.
-
-    The sessions themselves go afterwards, as others do. A part with an event that has to stay is left as it is.
-    """
-    dropped = PrunableSize()
-    for part in partitions.list_filled_parts():
-        try:
-            dropped += drop_part_if_old(part, before, now)
-        except Conflict:
-            continue
-        except ProgrammingError as problem:
-            if not is_missing_table_error(problem):
-                raise
-        except OperationalError as problem:
-            if not locks.is_retryable_lock_error(problem):
-                raise
-            log.info("Part %d of the events table is in use and stays for now.", part.number)
-            break  # whoever uses it uses the next as well: each try has everybody else wait
-    return dropped
-
-
-def drop_part_if_old(part: EventPartition, before: datetime, now: datetime) -> PrunableSize:
-    """Drop a part, if all of it is old. Raises Conflict where one of its sessions is kept."""
-    if not partitions.is_part_older(part, before):
-        return PrunableSize()
-    for session_ids in partitions.iterate_part_sessions(part):
-        require_old_sessions(session_ids, before)
-    events = partitions.count_events_with_context(part)  # last of all: every row is counted
-    if events is None:
-        return PrunableSize()
-    size = PrunableSize(events, partitions.part_disk_bytes(part))
-
-    def drop_checked_part() -> None:
-        with transaction.atomic():
-            locks.limit_lock_wait(LOCK_WAIT_SECONDS)
-            for session_ids in partitions.iterate_part_sessions(part):
-                lock_sessions_for_pruning(session_ids)
-                require_old_sessions(session_ids, before)
-            partitions.drop_event_part(part, before)
-            if size.rows:
-                search.mark_index_untidy()
-                record_part_drop(part, size, before, now)
-
-    partitions.retry_for_locks(drop_checked_part)
-    return size
-
-
-def record_part_drop(part: EventPartition, size: PrunableSize, before: datetime, now: datetime) -> None:
-    first = max(part.first, 0)
-    audit.record_audit_entry(
-        "EVENTS_PART_DROPPED",
-        actor=PRUNER,
-        target=f"events {first} to {part.before - 1}",
-        result="success",
-        metadata={"events": size.rows, "bytes": size.bytes, "received_before": before.isoformat()},
-        now=now,
-    )
-
-
 def lock_sessions_for_pruning(session_ids: list[str]) -> None:
     """Keep events, runs and children from being added to these sessions until the transaction ends."""
     list(Session.objects.select_for_update().filter(pk__in=session_ids).order_by("pk").values_list("pk"))
-
-
-def require_old_sessions(session_ids: list[str], before: datetime) -> None:
-    """Raise Conflict where one of the sessions is not to go."""
-    old = set(find_old_sessions(before).filter(pk__in=session_ids).values_list("pk", flat=True))
-    if young := set(session_ids) - old:
-        raise Conflict(f"Session {min(young)} is kept.")
 
 
 def sum_body_lengths(events: QuerySet[Event]) -> int:

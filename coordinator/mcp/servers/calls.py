@@ -9,7 +9,6 @@ from datetime import datetime
 
 from django.db.models import Count, Max, Q
 
-from coordinator.engine import event_spans
 from coordinator.lib import instants
 from coordinator.mcp.servers.names import PREFIX, find_called_tools
 from coordinator.models import Agent, Event
@@ -72,9 +71,6 @@ def iterate_call_counts(start: datetime) -> Iterator[tuple[str, str, int, dateti
     called = Event.objects.filter(
         context__received_at__gte=start, tool_name__gte=PREFIX, tool_name__lt="mcp_`"
     )
-    # Said of both tables, so that PostgreSQL leaves out the parts from before, which no index of names tells.
-    if (first := event_spans.first_id_since(instants.to_microseconds(start) // 1000)) is not None:
-        called = called.filter(pk__gte=first, context__event_id__gte=first)
     rows = called.values_list("session__agent_name", "tool_name").annotate(
         # An executor may tell of a call's beginning, of its end, or of both, and the gateway of the end, too.
         begun=Count("pk", filter=Q(event_type="pre_tool")),

@@ -11,7 +11,6 @@ from django.conf import settings
 from coordinator.actions import notifications, search
 from coordinator.actions.notifications import push
 from coordinator.actions.people import key_binding, key_quotas, setup
-from coordinator.actions.upkeep import partitions
 from coordinator.identity.keys import accepts_unbound_keys
 from coordinator.lib.times import format_rough_duration
 from coordinator.mcp.isolation import process_isolation as isolation
@@ -35,7 +34,6 @@ EXPIRES_SOON = timedelta(days=14)
 OVERDUE = timedelta(minutes=5)  # after the time that a job is due
 MANY_ATTEMPTS = 3  # that fail one after the other
 MOST_FAILING_NAMED = 3
-MANY_EVENTS = 5_000_000  # from which on parts are worth their while
 INDEX_BEHIND = 20_000  # events; housekeeping takes on some 8,000 a second
 
 
@@ -53,7 +51,6 @@ def check_upkeep(now: datetime, *, served: bool) -> Iterator[CheckResult]:
     yield check_names_in_calls()
     yield check_jobs(now) if served else passed_check("jobs", "no server is running to do it")
     yield from stored_files.check_stored_files(now)
-    yield check_event_partitions()
     yield check_search_index()
     yield from check_audit_log(now)
 
@@ -263,37 +260,6 @@ def check_audit_log(now: datetime) -> Iterator[CheckResult]:
             f"Checkpoints do not reach {join_first_names(failing)}.",
             "The page Audit log, Verify says why.",
         )
-
-
-def check_event_partitions() -> CheckResult:
-    """Check that the events table has parts for new events (PostgreSQL), and that no event is outside them."""
-    found = partitions.examine_events_table()
-    again = "python manage.py partition_events"
-    if found.limit is not None:
-        return warning_check(
-            "events",
-            f"Putting the events table into parts was begun and not finished: it refuses ids from {found.limit}.",
-            f"Finish it: {again}",
-        )
-    if found.outside:
-        return warning_check(
-            "events", f"{found.outside} events are outside the table's parts.", f"Run: {again}"
-        )
-    if found.parts and not found.free:
-        return warning_check(
-            "events",
-            "The table has no part for the events to come; housekeeping makes them.",
-            f"Run: {again}",
-        )
-    if not found.parts and found.newest > MANY_EVENTS:
-        return warning_check(
-            "events",
-            f"About {found.newest} events are in one table. In parts it is faster, and old events are deleted at once.",
-            f"The server may run meanwhile: {again}",
-        )
-    return passed_check(
-        "events", f"in {found.parts} parts, {found.free} of them ahead" if found.parts else "in one table"
-    )
 
 
 def check_search_index() -> CheckResult:

@@ -12,7 +12,6 @@ from django.core.management.base import CommandError
 from django.db import transaction
 
 from coordinator.actions.audit import audit
-from coordinator.actions.upkeep import partitions as parts_of_events
 from coordinator.engine import is_sqlite
 from coordinator.identity.actors import system_actor
 from coordinator.lib import sizes
@@ -29,7 +28,6 @@ STOP_SERVER = (
     "A move needs it stopped: stop it (`systemctl stop signalbox`, or Ctrl-C where it runs), and run this again. "
     "--dry-run may run beside it."
 )
-ROOM = 1_000_000  # ids of events for which there are parts before the copy begins, beyond the last
 
 
 class DatabaseMove:
@@ -90,7 +88,6 @@ class DatabaseMove:
             self.refuse_orphan_rows(self.source.find_orphan_rows(tables))
             self.print_unknown_tables(tables)
             counters = self.source.load_id_counters()
-            parts_of_events.create_parts_up_to(counters.get("events", 0) + ROOM)
             began = time.monotonic()
             with transaction.atomic():
                 digests = self.copy_and_compare(tables, counters)
@@ -112,7 +109,6 @@ class DatabaseMove:
         self.say("Checking foreign keys …")
         target.restore_constraints(tables, keys)
         target.set_target_sequences(counters)
-        parts_of_events.backfill_session_spans(lambda _line: None)
         self.say("Comparing every table …")
         progress = MoveProgress(lambda _line: None, total)
         for table in tables:

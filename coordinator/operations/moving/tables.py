@@ -19,6 +19,7 @@ DERIVED = frozenset(
     {
         "changes",
         "django_migrations",
+        "leases",  # of older versions; nothing reads it
         "sbx_chat_search",
         "sbx_event_marks",
         "sbx_file_touches",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import time
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
 from django.db.models import Count, QuerySet
 
 from coordinator.models import Event
-from coordinator.sessions import spans
 from coordinator.sessions.timeline.reading import CALL_STARTS, CATEGORIES
-from coordinator.sessions.timeline.wide import SessionCache, settled_event_edge
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,28 +26,32 @@ class SessionEventCounts:
         return sum(number for _, number in self.tools)
 
 
-LATELY = 10.0  # seconds
-_lately: SessionCache[SessionEventCounts] = SessionCache(LATELY)
+RECENT_SECONDS = 10.0
+MOST_RECENT_SESSIONS = 256
+# By session: when its events were counted (monotonic), and the counts.
+_recent_counts: OrderedDict[str, tuple[float, SessionEventCounts]] = OrderedDict()
 
 
 def load_recent_event_counts(session_id: str) -> SessionEventCounts:
-    """Return a session's counts as they were at most LATELY seconds ago: many readers of one session count once."""
-    known = _lately.get(session_id)
-    if known is None:
-        known = count_session_events(session_id)
-        _lately.put(session_id, known)
-    return known
+    """Return a session's counts, at most RECENT_SECONDS old: many readers of one session count once."""
+    known = _recent_counts.get(session_id)
+    if known is not None and time.monotonic() - known[0] <= RECENT_SECONDS:
+        return known[1]
+    counts = count_session_events(session_id)
+    _recent_counts[session_id] = (time.monotonic(), counts)
+    _recent_counts.move_to_end(session_id)
+    while len(_recent_counts) > MOST_RECENT_SESSIONS:
+        _recent_counts.popitem(last=False)
+    return counts
 
 
 # Numbers of events by (event type, tool), and of those with an error.
 Tally = tuple[Counter[tuple[str, str | None]], int]
-# The id below which events were counted, and their tally.
-_older: SessionCache[tuple[int, Tally]] = SessionCache()
 
 
 def count_session_events(session_id: str) -> SessionEventCounts:
     """Count a session's events. Few queries, all answered by indexes alone."""
-    numbers, errors = count_events_with_cache(session_id)
+    numbers, errors = count_events_by_type(Event.objects.filter(session_id=session_id))
     category_of = {word: category for category, words in CATEGORIES.items() for word in words}
     categories = dict.fromkeys((*CATEGORIES, "other"), 0)
     tools: dict[str, int] = {}
@@ -64,22 +67,6 @@ def count_session_events(session_id: str) -> SessionEventCounts:
         tools=sorted(tools.items(), key=lambda item: (-item[1], item[0])),
         errors=errors,
     )
-
-
-def count_events_with_cache(session_id: str) -> Tally:
-    """Return a session's tally; of one that goes on for very long, what is old is counted once in a while."""
-    span = spans.session_event_span(session_id)
-    events = spans.bound_rows_to_span(Event.objects.filter(session_id=session_id), span, "id")
-    edge = settled_event_edge(span)
-    if edge is None:
-        return count_events_by_type(events)
-    known = _older.get(session_id)
-    if known is None:
-        known = (edge, count_events_by_type(events.filter(id__lt=edge)))
-        _older.put(session_id, known)
-    upto, (numbers, errors) = known
-    newer, new_errors = count_events_by_type(events.filter(id__gte=upto))
-    return numbers + newer, errors + new_errors
 
 
 def count_events_by_type(events: QuerySet[Event]) -> Tally:

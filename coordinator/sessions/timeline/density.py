@@ -19,8 +19,6 @@ from django.db.models.functions import Mod
 from coordinator.engine.counting import count_events_by_slot
 from coordinator.lib import instants
 from coordinator.models import Event, EventContext, PermissionRequest
-from coordinator.sessions import spans
-from coordinator.sessions.spans import Span
 
 SLOTS = 96
 BUSY = SLOTS // 3  # slots that must hold something; with fewer, idle stretches are left out
@@ -72,22 +70,20 @@ def load_session_density(session_id: str, *, total: int, errors: int) -> list[De
 
 
 def build_density_slots(session_id: str, errors: int) -> list[DensitySlot]:
-    span = spans.session_event_span(session_id)
-    instant = spans.bound_rows_to_span(EventContext.objects.filter(session_id=session_id), span, "event_id")
-    instant = instant.order_by("instant_us", "event_id")
+    instant = EventContext.objects.filter(session_id=session_id).order_by("instant_us", "event_id")
     first = instant.values_list("instant_us", flat=True).first()
     last = instant.values_list("instant_us", flat=True).last()
     if first is None or last is None:
         return []
     slots = split_stretches_evenly([(first, last)])
-    count_events_in_slots(session_id, slots, span)
+    count_events_in_slots(session_id, slots)
     if sum(slot.events > 0 for slot in slots) < BUSY:
         slots = split_stretches_evenly(
             [shrink_stretch_to_events(instant, stretch) for stretch in find_busy_stretches(slots)]
         )
-        count_events_in_slots(session_id, slots, span)
+        count_events_in_slots(session_id, slots)
     if errors:
-        mark_slot_errors(session_id, slots, errors, span)
+        mark_slot_errors(session_id, slots, errors)
     return slots
 
 
@@ -106,12 +102,12 @@ def split_stretches_evenly(stretches: Sequence[Stretch]) -> list[DensitySlot]:
     return slots
 
 
-def count_events_in_slots(session_id: str, slots: list[DensitySlot], span: Span | None) -> None:
+def count_events_in_slots(session_id: str, slots: list[DensitySlot]) -> None:
     """Count each slot's events. Between two stretches there are none: rows of slots end and begin there."""
     begins = [number for number, slot in enumerate(slots) if number == 0 or slot.idle_us]
     rows = [slots[begin:end] for begin, end in zip(begins, [*begins[1:], len(slots)], strict=True)]
     ranges = [[(slot.from_us, slot.to_us) for slot in row] for row in rows]
-    counts = count_events_by_slot(session_id, ranges, spans.span_condition_sql(span, "event_id"))
+    counts = count_events_by_slot(session_id, ranges)
     for slot, events in zip(slots, counts, strict=True):
         slot.events = events
 
@@ -145,11 +141,10 @@ def find_slot_at(slots: Sequence[DensitySlot], at_us: int) -> DensitySlot:
     return slots[max(bisect_right(slots, at_us, key=lambda slot: slot.from_us) - 1, 0)]
 
 
-def mark_slot_errors(session_id: str, slots: Sequence[DensitySlot], errors: int, span: Span | None) -> None:
+def mark_slot_errors(session_id: str, slots: Sequence[DensitySlot], errors: int) -> None:
     """Note in each slot how many of its events failed, and the first."""
     step = -(-errors // MOST_ERRORS)
     failed = Event.objects.filter(session_id=session_id, error__isnull=False, context__isnull=False)
-    failed = spans.bound_rows_to_span(failed, span, "id", "context__event_id")
     if step > 1:
         failed = failed.annotate(turn=Mod(F("id"), step)).filter(turn=0)
     for event_id, at_us in sorted(

@@ -21,10 +21,8 @@ from django.db.models.functions import Coalesce, Substr
 from coordinator.models import Event, EventContext, UnreadableText
 from coordinator.models.fields import InstantTransform, decode_stored_json
 from coordinator.models.gateway import BY_GATEWAY
-from coordinator.sessions import spans
 from coordinator.sessions.events import EVENT_COLUMNS, JSON_COLUMNS
 from coordinator.sessions.timeline.places import EventPosition
-from coordinator.sessions.timeline.wide import SessionCache, settled_event_edge
 
 # Longer values are read to this many characters at first. As long as there is room they are then read whole,
 # because cut JSON cannot be decoded; of the rest, people see the beginning.
@@ -183,10 +181,6 @@ _READ = sum(
 )
 
 
-# The id below which all events of a wide session have a context.
-_complete: SessionCache[int] = SessionCache()
-
-
 class SessionTimeline:
     """One session's events, seen through `filters`. Every method is one or two queries."""
 
@@ -197,47 +191,20 @@ class SessionTimeline:
     def with_filters(self, filters: TimelineFilters | None = None) -> SessionTimeline:
         """Return the same timeline with other filters; what is known of the session need not be counted again."""
         other = SessionTimeline(self.session_id, filters)
-        known = ("complete", "_span")
-        other.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
+        if "complete" in self.__dict__:
+            other.__dict__["complete"] = self.complete
         return other
 
     @cached_property
     def complete(self) -> bool:
         """Say whether every event has its context, so that the index knows the whole order."""
-        edge = settled_event_edge(self._span)
-        if edge is None:
-            return self.has_all_event_contexts(self.session_events(), self.session_event_contexts())
-        upto = _complete.get(self.session_id)
-        if upto is None:
-            if not self.has_all_event_contexts(
-                self.session_events().filter(id__lt=edge),
-                self.session_event_contexts().filter(event_id__lt=edge),
-            ):
-                return False
-            upto = edge
-            _complete.put(self.session_id, upto)
-        return self.has_all_event_contexts(
-            self.session_events().filter(id__gte=upto),
-            self.session_event_contexts().filter(event_id__gte=upto),
+        return (
+            self.session_events().count() == EventContext.objects.filter(session_id=self.session_id).count()
         )
-
-    @staticmethod
-    def has_all_event_contexts(events: Events, contexts: QuerySet[EventContext]) -> bool:
-        return events.count() == contexts.count()
-
-    @cached_property
-    def _span(self) -> tuple[int, int] | None:
-        """Where the session's events lie, as far as that is known when the timeline is opened."""
-        return spans.session_event_span(self.session_id)
 
     def session_events(self) -> Events:
         events: Events = Event.objects.filter(session_id=self.session_id)
-        return spans.bound_rows_to_span(events, self._span, "id")
-
-    def session_event_contexts(self) -> QuerySet[EventContext]:
-        return spans.bound_rows_to_span(
-            EventContext.objects.filter(session_id=self.session_id), self._span, "event_id"
-        )
+        return events
 
     def read_first_events(self, limit: int) -> EventWindow:
         events = self.fetch_timeline_events(self.ordered_filtered_events(), limit + 1)
@@ -302,11 +269,9 @@ class SessionTimeline:
 
     def read_tool_use_events(self, tool_use_ids: Iterable[str]) -> list[TimelineEvent]:
         """Return the beginnings and ends of the calls with these ids."""
-        ids = (
-            self.session_event_contexts()
-            .filter(tool_use_id__in=list(tool_use_ids))
-            .values_list("event_id", flat=True)
-        )
+        ids = EventContext.objects.filter(
+            session_id=self.session_id, tool_use_id__in=list(tool_use_ids)
+        ).values_list("event_id", flat=True)
         return self.read_events_by_id(ids)
 
     def dated_session_events(self, *, indexed: bool = True) -> Events:
@@ -314,7 +279,6 @@ class SessionTimeline:
         events: Events
         if indexed and self.complete:
             events = Event.objects.filter(context__session_id=self.session_id)
-            events = spans.bound_rows_to_span(events, self._span, "id", "context__event_id")
             at_us: Any = F("context__instant_us")
         else:
             events = self.session_events()
@@ -331,8 +295,9 @@ class SessionTimeline:
         events: Events
         if self.filters.is_selective and self.complete:
             # Few match: find them by their own index, then look their instants up and sort.
-            events = spans.bound_rows_to_span(self.session_events(), self._span, "context__event_id")
-            events = events.filter(context__isnull=False).annotate(at_us=F("context__instant_us"))
+            events = (
+                self.session_events().filter(context__isnull=False).annotate(at_us=F("context__instant_us"))
+            )
         else:
             events = self.dated_session_events()
         events = self.filters.filter_events(events)
