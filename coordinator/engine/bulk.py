@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from django.db import connection
 
-from coordinator.engine import is_sqlite, round_trips
+from coordinator.engine import is_sqlite
 
 FEW = 10  # rows that PostgreSQL takes faster by one statement than by COPY
 LARGEST = 2**63 - 1  # SQLite's largest integer; a larger one in JSON it keeps as a float
@@ -28,7 +28,7 @@ def insert_new_rows(table: str, columns: Sequence[str], rows: Sequence[list[Any]
             ids = [int(row[0]) for row in cursor.fetchall()]
         insert_rows_with_ids(table, "id", columns, ids, rows)
         return ids
-    with round_trips.planning_cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(*sqlite_insert_statement(table, columns, rows))
         # AUTOINCREMENT gave successive ones: nobody else can write in this transaction.
         last = int(cursor.lastrowid)
@@ -58,7 +58,7 @@ def insert_row_pairs(
         for row, other in rows
     ]
     statement = pair_insert_sql(table, tuple(columns), beside, key, tuple(beside_columns))
-    with round_trips.planning_cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(statement, [msgspec.json.encode(given).decode()])
         return [int(row[0]) for row in cursor.fetchall()]
 
@@ -110,7 +110,7 @@ def insert_rows_with_ids(
     itself, and psycopg's own would pass for a mistake where the database is only away.
     """
     if is_sqlite():
-        with round_trips.planning_cursor() as cursor:
+        with connection.cursor() as cursor:
             cursor.execute(*sqlite_insert_statement(table, columns, list(rows), id_column, ids[0]))
         return
     into = f"COPY {table} ({id_column}, {', '.join(columns)}) FROM STDIN"

@@ -14,7 +14,7 @@ from django.db import OperationalError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
-from coordinator.engine import is_sqlite, round_trips
+from coordinator.engine import is_sqlite
 
 # PostgreSQL's words for a deadlock and for a lock that was not had within `bound_lock_waits`: the transaction is undone
 # as a whole, and whoever has time left tries again.
@@ -41,7 +41,7 @@ ORDER BY ranked.depth DESC, s.session_id FOR NO KEY UPDATE OF s
 
 def lock_existing_sessions(wanted: list[str]) -> set[str]:
     """Return those of the sessions that exist, held against deletion until the transaction ends."""
-    with round_trips.planning_cursor() as cursor:
+    with connection.cursor() as cursor:
         if is_sqlite():
             cursor.execute(
                 "SELECT session_id FROM sessions WHERE session_id IN (SELECT value FROM json_each(%s))",

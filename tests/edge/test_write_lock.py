@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 
-from coordinator.engine import is_sqlite, locks, round_trips
+from coordinator.engine import is_sqlite, locks
 from coordinator.engine.sqlite import base, write_order
 from coordinator.lib.fair_queue import CALLER, FairThreadPool
 from tests.patience import PATIENCE
@@ -64,18 +64,6 @@ def test_a_lock_that_does_not_come_free_is_told_after_some_looks(
     other.execute("ROLLBACK")
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT 1")
-
-
-def test_a_kept_cursor_serves_one_statement_after_another_and_each_new_connection() -> None:
-    for _ in range(2):
-        with round_trips.planning_cursor() as first:
-            first.execute("SELECT %s", [1])
-            assert first.fetchall() == [(1,)]
-        with round_trips.planning_cursor() as second:
-            second.execute("SELECT %s", [2])
-            assert second.fetchall() == [(2,)]
-        assert second is first
-        connection.close()
 
 
 def database_path() -> str:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, time, timedelta
 
 from django.conf import settings
+from django.db import connection
 from django.db.models import OuterRef, Subquery
 
-from coordinator.engine import round_trips
 from coordinator.errors import QuotaReached
 from coordinator.models import KeyStorageDay
 
@@ -70,7 +70,7 @@ class KeyQuotas:
         for key_id, caller in sorted(
             (int(caller[len(_KEY) :]), caller) for caller in sizes if is_key_caller(caller)
         ):
-            with round_trips.planning_cursor() as cursor:
+            with connection.cursor() as cursor:
                 cursor.execute(_ADD, [key_id, utc_day_text(now), sizes[caller]])
                 sums[caller] = int(cursor.fetchone()[0])
         return sums

@@ -9,7 +9,9 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from coordinator.engine import bulk, round_trips
+from django.db import connection
+
+from coordinator.engine import bulk
 from coordinator.lib import instants
 from coordinator.models import EventOrigin
 from coordinator.sessions.reports import ANYWHERE
@@ -91,7 +93,7 @@ def scope_origin_key(session_id: str, origin: str) -> str:
 def insert_origin_claims(rows: Sequence[Sequence[object]], at: int) -> set[str]:
     """Insert the rows, or take over those whose time is up; return the keys that are ours now."""
     given, parameters = bulk.rows_select_sql(rows, "text", "text", "bigint")
-    with round_trips.planning_cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO event_origins (key, session_id, until) {given}"
             " ON CONFLICT (key) DO UPDATE SET session_id = excluded.session_id, until = excluded.until"
@@ -105,7 +107,7 @@ def find_claimed_origins(wanted: Collection[tuple[str | None, str]], now: dateti
     """Return those origins that are taken, in the session that stands before each or everywhere. Only reads."""
     origin_of = {key: key for _, key in wanted} | {scope_origin_key(at, key): key for at, key in wanted if at}
     given, parameters = bulk.rows_select_sql([[key] for key in origin_of], "text")
-    with round_trips.planning_cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT key FROM event_origins WHERE key IN ({given})"  # constants  # noqa: S608
             " AND (until IS NULL OR until > %s)",

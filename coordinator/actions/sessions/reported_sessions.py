@@ -14,7 +14,6 @@ from django.db.models import Exists, Max, OuterRef
 
 from coordinator.actions.sessions import events, silence, writers
 from coordinator.actions.sessions.sessions import find_telemetry_end, update_session_by_event
-from coordinator.engine import round_trips
 from coordinator.engine.values import cast_to_text_sql
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
@@ -257,7 +256,7 @@ def assemble_message_piece(session_id: str, piece: MessagePiece) -> str | None:
     Secrets are masked in the whole (actions/events.py): one may be cut in two here. Pieces live for seconds, or
     until `finish_broken_messages` where their sender died.
     """
-    with round_trips.planning_cursor() as cursor:
+    with connection.cursor() as cursor:
         if not piece.final:
             cursor.execute(KEEP_PIECE, [session_id, piece.message_id, piece.place, piece.text])
             return None
@@ -269,7 +268,7 @@ def assemble_message_piece(session_id: str, piece: MessagePiece) -> str | None:
 
 def take_unfinished_messages(session_id: str) -> dict[str, str]:
     """Return by message id, and forget, what was displayed of messages that were never finished."""
-    with round_trips.planning_cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(HAS_PIECES, [session_id])
         if cursor.fetchone() is None:  # nearly always: reading takes no lock
             return {}

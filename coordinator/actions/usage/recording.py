@@ -22,7 +22,7 @@ from django.db import connection
 from django.db.models import F
 
 from coordinator.actions.sessions import origins
-from coordinator.engine import bulk, round_trips
+from coordinator.engine import bulk
 from coordinator.lib import instants
 from coordinator.models import EventContext, ModelRequestUsage, UsageDay
 from coordinator.runs.offers import PROGRAMS
@@ -115,7 +115,7 @@ def record_usage(written: Sequence[WrittenEvent]) -> None:
         given, parameters = bulk.rows_select_sql(
             [[*key, *counts] for key, counts in sorted(sums.items())], *_TYPES
         )
-        with round_trips.planning_cursor() as cursor:
+        with connection.cursor() as cursor:
             cursor.execute(build_usage_upsert(given), parameters)
 
 
@@ -252,7 +252,7 @@ def insert_usage_rows(rows: Sequence[ModelRequestUsage]) -> set[str]:
     """Insert the rows whose requests have none; return their keys."""
     values = [[getattr(row, name) for name in _COLUMNS] for row in sorted(rows, key=lambda r: r.request_key)]
     given, parameters = bulk.rows_select_sql(values, *_COLUMNS.values())
-    with round_trips.planning_cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO usage_requests ({', '.join(_COLUMNS)}) {given}"
             " ON CONFLICT DO NOTHING RETURNING request_key",

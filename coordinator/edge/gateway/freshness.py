@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from django.db import connection
+
 from coordinator.edge.http import auth
-from coordinator.engine import round_trips
 from coordinator.lib.fair_queue import clear_caller
 from coordinator.lib.threads import EdgeThreads
 from coordinator.live.hub import FeedHub
@@ -68,5 +69,7 @@ def consume_check_error(answer: asyncio.Future[Look]) -> None:
 
 
 def query_freshness(position: int) -> Look:
-    has_news, is_braked = round_trips.select_single_row(LOOK, [position, *TOPICS])
+    with connection.cursor() as cursor:
+        cursor.execute(LOOK, [position, *TOPICS])
+        has_news, is_braked = cursor.fetchone()
     return not has_news, bool(is_braked)

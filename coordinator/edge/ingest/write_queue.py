@@ -31,7 +31,7 @@ from django.utils import timezone
 from coordinator.actions.people.key_quotas import KeyQuotas
 from coordinator.actions.sessions.events import Outcome, PreparedEvent, prepare_events, write_events
 from coordinator.actions.upkeep import idempotency
-from coordinator.engine import locks, round_trips
+from coordinator.engine import locks
 from coordinator.errors import ServiceBusy, SignalboxError, UnprocessableRequest
 from coordinator.lib import process_metrics as meters
 from coordinator.lib.fair_queue import CALLER, FairQueue
@@ -362,7 +362,6 @@ class GroupWriter:
     def write_group(self, group: list[WriteJob]) -> None:
         """Write the group in one transaction; where that fails for its content, each job in its own."""
         refresh_connections()
-        round_trips.skip_health_check()
         found_twin = is_anew = False
         while group := self.mark_jobs_begun(group):
             self._committing = False

@@ -14,13 +14,11 @@ What is read by SQL of our own, without models, is read by `engine.values.text_o
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable
 from typing import Any
 
 from django.db.backends.sqlite3 import base, operations
-from django.db.backends.utils import CursorWrapper
 from django.db.models.expressions import Col
 from django.db.utils import DatabaseErrorWrapper
 from django.utils.functional import cached_property
@@ -31,7 +29,6 @@ from coordinator.lib.unfit_values import UnreadableText
 # Looks for the write lock, and seconds between them, of a connection that `looks_often`. Another process' group of
 # events takes some tenths of a millisecond.
 LOOKS, LOOK_EVERY = 40, 0.0002
-LONGEST_REMEMBERED = 10_000  # characters of a statement
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 
 
@@ -113,33 +110,11 @@ class CircleBreakingErrorWrapper(DatabaseErrorWrapper):
             raise wrapped.with_traceback(traceback) from problem
 
 
-class StatementCachingCursor(base.SQLiteCursorWrapper):
-    """Django's, which remembers how SQLite writes the parameters of a statement that comes again and again."""
-
-    def convert_query(self, query: str, *, param_names: Any = None) -> str:
-        if param_names is not None or len(query) > LONGEST_REMEMBERED:
-            return str(super().convert_query(query, param_names=param_names))
-        return convert_to_question_marks(query)
-
-
-class ReusableCursor(CursorWrapper):
-    """A cursor that stays open after its block, for the next: opening one takes longer than a small statement."""
-
-    def __exit__(self, *_: object) -> None:
-        """Leave it open. Whoever used it has read all that its statement found."""
-
-
-@functools.lru_cache(maxsize=1_000)
-def convert_to_question_marks(query: str) -> str:
-    return base.FORMAT_QMARK_REGEX.sub("?", query).replace("%%", "%")
-
-
 class DatabaseWrapper(base.DatabaseWrapper):
     """Django's, with connections that read any bytes as text."""
 
     ops_class = DatabaseOperations
     looks_often = False  # for the write lock as a transaction begins, instead of waiting in SQLite's library
-    _kept: ReusableCursor | None = None
 
     def _start_transaction_under_autocommit(self) -> None:
         raw = self.connection
@@ -159,25 +134,11 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def execute_begin(self) -> None:
         self.connection.execute(f"BEGIN {self.transaction_mode or ''}")  # type: ignore[attr-defined] # stubs leave it out
 
-    def create_cursor(self, name: str | None = None) -> StatementCachingCursor:
-        made: StatementCachingCursor = self.connection.cursor(factory=StatementCachingCursor)
-        return made
-
-    def planning_cursor(self) -> CursorWrapper:
-        """Return the one cursor for statements that come again and again; read what one finds before the next."""
-        self.ensure_connection()
-        if self.queries_logged:
-            return self.cursor()
-        if self._kept is None:
-            self._kept = ReusableCursor(self.create_cursor(), self)
-        return self._kept
-
     @cached_property
     def write_order(self) -> WriteOrder:
         return WriteOrder(str(self.settings_dict["NAME"]))
 
     def _close(self) -> None:
-        self._kept = None
         self.write_order.close()
         super()._close()  # type: ignore[misc]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from coordinator.engine import round_trips
+from django.db import connection
+
 from coordinator.models import PermissionRequest, Session
 from coordinator.models.brakes import BrakeReach, is_covered_by_brake
 from coordinator.models.sessions import SessionStatus
@@ -44,7 +45,7 @@ class ActiveBrake:
 
 def load_active_brakes() -> tuple[ActiveBrake, ...]:
     """Return every brake in force, oldest first. In plain SQL, since each call of an agent asks it."""
-    with round_trips.planning_cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(IN_FORCE)
         return tuple(ActiveBrake(*row) for row in cursor.fetchall())
 
