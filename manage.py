@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -15,10 +14,6 @@ if TYPE_CHECKING:
 # A server works on while it has to wait (serve), and who asks whether all is well wants to know it now (doctor).
 IMPATIENT = {"serve", "doctor"}
 PATIENCE_MS = 60_000  # how long any other command waits for a lock
-# So many new objects before the garbage collector works. What a start loads stays (two hundred thousand for a server):
-# looking through it again and again (700 is Python's own number) is a fifth of its time. A server goes back to that
-# before it serves.
-COLLECT_AFTER = 300_000
 
 
 def main() -> None:
@@ -52,7 +47,6 @@ def begin_serving() -> None:
 
 def run() -> None:
     """Run the command that the words after manage.py name."""
-    gc.set_threshold(COLLECT_AFTER, 20, 20)
     try:
         from django.core.exceptions import ImproperlyConfigured
         from django.core.management import BaseCommand, execute_from_command_line

@@ -50,7 +50,6 @@ from coordinator.edge.policy.rulings import PolicyRulings
 from coordinator.edge.polling.chat import ChatEndpoint
 from coordinator.edge.polling.endpoints import LongPollEndpoint
 from coordinator.edge.polling.waits import LongPollWaiters
-from coordinator.engine.checkpoints import Checkpointer
 from coordinator.errors import (
     BadRequest,
     Forbidden,
@@ -103,8 +102,7 @@ class Application:
             take=intake.receive_django_body,
             who=intake.identify_request_sender,
         )
-        self.checkpointer = Checkpointer()
-        self.writer = GroupWriter(self.feed.wake_feed, wrote=self.checkpointer.count_written_events)
+        self.writer = GroupWriter(self.feed.wake_feed)
         self.waits = LongPollWaiters(self.hub, self.threads)
         self.streams = LiveStreams(
             self.hub, self.threads, most=settings.MAX_STREAMS, most_per_client=settings.STREAMS_PER_CLIENT
@@ -357,7 +355,6 @@ class Application:
         self.hub.listeners.insert(0, self.forget_changed_callers)
         self.hub.start_following_feed()
         await self.rulings.refresh_rules()
-        self.checkpointer.start()
         self.writer.start()
         self.streams.start_tending()
         self.housekeeper.start()
@@ -380,7 +377,6 @@ class Application:
     def stop_services(self) -> None:
         self.hub.stop_following_feed()
         self.writer.stop()
-        self.checkpointer.stop()
         self.housekeeper.stop()
         self.feed.stop_feed()
         self.reporter.stop()

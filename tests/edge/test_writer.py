@@ -35,13 +35,11 @@ def event(text: str, session_id: str = "s1") -> NewEvent:
     return NewEvent(event_type="note", session_id=session_id, timestamp="t", reason=text)
 
 
-def with_writer(
-    work: Callable[[GroupWriter], Awaitable[Any]], wrote: Callable[[int], None] = lambda _events: None
-) -> Any:
+def with_writer(work: Callable[[GroupWriter], Awaitable[Any]]) -> Any:
     """Run `work` on an event loop with a running writer."""
 
     async def main() -> Any:
-        writer = GroupWriter(lambda: None, wrote=wrote)
+        writer = GroupWriter(lambda: None)
         writer.start()
         try:
             return await work(writer)
@@ -72,18 +70,6 @@ def test_each_caller_gets_its_own_outcome() -> None:
     }
     assert stored == told
     assert EventContext.objects.count() == 20
-
-
-def test_the_writer_says_how_many_events_each_transaction_wrote() -> None:
-    told: list[int] = []
-
-    async def work(writer: GroupWriter) -> None:
-        await submit(writer, event("one"))
-        await submit(writer, event("of no session", "none"))
-        await submit(writer, event("one"), event("of no session", "none"), event("another"))
-
-    with_writer(work, told.append)
-    assert told == [1, 0, 2]
 
 
 def test_a_job_that_poisons_its_group_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def test_an_integer_that_sqlite_has_no_form_for_is_kept_as_a_float(others: list[
         cursor.execute("DROP TABLE few")
 
 
-@pytest.mark.parametrize("count", [0, 1, bulk.WRITTEN_OUT, bulk.WRITTEN_OUT + 1])
+@pytest.mark.parametrize("count", [0, 1, 5])
 def test_given_rows_are_read_as_they_are_however_many(count: int) -> None:
     rows = [[f"it's %s and ? {number}", number, None] for number in range(count)]
     given, parameters = bulk.rows_select_sql(rows, "text", "bigint", "text")

@@ -134,12 +134,10 @@ class GroupWriter:
         self,
         wake: Callable[[], None],
         *,
-        wrote: Callable[[int], None] = lambda _events: None,
         clock: Callable[[], datetime] = timezone.now,
     ) -> None:
-        """`wake` is called after each transaction, and `wrote` with how many events it wrote."""
+        """`wake` is called after each transaction."""
         self._wake = wake
-        self._wrote = wrote
         self._clock = clock
         self._queue: FairQueue[WriteJob] = FairQueue()
         self._all = QueueLoad()
@@ -402,7 +400,6 @@ class GroupWriter:
                 meters.EVENTS.add(n=written)
                 meters.GROUPS.observe(written)
             deliver_write_results(zip(group, results, strict=True))
-            self._wrote(written)
             return
 
     def commit_group(self, group: Sequence[WriteJob]) -> list[Any]:

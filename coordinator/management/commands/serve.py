@@ -42,7 +42,6 @@ from coordinator.operations import restarting, startup
 from coordinator.operations.doctor import shared_user
 from coordinator.operations.doctor.settings import find_conflicting_settings
 
-PYTHONS_OWN = (700, 10, 10)  # how often garbage is collected, which manage.py put off
 IF_IT_RUNS = (
     "`manage.py restart` restarts it. Stop it to start another, or choose another SIGNALBOX_DATA_DIR."
 )
@@ -327,4 +326,3 @@ def prepare_to_fork(_server: object) -> None:
     a start.
     """
     gc.freeze()
-    gc.set_threshold(*PYTHONS_OWN)
