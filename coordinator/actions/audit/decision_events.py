@@ -10,18 +10,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from coordinator.lib import http_post, instants
 from coordinator.lib.network_words import describe_network_error
 from coordinator.models import AuditDelivery, AuditLeaf, AuditLog
 from coordinator.transparency import tree
+
+if TYPE_CHECKING:  # protobuf takes some MB, and few installations send decisions anywhere
+    from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +83,9 @@ def send_decision_batch(known: AuditDelivery, now: datetime) -> bool:
 
 
 def build_decision_log_record(row: AuditLog, number: int, now: datetime) -> LogRecord:
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue  # noqa: PLC0415
+    from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord  # noqa: PLC0415
+
     at = row.timestamp if isinstance(row.timestamp, datetime) else now
     return LogRecord(
         time_unix_nano=max(instants.to_microseconds(at), 0) * 1000,
@@ -114,6 +117,11 @@ def build_decision_attributes(row: AuditLog, number: int) -> Iterator[tuple[str,
 
 def export_decision_logs(records: list[LogRecord]) -> None:
     """Post one OTLP request. Raises DecisionExportRefused, OSError."""
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (  # noqa: PLC0415
+        ExportLogsServiceRequest,
+    )
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue  # noqa: PLC0415
+
     request = ExportLogsServiceRequest()
     resource = request.resource_logs.add()
     resource.resource.attributes.add(key="service.name", value=AnyValue(string_value="signalbox"))

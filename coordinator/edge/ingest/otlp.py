@@ -17,7 +17,7 @@ from typing import Any
 from django.utils import timezone
 
 from coordinator.actions.sessions import reported_sessions as sessions
-from coordinator.dialects import otlp, otlp_wire
+from coordinator.dialects import otlp
 from coordinator.dialects.otlp import ReadingNotes, SessionReport
 from coordinator.edge.http.auth import Authenticator
 from coordinator.edge.http.bodies import BodyReservation, RequestBodies
@@ -81,7 +81,7 @@ class TelemetryEndpoint:
         weigh = (
             json_bounds.estimate_decoded_size
             if form == JSON
-            else partial(otlp_wire.estimate_decoded_bytes, kind)
+            else partial(load_protobuf_reader().estimate_decoded_bytes, kind)
         )
         body = await held.read_body(receive, get_request_headers(scope), get_operation(scope).body.key, weigh)
         return await held.decode_received_body(partial(parse_telemetry, kind, form, now=timezone.now()), body)
@@ -114,11 +114,18 @@ def build_sessions_changed_error() -> SignalboxError:
     return problem
 
 
+def load_protobuf_reader() -> Any:
+    """Return the module that reads OTLP's protobuf. It takes some MB: only a worker that is sent such loads it."""
+    from coordinator.dialects import otlp_wire  # noqa: PLC0415
+
+    return otlp_wire
+
+
 def parse_telemetry(
     kind: str, form: bytes, body: bytes, now: datetime
 ) -> tuple[list[SessionReport], ReadingNotes]:
     if form == PROTOBUF:
-        request: Any = otlp_wire.decode_otlp_request(kind, body) if kind in READERS else {}
+        request: Any = load_protobuf_reader().decode_otlp_request(kind, body) if kind in READERS else {}
     else:
         try:
             request = json_bounds.load_bounded_json(body or b"{}", most=EVENTS.key.becomes)

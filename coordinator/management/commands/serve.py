@@ -28,7 +28,7 @@ from typing import IO, Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
-from django.urls import reverse
+from django.urls import get_resolver, reverse
 from django.utils import timezone
 from gunicorn import arbiter, glogging
 from gunicorn.app.base import BaseApplication
@@ -166,8 +166,10 @@ def preload_worker_code() -> None:
 
     The application itself is made in each worker: it has threads.
     """
-    for module in (settings.ROOT_URLCONF, "coordinator.edge.app"):
+    middleware = (name.rpartition(".")[0] for name in settings.MIDDLEWARE)
+    for module in (settings.ROOT_URLCONF, "coordinator.edge.app", *middleware):
         importlib.import_module(module)
+    get_resolver().reverse_dict  # noqa: B018 - is made as it is read first, a megabyte in each worker
 
 
 class ServerLog(glogging.Logger):  # type: ignore[misc] # gunicorn has no types
