@@ -95,6 +95,7 @@ ENTRIES: tuple[RailEntry, ...] = (
         pinned=True,
     ),
     RailEntry("brake", "Brake", "brakes:home", "st-ban"),
+    RailEntry("usage", "Usage", "costs:show", "st-half"),
     RailEntry("budgets", "Budgets", "budgets:home", "st-half"),
     RailEntry("sessions", "Sessions", "sessions:list", "sessions", pinned=True),
     RailEntry("runs", "Runs", "runs:list", "runs"),

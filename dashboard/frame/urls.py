@@ -27,7 +27,7 @@ urlpatterns = [
     path("claude-code/", include("dashboard.frame.redirects")),
     path("connections/", include("dashboard.connections.urls")),
     path("help/", include("dashboard.help.urls")),
-    path("costs/", include("dashboard.budgets.cost_urls")),
+    path("costs/", include("dashboard.usage.urls")),
     path("mcp/", include("dashboard.mcp.urls")),
     path("chat/", include("dashboard.chat.urls")),
     path("keys/", include("dashboard.accounts.key_urls")),

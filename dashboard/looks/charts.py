@@ -1,6 +1,7 @@
 """Charts: what their rows hold, in percent of a drawing that is stretched to its place.
 
-Each is drawn by a template of templates/components: `_bar_chart.html` a bar, `_day_columns.html` a column a day.
+Each is drawn by a template of templates/components: `_bar_chart.html` a bar, `_day_columns.html` a column a day,
+`_stacked_columns.html` a column a day or hour in pieces.
 static/css/charts.css says how they look.
 """
 
@@ -60,4 +61,49 @@ def build_day_columns(
         columns.append(
             DayColumn(day, words, round(index * each, 3), round(each * COLUMN, 3), round(100 * share, 3))
         )
+    return columns
+
+
+MOST_SERIES = 6  # told apart by colour; the rest is one more
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPiece:
+    """A piece of a column: of which series (its number, from 1), and what it stands for."""
+
+    series: int
+    words: str
+    top: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class StackedColumn:
+    """The column of one slot of time, with its pieces from the bottom up."""
+
+    label: str
+    x: float
+    width: float
+    pieces: tuple[ColumnPiece, ...]
+
+
+def build_stacked_columns(
+    slots: Sequence[str],
+    series: Sequence[str],
+    values: Mapping[tuple[str, str], tuple[float, str]],
+) -> list[StackedColumn]:
+    """Return a column for each slot: the values by slot and series, in shares of the tallest, and their words."""
+    sums = {slot: sum(values.get((slot, name), (0.0, ""))[0] for name in series) for slot in slots}
+    tallest = max(sums.values(), default=0.0) or 1.0
+    each = 100 / max(len(slots), 1)
+    columns = []
+    for index, slot in enumerate(slots):
+        pieces, top = [], 100.0
+        for number, name in enumerate(series, 1):
+            value, words = values.get((slot, name), (0.0, ""))
+            height = 100 * value / tallest
+            top -= height
+            if value > 0:
+                pieces.append(ColumnPiece(number, f"{name}: {words}", round(top, 3), round(height, 3)))
+        columns.append(StackedColumn(slot, round(index * each, 3), round(each * COLUMN, 3), tuple(pieces)))
     return columns

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from django.urls import path
 
-from dashboard.budgets import cost_views as costs
+from dashboard.usage import views as costs
 
 app_name = "costs"
 
 urlpatterns = [
     path("", costs.show_costs, name="show"),
+    path("csv/", costs.export_usage_csv, name="csv"),
     path("prices/", costs.save_model_prices_view, name="save-prices"),
 ]

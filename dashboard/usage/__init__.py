@@ -1,0 +1,1 @@
+"""Tokens and costs: the chart, the table, the prices."""

@@ -1,0 +1,92 @@
+"""What the Usage page shows by its query string: which period, in which zone, told apart by what, in which measure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Self
+from zoneinfo import ZoneInfo
+
+from django.http import QueryDict
+
+from coordinator.lib import instants
+from coordinator.models import ModelRequestUsage
+from coordinator.usage.reading import DIMENSIONS, TokenUsage, load_usage_by_dimensions
+from dashboard.frame.days import find_time_zone
+
+PERIODS = (1, 7, 30, 90, 365)  # days
+MEASURES = ("cost", "tokens")
+HOUR_US, QUARTER_US = 3_600_000_000, 900_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class UsageQuery:
+    """The choices of the Usage page; those that cannot be read are as if left out."""
+
+    days: int = 7
+    by: str = "model"
+    measure: str = "cost"
+    zone: str = "UTC"
+
+    @classmethod
+    def from_query(cls, data: Mapping[str, Any]) -> Self:
+        days, by, measure, zone = (str(data.get(name) or "") for name in ("days", "by", "measure", "zone"))
+        return cls(
+            int(days) if days in {str(one) for one in PERIODS} else 7,
+            by if by in DIMENSIONS else "model",
+            measure if measure in MEASURES else "cost",
+            zone if zone and find_time_zone(zone) else "UTC",
+        )
+
+    def query_string(self, **changes: Any) -> str:
+        """Return the query string of these choices with some changed."""
+        query = QueryDict(mutable=True)
+        for name in ("days", "by", "measure", "zone"):
+            query[name] = str(changes.get(name, getattr(self, name)))
+        return query.urlencode()
+
+    @property
+    def is_hourly(self) -> bool:
+        return self.days == 1
+
+    @property
+    def time_zone(self) -> ZoneInfo:
+        return find_time_zone(self.zone) or ZoneInfo("UTC")
+
+    def list_slots(self, now: datetime) -> list[str]:
+        """Return the days or, of one day, the hours of the period, up to now, as their columns are called."""
+        local = now.astimezone(self.time_zone)
+        if self.is_hourly:
+            return [self.name_slot(now - timedelta(hours=back)) for back in range(23, -1, -1)]
+        return [(local.date() - timedelta(days=back)).isoformat() for back in range(self.days - 1, -1, -1)]
+
+    def name_slot(self, instant: datetime) -> str:
+        """Return the day or hour of an instant, in the reader's zone."""
+        local = instant.astimezone(self.time_zone)
+        return f"{local:%Y-%m-%d %H:00}" if self.is_hourly else local.date().isoformat()
+
+    def start_instant(self, now: datetime) -> datetime:
+        """Return when the first day or hour begins."""
+        if self.is_hourly:
+            hour = now.astimezone(self.time_zone).replace(minute=0, second=0, microsecond=0)
+            return hour.astimezone(UTC) - timedelta(hours=23)
+        first: date = now.astimezone(self.time_zone).date() - timedelta(days=self.days - 1)
+        return datetime.combine(first, time.min, self.time_zone).astimezone(UTC)
+
+
+def load_usage_slots(query: UsageQuery, now: datetime) -> dict[tuple[str, str], TokenUsage]:
+    """Return the period's usage by day or hour, and by what it is told apart by.
+
+    The database sums by hours of UTC, or quarters of them where the zone's clocks are not whole hours away.
+    """
+    start = query.start_instant(now)
+    rows = ModelRequestUsage.objects.filter(at_us__gte=instants.to_microseconds(start))
+    offsets = {moment.astimezone(query.time_zone).utcoffset() for moment in (start, now)}
+    whole = all(not (offset or timedelta()) % timedelta(hours=1) for offset in offsets)
+    size = HOUR_US if whole else QUARTER_US
+    found: dict[tuple[str, str], TokenUsage] = {}
+    for (slot, name), usage in load_usage_by_dimensions(rows, query.by, slot_us=size).items():
+        key = (query.name_slot(instants.from_microseconds(int(slot) * size)), str(name))
+        found[key] = found.get(key, TokenUsage()) + usage
+    return found
