@@ -20,6 +20,7 @@ from coordinator.actions import approvals
 from coordinator.actions.agents.agents import DEFAULT_AGENT
 from coordinator.actions.audit import audit
 from coordinator.actions.sessions import tool_calls
+from coordinator.actions.usage import filling
 from coordinator.demo import chats, policy
 from coordinator.demo.cast import PLUGINS, TEAMS, TRADES, demo_agent_id, demo_blueprint_name
 from coordinator.demo.tasks import MessageStep, ToolCallStep
@@ -293,6 +294,7 @@ def write_story_events(stories: list[SessionStory]) -> int:
         for event, context in zip(events, contexts, strict=True):
             context.event_id = event.pk
         EventContext.objects.bulk_create(contexts)
+        filling.add_rows_of_events(events[0].pk - 1, events[-1].pk)
     return len(pairs)
 
 

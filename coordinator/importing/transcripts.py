@@ -6,6 +6,7 @@ The files are the agents' own and may grow while they are read: a last line with
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +14,9 @@ from pathlib import Path
 
 from coordinator.errors import NotFound
 
-LONGEST_LINE = 20 * 1024 * 1024  # bytes; what is longer is passed over
+LONGEST_LINE = 20 * 1024 * 1024  # bytes; of a longer one the long texts are left out
+LONGEST_TEXT = 1024 * 1024  # bytes of one text in a line that is longer: a picture has more
+CHUNK_BYTES = 1024 * 1024
 MOST_BYTES_OF_ABOUT = 64 * 1024
 
 
@@ -76,7 +79,7 @@ def stat_transcript(path: Path) -> TranscriptFile | None:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptLine:
-    """A line by its number, from 1: its bytes, None where it is longer than LONGEST_LINE; `whole` if it has an end."""
+    """A line by its number, from 1: its bytes, None where it is too long; `whole` if it has an end."""
 
     number: int
     body: bytes | None
@@ -90,18 +93,75 @@ def iterate_transcript_lines(transcript: TranscriptFile) -> Iterator[TranscriptL
         number = 0
         while body := file.readline(LONGEST_LINE):
             number += 1
-            size, whole, fits = len(body), body.endswith(b"\n"), True
-            while not whole and (more := file.readline(LONGEST_LINE)):
-                size, whole, fits = size + len(more), more.endswith(b"\n"), False
-            if not fits:
-                yield TranscriptLine(number, None, size, whole)
-            elif body.strip():
-                yield TranscriptLine(number, body, size, whole)
+            if body.endswith(b"\n") or len(body) < LONGEST_LINE:
+                if body.strip():
+                    yield TranscriptLine(number, body, len(body), body.endswith(b"\n"))
+                continue
+            shortener = TextShortener()
+            shortener.add_bytes(body)
+            while not body.endswith(b"\n") and (body := file.readline(CHUNK_BYTES)):
+                shortener.add_bytes(body)
+            yield TranscriptLine(number, shortener.result(), shortener.size, body.endswith(b"\n"))
 
 
 def iterate_whole_document(transcript: TranscriptFile) -> Iterator[TranscriptLine]:
     """Yield the file as one line, for a format that is one JSON document a session. Raises OSError."""
     with transcript.path.open("rb") as file:
-        body = file.read(LONGEST_LINE + 1)
-    fits = len(body) <= LONGEST_LINE
-    yield TranscriptLine(1, body if fits else None, len(body) if fits else transcript.size, whole=True)
+        body = file.read(LONGEST_LINE)
+        if len(body) < LONGEST_LINE:
+            yield TranscriptLine(1, body, len(body), whole=True)
+            return
+        shortener = TextShortener()
+        while body:
+            shortener.add_bytes(body)
+            body = file.read(CHUNK_BYTES)
+    yield TranscriptLine(1, shortener.result(), shortener.size, whole=True)
+
+
+_TOKEN = re.compile(rb'[^"\\]+|\\[\s\S]|["\\]')
+
+
+class TextShortener:
+    """Takes the long texts out of JSON that is too large, while it is read. In their place stands how long they were.
+
+    Holds LONGEST_LINE bytes at most, however long the JSON is.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._out = bytearray()
+        self._in_text = False
+        self._text_bytes = self._left_out = 0
+        self._escape = b""  # a backslash at the end of a chunk
+
+    def add_bytes(self, chunk: bytes) -> None:
+        """Take the next bytes."""
+        self.size += len(chunk)
+        chunk, self._escape = self._escape + chunk, b""
+        for match in _TOKEN.finditer(chunk):
+            token = match.group()
+            if token == b"\\" and match.end() == len(chunk):
+                self._escape = token
+            elif token == b'"':
+                if self._in_text:
+                    self._end_text()
+                self._in_text = not self._in_text
+                self._keep(token)
+            elif self._in_text and (self._left_out or self._text_bytes + len(token) > LONGEST_TEXT):
+                self._left_out += len(token)
+            else:
+                self._text_bytes += len(token) if self._in_text else 0
+                self._keep(token)
+
+    def _end_text(self) -> None:
+        if self._left_out:
+            self._keep(f" (left out: {self._left_out:,} bytes)".encode())
+        self._text_bytes = self._left_out = 0
+
+    def _keep(self, token: bytes) -> None:
+        if len(self._out) <= LONGEST_LINE:
+            self._out += token
+
+    def result(self) -> bytes | None:
+        """Return the JSON without its long texts; None where it is too large all the same."""
+        return bytes(self._out) if len(self._out) <= LONGEST_LINE else None

@@ -70,6 +70,7 @@ CSV_COLUMNS = (
     "web_searches", "cost", "unpriced_tokens",
 )  # fmt: skip
 OTHERS = "Others"
+MOST_ROWS = 100  # of the table; the CSV has all
 
 
 @require_GET
@@ -120,7 +121,8 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
     context = {
         "query": query,
         "choices": build_choice_links(query),
-        "rows": by_name,
+        "rows": dict(list(by_name.items())[:MOST_ROWS]),
+        "more_rows": max(0, len(by_name) - MOST_ROWS),
         "total": usage.sum_usages(by_name),
         "used_prices": {model: prices_of.find_model_price(model, own) for model in models},
         "unpriced": [

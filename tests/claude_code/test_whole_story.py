@@ -161,8 +161,9 @@ def look_at_history_and_audit(page: Page) -> None:
     page.goto("/ui/approvals/history/")
     for word in ("Approved", "Expired"):
         expect(page.locator("tbody").get_by_text(word).first).to_be_visible()
-    page.goto("/ui/costs/")
+    page.goto("/ui/costs/?days=365")
     expect(page.locator("tbody").get_by_text("claude-opus-4-6").first).to_be_visible()
+    page.get_by_role("link", name="Agent", exact=True).click()
     expect(page.locator("tbody").get_by_text("agent.shop").first).to_be_visible()
     shoot(page, "costs")
     page.goto("/ui/")

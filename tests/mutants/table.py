@@ -1395,4 +1395,70 @@ MUTANTS = (
         '        for sign in "":\n',
         ("tests/hosting/test_lines.py",),
     ),
+    Mutant(
+        "usage: a request reported again",
+        "coordinator/actions/usage/recording.py",
+        " ON CONFLICT DO NOTHING RETURNING request_key",
+        " RETURNING request_key",
+        ("tests/usage/test_filling.py::test_events_of_before_are_counted_once_while_new_ones_come",),
+    ),
+    Mutant(
+        "usage: sums by day of what is known",
+        "coordinator/actions/usage/recording.py",
+        "        for key in new:\n            add_row_to_sums",
+        "        for key in requests:\n            add_row_to_sums",
+        (
+            "tests/usage/test_filling.py::test_a_session_that_is_imported_again_after_its_deletion_counts_once",
+        ),
+    ),
+    Mutant(
+        "usage: the first figures of an answer",
+        "coordinator/actions/usage/recording.py",
+        "larger = {name: max(getattr(before, name), getattr(again, name)) for name in AMOUNTS}",
+        "larger = {name: getattr(before, name) for name in AMOUNTS}",
+        (
+            "tests/usage/test_transcripts.py::test_an_answer_that_has_grown_since_the_last_import_has_its_last_figures",
+            "tests/usage/test_telemetry.py::test_a_request_that_is_reported_again_with_more_tokens_has_the_last_ones",
+        ),
+    ),
+    Mutant(
+        "usage: alternating answers",
+        "coordinator/dialects/claude_transcripts.py",
+        "self.requests[message_id] = PendingModelRequest(",
+        "self.requests = {}\n        self.requests[message_id] = PendingModelRequest(",
+        (
+            "tests/usage/test_transcripts.py::test_the_last_figures_of_each_answer_count_though_answers_alternate",
+        ),
+    ),
+    Mutant(
+        "usage: a fork's copy of its parent",
+        "coordinator/dialects/codex_transcripts.py",
+        'if reader.subagent or parent or "parent" in reader.facts:',
+        "if False:",
+        (
+            "tests/usage/test_transcripts.py::"
+            "test_a_codex_fork_and_a_subagent_that_repeat_their_parent_count_what_is_their_own",
+        ),
+    ),
+    Mutant(
+        "usage: a span below another in the same export",
+        "coordinator/dialects/otlp.py",
+        'if role == "agent" or nesting.is_covered(span):',
+        'if role == "agent":',
+        ("tests/usage/test_telemetry.py::test_three_requests_of_a_framework_over_a_client_are_three",),
+    ),
+    Mutant(
+        "usage: a span below another in another export",
+        "coordinator/dialects/otlp.py",
+        "        unless=nesting.unless(span),\n",
+        "",
+        ("tests/usage/test_telemetry.py::test_a_model_span_below_another_counts_once",),
+    ),
+    Mutant(
+        "usage: no price taken for nothing",
+        "coordinator/usage/prices.py",
+        "return None if amounts.total_tokens or amounts.web_searches else 0.0",
+        "return 0.0",
+        ("tests/usage/test_prices.py::test_no_price_is_none_and_never_zero",),
+    ),
 )

@@ -13,7 +13,7 @@ from coordinator.identity.actors import Actor
 from coordinator.models import Event, ModelRequestUsage, Session, UsageDay, UsageFill
 from coordinator.policy.limits import budgets
 from coordinator.policy.limits.budgets import BudgetRow
-from coordinator.sessions.events import NewEvent
+from coordinator.sessions.events import DedupedEvent, NewEvent
 from coordinator.usage.reading import find_fill_progress, sum_usage_rows
 
 pytestmark = pytest.mark.django_db
@@ -101,7 +101,19 @@ def test_a_request_without_a_price_gets_one_when_it_is_set_and_others_keep_their
     assert budgets.budget_usage(MONEY, NOW) == budgets.BudgetUsage(12.0, 0)
 
 
-def test_a_deleted_session_stays_counted_and_is_not_counted_again() -> None:
-    spend(10)
-    Session.objects.all().delete()
+def test_a_session_that_is_imported_again_after_its_deletion_counts_once() -> None:
+    for _ in range(2):
+        Session.objects.get_or_create(session_id="ses_1", defaults={"status": "running", "created_at": NOW})
+        told = DedupedEvent(
+            event_type="model_request",
+            session_id="ses_1",
+            timestamp="",
+            model="claude-haiku-4-5",
+            output_tokens=10,
+            origin="request-1",
+        )
+        record_events([told], NOW)
+        assert sum_usage_rows(ModelRequestUsage.objects.all()).output == 10
+        assert budgets.budget_usage(TOKENS, NOW).amount == 10
+        Session.objects.all().delete()
     assert sum_usage_rows(ModelRequestUsage.objects.all()).output == 10

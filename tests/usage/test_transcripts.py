@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
+from coordinator.importing import transcripts
 from coordinator.models import Event, ModelRequestUsage, Session, UsageDay
 from coordinator.usage.reading import TokenUsage, load_usage_by_model, load_usage_by_subagent, sum_usage_rows
 
@@ -220,3 +223,53 @@ def test_snapshots_of_one_gemini_session_lose_nothing(tmp_path: Path) -> None:
     assert figures(total()) == (65, 11, 40)  # what tools put in is beside the input
     row = ModelRequestUsage.objects.get()
     assert (row.reasoning_tokens, row.tool_tokens, row.provider) == (3, 5, "google")
+
+
+def test_a_picture_of_24_mb_is_left_out_and_named_and_the_session_kept(tmp_path: Path) -> None:
+    picture = base64.b64encode(bytes(18_000_000)).decode()
+    source = {"type": "base64", "media_type": "image/png", "data": picture}
+    result = {
+        "type": "tool_result",
+        "tool_use_id": "toolu_1",
+        "content": [{"type": "image", "source": source}],
+    }
+    lines = [
+        {"type": "user", "uuid": f"u{number}", "sessionId": "c-1", "timestamp": "2026-09-01T10:00:00.000Z",
+         "message": {"role": "user", "content": content}}
+        for number, content in enumerate(("before", [result], "after"))
+    ]  # fmt: skip
+    write_lines(tmp_path, *lines)
+    assert "left out" not in bring("claude-code", tmp_path)
+    assert Event.objects.filter(event_type="message", role="user").count() == 2
+    kept = json.dumps(Event.objects.get(event_type="post_tool").tool_output)
+    assert "(left out: 24,000,000 bytes)" in kept
+
+    chats = tmp_path / ".gemini" / "tmp" / "shop" / "chats"
+    chats.mkdir(parents=True)
+    head = {"sessionId": "0badcafe-0000-4000-8000-000000000022", "projectHash": "cd" * 32}
+    messages = [
+        {"id": "m1", "timestamp": "2026-01-01T10:00:00.000Z", "type": "user", "content": [{"text": "hello"}]},
+        {"id": "m2", "timestamp": "2026-01-01T10:00:01.000Z", "type": "gemini", "content": picture},
+    ]
+    (chats / "session-2026-01-01T10-00-0badcafe.json").write_text(json.dumps(head | {"messages": messages}))
+    bring("gemini", tmp_path)
+    session = Session.objects.get(executor_session_id=head["sessionId"])
+    said = [one.content[0]["text"] for one in Event.objects.filter(session=session, event_type="message")]
+    assert said == ["hello", " (left out: 24,000,000 bytes)"]
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+def test_what_is_shortened_in_pieces_is_whole_json(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcripts, "LONGEST_TEXT", 12)
+    plain = {"a\\": ['say "hi"', "x" * 40, "\\", '\\"'], "b": {"c": [1, 2.5, None]}}
+    body = json.dumps(plain).encode()
+    shortener = transcripts.TextShortener()
+    for start in range(0, len(body), size):
+        shortener.add_bytes(body[start : start + size])
+    found = json.loads(shortener.result() or b"")
+    first, long, *others = found["a\\"]
+    assert [first, *others] == ['say "hi"', "\\", '\\"']
+    kept, left_out = re.fullmatch(r"(x*) \(left out: (\d+) bytes\)", long).groups()  # type: ignore[union-attr]
+    assert len(kept) + int(left_out) == 40
+    assert len(kept) <= 12
+    assert found["b"] == plain["b"]

@@ -332,7 +332,7 @@ def ruling_for_unpriced_tokens(found: BudgetState) -> Ruling:
     """Return what a budget in money says of a call while some of what was used has no price: nobody knows the sum."""
     words = (
         f"The budget of {found.budget.title} cannot be counted: {found.use.unpriced:,} tokens are of "
-        "models without a price. Set a price on the page Costs (0 if the model is free)."
+        "models without a price. Set a price on the page Usage (0 if the model is free)."
     )
     return Ruling(ASK, words, f"budget {found.budget.id}", deny_at_deadline=True, ground=found.budget)
 
