@@ -1400,7 +1400,9 @@ MUTANTS = (
         "coordinator/actions/usage/recording.py",
         " ON CONFLICT DO NOTHING RETURNING request_key",
         " RETURNING request_key",
-        ("tests/usage/test_filling.py::test_events_of_before_are_counted_once_while_new_ones_come",),
+        (
+            "tests/usage/test_filling.py::test_a_session_that_is_imported_again_after_its_deletion_counts_once",
+        ),
     ),
     Mutant(
         "usage: sums by day of what is known",
