@@ -1,4 +1,4 @@
-"""Many rows by one statement: COPY on PostgreSQL, `INSERT … SELECT` from a JSON array on SQLite."""
+"""Many rows by one statement: COPY on PostgreSQL, or from a JSON array for few; on SQLite always from a JSON array."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import msgspec
 from django.db import connection
 
 from coordinator.engine import is_sqlite
+
+FEW = 10  # pairs of rows that PostgreSQL takes by one statement: with COPY one event takes a quarter longer
 
 
 def insert_new_rows(table: str, columns: Sequence[str], rows: Sequence[list[Any]]) -> Sequence[int]:
@@ -42,9 +44,32 @@ def insert_row_pairs(
 
     Returns the new ids.
     """
-    ids = insert_new_rows(table, columns, [row for row, _ in rows])
-    insert_rows_with_ids(beside, key, beside_columns, ids, (row for _, row in rows))
-    return ids
+    if is_sqlite() or len(rows) > FEW:
+        ids = insert_new_rows(table, columns, [row for row, _ in rows])
+        insert_rows_with_ids(beside, key, beside_columns, ids, (row for _, row in rows))
+        return ids
+    pairs = [
+        [dict(zip(columns, row, strict=True)), dict(zip(beside_columns, other, strict=True))]
+        for row, other in rows
+    ]
+    first, second = ", ".join(columns), ", ".join(beside_columns)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            WITH pair AS MATERIALIZED (
+                SELECT nextval(pg_get_serial_sequence('{table}', 'id')) AS new_id, value->0 AS first, value->1 AS second
+                FROM jsonb_array_elements(%s::jsonb)
+            ), inserted AS (
+                INSERT INTO {table} (id, {first})
+                SELECT new_id, {first} FROM pair, jsonb_populate_record(NULL::{table}, pair.first)
+            ), inserted_beside AS (
+                INSERT INTO {beside} ({key}, {second})
+                SELECT new_id, {second} FROM pair, jsonb_populate_record(NULL::{beside}, pair.second)
+            )
+            SELECT new_id FROM pair ORDER BY new_id""",
+            [msgspec.json.encode(pairs).decode()],
+        )
+        return [int(row[0]) for row in cursor.fetchall()]
 
 
 def iterate_id_ranges(table: str, key: str, step: int, after: int | None = None) -> Iterator[tuple[int, int]]:
