@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
-from coordinator.client import mcp_lines, settings
+from coordinator.client import mcp_lines, settings, sse
 from coordinator.client.connection import ServerAddress, find_environment_proxy
 from coordinator.client.settings import NotConnected
 
@@ -27,6 +27,7 @@ UNREACHED_FOR = 30.0  # seconds for which a gateway that cannot be reached is tr
 SERVER_AWAY_FOR = 5.0  # … and for which one is that says itself that the server behind it cannot be
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 CONNECTION, SESSION, NOT_SENT = -32000, "Mcp-Session-Id", "X-Signalbox-Not-Sent"
+READ_BYTES = 1 << 16  # of a stream of events at once, as they come
 INITIALIZED = "notifications/initialized"
 RETRY_STATUSES = frozenset({429, 502, 503, 504})
 LOST = "No answer says how the call ended ({}), so it may have run. Check whether it did before you call it again."
@@ -290,17 +291,17 @@ def build_gateway_connection(url: str, path: str) -> tuple[http.client.HTTPConne
 
 
 def iterate_event_data(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yield the messages of a stream of events, each on one line."""
-    data: list[bytes] = []
-    while line := answer.readline(mcp_lines.LONGEST):
-        text = line.rstrip(b"\r\n")
-        if text.startswith(b"data:"):
-            data.append(text[5:].removeprefix(b" "))
-        elif not text and data:
-            joined = b" ".join(data)
-            data = []
-            if joined.strip():
-                yield joined
+    """Yield the messages of a stream of events, each on one line. Raises HTTPException where one is too long."""
+    events = sse.EventSplitter(mcp_lines.LONGEST)
+    while piece := answer.read1(READ_BYTES):
+        try:
+            found = events.feed(piece)
+        except sse.EventTooLong as problem:
+            raise http.client.HTTPException(str(problem)) from None
+        for event in found:
+            data = join_message_lines(sse.extract_event_data(event))
+            if data.strip():
+                yield data
 
 
 def join_message_lines(message: bytes) -> bytes:

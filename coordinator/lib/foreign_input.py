@@ -170,7 +170,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     ),
     build_foreign_parser(
         "events of an MCP server",
-        "coordinator.mcp.protocol.sse:EventSplitter.feed",
+        "coordinator.client.sse:EventSplitter.feed",
         "16 MiB and 10,000 lines an event",
     ),
     build_foreign_parser(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.client import sse
 from coordinator.edge.gateway import response_stream as line
 from coordinator.edge.gateway.response_stream import ResponseStream
 from coordinator.edge.gateway.upstreams import (
@@ -19,7 +20,6 @@ from coordinator.edge.gateway.upstreams import (
 from coordinator.lib import fair_queue as turns
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.protocol import answer_limits as answer_shares
-from coordinator.mcp.protocol import sse
 from coordinator.mcp.protocol.http_client import UpstreamAddress, UpstreamAnswer, UpstreamFailed
 
 pytestmark = pytest.mark.one_engine

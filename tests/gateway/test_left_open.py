@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.mcp.protocol import sse
+from coordinator.client import sse
 from tests.gateway import leaving_server
 from tests.gateway.agents import Wire, furnish, rule, text_of
 from tests.gateway.conftest import TABLES

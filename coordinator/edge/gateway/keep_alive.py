@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 
+from coordinator.client import sse
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.mcp.gateway import answers
-from coordinator.mcp.protocol import sse
 
 EVERY = 5.0  # seconds
 FIRST_AFTER = 0.05  # seconds after which who has just come is told

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from django.db import DatabaseError
 from django.utils import timezone
 
+from coordinator.client import sse
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.freshness import TOPICS
 from coordinator.feed.reader import FeedChange
@@ -22,7 +23,6 @@ from coordinator.live.hub import FeedHub
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway import visibility as reach
 from coordinator.mcp.gateway.policy import GatewayCaller
-from coordinator.mcp.protocol import sse
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from coordinator.client import sse
 from coordinator.lib.asgi import Send
 from coordinator.lib.byte_budget import ByteBudget
 from coordinator.lib.fair_queue import CALLER
-from coordinator.mcp.protocol import sse
 from coordinator.mcp.protocol.http_client import UpstreamFailed
 
 JSON, EVENTS = b"application/json", b"text/event-stream"

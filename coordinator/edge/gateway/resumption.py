@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from coordinator.client import sse
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.response_stream import ResponseStream
 from coordinator.edge.gateway.upstreams import (
@@ -17,7 +18,6 @@ from coordinator.edge.gateway.upstreams import (
     UpstreamSessionForgotten,
     read_response,
 )
-from coordinator.mcp.protocol import sse
 from coordinator.mcp.protocol.http_client import UpstreamAnswer, UpstreamFailed
 
 MOST_TRIES = 100  # times that one call's rest is asked for

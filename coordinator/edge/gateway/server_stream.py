@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 
+from coordinator.client import sse
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.list_changes import HERE
 from coordinator.edge.gateway.listings import AgentToolListings
@@ -17,7 +18,6 @@ from coordinator.edge.gateway.upstreams import (
     iterate_answer_events,
 )
 from coordinator.mcp.gateway import answers, listing
-from coordinator.mcp.protocol import sse
 from coordinator.mcp.protocol.http_client import UpstreamAnswer, UpstreamFailed
 from coordinator.mcp.protocol.messages import UNREACHABLE
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from coordinator.client import sse
 from coordinator.client.mcp_methods import META_CAPABILITIES, META_CLIENT, META_VERSION
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.response_stream import ResponseStream
@@ -27,7 +28,6 @@ from coordinator.edge.gateway.upstreams import (
     read_own_response,
 )
 from coordinator.mcp.gateway import answers
-from coordinator.mcp.protocol import sse
 from coordinator.mcp.protocol.http_client import Look
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

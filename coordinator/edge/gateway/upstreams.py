@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
+from coordinator.client import sse
 from coordinator.edge.gateway.exchange import Exchange, build_upstream_headers
 from coordinator.edge.gateway.response_stream import ResponseStream
 from coordinator.lib import fair_queue as turns
 from coordinator.lib import json_bounds
 from coordinator.mcp.gateway.servers import UpstreamServer
-from coordinator.mcp.protocol import sse
 from coordinator.mcp.protocol.answer_limits import AnswerByteLimits
 from coordinator.mcp.protocol.http_client import (
     AnswerInterrupted,
