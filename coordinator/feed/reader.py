@@ -23,7 +23,6 @@ from coordinator.engine.commits import CommitWatcher, open_commit_watcher
 from coordinator.engine.values import cast_to_text_sql
 from coordinator.lib import process_metrics as meters
 from coordinator.lib.instants import to_milliseconds
-from coordinator.lib.wake_events import PollableEvent
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +118,7 @@ class ChangeFeed:
         self.watchers = 0
         self.stopping = False
         self.looked_at = 0.0  # on time.monotonic's clock
-        self.woken = PollableEvent()
+        self.woken = threading.Event()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run_feed, name="feed", daemon=True)
 
@@ -136,8 +135,6 @@ class ChangeFeed:
         if self in _here:
             _here.remove(self)
         self._thread.join(2)
-        if not self._thread.is_alive():
-            self.woken.close()
 
     def add_watcher(self) -> None:
         """Note that somebody waits: from now on the feed polls often, until `unwatch`."""

@@ -178,7 +178,7 @@ def test_the_feed_looks_by_itself_where_nobody_notifies(following: tuple[ChangeF
 
 
 def test_the_first_who_waits_ends_the_slow_pace_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "QUIET_EVERY", 60.0)
+    monkeypatch.setattr(commits, "QUIET_POLL_SECONDS", 60.0)
     running, heard = ChangeFeed(), Heard()
     running.listeners.append(heard)
     running.start_feed()

@@ -20,6 +20,7 @@ from coordinator.api.application import JsonParser
 from coordinator.api.chat import parse_body_json as chat_json
 from coordinator.calls.descriptions import describe_call
 from coordinator.chat import picture_sizes, thumbnails
+from coordinator.client import sse
 from coordinator.dialects import otlp_wire
 from coordinator.dialects.hooks import UnreadableJson, decode_hook_body
 from coordinator.edge.gateway.upstreams import is_response_to
@@ -37,7 +38,7 @@ from coordinator.lib.body_limits import EVENTS
 from coordinator.lib.foreign_input import FOREIGN_PARSERS
 from coordinator.live.streams import parse_last_event_id
 from coordinator.mcp.gateway import listing
-from coordinator.mcp.protocol import messages, sse
+from coordinator.mcp.protocol import messages
 from coordinator.mcp.servers import discovery, tools
 from coordinator.models.fields import UnreadableText, decode_stored_json
 from coordinator.policy.rules import tool_rules

@@ -20,6 +20,7 @@ from django.utils import timezone
 
 from coordinator.actions.mcp import gateway_calls
 from coordinator.actions.mcp.gateway_sessions import StoredUpstreamSession
+from coordinator.client import sse
 from coordinator.edge.gateway.audited_refusals import RefusalAudit
 from coordinator.edge.gateway.calls import ToolCallHandler
 from coordinator.edge.gateway.clients import ClientSessions
@@ -35,7 +36,7 @@ from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers, servers
 from coordinator.mcp.gateway.listing import UnreadableListing
 from coordinator.mcp.gateway.servers import UpstreamServer
-from coordinator.mcp.protocol import messages, sse
+from coordinator.mcp.protocol import messages
 from coordinator.mcp.protocol.http_client import UpstreamFailed
 from coordinator.mcp.protocol.messages import INVALID_PARAMS, METHOD_NOT_FOUND, TASKS, McpMessage
 from coordinator.mcp.servers.names import name_in_calls
