@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
 from django.contrib.auth.models import Group
 from django.db import models
-from django.db.models import Q
 
 from coordinator.models.fields import IsoTextField
 from coordinator.models.permissions import PermissionRequest
 
-# A worker that dies while it sends leaves its message to another after this time.
-TURN = timedelta(seconds=60)
-LONGEST_BACKOFF = timedelta(hours=2)  # between two attempts
-CLOCK_SKEW = timedelta(seconds=60)  # by which two servers' clocks may differ
 QUIET = "kept back until your quiet hours end"
 
 
@@ -70,21 +63,12 @@ class NotificationTarget(models.Model):
         return f"{self.kind} of {self.person}"
 
 
-class NotificationQuerySet(models.QuerySet["Notification"]):
-    def due_for_delivery(self, now: datetime) -> NotificationQuerySet:
-        """Keep those whose time to be tried has come, also where the clock was set back since it was chosen."""
-        untried = Q(attempts=0, next_at__gt=now + TURN + CLOCK_SKEW) & ~Q(
-            event=Notification.NotifiedEvent.SETTLED
-        )
-        too_far = untried | Q(next_at__gt=now + LONGEST_BACKOFF + CLOCK_SKEW)
-        kept_back = Q(outcome__isnull=False, outcome=QUIET)  # until a time of the day, which stays what it is
-        return self.filter(Q(next_at__lte=now) | too_far & ~kept_back, state=Notification.State.WAITING)
-
-
 class Notification(models.Model):
     """One message to one address: the log that its owner sees. An empty `request_id` is a test message.
 
-    In one about a budget it is `budget:` and the id of the mark (BudgetMark) that it tells of.
+    The job of a message that waits says when it is tried next; `next_at` is an older version's.
+
+    In one about a budget `request_id` is `budget:` and the id of the mark (BudgetMark) that it tells of.
     """
 
     class State(models.TextChoices):
@@ -118,8 +102,6 @@ class Notification(models.Model):
     sent_at = IsoTextField(null=True, blank=True)
     outcome = models.TextField(null=True, blank=True)
     event = models.TextField(default="asked", db_default="asked")
-
-    objects = NotificationQuerySet.as_manager()
 
     class Meta:
         db_table = "notification_log"

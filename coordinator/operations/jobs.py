@@ -84,6 +84,7 @@ JOBS: list[PeriodicJob] = [
     PeriodicJob("deciders:clock", timedelta(seconds=5), deciders.announce_delegation_changes),
     PeriodicJob("notifications:escalate", timedelta(seconds=2), notifications.escalate_due_requests),
     PeriodicJob("notifications:deliver", timedelta(seconds=2), notifications.start_due_deliveries),
+    PeriodicJob("notifications:reconcile", timedelta(minutes=1), notifications.reconcile_delivery_jobs),
     PeriodicJob("budgets:notice", timedelta(seconds=5), budgets.record_reached_budgets),
     PeriodicJob("budgets:programs", timedelta(hours=1), recording.correct_usage_programs, alone=True),
     PeriodicJob("usage:fill", timedelta(seconds=5), filling.fill_usage_of_earlier_events, alone=True),

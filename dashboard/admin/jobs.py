@@ -1,4 +1,7 @@
-"""The jobs: what waits, who does what until when, what failed last. An administrator may have one done at once."""
+"""The jobs: what waits, who does what until when, what failed last.
+
+An administrator may have one done at once, or give up a message.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
+from coordinator.actions import notifications
 from coordinator.actions.upkeep import jobs
 from coordinator.errors import SignalboxError
 from coordinator.models import Job
@@ -61,7 +65,7 @@ class JobAdmin(ViewOnlyAdmin):
     list_filter = (JobStateFilter,)
     search_fields = ("name", "subject", "error", "leased_by")
     ordering = ("next_at", "id")
-    actions = ("run_now",)  # type: ignore[assignment]
+    actions = ("run_now", "give_up")  # type: ignore[assignment]
 
     def audit_target(self, object_id: str) -> str:
         return f"job:{Job.objects.filter(pk=object_id).first() or object_id}"
@@ -76,6 +80,13 @@ class JobAdmin(ViewOnlyAdmin):
         done = self.act_on_each(request, queryset, jobs.run_job_now)
         if done:
             messages.success(request, f"{done} {'job starts' if done == 1 else 'jobs start'} within seconds.")
+
+    @admin.action(description="Give up")
+    def give_up(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+        """Give up the chosen messages; other work is done again and again, and nobody gives it up."""
+        done = self.act_on_each(request, queryset, notifications.give_up_delivery)
+        if done:
+            messages.success(request, f"{done} {'message was' if done == 1 else 'messages were'} given up.")
 
     def act_on_each(self, request: HttpRequest, queryset: QuerySet[Job], act: Callable[..., None]) -> int:
         """Act on each job and return how many there were; where one is refused, a message says why."""

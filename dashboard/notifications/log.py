@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.db.models import QuerySet
+from django.db.models import OuterRef, QuerySet, Subquery, TextField
+from django.db.models.functions import Cast
 
+from coordinator.actions.notifications import SEND
 from coordinator.actions.notifications.push import UNNAMED
-from coordinator.models import Notification, NotificationTarget
+from coordinator.models import Job, Notification, NotificationTarget
 from coordinator.notifications import webhooks
 from coordinator.notifications.channels import address_kind_label
 
@@ -24,8 +26,13 @@ class SentMessage:
 
 
 def list_sent_notifications(person: str) -> QuerySet[Notification]:
-    """Return all messages to a person that the log still has."""
-    return Notification.objects.select_related("target__push").filter(target__person=person)
+    """Return all messages to a person that the log still has, with `next_attempt_at` of those that wait."""
+    job = Job.objects.filter(name=SEND, subject=Cast(OuterRef("pk"), TextField()))
+    return (
+        Notification.objects.select_related("target__push")
+        .filter(target__person=person)
+        .annotate(next_attempt_at=Subquery(job.values("next_at")))
+    )
 
 
 def build_sent_message(row: Notification) -> SentMessage:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.models import AuditLog, Job
+from coordinator.models import AuditLog, Job, Notification, NotificationTarget
 from tests.people import signed_in
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("without_sidebar")]
@@ -57,3 +57,24 @@ def test_nobody_else_does(role: str) -> None:
     row = job()
     signed_in(role).post(LIST, {"action": "run_now", "_selected_action": [row.pk]})
     assert Job.objects.get().next_at > timezone.now()
+
+
+def test_an_administrator_gives_up_a_message_and_nothing_else() -> None:
+    now = timezone.now()
+    target = NotificationTarget.objects.create(person="ada", kind="email", address="a@x.test", created_at=now)
+    message = Notification.objects.create(target=target, request_id="", created_at=now)
+    rows = [job("notifications:send", subject=str(message.pk)), job()]
+    chosen = {"action": "give_up", "_selected_action": [row.pk for row in rows]}
+    page = signed_in("admin").post(LIST, chosen, follow=True).content.decode()
+    print(
+        [
+            line
+            for line in page.splitlines()
+            if "given up" in line or "messagelist" in line or 'class="error' in line
+        ]
+    )
+    assert "1 message was given up." in page
+    assert "udit:seal is done again and again. Only messages can be given up." in page
+    assert [row.name for row in Job.objects.all()] == ["audit:seal"]
+    message.refresh_from_db()
+    assert message.state == "failed"

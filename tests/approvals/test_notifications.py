@@ -14,12 +14,15 @@ from django.core import mail
 
 from coordinator.actions import approvals, notifications
 from coordinator.actions.people import users
+from coordinator.actions.upkeep import jobs
+from coordinator.actions.upkeep.jobs import RETRY_BACKOFF
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Notification, NotificationTarget, PermissionRequest
 from coordinator.notifications import messages
 from tests.approvals.factories import AGENT, MINUTE, NOW, asked, person
 from tests.notifications.receivers import Receiver
+from tests.notifications.telling import next_attempt
 from tests.people import PASSWORD
 
 pytestmark = pytest.mark.django_db
@@ -116,11 +119,11 @@ def test_a_receiver_that_fails_is_tried_again_later_and_given_up_in_the_end(
     while message.state == "waiting":
         notifications.deliver_notification(message.pk, now)
         message.refresh_from_db()
-        if message.next_at:
-            waits.append(message.next_at - now)
-            now = message.next_at
+        if at := next_attempt(message):
+            waits.append(at - now)
+            now = at
     assert (message.state, message.attempts, message.outcome) == ("failed", 7, "answered 500")
-    assert waits == list(notifications.BACKOFF)
+    assert waits == list(RETRY_BACKOFF)
     assert len(receiver.came) == 7
 
 
@@ -130,7 +133,7 @@ def test_a_message_whose_turn_has_not_come_is_left_alone(receiver: Receiver, ali
     pk = Notification.objects.get().pk
     notifications.deliver_notification(pk, NOW - MINUTE)
     assert receiver.came == []
-    Notification.objects.update(next_at=NOW + notifications.TURN)  # another worker is at it
+    jobs.claim_jobs([notifications.SEND], now=NOW)  # another worker is at it
     notifications.deliver_notification(pk, NOW)
     assert receiver.came == []
 
@@ -309,7 +312,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 
 def deliver_all(now: datetime) -> None:
-    for pk in Notification.objects.due_for_delivery(now).order_by("id").values_list("pk", flat=True):
+    for pk in notifications.find_due_messages(now).order_by("id").values_list("pk", flat=True):
         notifications.deliver_notification(pk, now)
 
 

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from coordinator.actions import notifications
-from coordinator.models import Notification, NotificationTarget, PermissionRequest
+from coordinator.models import Job, Notification, NotificationTarget, PermissionRequest
 from coordinator.notifications import messages
 
 
@@ -45,5 +45,11 @@ def listening(user: User, **columns: Any) -> NotificationTarget:
 
 def deliver(now: datetime) -> None:
     """Send all that is due, as housekeeping does."""
-    for pk in Notification.objects.due_for_delivery(now).order_by("id").values_list("pk", flat=True):
+    for pk in notifications.find_due_messages(now).order_by("id").values_list("pk", flat=True):
         notifications.deliver_notification(pk, now)
+
+
+def next_attempt(message: Notification) -> datetime | None:
+    """Return when a message is tried next; None for one that is not."""
+    job = Job.objects.filter(name=notifications.SEND, subject=str(message.pk)).first()
+    return job and job.next_at

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,13 +14,17 @@ import pytest
 from django.contrib.auth.models import User
 
 from coordinator.actions import notifications
-from coordinator.actions.notifications import delivering
+from coordinator.actions.notifications import announcing, delivering
 from coordinator.actions.notifications import worker_pools as lanes
-from coordinator.models import Notification, NotificationTarget, PermissionRequest
-from coordinator.models.notifications import QUIET
+from coordinator.actions.upkeep import jobs
+from coordinator.errors import Conflict
+from coordinator.identity.actors import Actor
+from coordinator.models import AuditLog, Job, Notification, NotificationTarget, PermissionRequest
+from coordinator.models.jobs import LEASE
 from coordinator.notifications.messages import NotificationNotSent
 from tests.approvals.factories import NOW, asked
-from tests.notifications.telling import listening
+from tests.jobs.processes import kill_worker, worker_process
+from tests.notifications.telling import Told, deliver, listening, next_attempt, told  # noqa: F401
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.django_db
@@ -35,9 +42,10 @@ def tried_until_given_up(send: Any, monkeypatch: pytest.MonkeyPatch) -> Notifica
         with contextlib.suppress(Ending):
             notifications.deliver_notification(message.pk, now)
         message.refresh_from_db()
-        if message.next_at is None:
+        job = Job.objects.filter(subject=str(message.pk)).first()
+        if job is None:
             break
-        now = message.next_at
+        now = max(job.next_at, job.leased_until or job.next_at)
     return message
 
 
@@ -136,28 +144,104 @@ def test_targets_that_were_slow_leave_lanes_to_the_others(empty_lanes: None) -> 
     assert lanes.reserve_delivery_slots(slow) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("back", [timedelta(minutes=5), timedelta(hours=1), timedelta(days=2)])
-def test_a_message_is_due_at_once_after_the_clock_was_set_back(alice: User, back: timedelta) -> None:
-    target = NotificationTarget.objects.create(
-        person="alice", kind="email", address="a@x.test", created_at=NOW
-    )
-    common = {"target": target, "created_at": NOW}
-    new = Notification.objects.create(request_id="new", next_at=NOW, **common)
-    quiet = Notification.objects.create(
-        request_id="quiet", next_at=NOW + timedelta(hours=8), outcome=QUIET, **common
-    )
-    due = Notification.objects.due_for_delivery(NOW - back)
-    assert new in due
-    assert quiet not in due
+def test_a_message_that_is_being_sent_when_the_clock_is_set_back_is_sent_once(
+    alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listening(alice)
+    asked()
+    pk, sent = Notification.objects.get().pk, []
+
+    def send(message: Notification, *_: object) -> str:
+        sent.append(message.pk)
+        for minutes in (1, 5, 60, 24 * 60):
+            with monkeypatch.context() as patch:
+                patch.setattr(jobs, "current_process_name", lambda: "elsewhere:1")
+                patch.setattr(jobs, "LEASE_RENEWER", jobs.LeaseRenewer())
+                notifications.deliver_notification(pk, NOW - timedelta(minutes=minutes))
+        return "answered 200"
+
+    monkeypatch.setattr(notifications.channels, "send_notification", send)
+    notifications.deliver_notification(pk, NOW)
+    notifications.deliver_notification(pk, NOW - timedelta(days=1))
+    assert sent == [pk]
+    assert (Notification.objects.get().state, Job.objects.count()) == ("sent", 0)
 
 
-def test_no_attempt_is_made_early_by_a_server_whose_clock_is_a_little_behind(alice: User) -> None:
-    target = NotificationTarget.objects.create(
-        person="alice", kind="email", address="a@x.test", created_at=NOW
+def test_quiet_hours_hold_also_after_the_clock_was_set_back(
+    alice: User,
+    told: Told,  # noqa: F811
+) -> None:
+    listening(alice)
+    notifications.set_quiet_hours(by=alice, begins="06:00", ends="13:00", zone="UTC", now=NOW)
+    asked()
+    deliver(NOW)
+    deliver(NOW - timedelta(hours=2))
+    assert told == []
+    assert next_attempt(Notification.objects.get()) == NOW + timedelta(hours=1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_message_of_a_worker_that_was_killed_while_it_sent_is_sent_by_another(
+    alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announcing, "start_delivery_thread", lambda: None)  # whose clock is another
+    listening(alice)
+    asked()
+    pk, sent = Notification.objects.get().pk, []
+
+    def send_until_killed(tell: Callable[[bytes], None]) -> None:
+        def send(*_: object) -> str:
+            tell(b"begun")
+            signal.pause()
+            return "never"
+
+        notifications.channels.send_notification = send  # type: ignore[assignment] # in that process alone
+        notifications.deliver_notification(pk, NOW)
+
+    with worker_process(send_until_killed) as (pid, words):
+        assert os.read(words, 5) == b"begun"
+        kill_worker(pid)
+    monkeypatch.setattr(
+        notifications.channels, "send_notification", lambda *_: sent.append(pk) or "answered 200"
     )
-    common = {"target": target, "created_at": NOW}
-    Notification.objects.create(request_id="in hand", next_at=NOW + notifications.TURN, **common)
-    Notification.objects.create(
-        request_id="failed", next_at=NOW + notifications.BACKOFF[-1], attempts=6, **common
-    )
-    assert not Notification.objects.due_for_delivery(NOW - timedelta(seconds=30))
+    notifications.deliver_notification(pk, NOW + LEASE / 2)
+    assert sent == []
+    notifications.deliver_notification(pk, NOW + LEASE)
+    message = Notification.objects.get()
+    assert (sent, message.state, message.attempts) == ([pk], "sent", 2)
+
+
+def test_what_an_older_version_wrote_and_did_not_send_is_taken_over(alice: User, told: Told) -> None:  # noqa: F811
+    target = listening(alice)
+    Notification.objects.create(target=target, request_id="", created_at=NOW, next_at=NOW)
+    delivering.reconcile_delivery_jobs(NOW + timedelta(minutes=1))
+    assert not Job.objects.exists()  # it may still be at it
+    delivering.reconcile_delivery_jobs(NOW + timedelta(minutes=6))
+    deliver(NOW + timedelta(minutes=6))
+    assert (len(told), Notification.objects.get().state) == (1, "sent")
+
+
+def test_a_message_goes_and_its_job_with_it(alice: User) -> None:
+    target = listening(alice)
+    notifications.queue_test_notification(target.pk, by=alice, now=NOW)
+    NotificationTarget.objects.all().delete()
+    delivering.reconcile_delivery_jobs(NOW)
+    assert not Job.objects.exists()
+
+
+def test_an_administrator_gives_up_a_message_that_waits(alice: User) -> None:
+    listening(alice)
+    asked()
+    job = Job.objects.get()
+    delivering.give_up_delivery(job.pk, by=Actor("user", "ada"), now=NOW)
+    message = Notification.objects.get()
+    assert (message.state, message.outcome) == ("failed", "given up by ada")
+    assert AuditLog.objects.get(event_type="NOTIFICATION_GIVEN_UP").actor_id == "user:ada"
+    assert not Job.objects.exists()
+
+
+def test_other_work_is_not_given_up() -> None:
+    job = Job.objects.create(name="audit:seal", next_at=NOW, chosen_at=NOW)
+    with pytest.raises(Conflict):
+        delivering.give_up_delivery(job.pk, by=Actor("user", "ada"), now=NOW)
+    assert Job.objects.exists()

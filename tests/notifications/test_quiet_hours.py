@@ -13,7 +13,7 @@ from coordinator.errors import UnprocessableRequest
 from coordinator.models import Notification, QuietHours
 from coordinator.notifications import quiet
 from tests.approvals.factories import NOW, asked, person
-from tests.notifications.telling import Told, deliver, listening, told  # noqa: F401 - a fixture
+from tests.notifications.telling import Told, deliver, listening, next_attempt, told  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.django_db
 
@@ -79,10 +79,11 @@ def test_during_quiet_hours_nothing_is_sent_and_at_their_end_what_still_waits(
     early, late = asked(), asked(target_resource="other")
     deliver(NOW)
     assert told.people() == ["bob", "bob"]
-    assert Notification.objects.filter(state="waiting", next_at=asleep, attempts=0).count() == 2
+    kept = Notification.objects.filter(state="waiting", attempts=0)
+    assert [next_attempt(message) for message in kept] == [asleep, asleep]
     approvals.decide_request(early.request_id, by=User.objects.get(username="bob"), verdict="denied", now=NOW)
     deliver(NOW)
-    assert not Notification.objects.due_for_delivery(
+    assert not notifications.find_due_messages(
         asleep - timedelta(seconds=1)
     ).exists()  # nothing turns meanwhile
     deliver(asleep)

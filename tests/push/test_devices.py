@@ -18,6 +18,7 @@ from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import (
     AuditLog,
+    Job,
     Notification,
     NotificationTarget,
     PermissionRequest,
@@ -55,7 +56,7 @@ def subscribed(service: PushService, by: User, **changes: str) -> NotificationTa
 def deliver(target: NotificationTarget) -> Notification:
     """Try the target's last message as if it were due now."""
     message = Notification.objects.filter(target=target).latest("id")
-    Notification.objects.filter(pk=message.pk).update(next_at=NOW)
+    Job.objects.filter(subject=str(message.pk)).update(next_at=NOW, chosen_at=NOW)
     notifications.deliver_notification(message.pk, NOW)
     message.refresh_from_db()
     return message

@@ -295,3 +295,23 @@ def test_the_leases_of_housekeeping_become_jobs() -> None:
     assert run("SELECT name, subject, next_at, attempts, leased_by FROM jobs") == [
         ("prune", "", 1700000000000, 0, None)
     ]
+
+
+def test_messages_that_wait_become_jobs_and_go_back() -> None:
+    begin_at("0085_jobs")
+    run(
+        "INSERT INTO notification_targets (id, person, kind, address, created_at) VALUES (1, 'a', 'email', 'x', 't')"
+    )
+    at, later = "2026-03-01T12:00:00.000000+00:00", 1772366400000
+    waiting = f"(7, 1, 'r', 't', 'waiting', 3, '{at}', 'answered 500')"
+    run(
+        "INSERT INTO notification_log (id, target_id, request_id, created_at, state, attempts, next_at, outcome)"
+        f" VALUES {waiting}, (8, 1, 's', 't', 'sent', 1, NULL, 'answered 200')"
+    )
+    migrate_to("0086_delivery_jobs")
+    jobs = "SELECT name, subject, next_at, attempts, error FROM jobs"
+    assert run(jobs) == [("notifications:send", "7", later, 3, "answered 500")]
+    assert run("SELECT next_at FROM notification_log WHERE id = 7") == [(None,)]
+    migrate_to("0085_jobs")
+    assert run("SELECT next_at, attempts FROM notification_log WHERE id = 7") == [(at, 3)]
+    assert run(jobs) == []

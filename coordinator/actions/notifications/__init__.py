@@ -1,7 +1,7 @@
 """Telling people that a request waits, still waits, or was closed. Never with a way to decide.
 
-A message is a row, written in the transaction that asks or closes; whoever holds the row's next turn sends it. So none
-is lost by a restart, none holds up the asker, and its owner can see what became of it.
+A message is a row and a job, written in the transaction that asks or closes; whoever holds the job's lease sends it. So
+none is lost by a restart, none holds up the asker, and its owner can see what became of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from coordinator.actions.notifications.announcing import (
     announce_request_end,
     queue_test_notification,
 )
-from coordinator.actions.notifications.delivering import BACKOFF, deliver_notification, start_due_deliveries
+from coordinator.actions.notifications.delivering import (
+    SEND,
+    deliver_notification,
+    find_due_messages,
+    give_up_delivery,
+    reconcile_delivery_jobs,
+    start_due_deliveries,
+)
 from coordinator.actions.notifications.escalating import (
     create_escalation_step,
     escalate_due_requests,
@@ -27,12 +34,10 @@ from coordinator.actions.notifications.escalating import (
 )
 from coordinator.actions.notifications.leaving import delete_person_notifications, rename_notification_person
 from coordinator.actions.notifications.quiet_hours import clear_quiet_hours, set_quiet_hours
-from coordinator.models.notifications import TURN
 from coordinator.notifications import channels
 
 __all__ = [
-    "BACKOFF",
-    "TURN",
+    "SEND",
     "announce_budget_level",
     "announce_request",
     "announce_request_end",
@@ -43,8 +48,11 @@ __all__ = [
     "delete_person_notifications",
     "deliver_notification",
     "escalate_due_requests",
+    "find_due_messages",
     "find_unusable_addresses",
+    "give_up_delivery",
     "queue_test_notification",
+    "reconcile_delivery_jobs",
     "remove_escalation_step",
     "remove_notification_address",
     "rename_notification_person",

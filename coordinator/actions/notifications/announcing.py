@@ -10,7 +10,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from coordinator.actions.notifications.addresses import get_own_address
-from coordinator.actions.notifications.delivering import start_delivery_thread
+from coordinator.actions.notifications.delivering import SEND, start_delivery_thread
+from coordinator.actions.upkeep.jobs import enqueue_jobs
 from coordinator.identity.roles import APPROVER, people_with_role
 from coordinator.models import BudgetMark, Notification, NotificationTarget, PermissionRequest
 from coordinator.notifications import filters as hearing
@@ -28,8 +29,10 @@ def queue_test_notification(target_id: int, *, by: User, now: datetime | None = 
     """Send a message that says it is a test to one of this person's addresses."""
     now = now or timezone.now()
     target = get_own_address(target_id, by)
-    message = Notification.objects.create(target=target, request_id="", created_at=now, next_at=now)
-    transaction.on_commit(start_delivery_thread, robust=True)
+    with transaction.atomic():
+        message = Notification.objects.create(target=target, request_id="", created_at=now)
+        enqueue_jobs(SEND, [str(message.pk)], now=now)
+        transaction.on_commit(start_delivery_thread, robust=True)
     return message
 
 
@@ -76,11 +79,15 @@ def enqueue_request_messages(
 
 
 def enqueue_messages(targets: Iterable[NotificationTarget], about: str, event: Event, now: datetime) -> int:
-    rows = [
-        Notification(target=one, request_id=about, event=event, created_at=now, next_at=now)
-        for one in targets
-    ]
-    Notification.objects.bulk_create(rows, ignore_conflicts=event == Event.SETTLED)
-    if rows:
-        transaction.on_commit(start_delivery_thread, robust=True)
+    rows = [Notification(target=one, request_id=about, event=event, created_at=now) for one in targets]
+    if not rows:
+        return 0
+    written = Notification.objects.bulk_create(rows, ignore_conflicts=event == Event.SETTLED)
+    if event == Event.SETTLED:  # those ids are not returned, and some rows may have been there
+        ends = Notification.objects.filter(request_id=about, event=event, state=State.WAITING)
+        ids = list(ends.values_list("pk", flat=True))
+    else:
+        ids = [row.pk for row in written]
+    enqueue_jobs(SEND, map(str, ids), now=now)
+    transaction.on_commit(start_delivery_thread, robust=True)
     return len(rows)

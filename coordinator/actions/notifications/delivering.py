@@ -1,4 +1,8 @@
-"""Sending what is due, retried, each target by itself; and writing down what became of it."""
+"""Sending what is due, retried, each target by itself; and writing down what became of it.
+
+Each message that waits has a job (`actions.upkeep.jobs`): its next attempt, its lease and its back-off are there. The
+log keeps what its owner sees. A message is closed and its job deleted in one transaction.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,32 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.db import DatabaseError, connections, transaction
-from django.db.models import Min, QuerySet
+from django.db.models import BigIntegerField, Exists, Min, OuterRef, QuerySet
+from django.db.models.functions import Cast
 from django.utils import timezone
 
+from coordinator.actions.audit import audit
 from coordinator.actions.notifications import push
 from coordinator.actions.notifications import worker_pools as lanes
+from coordinator.actions.upkeep.jobs import (
+    LEASE_RENEWER,
+    RETRY_BACKOFF,
+    ClaimedJob,
+    claim_jobs,
+    delete_completed_job,
+    enqueue_jobs,
+    lock_waiting_job,
+    move_waiting_jobs,
+    postpone_job,
+    retry_delay,
+    retry_job_later,
+)
+from coordinator.errors import Conflict
+from coordinator.identity.actors import Actor
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.lib import process_metrics as meters
-from coordinator.models import Notification, NotificationTarget, PermissionRequest
-from coordinator.models.notifications import LONGEST_BACKOFF, QUIET, TURN
+from coordinator.models import Job, Notification, NotificationTarget, PermissionRequest
+from coordinator.models.notifications import QUIET
 from coordinator.notifications import channels, quiet
 from coordinator.notifications.messages import AddressEnded, NotificationNotSent, find_budget_mark
 from coordinator.policy.deciders import book as deciders
@@ -28,10 +49,12 @@ log = logging.getLogger(__name__)
 Event = Notification.NotifiedEvent
 State = Notification.State
 
-# How long after each failed attempt the next is made; after the last the message is given up.
-BACKOFF = (*(timedelta(seconds=seconds) for seconds in (5, 30, 120, 600, 1800)), LONGEST_BACKOFF)
+SEND = "notifications:send"  # the name of the jobs; their subject is the message's id
+MAX_ATTEMPTS = len(RETRY_BACKOFF) + 1
 AT_ONCE = 20  # messages of one target in a row
 BROKEN_OFF = "Signalbox stopped each time while it was sending"
+# An older version, which runs beside this one during an upgrade, has had this time to send what it wrote.
+OLDER_VERSION_GRACE = timedelta(minutes=5)
 UNKNOWN_PROBLEM = "sending failed for an unknown reason. Signalbox's log says more"
 
 # One thread looks for what is due at once, one more waits to look after it: whatever comes meanwhile, it will see.
@@ -56,12 +79,16 @@ def run_due_delivery() -> None:
             _lookers.release()  # while we hold the lock: who waits for it has not looked yet
 
 
+def find_due_messages(now: datetime) -> QuerySet[Notification]:
+    """Return the messages whose next attempt is due."""
+    due = Job.objects.due(now).filter(name=SEND).values(message=Cast("subject", BigIntegerField()))
+    return Notification.objects.filter(pk__in=due)
+
+
 def start_due_deliveries(now: datetime | None = None) -> None:
     """Send what is due, to each target in a thread of its own: a slow receiver holds up nobody but itself."""
-    due = Notification.objects.due_for_delivery(now or timezone.now()).values_list(
-        "target_id", "target__kind"
-    )
-    waits_longest = due.annotate(since=Min("next_at")).order_by("since", "target_id")
+    due = find_due_messages(now or timezone.now()).values_list("target_id", "target__kind")
+    waits_longest = due.annotate(first=Min("id")).order_by("first")
     for target_id in lanes.reserve_delivery_slots([(target, kind) for target, kind, _ in waits_longest]):
         threading.Thread(
             target=deliver_to_target, args=(target_id,), name=f"notifications-{target_id}", daemon=True
@@ -72,15 +99,15 @@ def deliver_to_target(target_id: int) -> None:
     """Send what is due to one target, in order; where one message does not get through, the others wait too."""
     took_all = False
     try:
-        due = Notification.objects.due_for_delivery(timezone.now()).filter(target_id=target_id).order_by("id")
+        due = find_due_messages(timezone.now()).filter(target_id=target_id).order_by("id")
         for pk in list(due.values_list("pk", flat=True)[:AT_ONCE]):
             began = time.monotonic()
             took_it = deliver_notification(pk)
             lanes.record_delivery_time(target_id, time.monotonic() - began)
             if not took_it:
                 now = timezone.now()
-                rest = Notification.objects.due_for_delivery(now).filter(target_id=target_id)
-                rest.update(next_at=now + BACKOFF[0])
+                rest = find_due_messages(now).filter(target_id=target_id).values_list("pk", flat=True)
+                move_waiting_jobs(SEND, map(str, rest), at=now + RETRY_BACKOFF[0], now=now)
                 break
         else:
             took_all = True
@@ -99,52 +126,63 @@ def deliver_notification(pk: int, now: datetime | None = None) -> bool:
     False where its target did not take it.
     """
     now = now or timezone.now()
-    with transaction.atomic():
-        if not Notification.objects.due_for_delivery(now).filter(pk=pk).update(next_at=now + TURN):
-            return True
-        Notification.objects.filter(pk=pk, outcome=QUIET).update(outcome=None)
-    message = Notification.objects.select_related("target").get(pk=pk)
+    claims = claim_jobs([SEND], now=now, subjects=[str(pk)])
+    with LEASE_RENEWER.keep_renewed(claims):
+        return deliver_claimed_message(claims[0], now) if claims else True
+
+
+def deliver_claimed_message(job: ClaimedJob, now: datetime) -> bool:
+    message = (
+        Notification.objects.select_related("target").filter(pk=job.subject, state=State.WAITING).first()
+    )
+    if message is None:
+        delete_completed_job(job)
+        return True
+    if message.outcome == QUIET:
+        message.outcome = None
+        message.save(update_fields=["outcome"])
     request = PermissionRequest.objects.with_context().filter(request_id=message.request_id).first()
-    if message.event == Event.SETTLED and not prepare_end_notification(message, now):
+    if message.event == Event.SETTLED and not prepare_end_notification(message, job, now):
         return True
     why_not = find_drop_reason(message, request, now)
     if why_not:
-        close_notification(message, State.DROPPED, why_not)
+        close_notification(message, job, State.DROPPED, why_not)
         return True
-    return defer_for_quiet_hours(message, now) or attempt_delivery(message, request, now)
+    return defer_for_quiet_hours(message, job, now) or attempt_delivery(message, request, job, now)
 
 
-def attempt_delivery(message: Notification, request: PermissionRequest | None, now: datetime) -> bool:
+def attempt_delivery(
+    message: Notification, request: PermissionRequest | None, job: ClaimedJob, now: datetime
+) -> bool:
     """Send a message and write down what came of it; False where it has to be tried again.
 
-    The attempt is counted before it is made: what ends this process must not be tried for ever.
+    The attempt was counted when the job was claimed: what ends this process must not be tried for ever.
     """
-    if message.attempts > len(BACKOFF):
-        close_notification(message, State.FAILED, message.outcome or BROKEN_OFF)
+    if job.attempts > MAX_ATTEMPTS:
+        close_notification(message, job, State.FAILED, message.outcome or BROKEN_OFF)
         return True
-    message.attempts += 1
-    Notification.objects.filter(pk=message.pk).update(attempts=message.attempts)
+    Notification.objects.filter(pk=message.pk).update(attempts=job.attempts)
     try:
         outcome = channels.send_notification(message, request, now)
     except AddressEnded as problem:
         push.end_push_device(message.target, str(problem), now)
-        close_notification(message, State.FAILED, str(problem))
+        close_notification(message, job, State.FAILED, str(problem))
         return True
     except NotificationNotSent as problem:
-        schedule_delivery_retry(message, str(problem), now)
+        schedule_delivery_retry(message, job, str(problem), now)
         return False
     except Exception:
         log.exception("A notification could not be sent")
-        schedule_delivery_retry(message, UNKNOWN_PROBLEM, now)
+        schedule_delivery_retry(message, job, UNKNOWN_PROBLEM, now)
         return False
-    close_notification(message, State.SENT, outcome, sent_at=now)
+    close_notification(message, job, State.SENT, outcome, sent_at=now)
     if request is not None:  # its end may have waited for this
         end = find_related_notifications(message).filter(event=Event.SETTLED, state=State.WAITING)
-        end.filter(next_at__gt=now).update(next_at=now)
+        move_waiting_jobs(SEND, map(str, end.values_list("pk", flat=True)), at=now, now=now)
     return True
 
 
-def prepare_end_notification(message: Notification, now: datetime) -> bool:
+def prepare_end_notification(message: Notification, job: ClaimedJob, now: datetime) -> bool:
     """Say whether the end of a request is news here; forget it where the request was never told.
 
     While word of the request itself is being sent, or kept back, its end waits for that.
@@ -154,13 +192,19 @@ def prepare_end_notification(message: Notification, now: datetime) -> bool:
     if State.SENT in states:
         return True
     mine = Notification.objects.filter(pk=message.pk)
-    waiting = before.filter(state=State.WAITING).order_by("-next_at")
-    waits_for, outcome = waiting.values_list("next_at", "outcome").first() or (None, None)
-    if waits_for is None:
-        mine.delete()
-    else:
-        kept_back = {"outcome": QUIET} if outcome == QUIET else {}
-        mine.update(next_at=max(waits_for, now + BACKOFF[0]), **kept_back)
+    waiting = {
+        str(pk): outcome for pk, outcome in before.filter(state=State.WAITING).values_list("pk", "outcome")
+    }
+    if not waiting:
+        with transaction.atomic():
+            mine.delete()
+            delete_completed_job(job)
+        return False
+    last = Job.objects.filter(name=SEND, subject__in=waiting).order_by("-next_at").first()
+    if last is not None and waiting[last.subject] == QUIET:
+        mine.update(outcome=QUIET)
+    soon = now + RETRY_BACKOFF[0]
+    postpone_job(job, at=max(last.next_at, soon) if last else soon, now=now)
     return False
 
 
@@ -199,7 +243,7 @@ def find_request_drop_reason(
     )
 
 
-def defer_for_quiet_hours(message: Notification, now: datetime) -> bool:
+def defer_for_quiet_hours(message: Notification, job: ClaimedJob, now: datetime) -> bool:
     """Leave a message to the end of its person's quiet hours; tests and escalation are not silenced.
 
     Whom escalation has woken also hears at once that it is over.
@@ -212,24 +256,60 @@ def defer_for_quiet_hours(message: Notification, now: datetime) -> bool:
     end = quiet.person_quiet_until(message.target.person, now)
     if end is None:
         return False
-    Notification.objects.filter(pk=message.pk).update(next_at=end, outcome=QUIET)
+    Notification.objects.filter(pk=message.pk).update(outcome=QUIET)
+    postpone_job(job, at=end, now=now)
     return True
 
 
-def schedule_delivery_retry(message: Notification, problem: str, now: datetime) -> None:
+def schedule_delivery_retry(message: Notification, job: ClaimedJob, problem: str, now: datetime) -> None:
     """Have a message tried again later. A test is not: whoever wants to know asks anew."""
-    if message.attempts > len(BACKOFF) or not message.request_id:
-        close_notification(message, State.FAILED, problem)
+    if job.attempts >= MAX_ATTEMPTS or not message.request_id:
+        close_notification(message, job, State.FAILED, problem)
         return
-    Notification.objects.filter(pk=message.pk).update(
-        next_at=now + BACKOFF[message.attempts - 1], outcome=problem
-    )
+    with transaction.atomic():
+        Notification.objects.filter(pk=message.pk).update(outcome=problem)
+        retry_job_later(job, error=problem, at=now + retry_delay(job.attempts), now=now)
 
 
 def close_notification(
-    message: Notification, state: str, outcome: str, sent_at: datetime | None = None
+    message: Notification, job: ClaimedJob, state: str, outcome: str, sent_at: datetime | None = None
 ) -> None:
-    Notification.objects.filter(pk=message.pk).update(
-        state=state, next_at=None, outcome=outcome, sent_at=sent_at
-    )
+    with transaction.atomic():
+        Notification.objects.filter(pk=message.pk, state=State.WAITING).update(
+            state=state, outcome=outcome, sent_at=sent_at
+        )
+        delete_completed_job(job)
     meters.MESSAGES.add(message.target.kind, state)
+
+
+def give_up_delivery(job_id: int, *, by: Actor, now: datetime) -> None:
+    """Give up a message that waits. Raises NotFound, and Conflict for one that is being sent and for other jobs."""
+    with transaction.atomic():
+        job = lock_waiting_job(job_id, now)
+        if job.name != SEND:
+            raise Conflict(f"{job.name} is done again and again. Only messages can be given up.")
+        message = Notification.objects.filter(pk=job.subject, state=State.WAITING)
+        message.update(state=State.FAILED, outcome=f"given up by {by.name}")
+        Job.objects.filter(pk=job.pk).delete()
+        audit.record_audit_entry(
+            "NOTIFICATION_GIVEN_UP",
+            actor=by,
+            target=f"job:{job}",
+            result="success",
+            metadata={"attempts": job.attempts, "error": job.error},
+            now=now,
+        )
+
+
+def reconcile_delivery_jobs(now: datetime) -> None:
+    """Take over what an older version wrote and did not send, and delete the jobs of messages that are gone."""
+    due_before = now - OLDER_VERSION_GRACE
+    for message in Notification.objects.filter(state=State.WAITING, next_at__lte=due_before):
+        with transaction.atomic():
+            same = Notification.objects.filter(pk=message.pk, state=State.WAITING, next_at=message.next_at)
+            if same.update(next_at=None):
+                enqueue_jobs(SEND, [str(message.pk)], now=now)
+    waiting = Notification.objects.filter(
+        pk=Cast(OuterRef("subject"), BigIntegerField()), state=State.WAITING
+    )
+    Job.objects.due(now).filter(~Exists(waiting), name=SEND).delete()

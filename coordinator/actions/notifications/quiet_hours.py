@@ -9,6 +9,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from coordinator.actions.audit import audit
+from coordinator.actions.notifications.delivering import SEND
+from coordinator.actions.upkeep.jobs import move_waiting_jobs
 from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import person_actor
 from coordinator.models import Notification, QuietHours
@@ -44,7 +46,8 @@ def clear_quiet_hours(*, by: User, now: datetime) -> None:
 def reschedule_quiet_messages(by: User, now: datetime) -> None:
     """Have what was kept back looked at anew: its hours may be others now."""
     kept = Notification.objects.filter(target__person=by.get_username(), outcome=QUIET)
-    kept.filter(state=Notification.State.WAITING).update(next_at=now)
+    waiting = kept.filter(state=Notification.State.WAITING).values_list("pk", flat=True)
+    move_waiting_jobs(SEND, map(str, waiting), at=now, now=now)
 
 
 def parse_clock_time(text: str) -> str:

@@ -141,6 +141,12 @@ def postpone_job(job: ClaimedJob, *, at: datetime, now: datetime) -> bool:
     )
 
 
+def move_waiting_jobs(name: str, subjects: Iterable[str], *, at: datetime, now: datetime) -> None:
+    """Give those of the jobs that nobody does another time."""
+    free = Q(leased_until__isnull=True) | Q(leased_until__lte=now)
+    Job.objects.filter(free, name=name, subject__in=list(subjects)).update(next_at=at, chosen_at=now)
+
+
 def retry_delay(attempts: int) -> timedelta:
     """Return how long after the failed attempt of this number the next is made."""
     return RETRY_BACKOFF[min(max(attempts, 1), len(RETRY_BACKOFF)) - 1]
