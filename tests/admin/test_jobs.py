@@ -66,13 +66,6 @@ def test_an_administrator_gives_up_a_message_and_nothing_else() -> None:
     rows = [job("notifications:send", subject=str(message.pk)), job()]
     chosen = {"action": "give_up", "_selected_action": [row.pk for row in rows]}
     page = signed_in("admin").post(LIST, chosen, follow=True).content.decode()
-    print(
-        [
-            line
-            for line in page.splitlines()
-            if "given up" in line or "messagelist" in line or 'class="error' in line
-        ]
-    )
     assert "1 message was given up." in page
     assert "udit:seal is done again and again. Only messages can be given up." in page
     assert [row.name for row in Job.objects.all()] == ["audit:seal"]
