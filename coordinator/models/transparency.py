@@ -72,7 +72,10 @@ class AuditKey(models.Model):
 
 
 class AuditDelivery(models.Model):
-    """How far checkpoints were sent to one place outside, and what went wrong last."""
+    """How far checkpoints, or decisions, were sent to one place outside.
+
+    What went wrong last is in the place's job; `failed_at` and `error` are an older version's.
+    """
 
     place = models.TextField(primary_key=True)
     tree_size = models.BigIntegerField(default=0)

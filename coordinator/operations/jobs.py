@@ -57,13 +57,14 @@ class PeriodicJob:
     """`work(now)` about once in `pace`; it may be run at any time, and twice.
 
     Where a setting says how often, `pace` is asked for it each time. Long jobs are done `alone`, in a thread of their
-    own: requests must expire on time meanwhile.
+    own: requests must expire on time meanwhile. After failures the next attempt is made `longest_retry` later at most.
     """
 
     name: str
     pace: timedelta | Callable[[], timedelta]
     work: Callable[[datetime], object]
     alone: bool = False
+    longest_retry: timedelta | None = None  # the interval, where it is not given
 
     @property
     def run_interval(self) -> timedelta:
@@ -98,8 +99,15 @@ JOBS: list[PeriodicJob] = [
     PeriodicJob("search:index", timedelta(seconds=2), search.run_indexing_slice),
     PeriodicJob("chat:index", timedelta(seconds=30), chat_search.index_new_chat_messages),
     PeriodicJob("search:forget", timedelta(hours=1), search.unindex_deleted_events, alone=True),
-    PeriodicJob("decisions:send", timedelta(seconds=5), decision_events.send_due_decisions, alone=True),
+    PeriodicJob(
+        "decisions:send",
+        timedelta(seconds=5),
+        decision_events.send_due_decisions,
+        alone=True,
+        longest_retry=timedelta(minutes=10),
+    ),
     PeriodicJob("audit:seal", timedelta(minutes=1), sealing.seal_and_send_log, alone=True),
+    PeriodicJob("checkpoints:deliver", timedelta(seconds=5), sealing.send_pending_checkpoints, alone=True),
 ]
 
 
@@ -162,7 +170,7 @@ def run_job(job: PeriodicJob, claim: ClaimedJob) -> bool:
     else:
         return True
     now = claim.claimed_at + timedelta(seconds=time.monotonic() - began)
-    at = now + min(job.run_interval, retry_delay(claim.attempts))
+    at = now + min(job.longest_retry or job.run_interval, retry_delay(claim.attempts))
     write_outcome(lambda: retry_job_later(claim, error=error, at=at, now=now))
     return False
 

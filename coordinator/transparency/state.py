@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from coordinator.engine.distinct import list_distinct_values
-from coordinator.models import AuditCheckpoint, AuditDelivery, AuditLeaf, AuditLog
+from coordinator.models import AuditCheckpoint, AuditDelivery, AuditLeaf, AuditLog, Job
 from coordinator.transparency import destinations as places
 from coordinator.transparency import tree
 from coordinator.transparency.proofs import list_witness_names
 
+# The name of the jobs that send the newest checkpoint to a place; their subject is the place's name.
+SEND_CHECKPOINT = "checkpoints:send"
 LATE = timedelta(minutes=5)  # the job runs every minute
 
 
@@ -59,20 +61,21 @@ def has_sealing_stopped(newest: AuditCheckpoint | None, now: datetime) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryState:
-    """A configured place, and what is known of the deliveries to it (None: nothing was sent yet)."""
+    """A configured place, what was delivered to it (None: nothing yet), and why the last attempt failed."""
 
     place: str
     known: AuditDelivery | None
-
-    @property
-    def has_failed(self) -> bool:
-        return self.known is not None and self.known.error is not None
+    error: str | None
 
 
 def list_deliveries() -> list[DeliveryState]:
     """Return every place of the setting. Raises ValueError where the setting cannot be read."""
     known = {row.place: row for row in AuditDelivery.objects.all()}
-    return [DeliveryState(one.name, known.get(one.name)) for one in places.load_checkpoint_destinations()]
+    errors = dict(Job.objects.filter(name=SEND_CHECKPOINT).values_list("subject", "error"))
+    return [
+        DeliveryState(place.name, known.get(place.name), errors.get(place.name))
+        for place in places.load_checkpoint_destinations()
+    ]
 
 
 def list_audit_event_types() -> list[str]:

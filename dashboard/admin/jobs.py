@@ -14,6 +14,8 @@ from django.contrib.admin import ModelAdmin, SimpleListFilter
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.text import Truncator
 
 from coordinator.actions import notifications
 from coordinator.actions.upkeep import jobs
@@ -21,7 +23,7 @@ from coordinator.errors import SignalboxError
 from coordinator.models import Job
 from dashboard.admin import columns
 from dashboard.admin.options import ViewOnlyAdmin, actor_from_request
-from dashboard.templatetags.signalbox import status
+from dashboard.templatetags.signalbox import NOTHING, status, time
 
 
 def job_state(job: Job, now: datetime) -> str:
@@ -53,14 +55,12 @@ class JobStateFilter(SimpleListFilter):
 @admin.register(Job)
 class JobAdmin(ViewOnlyAdmin):
     list_display = (
-        columns.code_column("name", label="job"),
-        columns.code_column("subject", label="about"),
+        "job",
         "state",
         columns.time_column("next_at", label="next attempt"),
         "attempts",
         columns.text_column("error", label="last error"),
-        columns.code_column("leased_by"),
-        columns.time_column("leased_until"),
+        "lease",
     )
     list_filter = (JobStateFilter,)
     search_fields = ("name", "subject", "error", "leased_by")
@@ -70,9 +70,25 @@ class JobAdmin(ViewOnlyAdmin):
     def audit_target(self, object_id: str) -> str:
         return f"job:{Job.objects.filter(pk=object_id).first() or object_id}"
 
+    @admin.display(description="job", ordering="name")
+    def job(self, job: Job) -> Any:
+        """Draw the kind of work, and below it what it is about."""
+        if not job.subject:
+            return format_html("<code>{}</code>", job.name)
+        subject = Truncator(job.subject).chars(columns.SHOWN)
+        return format_html("<code>{}</code><br><code>{}</code>", job.name, subject)
+
     @admin.display(description="state")
     def state(self, job: Job) -> Any:
-        return status(job_state(job, timezone.now()))
+        word = job_state(job, timezone.now())
+        return "Waiting" if word == "waiting" else status(word)
+
+    @admin.display(description="lease")
+    def lease(self, job: Job) -> Any:
+        """Draw which process does the job, and when its lease ends."""
+        if job.leased_by is None:
+            return NOTHING
+        return format_html("<code>{}</code> {}", job.leased_by, time(job.leased_until))
 
     @admin.action(description="Run now")
     def run_now(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -13,7 +14,9 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from coordinator.actions import approvals
 from coordinator.actions.audit import decision_events
-from coordinator.models import AuditDelivery, AuditLog
+from coordinator.actions.upkeep.jobs import JobAttemptFailed
+from coordinator.models import AuditDelivery, AuditLog, Job
+from coordinator.operations.jobs import JOBS, run_due_jobs
 from tests.approvals import factories
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -86,13 +89,30 @@ def test_a_receiver_that_is_away_gets_them_later(collector: Collector) -> None:
     decision_events.send_due_decisions(timezone.now())
     collector.status = 503
     decide("approved", "make")
-    decision_events.send_due_decisions(timezone.now())
-    assert AuditDelivery.objects.get().error == "answered 503"
+    with pytest.raises(JobAttemptFailed, match="answered 503"):
+        decision_events.send_due_decisions(timezone.now())
     collector.status = 200
     decide("denied", "rm")
     decision_events.send_due_decisions(timezone.now())
     assert [one["gen_ai.tool.call.decision"] for one in collector.records] == ["approved", "denied"]
-    assert AuditDelivery.objects.get().error is None
+
+
+def test_a_receiver_that_stays_away_is_asked_less_and_less_often(collector: Collector) -> None:
+    exporting = [job for job in JOBS if job.name == "decisions:send"]
+    now = timezone.now()
+    run_due_jobs(now, exporting)
+    collector.status = 503
+    decide("approved", "make")
+    for attempt, seconds in enumerate((5, 30, 120, 600, 600), start=1):
+        now += timedelta(minutes=11)
+        run_due_jobs(now, exporting)
+        job = Job.objects.get(name="decisions:send")
+        assert (job.attempts, job.error) == (attempt, "The receiver answered 503.")
+        assert timedelta(seconds=seconds) <= job.next_at - now < timedelta(seconds=seconds + 30)
+    collector.status = 200
+    run_due_jobs(now + timedelta(minutes=11), exporting)
+    assert len(collector.records) == 1
+    assert Job.objects.get(name="decisions:send").error is None
 
 
 def test_without_an_address_nothing_is_done(settings: Any) -> None:
@@ -119,8 +139,8 @@ def test_a_redirect_is_not_followed(collector: Collector, settings: Any) -> None
     decision_events.send_due_decisions(timezone.now())
     collector.status = 302
     decide("approved", "make")
-    decision_events.send_due_decisions(timezone.now())
-    assert AuditDelivery.objects.get().error == "answered 302"
+    with pytest.raises(JobAttemptFailed, match="answered 302"):
+        decision_events.send_due_decisions(timezone.now())
 
 
 def test_a_worker_that_was_overtaken_moves_no_place_back(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import io
+import os
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -14,13 +17,15 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from django.core import mail
+from django.core.management import call_command
 from django.utils import timezone
 
 from coordinator.actions.audit import sealing
-from coordinator.models import AuditCheckpoint, AuditDelivery, AuditLog
+from coordinator.models import AuditCheckpoint, AuditDelivery, AuditLog, Job
+from coordinator.models.jobs import LEASE
 from coordinator.operations.doctor import upkeep
 from coordinator.transparency import destinations as places
-from coordinator.transparency import keys, merkle, proofs
+from coordinator.transparency import keys, merkle, proofs, state
 from coordinator.transparency.notes import (
     COSIGNATURE,
     LogCheckpoint,
@@ -29,6 +34,7 @@ from coordinator.transparency.notes import (
     format_signature_line,
     split_signed_notes,
 )
+from tests.jobs.processes import kill_worker, worker_process
 from tests.transparency.conftest import findings
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -191,7 +197,7 @@ def test_a_signature_that_is_not_the_witness_s_is_no_signature(
     witness.log_key = keys.load_audit_signer().public_verifier
     witness.private = Ed25519PrivateKey.generate()
     sealing.seal_and_send_log(timezone.now())
-    assert "is wrong" in (AuditDelivery.objects.get().error or "")
+    assert "is wrong" in (Job.objects.get(name=state.SEND_CHECKPOINT).error or "")
     assert witness.key.name not in AuditCheckpoint.objects.get().note
 
 
@@ -207,16 +213,64 @@ def test_a_place_that_fails_keeps_no_other_from_hearing_and_is_told(
     witness.status, hook = 503, places.parse_checkpoint_destination(f"{witness.url}/hook").name
     newest = sealed_and_sent(write)
     assert split_signed_notes((tmp_path / "kept").read_text()) == [newest.note]
-    errors = dict(AuditDelivery.objects.exclude(error=None).values_list("place", "error"))
+    errors = {place.place: place.error for place in state.list_deliveries()}
     assert errors == {
+        f"file:{tmp_path}/kept": None,
         f"file:{tmp_path}/no/folder": "No such file or directory",
         hook: "answered 503",
     }
     told = {check.name: check for check in upkeep.check_audit_log(timezone.now())}
     assert "do not reach" in told["audit checkpoints"].message
-    witness.status = 0
+    witness.status, received = 0, len(witness.received)
     sealing.seal_and_send_log(timezone.now())
-    assert not AuditDelivery.objects.filter(place=hook).exclude(error=None).exists()
+    assert len(witness.received) == received, "it was not given time to come back"
+    sealing.seal_and_send_log(timezone.now() + timedelta(seconds=10))
+    errors = {place.place: place.error for place in state.list_deliveries()}
+    assert [name for name, error in errors.items() if error is not None] == [f"file:{tmp_path}/no/folder"]
+    assert Job.objects.get(name=state.SEND_CHECKPOINT).attempts == 2
+
+
+def test_a_place_that_is_set_no_more_is_forgotten(write: Write, settings: Any, tmp_path: Path) -> None:
+    settings.AUDIT_CHECKPOINTS = [f"file:{tmp_path}/no/folder"]
+    sealed_and_sent(write)
+    assert Job.objects.filter(name=state.SEND_CHECKPOINT).count() == 1
+    settings.AUDIT_CHECKPOINTS = []
+    sealing.seal_and_send_log(timezone.now())
+    assert not Job.objects.filter(name=state.SEND_CHECKPOINT).exists()
+
+
+def test_the_command_tries_at_once_what_failed(write: Write, settings: Any, tmp_path: Path) -> None:
+    settings.AUDIT_CHECKPOINTS = [f"file:{tmp_path}/folder/kept"]
+    sealed_and_sent(write)
+    (tmp_path / "folder").mkdir()
+    call_command("audit", "seal", stdout=io.StringIO())
+    assert (tmp_path / "folder/kept").exists()
+    assert not Job.objects.filter(name=state.SEND_CHECKPOINT).exists()
+
+
+def test_a_worker_that_was_killed_while_it_sent_is_made_up_for(
+    write: Write, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.AUDIT_CHECKPOINTS = [f"file:{tmp_path}/kept"]
+    write(3)
+    now = timezone.now()
+
+    def send_until_killed(tell: Callable[[bytes], None]) -> None:
+        def append(*_: object) -> str:
+            tell(b"begun")
+            signal.pause()
+            return ""
+
+        places.append_note_to_file = append
+        sealing.seal_and_send_log(now)
+
+    with worker_process(send_until_killed) as (pid, told):
+        assert os.read(told, 5) == b"begun"
+        kill_worker(pid)
+    sealing.seal_and_send_log(now + LEASE / 2)
+    assert not (tmp_path / "kept").exists()
+    sealing.seal_and_send_log(now + LEASE)
+    assert len(split_signed_notes((tmp_path / "kept").read_text())) == 1
 
 
 @pytest.mark.parametrize("text", ["", "file:", "ftp://x", "witness:nonsense https://x", "mailto:nobody"])
@@ -247,4 +301,4 @@ def test_the_hooks_of_a_git_folder_are_not_run_and_a_link_is_not_followed(
     assert key_file.read_text().startswith("PRIVATE+KEY+")
     assert key_file.read_text().count("\n") == 1
     assert AuditDelivery.objects.get(place=f"git:{tree}").tree_size == 3
-    assert AuditDelivery.objects.get(place=f"file:{tmp_path}/link").error is not None
+    assert Job.objects.get(name=state.SEND_CHECKPOINT, subject=f"file:{tmp_path}/link").error is not None

@@ -7,7 +7,6 @@ database (AuditDelivery), so that a restart neither loses one nor, but for an an
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
+from coordinator.actions.upkeep.jobs import JobAttemptFailed
 from coordinator.lib import http_post, instants
 from coordinator.lib.network_words import describe_network_error
 from coordinator.models import AuditDelivery, AuditLeaf, AuditLog
@@ -22,8 +22,6 @@ from coordinator.transparency import tree
 
 if TYPE_CHECKING:  # protobuf takes some MB, and few installations send decisions anywhere
     from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
-
-log = logging.getLogger(__name__)
 
 EVENT_NAME = "gen_ai.tool.call.decision"
 VERDICTS = {
@@ -39,12 +37,11 @@ STEP = 200  # audit entries looked at in one go
 TIMEOUT = 10.0  # seconds
 
 
-class DecisionExportRefused(Exception):
-    """The receiver refused; says with which status."""
-
-
 def send_due_decisions(now: datetime) -> None:
-    """Send the decisions that were made since the last time. Nothing where no address is set."""
+    """Send the decisions that were made since the last time. Nothing where no address is set.
+
+    Raises JobAttemptFailed where the receiver does not take them.
+    """
     if not settings.OTLP_ENDPOINT:
         return
     place = f"otlp:{urlsplit(settings.OTLP_ENDPOINT).hostname}"
@@ -56,7 +53,7 @@ def send_due_decisions(now: datetime) -> None:
 
 
 def send_decision_batch(known: AuditDelivery, now: datetime) -> bool:
-    """Send what is among the next STEP entries; say whether there may be more."""
+    """Send what is among the next STEP entries; say whether there may be more. Raises JobAttemptFailed."""
     leaves = AuditLeaf.objects.filter(leaf_index__gte=known.tree_size).order_by("leaf_index")[:STEP]
     seen = list(leaves.values_list("audit_id", "leaf_index", "by_signalbox"))
     if not seen:
@@ -67,16 +64,11 @@ def send_decision_batch(known: AuditDelivery, now: datetime) -> bool:
     try:
         if records:
             export_decision_logs(records)
-    except (DecisionExportRefused, OSError) as problem:
-        words = (
-            str(problem) if isinstance(problem, DecisionExportRefused) else describe_network_error(problem)
-        )
-        AuditDelivery.objects.filter(pk=known.pk).update(failed_at=now, error=words)
-        log.warning("Decisions were not sent: %s", words)
-        return False
+    except OSError as problem:
+        raise JobAttemptFailed(f"The receiver {describe_network_error(problem)}.") from None
     after = max(number or 0 for _pk, number, _ours in seen) + 1
     same = AuditDelivery.objects.filter(pk=known.pk, tree_size=known.tree_size)
-    if not same.update(tree_size=after, delivered_at=now, failed_at=None, error=None):
+    if not same.update(tree_size=after, delivered_at=now):
         return False  # another worker has sent them meanwhile, and goes on
     known.tree_size = after
     return len(seen) == STEP
@@ -116,7 +108,7 @@ def build_decision_attributes(row: AuditLog, number: int) -> Iterator[tuple[str,
 
 
 def export_decision_logs(records: list[LogRecord]) -> None:
-    """Post one OTLP request. Raises DecisionExportRefused, OSError."""
+    """Post one OTLP request. Raises JobAttemptFailed, OSError."""
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (  # noqa: PLC0415
         ExportLogsServiceRequest,
     )
@@ -133,4 +125,4 @@ def export_decision_logs(records: list[LogRecord]) -> None:
         f"{settings.OTLP_ENDPOINT}/v1/logs", request.SerializeToString(), headers, seconds=TIMEOUT
     )
     if not 200 <= status < 300:
-        raise DecisionExportRefused(f"answered {status}")
+        raise JobAttemptFailed(f"The receiver answered {status}.")

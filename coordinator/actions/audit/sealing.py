@@ -12,12 +12,25 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from coordinator.models import AuditCheckpoint, AuditDelivery, AuditKey, AuditLeaf
+from coordinator.actions.upkeep.jobs import (
+    LEASE_RENEWER,
+    ClaimedJob,
+    JobAttemptFailed,
+    claim_jobs,
+    delete_completed_job,
+    enqueue_jobs,
+    move_waiting_jobs,
+    postpone_job,
+    retry_delay,
+    retry_job_later,
+)
+from coordinator.models import AuditCheckpoint, AuditDelivery, AuditKey, AuditLeaf, Job
 from coordinator.transparency import destinations as places
 from coordinator.transparency import entries, keys, tree
 from coordinator.transparency.destinations import CheckpointDestination, NotDelivered
 from coordinator.transparency.merkle import leaf_hash
 from coordinator.transparency.notes import LogCheckpoint
+from coordinator.transparency.state import SEND_CHECKPOINT
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +42,14 @@ class InconsistentLog(Exception):
 
 
 def seal_and_send_log(now: datetime) -> None:
-    """Seal what is new and send it out; what stands in the way is logged, and told by the doctor and on the page."""
+    """Seal what is new and send it out.
+
+    Raises JobAttemptFailed where it cannot be sealed: then nothing is sent, either.
+    """
     try:
         sign_audit_checkpoint(now)
     except (InconsistentLog, keys.KeyUnusable) as problem:
-        log.error("The audit log was not sealed: %s", problem)
-        return
+        raise JobAttemptFailed(f"The audit log was not sealed: {problem}") from None
     send_pending_checkpoints(now)
 
 
@@ -118,39 +133,55 @@ def require_log_continues(last: AuditCheckpoint, size: int) -> None:
         )
 
 
-def send_pending_checkpoints(now: datetime) -> None:
-    """Send the newest checkpoint to every place that does not have it yet; note what came of it."""
+def send_pending_checkpoints(now: datetime, *, at_once: bool = False) -> None:
+    """Send the newest checkpoint to every place that does not have it yet; `at_once` also to those that failed lately.
+
+    Each such place has a job, so that one that fails is tried again by itself, later and later. They are done in the
+    order of the places: witnesses first.
+    """
     newest = tree.find_newest_checkpoint()
     if newest is None:
         return
-    for place in places.load_checkpoint_destinations():
-        known, _ = AuditDelivery.objects.get_or_create(place=place.name)
-        if known.tree_size < newest.tree_size and is_delivery_due(place, known, now):
-            send_checkpoint(place, known, newest, now)
-
-
-def is_delivery_due(place: CheckpointDestination, known: AuditDelivery, now: datetime) -> bool:
-    last = known.delivered_at
-    return not isinstance(last, datetime) or last <= now - place.pace or last > now
+    destinations = {place.name: place for place in places.load_checkpoint_destinations()}
+    sent = dict(AuditDelivery.objects.values_list("place", "tree_size"))
+    behind = [name for name in destinations if sent.get(name, 0) < newest.tree_size]
+    jobs = Job.objects.filter(name=SEND_CHECKPOINT)
+    queued = set(jobs.values_list("subject", flat=True))
+    if missing := [name for name in behind if name not in queued]:
+        enqueue_jobs(SEND_CHECKPOINT, missing, now=now)
+    if queued - set(behind):
+        jobs.exclude(subject__in=behind).delete()  # the setting names them no more
+    if at_once:
+        move_waiting_jobs(SEND_CHECKPOINT, behind, at=now, now=now)
+    claims = {job.subject: job for job in claim_jobs([SEND_CHECKPOINT], now=now)}
+    with LEASE_RENEWER.keep_renewed(claims.values()):
+        for name in [name for name in behind if name in claims]:
+            send_checkpoint(destinations[name], claims[name], newest, now)
 
 
 def send_checkpoint(
-    place: CheckpointDestination, known: AuditDelivery, checkpoint: AuditCheckpoint, now: datetime
+    place: CheckpointDestination, job: ClaimedJob, checkpoint: AuditCheckpoint, now: datetime
 ) -> None:
+    known, _ = AuditDelivery.objects.get_or_create(place=place.name)
+    last = known.delivered_at
+    if isinstance(last, datetime) and now - place.pace < last <= now:
+        postpone_job(job, at=last + place.pace, now=now)
+        return
     try:
         note = place.send(checkpoint.note, known.tree_size)
     except NotDelivered as problem:
-        AuditDelivery.objects.filter(pk=known.pk).update(failed_at=now, error=str(problem)[:500])
         log.warning("A checkpoint was not delivered to %s: %s", place.name, problem)
+        retry_job_later(job, error=str(problem), at=now + retry_delay(job.attempts), now=now)
         return
     except Exception as problem:  # one place's fault must not keep the others from hearing
-        AuditDelivery.objects.filter(pk=known.pk).update(failed_at=now, error=type(problem).__name__)
         log.exception("A checkpoint was not delivered to %s", place.name)
+        retry_job_later(job, error=type(problem).__name__, at=now + retry_delay(job.attempts), now=now)
         return
     with transaction.atomic():
         if note != checkpoint.note:
             checkpoint.note = note
             checkpoint.save(update_fields=["note"])
         AuditDelivery.objects.filter(pk=known.pk, tree_size__lt=checkpoint.tree_size).update(
-            tree_size=checkpoint.tree_size, delivered_at=now, failed_at=None, error=None
+            tree_size=checkpoint.tree_size, delivered_at=now
         )
+        delete_completed_job(job)

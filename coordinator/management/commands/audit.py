@@ -67,7 +67,7 @@ class Command(BaseCommand):
             made = sealing.sign_audit_checkpoint(now)
         except (sealing.InconsistentLog, keys.KeyUnusable) as problem:
             raise CommandError(str(problem)) from None
-        sealing.send_pending_checkpoints(now)
+        sealing.send_pending_checkpoints(now, at_once=True)
         self.stdout.write(f"Sealed {made.tree_size:,} entries." if made else "Everything is sealed already.")
 
     def verify_audit_log(self, options: dict[str, Any]) -> None:
