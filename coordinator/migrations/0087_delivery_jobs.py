@@ -41,6 +41,6 @@ def give_back(apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("coordinator", "0085_jobs")]
+    dependencies = [("coordinator", "0086_usage_requests")]
 
     operations = [migrations.RunPython(take_over, give_back)]
