@@ -298,7 +298,7 @@ def test_the_leases_of_housekeeping_become_jobs() -> None:
 
 
 def test_messages_that_wait_become_jobs_and_go_back() -> None:
-    begin_at("0086_usage_requests")
+    begin_at("0087_no_id_limit")
     run(
         "INSERT INTO notification_targets (id, person, kind, address, created_at) VALUES (1, 'a', 'email', 'x', 't')"
     )
@@ -308,10 +308,10 @@ def test_messages_that_wait_become_jobs_and_go_back() -> None:
         "INSERT INTO notification_log (id, target_id, request_id, created_at, state, attempts, next_at, outcome)"
         f" VALUES {waiting}, (8, 1, 's', 't', 'sent', 1, NULL, 'answered 200')"
     )
-    migrate_to("0087_delivery_jobs")
+    migrate_to("0088_delivery_jobs")
     jobs = "SELECT name, subject, next_at, attempts, error FROM jobs"
     assert run(jobs) == [("notifications:send", "7", later, 3, "answered 500")]
     assert run("SELECT next_at FROM notification_log WHERE id = 7") == [(None,)]
-    migrate_to("0086_usage_requests")
+    migrate_to("0087_no_id_limit")
     assert run("SELECT next_at, attempts FROM notification_log WHERE id = 7") == [(at, 3)]
     assert run(jobs) == []

@@ -41,6 +41,6 @@ def give_back(apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("coordinator", "0086_usage_requests")]
+    dependencies = [("coordinator", "0087_no_id_limit")]
 
     operations = [migrations.RunPython(take_over, give_back)]
