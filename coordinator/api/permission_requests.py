@@ -26,9 +26,10 @@ from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.scopes import OVERSEERS, READERS, REPORTERS, WRITE_ALL
 from coordinator.models import Event, PermissionRequest, Session
 from coordinator.policy.requests import approvals as rules
-from coordinator.policy.requests import coverage, verdicts
+from coordinator.policy.requests import by_rules, coverage, verdicts
 from coordinator.policy.requests.approvals import PermissionSubject
 from coordinator.policy.requests.coverage import Requester
+from coordinator.policy.rules.tool_rules import DENY
 
 router = Router(tags=["permission requests"])
 
@@ -133,11 +134,19 @@ class ApprovalCheck(Schema):
 def create_permission_request(request: HttpRequest, body: NewPermissionRequestIn) -> Status[dict[str, Any]]:
     """Answers 201 with a new request, or 200 with an existing one: the same request, pending, or an approval in force.
 
-    Refused for a session that the key may not write to, and for an event of another session.
+    A call that a rule denies is denied at once, with the rule's reason. Refused for a session that the key may not
+    write to, and for an event of another session.
     """
     now, caller = timezone.now(), caller_identity(request)
     require_own_session(body, caller)
     new = build_new_request(body, caller)
+    ruling = by_rules.judge_requested_call(new.subject, new.agent_id, new.folder, now)
+    if ruling.decision == DENY:
+        denied = approvals.deny_request_by_rules(new, ruling, by=caller.caller_actor, now=now)
+        answer = verdicts.build_requester_answer(
+            denied.request, now, new.build_requester(caller.caller_actor)
+        )
+        return Status(201 if denied.created else 200, answer)
     asked = approvals.request_permission(new, by=caller.caller_actor, now=now)
     return Status(
         201 if asked.created else 200,

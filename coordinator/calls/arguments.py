@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from coordinator.calls.commands import SimpleCommand
 from coordinator.calls.programs import FOLDER_OPTIONS, VALUE_OPTIONS, iterate_clustered_options
 from coordinator.calls.shell_words import ShellWord
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(NamedTuple):
     """A word, and what it is: an option, the value of one (`option` names it), or an operand.
 
     may_be_value: it follows an option that nobody knows, and may be its value.
@@ -41,11 +40,11 @@ class ParsedArguments:
         return (item for item in self.items if item.kind == OPTION)
 
 
-def parse_arguments(command: SimpleCommand) -> ParsedArguments:
-    """Return the arguments of a command, told apart by what is known of its program's options."""
+def parse_arguments(program: str, arguments: Sequence[ShellWord]) -> ParsedArguments:
+    """Return the arguments of a program (in small letters), told apart by what is known of its options."""
     parsed, waiting, after_unknown, after_dashes = ParsedArguments(), "", False, False
-    known = VALUE_OPTIONS.get((command.program or "").lower())
-    for word in command.arguments:
+    known = VALUE_OPTIONS.get(program)
+    for word in arguments:
         text = word.text
         if waiting:
             parsed.items.append(Argument(word, VALUE, waiting))
@@ -79,7 +78,9 @@ def parse_arguments(command: SimpleCommand) -> ParsedArguments:
     return parsed
 
 
-def find_command_folders(command: SimpleCommand, parsed: ParsedArguments) -> list[ShellWord]:
+def find_folder_words(program: str, parsed: ParsedArguments) -> list[ShellWord]:
     """Return the words that name the working directory of what a program does (`git -C`), in their order."""
-    options = FOLDER_OPTIONS.get((command.program or "").lower(), frozenset())
+    options = FOLDER_OPTIONS.get(program)
+    if options is None:
+        return []
     return [item.word for item in parsed.items if item.kind == VALUE and item.option in options]

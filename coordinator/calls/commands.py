@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
+from coordinator.calls.arguments import ParsedArguments, parse_arguments
 from coordinator.calls.shell_words import ShellWord
 
 # Folders in which systems keep programs: `/usr/bin/git` is the program that `git` is.
@@ -26,7 +28,7 @@ class Redirection:
         return ">" in self.operator
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SimpleCommand:
     """One program that runs.
 
@@ -50,7 +52,17 @@ class SimpleCommand:
     unreadable: str = ""
     span: tuple[int, int] | None = None
 
+    @cached_property
+    def parsed_arguments(self) -> ParsedArguments:
+        """The arguments as the program reads them."""
+        return parse_arguments(self.lower_program, self.arguments)
+
     @property
+    def lower_program(self) -> str:
+        """The program's name in small letters; "" where it is not known."""
+        return (self.program or "").lower()
+
+    @cached_property
     def program(self) -> str | None:
         """The program's name without its folder; None where it is not known, "" where only variables are set."""
         return get_program_name(self.words[0]) if self.words else ""
@@ -77,4 +89,9 @@ def get_program_name(word: ShellWord) -> str | None:
     """Return the name of the program that a word starts; None where it is not known."""
     if word.text is None or word.is_pattern or word.is_deceptive:
         return None
-    return _EXECUTABLE.sub("", re.split(r"[/\\]", word.text)[-1])
+    return strip_program_folder(word.text)
+
+
+@lru_cache(maxsize=1024)
+def strip_program_folder(path: str) -> str:
+    return _EXECUTABLE.sub("", re.split(r"[/\\]", path)[-1])

@@ -9,10 +9,10 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from coordinator.calls import tools
-from coordinator.calls.arguments import OPERAND, parse_arguments
+from coordinator.calls.arguments import OPERAND
 from coordinator.calls.commands import SimpleCommand
 from coordinator.calls.paths import is_windows_path, join_path, normalize_path
-from coordinator.calls.programs import LIST, TOUCH
+from coordinator.calls.programs import AGENT_GUARD_OPTIONS, LIST, TOUCH
 from coordinator.calls.shell_reader import ShellReader
 from coordinator.calls.shell_words import ShellWord
 from coordinator.calls.tools import POSIX_TOOLS, POWERSHELL_TOOLS, TOOLS, UNKNOWN_TOOL
@@ -47,6 +47,7 @@ class CallDescription:
     folder: the working directory of the call; None where it is not known.
     is_known_tool: whether the table of tools says what the tool does.
     unknown_fields: the fields of the input that are set and of which nobody knows what they do.
+    lifted_guards: the fields and options that lift a guard of the agent itself (a sandbox).
     """
 
     commands: tuple[SimpleCommand, ...] = ()
@@ -56,6 +57,7 @@ class CallDescription:
     folder: str | None = None
     is_known_tool: bool = True
     unknown_fields: frozenset[str] = frozenset()
+    lifted_guards: frozenset[str] = frozenset()
 
     @cached_property
     def command_texts(self) -> tuple[str, ...]:
@@ -70,7 +72,7 @@ def list_command_texts(command: SimpleCommand) -> Iterator[str]:
     program = command.program
     if program is None:
         return
-    items = parse_arguments(command).items
+    items = command.parsed_arguments.items
     start = next((place for place, item in enumerate(items) if item.kind == OPERAND), len(items))
     yield " ".join([program, *(item.word.shown_text for item in items[start:])])
 
@@ -114,6 +116,7 @@ class _DescriptionBuilder:
         self._addresses: list[AddressUse] = []
         self._unreadable: list[str] = []
         self._unknown_fields: set[str] = set()
+        self._lifted_guards: set[str] = set()
         self._values_left = MAX_FIELD_VALUES
 
     def read_field(self, name: str, value: Any) -> None:
@@ -121,6 +124,9 @@ class _DescriptionBuilder:
         if value is None or value is False or value in ("", [], {}):
             return
         traits = self._traits
+        if name in tools.GUARD_LIFTING_FIELDS:
+            self._lifted_guards.add(name)
+            return
         if name in tools.FOLDER_FIELDS or (name == "dir_path" and traits.is_command):
             return
         if name in tools.COMMAND_FIELDS and (traits.is_command or not self._is_known):
@@ -147,6 +153,7 @@ class _DescriptionBuilder:
         for command in self._commands:
             self._paths += find_path_uses(command)
             self._addresses += find_address_uses(command)
+            self._lifted_guards |= find_guard_lifting_options(command)
         return CallDescription(
             tuple(self._commands),
             tuple(dict.fromkeys(self._paths)),
@@ -155,6 +162,7 @@ class _DescriptionBuilder:
             self._folder,
             self._is_known,
             frozenset(self._unknown_fields),
+            frozenset(self._lifted_guards),
         )
 
     def _iterate_texts(self, value: Any) -> Iterator[str]:
@@ -226,6 +234,12 @@ class _DescriptionBuilder:
                 self._addresses += find_addresses(text)
             elif _LOOKS_LIKE_PATH.fullmatch(text):
                 self._note_path(TOUCH, text)
+
+
+def find_guard_lifting_options(command: SimpleCommand) -> set[str]:
+    """Return the options of a command that start an agent without its sandbox or its questions."""
+    options = AGENT_GUARD_OPTIONS.get(command.lower_program, frozenset())
+    return {word.text for word in command.arguments if word.text and word.text.partition("=")[0] in options}
 
 
 def is_patch(value: Any) -> bool:

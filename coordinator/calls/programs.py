@@ -85,7 +85,7 @@ VALUE_OPTIONS: dict[str, frozenset[str]] = {
     "ls": split_options("-I --ignore -w -T"),
     "cut": split_options("-d -f -c -b"),
     "sort": split_options("-k -t -S --parallel"),
-    "tar": split_options("--exclude -b"),
+    "tar": split_options("--exclude -b -C --directory -f --file"),
     "jq": split_options("--arg --argjson --indent"),
     "du": split_options("-d --max-depth --exclude"),
     "tree": split_options("-L -I -P"),
@@ -304,6 +304,16 @@ TEXT_OPTIONS: dict[str, frozenset[str]] = {
     "perl": split_options("-e -E"),
     "ruby": split_options("-e"),
     "find": split_options("-name -iname -path -ipath -regex -perm -printf"),
+}
+# Options with which agents start without their sandbox, or without asking.
+AGENT_GUARD_OPTIONS: dict[str, frozenset[str]] = {
+    "claude": split_options("--dangerously-skip-permissions --allow-dangerously-skip-permissions"),
+    "codex": split_options("--yolo --dangerously-bypass-approvals-and-sandbox --full-auto"),
+    "gemini": split_options("--yolo -y"),
+    "qwen": split_options("--yolo -y"),
+    "copilot": split_options("--allow-all-tools --allow-all"),
+    "cursor-agent": split_options("-f --force"),
+    "goose": split_options("--no-confirm"),
 }
 TEXT_OPERANDS = split_options("echo printf expr seq")
 

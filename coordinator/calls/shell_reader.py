@@ -426,9 +426,19 @@ class ShellReader:
         if interpret is not None:
             interpret(command, stdin, depth)
         elif (options := find_interpreter_options(name)) is not None:
-            self._emit(replace(command, has_code=is_given_code(command.arguments, options, stdin)))
+            self._interpret_language(command, options, stdin, depth)
         else:
             self._emit(command)
+
+    def _interpret_language(
+        self, command: SimpleCommand, options: frozenset[str], stdin: _Input | None, depth: int
+    ) -> None:
+        """Note an interpreter; `python -m pip install` is `pip install` as well."""
+        module = find_python_module(command) if "-c" in options else ()
+        has_code = not module and is_given_code(command.arguments, options, stdin)
+        self._emit(replace(command, has_code=has_code, is_transparent=bool(module), is_wrapper=bool(module)))
+        if module:
+            self._interpret(replace(command, words=module, assignments=(), redirections=()), stdin, depth + 1)
 
     def _interpret_folder_change(self, command: SimpleCommand, _stdin: _Input | None, _depth: int) -> None:
         self._change_folder(command.program or "", command.arguments)
@@ -449,7 +459,7 @@ class ShellReader:
         self._emit(replace(command, unreadable=f"what {command.program} runs: its language is not read"))
 
     def _interpret_wrapper(self, command: SimpleCommand, stdin: _Input | None, depth: int) -> None:
-        name = (command.program or "").lower()
+        name = command.lower_program
         wrapper = WRAPPERS[name]
         wrapped = find_wrapped_command(wrapper, command.arguments)
         if wrapped is None:
@@ -592,7 +602,7 @@ class ShellReader:
             texts = texts if len(arguments) > 1 else []
         else:
             texts = [
-                replace(word, text=word.text.partition("=")[2]) if word.text is not None else word
+                word._replace(text=word.text.partition("=")[2]) if word.text is not None else word
                 for word in arguments
                 if word.text is None or "=" in word.text
             ]
@@ -640,9 +650,17 @@ def is_given_code(arguments: Sequence[ShellWord], options: frozenset[str], stdin
             return True
         if not text.startswith("--") and any(option in options for option in list_options(text)):
             return True
-        if text == "-m":
-            return False
     return stdin is not None
+
+
+def find_python_module(command: SimpleCommand) -> tuple[ShellWord, ...]:
+    """Return the module that `python -m` runs, with its arguments; nothing where none is run so."""
+    for place, word in enumerate(command.arguments):
+        if word.text is None or not word.text.startswith("-") or word.text == "-c":
+            return ()
+        if word.text == "-m":
+            return command.arguments[place + 1 :]
+    return ()
 
 
 def find_placeholder(name: str, arguments: Sequence[ShellWord]) -> str | None:

@@ -10,7 +10,8 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from tree_sitter import Node
 
@@ -26,6 +27,7 @@ _ANSI_ESCAPE = re.compile(
     r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.)|(.))", re.DOTALL
 )
 _ANSI_LETTERS = dict(zip("abeEfnrtv", "\a\b\x1b\x1b\f\n\r\t\v", strict=True))
+_PLAIN_WORD = re.compile(rb"[A-Za-z0-9_./:,@%+=-]{1,200}")
 _RANGE = re.compile(r"(-?\d{1,4}|[A-Za-z])\.\.(-?\d{1,4}|[A-Za-z])")
 _PLAIN = frozenset({"word", "number", "variable_name", "test_operator", "special_variable_name"})
 _UNKNOWN_KINDS = {
@@ -36,8 +38,7 @@ _UNKNOWN_KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ShellWord:
+class ShellWord(NamedTuple):
     """One word. `text` is None where it is not known; `reason` then says what makes it.
 
     `is_pattern`: file names that fit are put in its place. `is_home`: it begins with the user's home folder, written
@@ -68,13 +69,17 @@ def is_deceptive_character(char: str) -> bool:
     return char > "\x7f" and unicodedata.category(char) in {"Zs", "Zl", "Zp", "Cf", "Cc"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(NamedTuple):
     """A part of a word: its text, quoted characters protected; None with the reason where it is not known."""
 
     text: str | None
     reason: str = ""
     is_quoted: bool = False
+
+
+@lru_cache(maxsize=4096)
+def make_plain_word(source: bytes) -> ShellWord:
+    return ShellWord(source.decode())
 
 
 class WordReader:
@@ -90,6 +95,11 @@ class WordReader:
 
     def read_words(self, nodes: list[Node], depth: int) -> list[ShellWord]:
         """Return the words that one node, or several without a blank between them, become."""
+        if len(nodes) == 1:
+            node = nodes[0]
+            # Most words are written as they are.
+            if _PLAIN_WORD.fullmatch(self._source, node.start_byte, node.end_byte):
+                return [make_plain_word(self._source[node.start_byte : node.end_byte])]
         pieces = [piece for node in nodes for piece in self._read_pieces(node, False, depth)]
         return list(build_words(pieces))
 

@@ -65,6 +65,15 @@ PLAIN_FIELDS = split_options(
 )
 
 
+# Fields that lift a guard of the agent itself.
+GUARD_LIFTING_FIELDS = split_options(
+    """
+    dangerouslyDisableSandbox disable_sandbox disableSandbox with_escalated_permissions sandbox_permissions
+    require_escalated escalated_permissions elevated additional_permissions required_permissions
+    """
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     """What a tool does with the paths in its input, and whether its pattern is one (`Glob`)."""

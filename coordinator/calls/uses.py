@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from coordinator.calls.arguments import (
@@ -12,8 +12,7 @@ from coordinator.calls.arguments import (
     VALUE,
     Argument,
     ParsedArguments,
-    find_command_folders,
-    parse_arguments,
+    find_folder_words,
 )
 from coordinator.calls.commands import SimpleCommand
 from coordinator.calls.paths import join_path
@@ -45,14 +44,14 @@ _HOST = re.compile(
 _GLOB = re.compile(r"[*?\[]")
 
 
-@dataclass(frozen=True, slots=True)
-class PathUse:
+class PathUse(NamedTuple):
     """A path and what the call does with it.
 
     path: absolute, `..` resolved; `~` is the user's home folder. None where it is not known.
     prefix: of a path that is not known, the folder in which it begins; "" where nothing is known.
     text: as the call writes it.
     is_below: not the path alone: whatever fits a pattern, or lies below it.
+    is_redirection: the shell itself opens it.
     """
 
     use: str
@@ -60,10 +59,10 @@ class PathUse:
     text: str
     prefix: str = ""
     is_below: bool = False
+    is_redirection: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AddressUse:
+class AddressUse(NamedTuple):
     """A host that the call reaches, in small letters; None where it is not known. `text` is as the call writes it."""
 
     host: str | None
@@ -97,17 +96,17 @@ def find_path_uses(command: SimpleCommand) -> Iterator[PathUse]:
     for redirection in command.redirections:
         found = build_path_use(WRITE if redirection.writes else READ, redirection.target, command.folder)
         if found is not None:
-            yield found
+            yield found._replace(is_redirection=True)
     if not command.words or command.program is None:
         return
     first = command.words[0]
-    if first.text is not None and "/" in first.text:
+    if first.text is not None and "/" in first.text and not command.has_standard_program:
         yield from filter(None, [build_path_use(READ, first, command.folder)])
     if command.is_wrapper:
         return  # what it starts is a command of its own
-    parsed = parse_arguments(command)
+    parsed = command.parsed_arguments
     folder = command.folder
-    for word in find_command_folders(command, parsed):
+    for word in find_folder_words(command.lower_program, parsed):
         yield from filter(None, [build_path_use(TOUCH, word, folder)])
         folder = None if word.text is None else join_path(folder, word.text, word.is_home)
     for use, word in list_path_words(command, parsed):
@@ -116,7 +115,7 @@ def find_path_uses(command: SimpleCommand) -> Iterator[PathUse]:
 
 def list_path_words(command: SimpleCommand, parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
     """Yield the words of a command that are paths, each with what is done with it."""
-    name = (command.program or "").lower()
+    name = command.lower_program
     if (program := FILE_PROGRAMS.get(name)) is not None:
         yield from list_file_program_words(name, program, parsed)
     elif name == "git":
@@ -243,18 +242,18 @@ def list_unknown_words(name: str, parsed: ParsedArguments) -> Iterator[tuple[str
         elif not _SCHEME.search(text) and not any(char.isspace() for char in text):
             yield TOUCH, item.word
             if text.startswith(("/", "~", ".")) and ":" in text:  # `docker run -v /etc:/host`
-                yield TOUCH, replace(item.word, text=text.partition(":")[0])
+                yield TOUCH, item.word._replace(text=text.partition(":")[0])
 
 
 def find_address_uses(command: SimpleCommand) -> Iterator[AddressUse]:
     """Yield the hosts that one command reaches, as far as its words name them."""
-    name = (command.program or "").lower()
+    name = command.lower_program
     if command.is_wrapper and name != "ssh":
         return
     if name in TEXT_OPERANDS:
         return
     texts = TEXT_OPTIONS.get(name, frozenset())
-    parsed = parse_arguments(command)
+    parsed = command.parsed_arguments
     named = False
     for item in parsed.items:
         word = item.word

@@ -17,12 +17,14 @@ from coordinator.dialects.hooks import (
     UNREAD,
     AgentHook,
     HookEventBuilder,
+    ShellLines,
     call_result_origin,
     make_event_origin,
     wrap_as_object,
 )
 from coordinator.lib import instants
 from coordinator.policy.requests.tool_calls import Settled, ToolCallRequest
+from coordinator.policy.rules.call_text import set_call_folder
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, NO_OPINION, Ruling
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MessagePiece
@@ -165,7 +167,12 @@ class Dialect:
 
     def call_subject(self, hook: AgentHook) -> str:
         """Return what the hook's call is about, in one text: what rules look at."""
-        return self.subject(hook.tool_name, hook.tool_input)
+        return set_call_folder(self.subject(hook.tool_name, hook.tool_input), hook.working_folder)
+
+    def shell_line_subjects(self, hook: AgentHook, shell: ShellLines) -> list[str]:
+        """Return what each shell line that runs as part of a call is about."""
+        folder = hook.working_folder
+        return [set_call_folder(self.subject(shell.tool, line), folder) for line in shell.tool_inputs]
 
     def build_asked_call(
         self, hook: AgentHook, session_id: str, agent_id: str | None, host: str | None = None

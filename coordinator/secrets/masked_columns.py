@@ -118,6 +118,9 @@ COLUMNS: dict[str, dict[str, str]] = {
     "SetupToken": {OURS: "token_hash"},
     "StopCommand": {NAMES: "runner_id run_id session_id"},
     "StoredFile": {OURS: "place sha256 proven"},
-    "ToolRule": {NAMES: "verdict agents program changed_by", PEOPLE: "tool pattern reason"},
+    "ToolRule": {
+        NAMES: "verdict agents program unreadable ready_made changed_by",
+        PEOPLE: "tool pattern reason runs touches reaches",
+    },
     "UsageDay": {NAMES: "day session_id model agent program person"},
 }  # fmt: skip

@@ -39,6 +39,11 @@ SUBJECTS: dict[str, tuple[HelpPage, ...]] = {
         HelpPage("approvals", "Approvals", "Answer requests, one or many; who may decide; long waits."),
         HelpPage("notifications", "Notifications", "By push, chat services, mail and webhooks; escalation."),
         HelpPage("rules", "Rules and the brake", "Which calls wait, run or are denied; stopping everything."),
+        HelpPage(
+            "reading-calls",
+            "How a rule reads a call",
+            "Programs, paths and hosts in rules, and what no rule sees.",
+        ),
         HelpPage("usage", "Usage and budgets", "Tokens, costs and calls, and limits on them."),
         HelpPage("audit", "Audit log", "Who decided what, with proofs that a stranger can verify."),
     ),

@@ -81,10 +81,10 @@ def parse_trial_form(form: QueryDict) -> RulesOnTrial:
 
 
 def pack_trial_rules(rules: Sequence[DecisionRule]) -> str:
-    return json.dumps([list_rule_values(rule) for rule in rules], separators=(",", ":"))
+    return json.dumps([list_trial_values(rule) for rule in rules], separators=(",", ":"))
 
 
-def list_rule_values(rule: DecisionRule) -> list[Any]:
+def list_trial_values(rule: DecisionRule) -> list[Any]:
     agents = None if rule.agents is None else list(rule.agents)
     return [
         rule.tool,
@@ -95,6 +95,11 @@ def list_rule_values(rule: DecisionRule) -> list[Any]:
         rule.wait_seconds,
         rule.deny_at_deadline,
         rule.program,
+        rule.runs,
+        rule.touches,
+        rule.reaches,
+        rule.unreadable,
+        rule.ready_made,
     ]
 
 
@@ -121,9 +126,11 @@ def check_unsaved_limit(rules: Sequence[DecisionRule]) -> None:
 
 
 def build_trial_rule(number: int, row: Any) -> DecisionRule:
-    tool, verdict, pattern, agents, reason, wait, deny, program = row
-    texts = [tool, verdict, pattern, reason, program, *(agents or ())]
+    tool, verdict, pattern, agents, reason, wait, deny, program, *terms = row
+    texts = [tool, verdict, pattern, reason, program, *terms, *(agents or ())]
+    if len(terms) != len(tool_rules.TERM_FIELDS):
+        raise ValueError(UNREADABLE)
     if not all(isinstance(one, str) for one in texts) or not (wait is None or isinstance(wait, int)):
         raise ValueError(UNREADABLE)
     named = None if agents is None else tuple(agents)
-    return DecisionRule(number, tool, verdict, pattern, named, reason, wait, bool(deny), program)
+    return DecisionRule(number, tool, verdict, pattern, named, reason, wait, bool(deny), program, *terms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
+from dashboard.rules.views import ready_made
 from dashboard.rules.views import rules as tool_rules
 from dashboard.rules.views import suggestions as rule_suggestions
 from dashboard.rules.views import trials as rule_trials
@@ -13,6 +14,7 @@ app_name = "rules"
 urlpatterns = [
     path("", tool_rules.list_tool_rules, name="list"),
     path("save/", tool_rules.save_tool_rules_view, name="save"),
+    path("ready-made/<slug:name>/", ready_made.switch_ready_made_rule, name="ready-made"),
     path("trial/", rule_trials.run_rule_trial, name="trial"),
     path("calls/", rule_trials.list_trial_calls, name="calls"),
     path("suggestions/", rule_suggestions.search_rule_suggestions, name="suggestions"),

@@ -105,6 +105,7 @@ def parse_audited_rules(stored: Any) -> Sequence[DecisionRule] | None:
     names = {field.name for field in fields(DecisionRule)}
     if not isinstance(stored, list) or not all(isinstance(one, dict) for one in stored):
         return None
-    if not all(set(one) | {"program"} == names for one in stored):  # which older saves did not name
+    added = {"program", *tool_rules.TERM_FIELDS}  # which older saves did not name
+    if not all(set(one) | added == names for one in stored):
         return None
     return [DecisionRule(**one) for one in stored]

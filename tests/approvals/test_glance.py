@@ -18,6 +18,8 @@ from coordinator.policy.rules.marks import (
     OUTSIDE,
     READ_UP_TO,
     TOO_LONG,
+    UNREADABLE,
+    WITHOUT_GUARD,
     CallMark,
     find_danger_reasons,
     find_review_reasons,
@@ -161,6 +163,27 @@ def test_a_card_tells_what_the_rules_said():
 
 
 @pytest.mark.parametrize(
+    ("command", "reasons"),
+    [
+        ("g\"i\"t pu'sh' --force", {"Rewrites history or discards work", "Publishes or pushes"}),
+        ("env -i r\\m -rf build", {"Deletes files"}),
+        ("echo x > ../a", {OUTSIDE}),
+        ("cd .. && tee a", {OUTSIDE}),
+        ("sed -i s/a/b/ /etc/hosts", {OUTSIDE}),
+        ("echo x > /dev/null; touch a /tmp/b", set()),
+        ("x=ls; $x", {UNREADABLE}),
+        ("eval ls", {UNREADABLE}),
+        ("claude --dangerously-skip-permissions", {WITHOUT_GUARD}),
+        ("ls src", set()),
+    ],
+)
+def test_a_command_is_marked_by_what_it_does_however_it_is_written(command, reasons):
+    found = find_review_reasons(load_danger_marks(), "Bash", {"command": command}, "", "/srv/shop")
+    assert set(found) >= reasons
+    assert set(found) & {OUTSIDE, UNREADABLE, WITHOUT_GUARD} == reasons & {OUTSIDE, UNREADABLE, WITHOUT_GUARD}
+
+
+@pytest.mark.parametrize(
     ("path", "outside"),
     [
         ("/srv/shop/a.py", False), ("a.py", False), ("../a.py", True), ("/srv/shop/../x", True), ("~/.bashrc", True),
@@ -204,7 +227,8 @@ def test_a_call_that_is_too_long_to_be_looked_through_says_so():
         load_danger_marks(), "Bash", {"command": "x" * READ_UP_TO + "; rm -rf build"}, "", None
     )
     assert found == [TOO_LONG]
-    assert find_review_reasons(load_danger_marks(), "Bash", {"command": "x" * READ_UP_TO}, "", None) == []
+    long_word = {"command": "x" * READ_UP_TO}
+    assert find_review_reasons(load_danger_marks(), "Bash", long_word, "", None) == [UNREADABLE]
     subject = PermissionSubject(
         "claude-code", "ToolCall", "x", "Bash", {"command": "x" * READ_UP_TO + "; rm"}
     )
@@ -215,7 +239,7 @@ def test_a_call_that_is_too_long_to_be_looked_through_says_so():
 
 
 def test_a_mark_that_cannot_be_read_marks_nothing():
-    assert find_review_reasons([CallMark("Odd", "*", "(")], "Bash", {"command": "("}, "", None) == []
+    assert find_review_reasons([CallMark("Odd", "*", "(")], "Bash", {"command": "echo '('"}, "", None) == []
 
 
 def test_an_admin_keeps_the_marks_and_each_change_is_audited():

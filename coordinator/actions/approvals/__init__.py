@@ -21,6 +21,7 @@ from coordinator.actions.approvals.pending_calls import consume_request_verdict,
 from coordinator.actions.approvals.requesting import (
     NewPermissionRequest,
     PermissionRequestResult,
+    deny_request_by_rules,
     find_request_by_key,
     request_permission,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "assign_requests",
     "consume_request_verdict",
     "decide_request",
+    "deny_request_by_rules",
     "end_approval",
     "expire_due_requests",
     "find_final_answer",

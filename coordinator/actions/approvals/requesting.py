@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import astuple, dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -21,7 +21,7 @@ from coordinator.identity.actors import Actor, system_actor
 from coordinator.models import ApiKey, PermissionContext, PermissionRequest
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.requests import approvals as rules
-from coordinator.policy.requests import coverage
+from coordinator.policy.requests import coverage, in_force
 from coordinator.policy.requests.approvals import (
     PermissionSubject,
     Scope,
@@ -30,12 +30,15 @@ from coordinator.policy.requests.approvals import (
     legacy_call_digest,
 )
 from coordinator.policy.requests.coverage import Requester
+from coordinator.policy.rules.tool_rules import Ruling
 from coordinator.secrets.digests import keyed_digest
 from coordinator.secrets.masking import mask_secrets
 
 LONGEST_TEXT = 20_000
 LARGEST_INPUT = 1_000_000
 AUTO_APPROVER = "YOLO"
+RULES = system_actor("rules")  # closes the requests that a rule denies
+DENIED_AGAIN_AFTER = timedelta(minutes=10)
 RETRY_AFTER = 30  # seconds; people decide, so nobody knows
 
 
@@ -119,6 +122,51 @@ def request_permission(
                 # A twin was first: its row is committed by now, so the next look joins it.
                 delete_orphan_context(question)
     raise Conflict("This request was closed while you sent it again. Send it once more.")
+
+
+def deny_request_by_rules(
+    ask: NewPermissionRequest, ruling: Ruling, *, by: Actor, now: datetime
+) -> PermissionRequestResult:
+    """Write a request that a rule denies, which nobody is asked about.
+
+    The same asker's same question joins the one that was denied a moment ago, so that a loop fills no table. Raises as
+    `request_permission` does.
+    """
+    validate_new_request(ask, now)
+    question = prepare_question(replace(ask, folder=mask_secrets(ask.folder)), by)
+    with transaction.atomic():
+        found = find_request_denied_by_rules(question, now)
+        if found is not None:
+            return PermissionRequestResult(found, created=False)
+        return PermissionRequestResult(create_request_row(question, now, ruling), created=True)
+
+
+def find_request_denied_by_rules(question: PreparedQuestion, now: datetime) -> PermissionRequest | None:
+    """Return the same question as it was denied, by its key or a moment ago.
+
+    Raises Conflict where the key was used for another question.
+    """
+    denied = PermissionRequest.objects.with_context().filter(context__closed_by=str(RULES))
+    if question.idempotency_key is not None:
+        earlier = (
+            PermissionRequest.objects.with_context()
+            .filter(context__idempotency_key=question.idempotency_key)
+            .first()
+        )
+        if earlier is not None and not is_same_question(earlier, question):
+            raise Conflict("This idempotency_key was already used for a different request.")
+        return earlier
+    return (
+        denied.filter(
+            context__subject_key=question.call,
+            context__requested_by=str(question.by),
+            context__session_id=question.shown.session_id,
+            context__agent_id=question.shown.agent_id,
+            created_at__gte=now - DENIED_AGAIN_AFTER,
+        )
+        .order_by("-id")
+        .first()
+    )
 
 
 def find_request_by_key(idempotency_key: str, *, by: Actor) -> PermissionRequest | None:
@@ -254,9 +302,13 @@ def delete_orphan_context(question: PreparedQuestion) -> None:
     ).delete()
 
 
-def create_request_row(question: PreparedQuestion, now: datetime) -> PermissionRequest:
+def create_request_row(
+    question: PreparedQuestion, now: datetime, denial: Ruling | None = None
+) -> PermissionRequest:
+    """Write a request: pending, approved by its type, or, with a `denial`, denied by a rule."""
     ask, by, subject = question.shown, question.by, question.shown.subject
-    auto = subject.permission_type in settings.AUTO_APPROVE_TYPES
+    auto = denial is None and subject.permission_type in settings.AUTO_APPROVE_TYPES
+    is_closed = auto or denial is not None
     row = PermissionRequest.objects.create(
         request_id=f"req_{uuid.uuid4().hex[:12]}",
         created_at=now,
@@ -264,10 +316,10 @@ def create_request_row(question: PreparedQuestion, now: datetime) -> PermissionR
         permission_type=subject.permission_type,
         target_resource=subject.target_resource,
         justification=ask.justification,
-        status="auto-approved" if auto else "pending",
-        approved_by=AUTO_APPROVER if auto else None,
-        approved_at=now if auto else None,
-        expires_at=now if auto else ask.deadline,
+        status="denied" if denial else "auto-approved" if auto else "pending",
+        approved_by=denial.by if denial else AUTO_APPROVER if auto else None,
+        approved_at=now if is_closed else None,
+        expires_at=now if auto else None if denial else ask.deadline,
         metadata=ask.metadata,
     )
     row.context = PermissionContext(
@@ -283,20 +335,31 @@ def create_request_row(question: PreparedQuestion, now: datetime) -> PermissionR
         host=ask.host,
         subject_key=question.call,
         scope=Scope.CALL,
-        pending_key=None if auto else question.pending_key,
+        pending_key=None if is_closed else question.pending_key,
         idempotency_key=question.idempotency_key,
-        repeat_key=None if auto else question.repeat_key,
+        repeat_key=None if is_closed else question.repeat_key,
         waits_until=ask.waits_until,
         waited_by=ask.waited_by,
         deadline=ask.deadline,
         validity=Validity.ONCE if auto else None,
-        closed_at=now if auto else None,
-        closed_by=str(system_actor("auto-approve")) if auto else None,
+        closed_at=now if is_closed else None,
+        closed_by=str(RULES if denial else system_actor("auto-approve")) if is_closed else None,
+        reason=denial.reason if denial else None,
     )
     row.context.needed = deciders.load_decider_book(now).required_approval_count(row)
     row.context.save(force_insert=True)
     rows.record_request_event("PERMISSION_REQUEST_CREATED", row, by, "success", now, reason=ask.justification)
-    if auto:
+    if denial is not None:
+        rows.record_request_event(
+            "PERMISSION_REQUEST_DENIED",
+            row,
+            RULES,
+            "denied",
+            now,
+            reason=denial.reason,
+            metadata={"by": denial.by, **in_force.ruling_ground_as_json(denial)},
+        )
+    elif auto:
         rows.record_request_event(
             "PERMISSION_REQUEST_AUTO_APPROVED", row, system_actor("auto-approve"), "allowed", now
         )

@@ -69,16 +69,22 @@ def deny_tool_to_all_agents(tool: str, reason: str, *, by: Actor, now: datetime)
 
 
 def build_tool_rule(rule: DecisionRule, by: Actor, now: datetime) -> ToolRule:
+    is_by_terms_alone = rule.has_terms and not rule.pattern and rule.verdict in {rules.ALLOW, rules.OBSERVE}
     return ToolRule(
         position=rule.number,
         tool=rule.tool,
-        pattern=rule.pattern,
+        pattern=rules.TERMS_ALONE if is_by_terms_alone else rule.pattern,
         verdict=rule.verdict,
         agents=None if rule.agents is None else list(rule.agents),
         reason=rule.reason,
         wait_seconds=rule.wait_seconds,
         deny_at_deadline=rule.deny_at_deadline,
         program=rule.program,
+        runs=rule.runs,
+        touches=rule.touches,
+        reaches=rule.reaches,
+        unreadable=rule.unreadable,
+        ready_made=rule.ready_made,
         changed_at=now,
         changed_by=str(by),
     )

@@ -244,7 +244,7 @@ class HookEndpoint:
             asks.hook_caller.id,
         )
         if hook.shell_lines is not None:
-            ruling = await self.apply_shell_line_rulings(ruling, hook.shell_lines, asks)
+            ruling = await self.apply_shell_line_rulings(ruling, hook, hook.shell_lines, asks)
         ruling = stricter_ruling(ruling, await self.find_hook_budget_ruling(hook, asks))
         if asks.has_no_prompt and (ruling.decision == ASK or has_no_ruling(ruling, hook, self.dialect)):
             # Whoever asks has nobody else to ask, and takes no answer for no.
@@ -270,7 +270,9 @@ class HookEndpoint:
                 reply = await self.wait_for_brake(call, hook, ruling, asks) or reply
         return reply
 
-    async def apply_shell_line_rulings(self, ruling: Ruling, shell: ShellLines, asks: HookRequest) -> Ruling:
+    async def apply_shell_line_rulings(
+        self, ruling: Ruling, hook: AgentHook, shell: ShellLines, asks: HookRequest
+    ) -> Ruling:
         """Return the stricter of what policy says of a call and of the shell lines that run as part of it.
 
         Nothing is allowed for its lines' sake. Where there may be others than are known, a person is asked wherever a
@@ -278,8 +280,7 @@ class HookEndpoint:
         """
         agent_id, program = asks.hook_caller.agent_id, self.dialect.name
         of_lines = NO_OPINION
-        for line, given in zip(shell.lines, shell.tool_inputs, strict=True):
-            text = self.dialect.subject(shell.tool, given)
+        for line, text in zip(shell.lines, self.dialect.shell_line_subjects(hook, shell), strict=True):
             found = await self._rulings.judge_tool_call(
                 shell.tool, text, agent_id, program, asks.hook_caller.id
             )

@@ -206,9 +206,9 @@ class HookGuard:
         known = self.build_partial_call(call)
         worst = self._rulings.find_strictest_possible(known)
         shell = call.hook.shell_lines if call.hook is not None else None
-        if shell is None:
+        if shell is None or call.hook is None:
             return worst
-        texts = [self._dialect.subject(shell.tool, given) for given in shell.tool_inputs]
+        texts = self._dialect.shell_line_subjects(call.hook, shell)
         for text in [*texts, *([None] if shell.problem else [])]:
             line = replace(known, tool=shell.tool, text=text)
             worst = stricter_ruling(worst, self._rulings.find_strictest_possible(line))

@@ -40,6 +40,7 @@ from coordinator.mcp.servers.names import find_call_behind_gateway
 from coordinator.models import Runner
 from coordinator.policy.requests import agent_options
 from coordinator.policy.requests.tool_calls import ToolCallRequest
+from coordinator.policy.rules.call_text import set_call_folder
 from coordinator.policy.rules.tool_rules import ALLOW, DENY, OBSERVE, Ruling, stricter_ruling
 from coordinator.sessions.driving import DrivenAgentUpdate
 
@@ -294,7 +295,8 @@ def take_session_updates(
 
 def record_permission_question(question: PermissionQuestion, runner: Runner) -> ToolCallRequest:
     asked = permissions.record_question_call(question, runner, SPEECH, timezone.now())
-    return replace(asked, about=find_call_subject(asked.program, asked.tool, asked.tool_input))
+    about = find_call_subject(asked.program, asked.tool, asked.tool_input)
+    return replace(asked, about=set_call_folder(about, asked.folder))
 
 
 def withdraw_runner_question(session_id: str, body: PermissionWithdrawal, runner: Runner) -> None:

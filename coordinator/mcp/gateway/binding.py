@@ -13,7 +13,7 @@ from coordinator.policy.requests import in_force
 from coordinator.policy.requests.approvals import PermissionSubject
 from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.policy.rules.call_text import build_call_text
-from coordinator.policy.rules.tool_rules import DecisionRule, Ruling
+from coordinator.policy.rules.tool_rules import TERM_FIELDS, DecisionRule, Ruling
 
 PERMISSION = "ToolCall"
 
@@ -76,6 +76,8 @@ def hash_policy_version(ruling: Ruling) -> str:
     ground: Any = in_force.ruling_ground_as_json(ruling)
     if isinstance(ruling.ground, DecisionRule):
         ground = {name: value for name, value in asdict(ruling.ground).items() if name != "number"}
+        # A rule that says nothing in terms is the same as before there were any.
+        ground = {name: value for name, value in ground.items() if value or name not in TERM_FIELDS}
     packed = json.dumps([ruling.decision, ground], sort_keys=True, default=str)
     return hashlib.sha256(packed.encode()).hexdigest()[:16]
 

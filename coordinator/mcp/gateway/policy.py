@@ -145,7 +145,7 @@ def can_program_see_tool(rules: Sequence[DecisionRule], agent_id: str, program: 
             continue
         if rule.verdict != DENY:
             return True
-        if not rule.pattern:
+        if not rule.is_conditional:
             return False
     return True
 

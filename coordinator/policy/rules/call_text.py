@@ -20,6 +20,9 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from coordinator.calls.descriptions import CallDescription, describe_call
+from coordinator.calls.tools import GUARD_LIFTING_FIELDS, TOOLS
+
 COMMAND_FIELDS = frozenset({"command", "cmd", "script"})
 PATH_FIELDS = frozenset(
     {"file_path", "notebook_path", "path", "filePath", "filepath", "absolute_path", "dir_path", "source"}
@@ -54,10 +57,7 @@ _MATCHES = split_field_names(
 
 UNSEEN = _NOTES | _CONTENT | _PAGE  # by deny and ask rules
 # What lifts a guard of the agent itself: no allow rule covers it, not even one without a pattern.
-LIFTS_GUARDS = split_field_names("""
-    dangerouslyDisableSandbox disable_sandbox disableSandbox with_escalated_permissions sandbox_permissions
-    require_escalated escalated_permissions elevated additional_permissions required_permissions
-""")
+LIFTS_GUARDS = GUARD_LIFTING_FIELDS
 # Codex takes headers that are indented, OpenCode those without a blank behind the colon.
 _PATCH_TARGET = re.compile(
     r"^\s*\*\*\* (?:Add File|Update File|Delete File|Move to):[^\S\n]*(\S.*?)\s*$", re.MULTILINE
@@ -82,14 +82,30 @@ class CallText(str):
     As a string it is that text alone, which cards show and history keeps.
     """
 
-    def __new__(cls, text: str, field: str = "", tool_input: Any = None) -> CallText:
+    def __new__(
+        cls, text: str, field: str = "", tool_input: Any = None, folder: str | None = None
+    ) -> CallText:
         made = super().__new__(cls, text)
         made.field = field
         made.tool_input = tool_input
+        made.folder = folder
+        made._descriptions = {}
         return made
 
     field: str  # of the input, that holds the text; "" where the text is the whole input
     tool_input: Any
+    folder: str | None  # the working directory of the agent, where it is known
+    _descriptions: dict[str, CallDescription]  # by tool
+
+    def in_folder(self, folder: str | None) -> CallText:
+        """Return the same of a call in this working directory."""
+        return type(self)(str(self), self.field, self.tool_input, folder)
+
+    def describe(self, tool: str) -> CallDescription:
+        """Return what the call does, as one of this tool. It is found out once."""
+        if tool not in self._descriptions:
+            self._descriptions[tool] = describe_call(tool, self.tool_input, self.folder)
+        return self._descriptions[tool]
 
     @cached_property
     def searched_texts(self) -> tuple[str, ...]:
@@ -112,7 +128,9 @@ class CallText(str):
 
     def without_surrogates(self) -> CallText:
         """Return the same with a text that every engine of patterns takes."""
-        return self if self.isascii() else type(self)(replace_surrogates(self), self.field, self.tool_input)
+        if self.isascii():
+            return self
+        return type(self)(replace_surrogates(self), self.field, self.tool_input, self.folder)
 
     @cached_property
     def uncovered_fields(self) -> frozenset[str]:
@@ -198,6 +216,35 @@ def split_patch_header(target: str) -> list[str]:
     return (
         [target] if before == target or len(before) <= 1 else [target, before]
     )  # a drive's letter is no file's name
+
+
+def build_named_call_text(tool: str, about: str) -> str:
+    """Return the text of a call of which a person says only what it is about: its command, path or address."""
+    traits = TOOLS.get(tool)
+    if traits is None:
+        return about
+    field = "command" if traits.is_command else "url" if traits.has_address else "file_path"
+    field = "pattern" if traits.searches_here and not about.startswith(("/", "~", ".")) else field
+    return CallText(about, field, {field: about})
+
+
+def build_requested_call_text(tool: str, tool_input: Any, target: str) -> str:
+    """Return the text of a call that a program asks about by the API: the first field of its input that says it.
+
+    `target` is what the request names where it has no input.
+    """
+    if tool_input is None:
+        return build_named_call_text(tool, target)
+    names = tool_input if isinstance(tool_input, Mapping) else ()
+    fields = [name for name in names if name in COMMAND_FIELDS | PATH_FIELDS | ADDRESS_FIELDS]
+    return build_call_text(
+        tool_input, next((name for name in fields if name in COMMAND_FIELDS), next(iter(fields), None))
+    )
+
+
+def set_call_folder(text: str, folder: str | None) -> str:
+    """Return the text of a call that is made in this working directory."""
+    return text.in_folder(folder) if isinstance(text, CallText) and folder else text
 
 
 def dump_tool_input(value: Any) -> str:

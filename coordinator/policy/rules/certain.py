@@ -33,7 +33,7 @@ def list_tools_to_hold(
         if is_certain_to_hold(rule):
             lines.append((HOLD, expand_rule_tool_names(rule)))
         elif (
-            not rule.pattern
+            not rule.is_conditional
             and not tool_kinds.find_unknown_tool_kinds(rule.tool)
             and not wildcard_covers_other_servers(rule.tool, servers)
         ):
@@ -52,5 +52,5 @@ def expand_rule_tool_names(rule: DecisionRule) -> str:
 
 def is_certain_to_hold(rule: DecisionRule) -> bool:
     if rule.verdict == RuleVerdict.DENY:
-        return rule.deny_at_deadline or not rule.pattern
+        return rule.deny_at_deadline or not rule.is_conditional
     return rule.verdict == RuleVerdict.ASK and rule.deny_at_deadline

@@ -11,12 +11,14 @@ from typing import Any
 
 import re2
 
+from coordinator.calls.descriptions import CallDescription, describe_call
 from coordinator.lib.invisible import has_invisible_character
 from coordinator.lib.lookalikes import has_lookalike_characters
 from coordinator.models import DangerMark, PermissionRequest
 from coordinator.models.marks import MarkGrade
 from coordinator.policy.requests.approvals import request_context, request_subject
 from coordinator.policy.rules import tool_kinds
+from coordinator.policy.rules.terms import Match, find_restricted_parts, parse_rule_terms
 from coordinator.policy.rules.tool_rules import compile_rule_pattern, matches_tool_name
 
 READ_UP_TO = 200_000  # characters of a call
@@ -24,6 +26,10 @@ MOST_MARKS = 200
 MOST_SPANS = 50  # of one mark in one text
 PATHS = ("file_path", "path", "notebook_path", "filePath", "filepath")
 OUTSIDE = "Writes outside its directory"
+UNREADABLE = "Part of it cannot be read"
+WITHOUT_GUARD = "Leaves its sandbox or asks nobody"
+# What a call writes for a moment, or to a device, is no reason to look twice.
+WRITES_OUTSIDE = parse_rule_terms("", "writes|deletes outside\n!/tmp\n!/var/tmp\n!/dev", "")
 HIDDEN = "Holds characters that cannot be seen"
 LOOKALIKES = "Holds letters that look like others"
 TOO_LONG = f"Too long: only its first {READ_UP_TO:,} characters were checked for marks"
@@ -48,6 +54,10 @@ class CallMark:
             )
         except re2.error:
             return False
+
+    def is_found_in_commands(self, tool: str, commands: Sequence[str]) -> bool:
+        """Say whether one of a call's commands bears it as the shell would run it, however it is written."""
+        return any(self.is_found_in_call(tool, command) for command in commands)
 
     def find_mark_spans(self, tool: str, text: str) -> list[tuple[int, int]]:
         """Return where in a text of a call it is, as places of characters."""
@@ -99,15 +109,28 @@ def find_review_reasons(
     """
     text = searchable_input_text(tool_input, target)
     read = text[:READ_UP_TO]
-    found = [mark.reason for mark in marks if mark.is_found_in_call(tool, read)]
+    call = describe_call(tool, tool_input, folder) if tool else CallDescription()
+    commands = call.command_texts
+    found = [
+        mark.reason
+        for mark in marks
+        if mark.is_found_in_call(tool, read) or mark.is_found_in_commands(tool, commands)
+    ]
     if marks and len(text) > READ_UP_TO:
         found.append(TOO_LONG)
-    if tool in WRITING and folder and writes_outside_folder(tool_input, folder):
+    if folder and (
+        (tool in WRITING and writes_outside_folder(tool_input, folder))
+        or find_restricted_parts(WRITES_OUTSIDE, call).match == Match.YES
+    ):
         found.append(OUTSIDE)
+    if call.lifted_guards:
+        found.append(WITHOUT_GUARD)
     if any(map(has_invisible_character, (text, target, said, *iterate_field_names(tool_input)))):
         found.append(HIDDEN)
     if any(map(has_lookalike_characters, (read, target, *iterate_field_names(tool_input)))):
         found.append(LOOKALIKES)
+    if call.unreadable and not {TOO_LONG, HIDDEN} & set(found):  # which say why
+        found.append(UNREADABLE)
     return list(dict.fromkeys(found))
 
 

@@ -4,7 +4,10 @@ Patterns are RE2 expressions: they take time in proportion to the text, whatever
 no command can hold up the door. Deny and ask look anywhere in the text; allow must match the whole of it, on one
 line, so that `git status` does not let `git status; rm -rf ~` through. Only an allow pattern that speaks of lines
 (`\\n`, `(?s)`) fits a text of several. And what allows the tools of server `a` (`mcp__a__*`) allows none of `a__b`.
-Deny and ask see every field of a call; allow covers the text it was written for (policy.call_text).
+Deny and ask see every field of a call; allow covers the text it was written for (policy.call_text). In a command they
+look at each simple command as the shell would run it as well, so that quotes and wrappers hide nothing.
+
+Beside the pattern a rule may have terms (rules.terms): what the call does, not how it is written. Then both must fit.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import re2
 
+from coordinator.calls.tools import TOOLS
 from coordinator.errors import UnprocessableRequest
 from coordinator.mcp.servers.names import PREFIX, find_call_prefix, is_prefix_of_others
 from coordinator.models import ToolRule
@@ -28,8 +32,9 @@ from coordinator.models.rules import RuleVerdict
 from coordinator.policy.grants import access, managed
 from coordinator.policy.grants.access import UNKNOWN_SERVER, AccessPolicy, GrantRow, Verdict
 from coordinator.policy.grants.managed import ManagedServers
-from coordinator.policy.rules import tool_kinds
+from coordinator.policy.rules import terms, tool_kinds
 from coordinator.policy.rules.call_text import (
+    CallText,
     JoinedTexts,
     UnsearchableText,
     has_guard_lifting_field,
@@ -38,6 +43,7 @@ from coordinator.policy.rules.call_text import (
     text_for_allow_rules,
     texts_for_deny_rules,
 )
+from coordinator.policy.rules.terms import Match, RuleTerms, TermsMatch
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
 if TYPE_CHECKING:
@@ -48,6 +54,9 @@ STRICTEST_FIRST = (DENY, ASK, ALLOW, OBSERVE)
 LONGEST_PATTERN = 2_000
 MOST_RULES = 200
 LONGEST_WAIT = 6 * 3600  # seconds
+# What is stored as the pattern of a rule that lets calls go on by its terms alone. It fits no text, so that a server of
+# an earlier version beside this one, which knows no terms, does not take the rule for one about all calls.
+TERMS_ALONE = r"[^\s\S]"
 _WILD = re.compile(r"[*?\[]")
 # A pattern's pieces: `\Q…\E`, an escape, a class ([^…] apart), the opening of a group with flags, any other character.
 _PIECES = re.compile(
@@ -61,6 +70,9 @@ class DecisionRule:
     """A rule as it decides: saved, or about to be. `number` is its place in the list, from 1.
 
     `program` is the agent program whose calls it is for (agent_programs.AGENT_TITLES), nothing for every one.
+    `runs`, `touches` and `reaches` are its terms (rules.terms), one a line. `unreadable` says whether a rule that
+    restricts matches a call of which a part cannot be read: "match", "ignore", or nothing for the default, which is
+    to match where the rule has terms. `ready_made` names the switch that made the rule (rules.ready_made).
     """
 
     number: int
@@ -72,6 +84,32 @@ class DecisionRule:
     wait_seconds: int | None = None
     deny_at_deadline: bool = False
     program: str = ""
+    runs: str = ""
+    touches: str = ""
+    reaches: str = ""
+    unreadable: str = ""
+    ready_made: str = ""
+
+    @property
+    def has_terms(self) -> bool:
+        return bool(self.runs.strip() or self.touches.strip() or self.reaches.strip())
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether the rule is about some calls of its tools, not all."""
+        return bool(self.pattern) or self.has_terms
+
+    @property
+    def matches_unreadable(self) -> bool:
+        """Whether a rule that restricts matches a call of which a part cannot be read."""
+        return self.unreadable == terms.MATCH_UNREADABLE or (
+            self.has_terms and self.unreadable != terms.IGNORE_UNREADABLE
+        )
+
+    @property
+    def parsed_terms(self) -> RuleTerms:
+        """The terms, read. Raises UnprocessableRequest for those that another program wrote and nobody can read."""
+        return terms.parse_rule_terms(self.runs, self.touches, self.reaches)
 
     def matches_call(
         self, tool: str, text: str, agent_id: str | None, program: str = "", server: str = ""
@@ -84,7 +122,7 @@ class DecisionRule:
             return False
         if self.program and program != self.program:
             return False
-        return self.names_rule_tool(tool, server) and self.matches_call_text(text)
+        return self.names_rule_tool(tool, server) and self.matches_call_text(text, tool)
 
     def names_rule_tool(self, tool: str, server: str = "") -> bool:
         """Say whether the rule names this tool. What lets a call go on names none of a server it does not speak of."""
@@ -103,16 +141,51 @@ class DecisionRule:
             return False
         if call.tool is not None and not self.names_rule_tool(call.tool, server):
             return False
-        return call.text is None or self.matches_call_text(call.text)
+        return call.text is None or self.matches_call_text(call.text, call.tool or "")
 
-    def matches_call_text(self, text: str) -> bool:
+    def matches_call_text(self, text: str, tool: str) -> bool:
+        """Say whether the rule's pattern and its terms fit a call of a tool."""
         if self.verdict == ALLOW:
-            return self.allow_pattern_matches(text)
+            return self.allow_pattern_matches(text) and (not self.has_terms or self.covers_call(text, tool))
+        if self.verdict == OBSERVE:
+            # What lets a call go on looks at the text that names it alone.
+            is_named = not self.pattern or pattern_found_in_text(str(text), self.pattern)
+            return is_named and (not self.has_terms or self.covers_call(text, tool))
+        return bool(self.restricts_call(text, tool).match)
+
+    def covers_call(self, text: str, tool: str) -> bool:
+        """Say whether every part of a call is covered by the rule's terms."""
+        return isinstance(text, CallText) and terms.covers_call(self.parsed_terms, text.describe(tool))
+
+    def restricts_call(self, text: str, tool: str) -> TermsMatch:
+        """Return whether the rule, which denies or asks, matches a call, and which parts of it.
+
+        MAYBE: it counts as a match because a part cannot be read.
+        """
+        by_pattern = self.match_restricting_pattern(text, tool)
+        if not self.has_terms or not by_pattern.match:
+            return by_pattern
+        by_terms = UNDESCRIBED
+        if isinstance(text, CallText):
+            by_terms = terms.find_restricted_parts(self.parsed_terms, text.describe(tool))
+        if by_terms.match == Match.MAYBE and not self.matches_unreadable:
+            return TermsMatch(Match.NO)
+        return min(by_terms, by_pattern, key=lambda found: found.match)
+
+    def match_restricting_pattern(self, text: str, tool: str) -> TermsMatch:
+        """Return whether the pattern of a rule that denies or asks is found in a call."""
         if not self.pattern:
-            return True
-        # What lets a call go on looks at the text that names it alone.
-        texts = (str(text),) if self.verdict == OBSERVE else texts_for_deny_rules(text)
-        return any(pattern_found_in_text(seen, self.pattern) for seen in texts)
+            return TermsMatch(Match.YES)
+        if any(pattern_found_in_text(seen, self.pattern) for seen in texts_for_deny_rules(text)):
+            return TermsMatch(Match.YES)
+        if not isinstance(text, CallText) or not may_run_commands(tool):
+            return TermsMatch(Match.NO)
+        description = text.describe(tool)
+        for command in description.command_texts:
+            if pattern_found_in_text(command, self.pattern):
+                return TermsMatch(Match.YES, (command,))
+        is_match = description.unreadable and self.matches_unreadable
+        return TermsMatch(Match.MAYBE, description.unreadable) if is_match else TermsMatch(Match.NO)
 
     def allow_pattern_matches(self, text: str) -> bool:
         if not self.pattern:
@@ -146,6 +219,11 @@ class Ruling:
 
 
 NO_OPINION = Ruling(OBSERVE)
+UNDESCRIBED = TermsMatch(Match.MAYBE, ("the call, of which only a text is known",))
+TERM_FIELDS = frozenset({"runs", "touches", "reaches", "unreadable", "ready_made"})
+MOST_PARTS_SHOWN = 2  # of a call in the reason of a ruling
+LONGEST_PART_SHOWN = 120  # characters
+UNREADABLE_REASON = "This part of the call cannot be read:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +243,12 @@ class PartialCall:
     def is_call_complete(self) -> bool:
         known = self.tool, self.text, self.program
         return None not in known and self.agent_known
+
+
+def may_run_commands(tool: str) -> bool:
+    """Say whether calls of a tool may run commands, as far as its name is known."""
+    known = TOOLS.get(tool)
+    return known is None or known.is_command
 
 
 def validate_tool_rule(rule: DecisionRule) -> None:
@@ -187,6 +271,16 @@ def validate_tool_rule(rule: DecisionRule) -> None:
     if rule.wait_seconds is not None and not 0 < rule.wait_seconds <= LONGEST_WAIT:
         raise UnprocessableRequest(
             f"Rule {rule.number}: a person can be asked for 1 to {LONGEST_WAIT} seconds."
+        )
+    if rule.unreadable not in terms.UNREADABLE_CHOICES:
+        raise UnprocessableRequest(f"Rule {rule.number}: {rule.unreadable[:100]!r} is not known.")
+    try:
+        parsed = rule.parsed_terms
+    except UnprocessableRequest as problem:
+        raise UnprocessableRequest(f"Rule {rule.number}: {problem.detail}") from None
+    if parsed.lifts_guards and rule.verdict in {ALLOW, OBSERVE}:
+        raise UnprocessableRequest(
+            f"Rule {rule.number}: `{terms.WITHOUT_SANDBOX}` is for rules that deny or ask."
         )
     try:
         compile_rule_pattern(rule.pattern, rule.verdict == ALLOW)
@@ -272,18 +366,30 @@ def convert_tool_rule(row: ToolRule, number: int) -> DecisionRule:
         number,
         row.tool,
         row.verdict,
-        row.pattern,
+        "" if row.pattern == TERMS_ALONE and (row.runs or row.touches or row.reaches) else row.pattern,
         agents,
         row.reason,
         row.wait_seconds,
         row.deny_at_deadline,
         row.program,
+        row.runs,
+        row.touches,
+        row.reaches,
+        row.unreadable,
+        row.ready_made,
     )
+
+
+def list_rule_values(rule: DecisionRule) -> list[Any]:
+    """Return what a rule says. One without terms has the values that it had before rules had any."""
+    values = [getattr(rule, name) for name in DecisionRule.__slots__ if name not in TERM_FIELDS]
+    terms_of_rule = {name: value for name in sorted(TERM_FIELDS) if (value := getattr(rule, name))}
+    return [*values, *([terms_of_rule] if terms_of_rule else [])]
 
 
 def tool_rules_version(rules: Iterable[DecisionRule]) -> str:
     """Return a short text that two lists of rules share exactly when they are the same."""
-    packed = json.dumps([[getattr(rule, name) for name in DecisionRule.__slots__] for rule in rules])
+    packed = json.dumps([list_rule_values(rule) for rule in rules])
     return hashlib.sha256(packed.encode()).hexdigest()[:16]
 
 
@@ -305,11 +411,35 @@ def decide_by_tool_rules(
     for rule in rules:
         try:
             fits = rule.matches_call(tool, text, agent_id, program, server)
-        except re2.error:
+            if fits:
+                return ruling_for_rule(rule, explain_rule_match(rule, tool, text))
+        except (re2.error, UnprocessableRequest):
             return ruling_for_unreadable_rule(rule)
-        if fits:
-            return ruling_for_rule(rule)
     return NO_OPINION
+
+
+def find_matched_parts(rule: DecisionRule, tool: str, text: str) -> tuple[str, ...]:
+    """Return the parts of a call for which a rule that denies or asks matches it, where the rule says what calls do."""
+    if rule.verdict not in {DENY, ASK}:
+        return ()
+    try:
+        return rule.restricts_call(text, tool).parts[:MOST_PARTS_SHOWN]
+    except (re2.error, UnprocessableRequest):
+        return ()
+
+
+def explain_rule_match(rule: DecisionRule, tool: str, text: str) -> str:
+    """Return which part of a call cannot be read, where the rule matches it for that; "" else."""
+    if rule.verdict not in {DENY, ASK} or not (rule.has_terms or rule.matches_unreadable):
+        return ""
+    found = rule.restricts_call(text, tool)
+    if found.match != Match.MAYBE:
+        return ""
+    shown = [
+        part if len(part) <= LONGEST_PART_SHOWN else f"{part[: LONGEST_PART_SHOWN - 1]}…"
+        for part in found.parts[:MOST_PARTS_SHOWN]
+    ]
+    return f"{UNREADABLE_REASON} {', '.join(shown)}."
 
 
 def ruling_for_unreadable_rule(rule: DecisionRule) -> Ruling:
@@ -317,10 +447,12 @@ def ruling_for_unreadable_rule(rule: DecisionRule) -> Ruling:
     return Ruling(ASK, "The rule cannot be read.", f"rule {rule.number}", ground=rule)
 
 
-def ruling_for_rule(rule: DecisionRule) -> Ruling:
+def ruling_for_rule(rule: DecisionRule, explanation: str = "") -> Ruling:
+    """Return what a rule that fits says. `explanation` is added to its reason."""
     if rule.verdict not in RuleVerdict.values:
         return ruling_for_unreadable_rule(rule)
     words = rule.reason or f"{RuleVerdict(rule.verdict).label} {rule.tool}".strip()
+    words = f"{words.rstrip('.')}. {explanation}" if explanation else words
     return Ruling(rule.verdict, words, f"rule {rule.number}", rule.wait_seconds, rule.deny_at_deadline, rule)
 
 
@@ -332,7 +464,7 @@ def strictest_possible_ruling(
     for rule in rules:
         try:
             fits = rule.can_match_partial_call(call, server)
-        except re2.error:
+        except (re2.error, UnprocessableRequest):
             return stricter_ruling(worst, ruling_for_unreadable_rule(rule))
         if fits:
             worst = stricter_ruling(worst, ruling_for_rule(rule))

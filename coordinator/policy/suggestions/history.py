@@ -18,7 +18,7 @@ from django.db.models import Q
 from coordinator.lib import instants
 from coordinator.models import Event, PermissionRequest, UnreadableText
 from coordinator.policy.requests.approvals import DECIDED, find_edited_input
-from coordinator.policy.rules.call_text import CallText, replace_surrogates
+from coordinator.policy.rules.call_text import CallText, replace_surrogates, set_call_folder
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
 STRETCH = 2_000  # events
@@ -35,8 +35,12 @@ COLUMNS = (
     "context__source",
     "context__instant_us",
     "session__executor_profile",
+    "session__project_dir",
 )
 MADE_UP = "(demo)"  # how the names of the demo's people end; no account can have such a name
+BY_RULES = (
+    "system:rules"  # closed what a rule denied, which no person answered (actions.approvals.requesting)
+)
 NOBODY = ""  # the agent of a call whose session names none
 
 # What a call is about, in one text, from who told of it (the event's source), the tool and the input.
@@ -122,9 +126,9 @@ class CallHistoryReader:
         return [self.parse_recorded_call(row) for row in rows.order_by("-id").values_list(*COLUMNS)]
 
     def parse_recorded_call(self, row: Sequence[Any]) -> RecordedCall:
-        event_id, session, tool, given, agent, source, at, profile = row
+        event_id, session, tool, given, agent, source, at, profile, folder = row
         name = text_for_patterns(tool)
-        about = text_for_patterns(self.subject(source, name, given))
+        about = text_for_patterns(set_call_folder(self.subject(source, name, given), folder))
         return RecordedCall(
             event_id,
             text_for_patterns(session),
@@ -178,6 +182,7 @@ class CallHistoryReader:
                 context__tool_name__isnull=False,
             )
             .exclude(approved_by__endswith=MADE_UP)
+            .exclude(context__closed_by=BY_RULES)
         )
         return [
             answer
@@ -191,7 +196,9 @@ class CallHistoryReader:
         if allowed and find_edited_input(row) is not None:
             return None
         tool = text_for_patterns(context.tool_name)
-        about = text_for_patterns(self.subject(row.plugin_id, tool, context.tool_input))
+        about = text_for_patterns(
+            set_call_folder(self.subject(row.plugin_id, tool, context.tool_input), context.folder)
+        )
         agent = text_for_patterns(context.agent_id or NOBODY)
         return AnsweredRequest(row.request_id, tool, about, agent, allowed, row.plugin_id)
 

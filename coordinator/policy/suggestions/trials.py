@@ -218,6 +218,14 @@ class JudgedCall:
     def is_decision_changed(self) -> bool:
         return self.before.decision != self.after.decision
 
+    @property
+    def matched_parts(self) -> tuple[str, ...]:
+        """The parts of the call for which a rule that denies or asks matches it, where the rule says what calls do."""
+        rule = self.after.ground
+        if not isinstance(rule, DecisionRule):
+            return ()
+        return tool_rules.find_matched_parts(rule, self.call.tool, self.call.about)
+
 
 @dataclass(frozen=True, slots=True)
 class JudgedCallPage:

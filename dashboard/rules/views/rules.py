@@ -28,6 +28,13 @@ from coordinator.policy.deciders import book as deciders
 from coordinator.policy.grants.access import Verdict
 from coordinator.policy.rules import tool_kinds
 from coordinator.policy.rules import tool_rules as policy
+from coordinator.policy.rules.call_text import build_named_call_text
+from coordinator.policy.rules.terms import (
+    IGNORE_UNREADABLE,
+    LONGEST_TERMS,
+    MATCH_UNREADABLE,
+    split_term_lines,
+)
 from coordinator.policy.rules.tool_rules import DecisionRule, Ruling
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame.guards import require_approver, require_viewer
@@ -35,10 +42,25 @@ from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.frame.stored_choices import KeptChoiceField, KeptMultipleChoiceField, offer_choices
 from dashboard.rules import question
 from dashboard.rules.question import RulesOnTrial
+from dashboard.rules.views.ready_made import list_ready_made_switches
 from dashboard.rules.views.trials import build_first_trial_context
 
 MOST_OFFERED = 300
 EVERY_AGENT = "*"
+TERM_FIELDS = ("runs", "touches", "reaches")
+UNREADABLE_LABELS = (
+    ("", "Counts as a match where this rule says what a call does, else not"),
+    (MATCH_UNREADABLE, "Counts as a match"),
+    (IGNORE_UNREADABLE, "Does not count"),
+)
+
+
+def build_terms_field() -> forms.CharField:
+    return forms.CharField(
+        max_length=LONGEST_TERMS,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
+    )
 
 
 class ToolRuleForm(forms.Form):
@@ -54,6 +76,11 @@ class ToolRuleForm(forms.Form):
     reason = forms.CharField(max_length=1000, required=False)
     wait_seconds = forms.IntegerField(min_value=1, max_value=policy.LONGEST_WAIT, required=False)
     deny_at_deadline = forms.BooleanField(required=False)
+    runs = build_terms_field()
+    touches = build_terms_field()
+    reaches = build_terms_field()
+    unreadable = KeptChoiceField(required=False)
+    ready_made = forms.CharField(max_length=100, required=False, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, named_agents: Sequence[str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -61,6 +88,7 @@ class ToolRuleForm(forms.Form):
         offer_choices(self, "agents", [(EVERY_AGENT, "Every agent"), *agents], saved=named_agents or ())
         offer_choices(self, "program", [("", "Every program"), *AGENT_TITLES.items()])
         offer_choices(self, "verdict", RuleVerdict.choices)
+        offer_choices(self, "unreadable", UNREADABLE_LABELS)
 
     def clean_agents(self) -> list[str]:
         """Refuse every agent beside some of them: which of the two is meant is not known."""
@@ -80,6 +108,11 @@ class ToolRuleForm(forms.Form):
         else:
             self.add_error("agents", "Choose every agent, or some agents.")
         return cleaned
+
+    @property
+    def has_terms(self) -> bool:
+        """Say whether one of the fields that say what a call does is filled in."""
+        return any(self[name].value() for name in (*TERM_FIELDS, "unreadable"))
 
     @property
     def has_folded_values(self) -> bool:
@@ -148,7 +181,8 @@ def judge_asked_call(request: HtmxHttpRequest, saved: Sequence[DecisionRule]) ->
     now = timezone.now()
     grants = policy.load_applicable_grants([(tool, agent)], now)
     servers = grants.managed.servers
-    ruling = policy.decide_by_tool_rules(saved, tool, about, agent or None, program, servers=servers)
+    text = build_named_call_text(tool, about)
+    ruling = policy.decide_by_tool_rules(saved, tool, text, agent or None, program, servers=servers)
     verdict, place = (
         grants.decide_by_applicable_grants(tool, agent, now),
         grants.managed.find_first_server_tool(tool),
@@ -210,9 +244,18 @@ def read_posted_tool_rules(forms_: Any) -> list[DecisionRule]:
             said["wait_seconds"],
             said["deny_at_deadline"],
             said["program"],
+            join_term_lines(said["runs"]),
+            join_term_lines(said["touches"]),
+            join_term_lines(said["reaches"]),
+            said["unreadable"],
+            said["ready_made"],
         )
         for number, said in enumerate(filled, 1)
     ]
+
+
+def join_term_lines(text: str) -> str:
+    return "\n".join(split_term_lines(text))
 
 
 def list_rule_tool_names() -> list[str]:
@@ -272,6 +315,7 @@ def render_tool_rules_page(
         "kinds": tool_kinds.KINDS.items(),
         "tools_of_programs": list_tools_by_program(),
         "forms": forms_,
+        "ready_made": list_ready_made_switches(),
         "version": version,
         "tried": question_ is not None and question_.has_unsaved_edits,
         "problem": problem,

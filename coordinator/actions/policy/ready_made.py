@@ -1,0 +1,38 @@
+"""Switching ready-made rules on and off: one edit of the list of rules, and what the audit log says of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from coordinator.actions.audit import audit
+from coordinator.actions.policy import tool_rules
+from coordinator.errors import NotFound
+from coordinator.identity.actors import Actor
+from coordinator.policy.rules import ready_made
+from coordinator.policy.rules import tool_rules as rules
+
+
+def switch_ready_made_rule(name: str, *, is_on: bool, by: Actor, now: datetime) -> None:
+    """Put a ready-made rule at the top of the list, or take it out; nothing where it is so already.
+
+    Raises NotFound for a name that there is not, Conflict where somebody else saved the rules meanwhile.
+    """
+    if name not in ready_made.BY_NAME:
+        raise NotFound("There is no such ready-made rule.")
+    with transaction.atomic():
+        saved = rules.load_saved_tool_rules()
+        wanted = ready_made.switch_rule_list(saved, name, is_on=is_on)
+        if len(wanted) == len(saved):
+            return
+        tool_rules.replace_tool_rules(wanted, seen=rules.tool_rules_version(saved), by=by, now=now)
+        audit.record_audit_entry(
+            "READY_MADE_RULE_SWITCHED",
+            actor=by,
+            target=name,
+            result="success",
+            reason=f"{'On' if is_on else 'Off'}: {ready_made.BY_NAME[name].mark}",
+            metadata={"name": name, "is_on": is_on},
+            now=now,
+        )

@@ -1,0 +1,33 @@
+"""A tool rule may say in terms what a call does: what it runs, which paths it touches, which hosts it reaches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import migrations, models
+
+from coordinator.feed import triggers
+from coordinator.migrations._sql import step
+
+COLUMNS = ("runs", "touches", "reaches", "unreadable", "ready_made")
+
+
+def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
+    """Take the feed's triggers down: no column is dropped that one of them names. They come back after migrating."""
+    triggers.drop_feed_triggers(schema_editor.connection)
+
+
+class Migration(migrations.Migration):
+    dependencies = [("coordinator", "0088_delivery_jobs")]
+
+    operations = [
+        step(
+            [f"ALTER TABLE tool_rules ADD COLUMN {name} TEXT NOT NULL DEFAULT ''" for name in COLUMNS],
+            [f"ALTER TABLE tool_rules DROP COLUMN {name}" for name in reversed(COLUMNS)],
+            [
+                migrations.AddField("toolrule", name, models.TextField(blank=True, db_default="", default=""))
+                for name in COLUMNS
+            ],
+        ),
+        migrations.RunPython(migrations.RunPython.noop, remove_triggers),
+    ]

@@ -1,0 +1,30 @@
+"""What the rules say of a call that a program asks about by the API (`POST /api/permission-requests`)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from coordinator.policy.grants import managed
+from coordinator.policy.requests.approvals import PermissionSubject
+from coordinator.policy.rules import tool_rules
+from coordinator.policy.rules.call_text import build_requested_call_text, replace_surrogates, set_call_folder
+from coordinator.policy.rules.tool_rules import NO_OPINION, Ruling
+from coordinator.sessions.agent_programs import AGENT_TITLES
+
+
+def judge_requested_call(
+    subject: PermissionSubject, agent_id: str | None, folder: str | None, now: datetime
+) -> Ruling:
+    """Return what the saved rules say of the call that is asked for; no opinion where none is named."""
+    if not subject.tool_name:
+        return NO_OPINION
+    rules = tool_rules.load_saved_tool_rules()
+    if not rules:
+        return NO_OPINION
+    tool = replace_surrogates(subject.tool_name)
+    text = build_requested_call_text(tool, subject.tool_input, subject.target_resource or "")
+    program = subject.plugin_id if subject.plugin_id in AGENT_TITLES else ""
+    servers = managed.load_managed_servers(now).servers
+    return tool_rules.decide_by_tool_rules(
+        rules, tool, set_call_folder(text, folder), agent_id, program, servers=servers
+    )

@@ -1,0 +1,210 @@
+"""Ready-made rules: what most people want to be asked about, each a sentence and one switch.
+
+A switch that is on is an ordinary rule, at the top of the list, with the name of its switch. People may edit it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from coordinator.calls.guarded_paths import CREDENTIAL_PATHS, SETTINGS_PATHS
+from coordinator.models.rules import RuleVerdict
+from coordinator.policy.rules.terms import IGNORE_UNREADABLE, WITHOUT_SANDBOX
+from coordinator.policy.rules.tool_rules import DecisionRule
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyMadeRule:
+    """A rule to switch on. `sentence` completes "Ask a person before an agent …"; `mark` is it on a card."""
+
+    name: str
+    sentence: str
+    mark: str
+    runs: str = ""
+    touches: str = ""
+    reaches: str = ""
+    unreadable: str = ""
+
+    def build_rule(self, number: int) -> DecisionRule:
+        """Return the rule that the switch adds to the list."""
+        return DecisionRule(
+            number,
+            "*",
+            RuleVerdict.ASK.value,
+            reason=f"Ready-made: {self.mark[0].lower()}{self.mark[1:]}",
+            runs=self.runs,
+            touches=self.touches,
+            reaches=self.reaches,
+            unreadable=self.unreadable,
+            ready_made=self.name,
+        )
+
+
+def join_lines(text: str) -> str:
+    return "\n".join(line.strip() for line in text.splitlines() if line.strip())
+
+
+READY_MADE_RULES: tuple[ReadyMadeRule, ...] = (
+    ReadyMadeRule(
+        "publishes",
+        "publishes or deploys: git push, gh release, npm publish, docker push, terraform apply, kubectl apply",
+        "Publishes or deploys",
+        runs=join_lines("""
+            git push
+            git send-email
+            gh release create|upload|edit|delete
+            gh pr merge
+            gh repo create|delete|edit
+            gh workflow run
+            glab release create|upload
+            npm|pnpm|yarn|bun publish
+            yarn npm publish
+            npm|pnpm unpublish|deprecate|dist-tag
+            cargo publish|yank
+            twine upload
+            uv|poetry|flit|hatch|pdm publish
+            gem push|yank
+            mvn deploy
+            gradle|gradlew publish
+            dotnet nuget push
+            docker|podman|nerdctl push
+            docker|podman image push
+            docker buildx build --push
+            docker compose push
+            skopeo|crane copy|push
+            terraform|tofu|terragrunt apply|destroy|import
+            pulumi up|destroy
+            cdk deploy|destroy
+            kubectl|oc apply|delete|create|replace|patch|scale|rollout|edit|set
+            helm install|upgrade|uninstall|rollback|push
+            argocd app sync|delete
+            ansible-playbook
+            serverless|sls deploy|remove
+            vercel deploy|promote
+            netlify|firebase|wrangler|fly|flyctl|eas deploy
+            heroku releases|pg|ps
+            gcloud|az|aws deploy
+            aws s3 sync|cp|rm|mv
+            aws cloudformation deploy
+            gcloud app|run|functions deploy
+        """),
+    ),
+    ReadyMadeRule(
+        "deletes-outside",
+        "deletes files outside the working directory",
+        "Deletes outside its directory",
+        touches="deletes outside\n!/tmp\n!/var/tmp",
+    ),
+    ReadyMadeRule(
+        "credentials",
+        "touches credentials: .env files, ~/.ssh, cloud credentials, key files",
+        "Touches credentials",
+        touches="\n".join(CREDENTIAL_PATHS),
+    ),
+    ReadyMadeRule(
+        "rewrites-history",
+        "rewrites history: force push, hard reset, rebase, or a push to a protected branch",
+        "Rewrites history or pushes to a protected branch",
+        runs=join_lines("""
+            git push --force|--force-with-lease|--force-if-includes|-f|--mirror|--delete|-d|--prune
+            git push * +*
+            git push * :*
+            git push * main|master|trunk|production|release*
+            git push * *:main|*:master|*:trunk|*:production|*:release*
+            git push * refs/heads/main|refs/heads/master
+            git reset --hard
+            git rebase|filter-branch|filter-repo
+            git commit --amend
+            git update-ref
+            git branch -D|-f|--force
+            git tag -d|-f|--delete|--force
+            git reflog expire|delete
+            git gc --prune
+            git stash drop|clear
+            git checkout -f|--force
+            git clean -f|--force
+            bfg
+        """),
+    ),
+    ReadyMadeRule(
+        "installs",
+        "installs packages",
+        "Installs packages",
+        runs=join_lines("""
+            npm|pnpm|yarn|bun install|i|add|ci|update|upgrade|link
+            npx|bunx|pnpx|uvx|pipx
+            pnpm|yarn dlx
+            pip|pip3|pip3.* install|download
+            uv add|sync
+            uv pip install|sync
+            uv tool install|run
+            poetry|pdm|rye add|install|update
+            pipenv install|update
+            conda|mamba|micromamba install|create|update
+            cargo install|add
+            go install|get
+            gem|bundle install|update
+            composer require|install|update
+            brew install|upgrade|reinstall|tap
+            apt|apt-get|dnf|yum|zypper|apk install|add|upgrade
+            pacman -S*|-U*
+            snap|flatpak install
+            dotnet add
+            dotnet tool install
+            deno install|add
+            claude|codex|gemini mcp add
+            claude plugin install
+            code --install-extension
+        """),
+    ),
+    ReadyMadeRule(
+        "network",
+        "reaches a host of the network",
+        "Reaches the network",
+        reaches="*\n!localhost\n!127.*\n!::1\n!0.0.0.0",
+    ),
+    ReadyMadeRule(
+        "own-settings",
+        "changes the settings of agents, their hooks, or of Signalbox itself",
+        "Changes the settings of an agent or of Signalbox",
+        touches="\n".join(f"writes|deletes {path}" for path in SETTINGS_PATHS),
+    ),
+    ReadyMadeRule(
+        "connects",
+        "connects or disconnects an agent, or changes its hooks with a command",
+        "Connects or disconnects an agent",
+        runs=join_lines("""
+            signalbox connect|disconnect|runner
+            git config core.hooksPath
+            git config * core.hooksPath|alias.*|core.sshCommand|core.pager|core.editor
+            claude config|mcp|plugin|hooks
+            codex|gemini|opencode mcp|config
+        """),
+    ),
+    ReadyMadeRule(
+        "without-sandbox",
+        "leaves its sandbox, or starts an agent that asks nobody",
+        "Leaves its sandbox or asks nobody",
+        runs=WITHOUT_SANDBOX,
+        unreadable=IGNORE_UNREADABLE,
+    ),
+    ReadyMadeRule(
+        "outside-project",
+        "reads or writes anything outside the working directory",
+        "Reaches outside its directory",
+        touches="outside\n!/tmp\n!/var/tmp\n!/dev",
+    ),
+)
+BY_NAME = {rule.name: rule for rule in READY_MADE_RULES}
+
+
+def switch_rule_list(rules: Iterable[DecisionRule], name: str, *, is_on: bool) -> list[DecisionRule]:
+    """Return the rules with the ready-made one first, or without it. What is on already stays as people edited it."""
+    listed = list(rules)
+    present = [rule for rule in listed if rule.ready_made == name]
+    if is_on and not present:
+        listed.insert(0, BY_NAME[name].build_rule(1))
+    elif not is_on:
+        listed = [rule for rule in listed if rule.ready_made != name]
+    return [replace(rule, number=number) for number, rule in enumerate(listed, 1)]

@@ -1,0 +1,604 @@
+"""Rules in terms of what a call does: the programs that it runs, the paths that it touches, the hosts that it reaches.
+
+A person writes each term on a line of its own:
+
+- *runs*: `git push`, `npm publish`, `git push --force|-f`, `NODE_ENV=* pnpm exec playwright`. The program, the words
+  that follow it, and options that are given anywhere. `|` separates alternatives, `*` stands for anything in a word.
+- *touches*: `.env`, `writes ~/.ssh`, `deletes outside`, `!/tmp`. What is done with the path (nothing: anything), and
+  the path: a name wherever it is (for a rule that lets calls go on: below the working directory), a path below the
+  working directory, the home folder or `/`, or the words `outside` and `inside` (the working directory).
+- *reaches*: `example.com`, `*.example.com`, `*`.
+
+A rule that restricts (deny, ask) matches where ANY part of the call fits, and, unless it says otherwise, where a part
+cannot be read. A rule that lets a call go on covers it only where EVERY part of it fits and nothing is unreadable.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from coordinator.calls.arguments import OPERAND, OPTION, VALUE, Argument, ParsedArguments
+from coordinator.calls.commands import SimpleCommand
+from coordinator.calls.descriptions import CallDescription
+from coordinator.calls.guarded_paths import GUARDED_PATHS
+from coordinator.calls.paths import is_in_folder, with_home_as_tilde
+from coordinator.calls.programs import DELETE, LIST, READ, TOUCH, WRITE, iterate_clustered_options
+from coordinator.calls.shell_words import ShellWord
+from coordinator.calls.uses import AddressUse, PathUse
+from coordinator.errors import UnprocessableRequest
+from coordinator.policy.rules.command_words import RUNS_OPTION, RUNS_SHORT_OPTION
+
+MOST_LINES = 100  # of one kind in one rule
+LONGEST_LINE = 300  # characters
+LONGEST_TERMS = 4_000  # characters of one kind in one rule
+MATCH_UNREADABLE, IGNORE_UNREADABLE = "match", "ignore"
+UNREADABLE_CHOICES = frozenset({"", MATCH_UNREADABLE, IGNORE_UNREADABLE})
+WITHOUT_SANDBOX = "without sandbox"  # a line of *runs*: the call lifts a guard of its agent
+OUTSIDE, INSIDE = "outside", "inside"
+ANY_OPTION = "-*"
+USES = (READ, WRITE, DELETE, LIST)
+# What a rule's use takes in where the rule lets calls go on, and where it restricts.
+_COVERED_USES = {READ: {READ, LIST}, LIST: {LIST}, WRITE: {WRITE, READ, LIST}, DELETE: {DELETE}}
+_RESTRICTED_USES = {READ: {READ}, LIST: {LIST, READ}, WRITE: {WRITE, DELETE}, DELETE: {DELETE}}
+# Variables that change what a program prints or tests, not what it starts.
+SAFE_VARIABLES = frozenset(
+    """
+    CI DEBUG LANG LANGUAGE TZ TERM COLUMNS LINES NO_COLOR FORCE_COLOR CLICOLOR NODE_ENV RUST_BACKTRACE RUST_LOG
+    PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PYTHONIOENCODING LC_ALL LC_CTYPE VERBOSE PAGER_COLOR
+    """.split()  # noqa: SIM905 - one word of a list a word of the text
+)
+_SHELL_SIGNS = re.compile(r"[;&$()<>\"'`\\]")
+_BRACKETS = str.maketrans({"[": "[[]"})
+_OPTION_SETS_FOLDER = frozenset({"-C", "--cwd", "--dir", "--directory"})
+CLIMBING = re.compile(r"(^|/)\.\.(/|$)")
+
+
+class Match(enum.IntEnum):
+    """Whether a part of a call fits. MAYBE: what decides it cannot be read."""
+
+    NO = 0
+    MAYBE = 1
+    YES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TermsMatch:
+    """How a call fits the terms of a rule, and what of it does, in words for people."""
+
+    match: Match
+    parts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTerm:
+    """A line of *runs*: alternatives for each word."""
+
+    program: tuple[str, ...]
+    words: tuple[tuple[str, ...], ...]
+    options: tuple[tuple[str, ...], ...]
+    assignments: tuple[tuple[str, str], ...]
+    allows_any_option: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PathTerm:
+    """A line of *touches*. Without `uses` it is about every use. `excludes`: the line begins with `!`."""
+
+    uses: frozenset[str]
+    pattern: str
+    excludes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostTerm:
+    pattern: str
+    excludes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RuleTerms:
+    """The terms of one rule. A kind without a line restricts nothing."""
+
+    commands: tuple[CommandTerm, ...] = ()
+    paths: tuple[PathTerm, ...] = ()
+    hosts: tuple[HostTerm, ...] = ()
+    lifts_guards: bool = False
+
+    @property
+    def has_commands(self) -> bool:
+        return bool(self.commands) or self.lifts_guards
+
+
+# --- reading what a person wrote --------------------------------------------------------------------------
+
+
+def split_term_lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+@lru_cache(maxsize=1024)
+def parse_rule_terms(runs: str, touches: str, reaches: str) -> RuleTerms:
+    """Return the terms of a rule. Raises UnprocessableRequest, with a message for whoever wrote them."""
+    for text in (runs, touches, reaches):
+        lines = split_term_lines(text)
+        if len(lines) > MOST_LINES or any(len(line) > LONGEST_LINE for line in lines):
+            raise UnprocessableRequest(
+                f"A rule may have at most {MOST_LINES} lines of one kind, of at most {LONGEST_LINE} characters each."
+            )
+    programs = split_term_lines(runs)
+    return RuleTerms(
+        tuple(parse_command_term(line) for line in programs if line != WITHOUT_SANDBOX),
+        tuple(parse_path_term(line) for line in split_term_lines(touches)),
+        tuple(parse_host_term(line) for line in split_term_lines(reaches)),
+        WITHOUT_SANDBOX in programs,
+    )
+
+
+def parse_command_term(line: str) -> CommandTerm:
+    if _SHELL_SIGNS.search(line):
+        raise UnprocessableRequest(
+            f"{line!r}: write one command a line, as words: `git push --force|-f`. Quotes and shell signs mean nothing."
+        )
+    words = line.split()
+    assignments = []
+    while words and (found := re.match(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", words[0])):
+        assignments.append((found[1], found[2]))
+        words = words[1:]
+    if not words or words[0].startswith("-"):
+        raise UnprocessableRequest(f"{line!r} names no program.")
+    rest = words[1:]
+    return CommandTerm(
+        split_alternatives(words[0]),
+        tuple(split_alternatives(word) for word in rest if not word.startswith("-")),
+        tuple(split_alternatives(word) for word in rest if word.startswith("-") and word != ANY_OPTION),
+        tuple(assignments),
+        ANY_OPTION in rest,
+    )
+
+
+def split_alternatives(word: str) -> tuple[str, ...]:
+    return tuple(part for part in word.split("|") if part) or (word,)
+
+
+def parse_path_term(line: str) -> PathTerm:
+    excludes = line.startswith("!")
+    first, _, rest = line.removeprefix("!").strip().partition(" ")
+    uses = frozenset(first.split("|"))
+    pattern = rest.strip() if uses <= set(USES) else line.removeprefix("!").strip()
+    uses = uses if uses <= set(USES) else frozenset()
+    if not pattern or CLIMBING.search(pattern):
+        raise UnprocessableRequest(
+            f"{line!r} names no path. Examples: `.env`, `writes ~/.ssh`, `deletes outside`, `!/tmp`."
+        )
+    return PathTerm(uses, pattern.rstrip("/") or "/", excludes)
+
+
+def parse_host_term(line: str) -> HostTerm:
+    excludes = line.startswith("!")
+    pattern = line.removeprefix("!").strip().lower()
+    pattern = re.sub(r"^[a-z][a-z0-9+.-]*://", "", pattern).partition("/")[0]
+    if not pattern or any(char.isspace() for char in pattern):
+        raise UnprocessableRequest(f"{line!r} names no host. Examples: `example.com`, `*.example.com`, `*`.")
+    return HostTerm(pattern.rstrip("."), excludes)
+
+
+def matches_pattern(text: str, pattern: str, *, folds_case: bool) -> bool:
+    """Say whether a text fits a pattern in which `*` and `?` stand for anything."""
+    if folds_case:
+        text, pattern = text.casefold(), pattern.casefold()
+    return fnmatchcase(text, pattern.translate(_BRACKETS))
+
+
+# --- rules that restrict ----------------------------------------------------------------------------------
+
+
+def find_restricted_parts(terms: RuleTerms, call: CallDescription) -> TermsMatch:
+    """Return how a call fits the terms of a rule that restricts: each kind that has lines must fit."""
+    found: list[TermsMatch] = []
+    if terms.has_commands:
+        found.append(match_commands(terms, call))
+    if terms.paths:
+        found.append(match_paths(terms.paths, call))
+    if terms.hosts:
+        found.append(match_hosts(terms.hosts, call))
+    if not found:
+        return TermsMatch(Match.NO)
+    worst = min(one.match for one in found)
+    if worst < Match.YES and call.unreadable:
+        return TermsMatch(Match.MAYBE, call.unreadable)
+    return TermsMatch(worst, tuple(part for one in found if one.match >= worst for part in one.parts))
+
+
+def collect_matches(results: Iterable[tuple[Match, str]]) -> TermsMatch:
+    """Return the best of the matches, with the parts that are as good."""
+    listed = [(match, part) for match, part in results if match]
+    best = max((match for match, _ in listed), default=Match.NO)
+    return TermsMatch(best, tuple(dict.fromkeys(part for match, part in listed if match == best)))
+
+
+def match_commands(terms: RuleTerms, call: CallDescription) -> TermsMatch:
+    results = [
+        (match_command(term, command), command.joined_text())
+        for command in call.commands
+        for term in terms.commands
+    ]
+    if terms.lifts_guards:
+        results += [(Match.YES, name) for name in sorted(call.lifted_guards)]
+    return collect_matches(results)
+
+
+def match_command(term: CommandTerm, command: SimpleCommand) -> Match:
+    """Return whether a command may be one of those that a line means."""
+    if not command.words:
+        return Match.NO
+    program = command.program
+    if program is None:
+        return Match.MAYBE
+    if not any(matches_pattern(program, one, folds_case=True) for one in term.program):
+        return Match.NO
+    parsed = command.parsed_arguments
+    return min(
+        match_words(term.words, parsed), match_options(term.options, parsed), match_assignments(term, command)
+    )
+
+
+def match_words(wanted: Sequence[tuple[str, ...]], parsed: ParsedArguments) -> Match:
+    """Return whether the operands begin with the wanted words. A word behind an unknown option may be its value."""
+    result, place = Match.YES, 0
+    for item in parsed.items:
+        if place == len(wanted):
+            break
+        if item.kind != OPERAND:
+            continue
+        text = item.word.text
+        if text is None or item.word.is_deceptive:
+            return Match.MAYBE
+        if any(matches_pattern(text, one, folds_case=True) for one in wanted[place]):
+            place += 1
+        elif item.word.is_pattern:
+            return Match.MAYBE
+        elif not item.may_be_value:
+            return Match.NO
+    return result if place == len(wanted) else Match.NO
+
+
+def match_options(wanted: Sequence[tuple[str, ...]], parsed: ParsedArguments) -> Match:
+    """Return whether each of the wanted options is given, in one of its forms."""
+    unknown = any(
+        item.word.text is None for item in parsed.items if item.kind == OPERAND and not item.after_dashes
+    )
+    result = Match.YES
+    for alternatives in wanted:
+        if any(is_option_given(one, parsed.items) for one in alternatives):
+            continue
+        if not unknown:
+            return Match.NO
+        result = Match.MAYBE
+    return result
+
+
+def is_option_given(option: str, items: Sequence[Argument]) -> bool:
+    """Say whether an option is given: by itself, in a word of several letters, shortened, or with a value."""
+    name, equals, value = option.partition("=")
+    for item in items:
+        text = item.word.text
+        if text is None:
+            continue
+        if equals:
+            if item.kind == VALUE and item.option == name and matches_pattern(text, value, folds_case=False):
+                return True
+        elif item.kind == OPTION and any(
+            is_same_option(given, name) for given, _ in iterate_clustered_options(text)
+        ):
+            return True
+    return False
+
+
+def is_same_option(text: str, option: str) -> bool:
+    if matches_pattern(text, option, folds_case=False):
+        return True
+    # `--forc` is `--force` for most programs.
+    return option.startswith("--") and len(text) > len("--x") and option.startswith(text)
+
+
+def match_assignments(term: CommandTerm, command: SimpleCommand) -> Match:
+    given = dict(command.assignments)
+    result = Match.YES
+    for name, pattern in term.assignments:
+        word = given.get(name)
+        if word is None:
+            return Match.NO
+        if word.text is None:
+            result = Match.MAYBE
+        elif not matches_pattern(word.text, pattern, folds_case=False):
+            return Match.NO
+    return result
+
+
+def match_paths(terms: Sequence[PathTerm], call: CallDescription) -> TermsMatch:
+    excluded = [term for term in terms if term.excludes]
+    wanted = [term for term in terms if not term.excludes] or [PathTerm(frozenset(), "*")]
+    return collect_matches(
+        (match_path(term, path, call.folder), path.path or path.text)
+        for path in call.paths
+        if not any(is_path_covered(term, path, call.folder) for term in excluded)
+        for term in wanted
+    )
+
+
+def match_path(term: PathTerm, use: PathUse, folder: str | None) -> Match:
+    """Return whether a path may be one of those that a line means, and is used so."""
+    found = match_path_pattern(term.pattern, use, folder)
+    if found and term.uses and not any(use.use in _RESTRICTED_USES[one] for one in term.uses):
+        return Match.MAYBE if use.use == TOUCH else Match.NO  # a program of which nobody knows what it does
+    return found
+
+
+def match_path_pattern(pattern: str, use: PathUse, folder: str | None) -> Match:
+    if use.path is None:
+        return match_unknown_path(pattern, use, folder)
+    path = with_home_as_tilde(use.path)
+    if pattern in {OUTSIDE, INSIDE}:
+        return match_side_of_folder(pattern, path, folder)
+    base = resolve_pattern(pattern, folder)
+    # What lies below a folder is deleted with it.
+    is_deleted = use.use == DELETE and base is not None and is_in_folder(base.casefold(), path.casefold())
+    if is_deleted or is_path_below(path, pattern, folder, folds_case=True):
+        return Match.YES
+    if use.is_below:
+        last = use.text.rpartition("/")[2]
+        if (
+            "/" not in pattern
+            and fnmatchcase(pattern.casefold(), last.casefold())
+            and may_meet_hidden(last, pattern)
+        ):
+            return Match.YES
+        if base is not None and is_in_folder(base.casefold(), path.casefold()) and "**" in use.text:
+            return Match.MAYBE
+    return Match.NO
+
+
+def match_side_of_folder(side: str, path: str, folder: str | None) -> Match:
+    """Return whether a path lies inside or outside of the working directory."""
+    if folder is None:
+        return Match.MAYBE
+    return Match.YES if is_in_folder(path, with_home_as_tilde(folder)) == (side == INSIDE) else Match.NO
+
+
+def may_meet_hidden(glob: str, name: str) -> bool:
+    """Say whether a shell's pattern can stand for a name: `*` is for none that begins with a dot."""
+    return not name.startswith(".") or glob.startswith((".", "[", "**")) or "**" in glob
+
+
+def match_unknown_path(pattern: str, use: PathUse, folder: str | None) -> Match:
+    """Return whether an unknown path may fit: not where it begins in another folder than the pattern means."""
+    if not use.prefix:
+        return Match.MAYBE
+    prefix = with_home_as_tilde(use.prefix).casefold()
+    if pattern in {OUTSIDE, INSIDE}:
+        is_inside = folder is not None and is_in_folder(prefix, with_home_as_tilde(folder).casefold())
+        return (
+            Match.YES
+            if not is_inside and pattern == OUTSIDE
+            else Match.MAYBE
+            if pattern == INSIDE
+            else Match.NO
+        )
+    base = resolve_pattern(pattern, folder)
+    if base is None:
+        return Match.MAYBE
+    base = re.split(r"[*?]", base.casefold())[0].rstrip("/") or "/"
+    return Match.MAYBE if is_in_folder(base, prefix) or is_in_folder(prefix, base) else Match.NO
+
+
+def resolve_pattern(pattern: str, folder: str | None) -> str | None:
+    """Return a pattern as an absolute one; None for a name, which may be anywhere."""
+    if pattern.startswith(("/", "~")):
+        return with_home_as_tilde(pattern)
+    if pattern.startswith("**/") or "/" not in pattern or folder is None:
+        return None
+    return f"{with_home_as_tilde(folder).rstrip('/')}/{pattern.removeprefix('./')}"
+
+
+def is_path_below(path: str, pattern: str, folder: str | None, *, folds_case: bool) -> bool:
+    """Say whether an absolute path fits a pattern, or lies below one that does."""
+    steps = path.split("/")
+    if pattern == "*":
+        return True
+    if "/" not in pattern and not pattern.startswith("~"):
+        return any(matches_pattern(step, pattern, folds_case=folds_case) for step in steps if step)
+    if pattern.startswith("**/"):
+        wanted = pattern.removeprefix("**/").split("/")
+        starts = range(len(steps) - len(wanted) + 1)
+        return any(
+            all(
+                matches_pattern(step, one, folds_case=folds_case)
+                for step, one in zip(steps[start:], wanted, strict=False)
+            )
+            for start in starts
+        )
+    base = resolve_pattern(pattern, folder)
+    if base is None:
+        return False
+    if base == "/":
+        return path.startswith("/")
+    wanted = base.split("/")
+    return len(steps) >= len(wanted) and all(
+        matches_pattern(step, one, folds_case=folds_case) for step, one in zip(steps, wanted, strict=False)
+    )
+
+
+def match_hosts(terms: Sequence[HostTerm], call: CallDescription) -> TermsMatch:
+    excluded = [term for term in terms if term.excludes]
+    wanted = [term for term in terms if not term.excludes] or [HostTerm("*")]
+    return collect_matches(
+        (match_host(term, address), address.host or address.text)
+        for address in call.addresses
+        if address.host is None or not any(match_host(term, address) for term in excluded)
+        for term in wanted
+    )
+
+
+def match_host(term: HostTerm, address: AddressUse) -> Match:
+    if address.host is None:
+        return Match.MAYBE
+    return Match.YES if matches_pattern(address.host, term.pattern, folds_case=True) else Match.NO
+
+
+# --- rules that let calls go on ---------------------------------------------------------------------------
+
+
+def covers_call(terms: RuleTerms, call: CallDescription) -> bool:
+    """Say whether every part of a call is covered by the terms of a rule that lets it go on."""
+    if call.unreadable or call.unknown_fields or call.lifted_guards or not call.is_known_tool:
+        return False
+    if not (call.commands or call.paths or call.addresses):
+        return False
+    return (
+        all(is_command_covered(terms.commands, command) for command in call.commands)
+        and all(is_use_covered(terms.paths, path, call.folder) for path in call.paths)
+        and all(is_address_covered(terms.hosts, address) for address in call.addresses)
+    )
+
+
+def is_command_covered(terms: Sequence[CommandTerm], command: SimpleCommand) -> bool:
+    if command.unreadable or command.has_code or not all(map(is_word_certain, command.words)):
+        return False
+    if not command.words or command.is_transparent:
+        return are_assignments_covered((), command) and (not command.words or command.has_standard_program)
+    if command.program == "cd" and not command.assignments:
+        return True  # its folder is a path of the call
+    return any(does_term_cover(term, command) for term in terms)
+
+
+def is_word_certain(word: ShellWord) -> bool:
+    """Say whether a word is known, and none of the files that its pattern means can be taken for an option."""
+    if word.text is None or word.is_deceptive:
+        return False
+    return not (word.is_pattern and word.text[:1] in {"*", "?", "[", "-"})
+
+
+def are_assignments_covered(allowed: Sequence[tuple[str, str]], command: SimpleCommand) -> bool:
+    return all(
+        word.text is not None
+        and (
+            name in SAFE_VARIABLES
+            or any(
+                name == one and matches_pattern(word.text, pattern, folds_case=False)
+                for one, pattern in allowed
+            )
+        )
+        for name, word in command.assignments
+    )
+
+
+def does_term_cover(term: CommandTerm, command: SimpleCommand) -> bool:
+    program = command.program or ""
+    written = command.words[0].text or ""
+    is_named = any(
+        matches_pattern(written if "/" in one else program, one, folds_case=False) for one in term.program
+    )
+    if not is_named or not (command.has_standard_program or any("/" in one for one in term.program)):
+        return False
+    if not are_assignments_covered(term.assignments, command):
+        return False
+    parsed = command.parsed_arguments
+    operands = parsed.operands()
+    if any(item.may_be_value for item in operands[: len(term.words)]):
+        return False
+    texts = [item.word.text or "" for item in operands]
+    if len(texts) < len(term.words) or not all(
+        any(matches_pattern(text, one, folds_case=False) for one in wanted)
+        for text, wanted in zip(texts, term.words, strict=False)
+    ):
+        return False
+    return all(is_option_covered(term, program, item, parsed) for item in parsed.options())
+
+
+def is_option_covered(term: CommandTerm, program: str, item: Argument, parsed: ParsedArguments) -> bool:
+    """Say whether an option is one that the line names, or that it lets be: none that runs something."""
+    text = item.word.text or ""
+    named = [one.partition("=")[0] for alternatives in term.options for one in alternatives]
+    if text == "--":
+        return True
+    name = text.partition("=")[0]
+    if any(matches_pattern(name, one, folds_case=False) for one in named):
+        return are_values_covered(term, name, parsed)
+    if not text.startswith("--") and len(text) > 2 and all(f"-{letter}" in named for letter in text[1:]):
+        return True
+    if name in _OPTION_SETS_FOLDER:
+        return True  # the folder is a path of the call
+    if not term.allows_any_option:
+        return False
+    short = RUNS_SHORT_OPTION.get(program.lower())
+    return RUNS_OPTION.fullmatch(text) is None and (short is None or short.fullmatch(text) is None)
+
+
+def are_values_covered(term: CommandTerm, name: str, parsed: ParsedArguments) -> bool:
+    """Say whether the values of an option fit, where the line says which may be given."""
+    wanted = [
+        one.partition("=")[2]
+        for alternatives in term.options
+        for one in alternatives
+        if one.partition("=")[0] == name and "=" in one
+    ]
+    values = [item.word.text for item in parsed.items if item.kind == VALUE and item.option == name]
+    return not wanted or all(
+        value is not None and any(matches_pattern(value, one, folds_case=False) for one in wanted)
+        for value in values
+    )
+
+
+def is_use_covered(terms: Sequence[PathTerm], use: PathUse, folder: str | None) -> bool:
+    """Say whether a path is covered. Without a line of paths, what lies in the working directory is."""
+    if use.path is None or any(is_path_covered(term, use, folder) for term in terms if term.excludes):
+        return False
+    wanted = [term for term in terms if not term.excludes]
+    covering = [term for term in wanted if is_path_covered(term, use, folder)]
+    if is_guarded(use, folder):
+        return any(names_guarded_path(term, use) for term in covering)
+    if covering:
+        return True
+    is_default = not wanted and not (use.is_redirection and use.use == WRITE)
+    return is_default and is_path_covered(PathTerm(frozenset(), INSIDE), use, folder)
+
+
+def is_path_covered(term: PathTerm, use: PathUse, folder: str | None) -> bool:
+    if use.path is None:
+        return False
+    if term.uses and not any(use.use in _COVERED_USES[one] for one in term.uses):
+        return False
+    if term.pattern in {OUTSIDE, INSIDE}:
+        return match_path_pattern(term.pattern, use, folder) == Match.YES
+    is_name = "/" not in term.pattern and not term.pattern.startswith("~") and term.pattern != "*"
+    if is_name and (use.is_below or match_path_pattern(INSIDE, use, folder) != Match.YES):
+        return False  # a name is one below the working directory; which files a pattern means is not known
+    return is_path_below(with_home_as_tilde(use.path), term.pattern, folder, folds_case=False)
+
+
+def is_guarded(use: PathUse, folder: str | None) -> bool:
+    """Say whether a path may hold credentials, or settings by which an agent or Signalbox is guarded."""
+    if use.is_below and use.text.rpartition("/")[2].startswith("."):
+        return True
+    return any(match_path_pattern(pattern, use, folder) for pattern in GUARDED_PATHS)
+
+
+def names_guarded_path(term: PathTerm, use: PathUse) -> bool:
+    """Say whether a line names a guarded path itself, not a folder that it lies in."""
+    last = term.pattern.rpartition("/")[2]
+    return term.pattern not in {OUTSIDE, INSIDE, "*", "/"} and (
+        term.pattern in GUARDED_PATHS
+        or last == (use.path or "").rpartition("/")[2]
+        or f"**/{term.pattern.removeprefix('./')}" in GUARDED_PATHS
+    )
+
+
+def is_address_covered(terms: Sequence[HostTerm], address: AddressUse) -> bool:
+    if address.host is None or any(match_host(term, address) for term in terms if term.excludes):
+        return False
+    return any(match_host(term, address) for term in terms if not term.excludes)
