@@ -41,7 +41,8 @@ class Story(threading.Thread):
         """Export what two requests to the model took, as Claude Code's telemetry does."""
         for number in (1, 2):
             usage = USAGE | {"model": "claude-opus-4-6", "request_id": f"req_{number}"}
-            body = logs(log(self.claude, "api_request", number, **usage))
+            record = log(self.claude, "api_request", number, **usage)
+            body = logs(record | {"timeUnixNano": str(time.time_ns())})  # pages count by when it happened
             answer = self.claude.http.post(
                 self.claude.base + "/v1/logs", json=body, headers=self.claude.headers
             )
@@ -161,7 +162,7 @@ def look_at_history_and_audit(page: Page) -> None:
     page.goto("/ui/approvals/history/")
     for word in ("Approved", "Expired"):
         expect(page.locator("tbody").get_by_text(word).first).to_be_visible()
-    page.goto("/ui/costs/?days=365")
+    page.goto("/ui/costs/")
     expect(page.locator("tbody").get_by_text("claude-opus-4-6").first).to_be_visible()
     page.get_by_role("link", name="Agent", exact=True).click()
     expect(page.locator("tbody").get_by_text("agent.shop").first).to_be_visible()

@@ -1,1 +1,1 @@
-"""Writing prices and what sessions cost."""
+"""Writing what requests to models used and cost, and what models cost."""
