@@ -324,7 +324,7 @@ class GunicornServer(BaseApplication):  # type: ignore[misc] # gunicorn has no t
 def prepare_to_fork(_server: object) -> None:
     """Keep the garbage collector off what workers share with this process: it would write into all of it.
 
-    It need not look for garbage first: of two hundred thousand objects some hundred are, and looking takes a tenth of
-    a start.
+    It takes away what garbage the imports left first: 4 MB of two workers.
     """
+    gc.collect()
     gc.freeze()
