@@ -249,7 +249,7 @@ def test_the_inbox_asks_the_database_as_often_for_many_cards_as_for_few(
     browser = signed_in()
     for number in range(30):
         ask_now(target_resource=str(number), plugin_id=f"p{number % 3}")
-    with django_assert_max_num_queries(17):
+    with django_assert_max_num_queries(18):
         html_of(browser)
 
 
