@@ -274,6 +274,8 @@ SESSION_COOKIE_AGE = 14 * 24 * 3600
 SESSION_ENGINE = "coordinator.identity.session_store"
 # Until the password is asked for again.
 SIGN_IN_GOOD_FOR = env_seconds("SIGNALBOX_SIGN_IN_GOOD_FOR", 12 * 3600)
+# Within how many seconds a person must have confirmed who they are to decide anything; 0: no confirmation is needed.
+CONFIRM_DECISIONS_WITHIN = env_int("SIGNALBOX_CONFIRM_DECISIONS_WITHIN", 0)
 # Single sign-on with OpenID Connect (coordinator/identity/openid). Without an issuer there is none.
 OIDC_ISSUER = env_issuer("SIGNALBOX_OIDC_ISSUER")
 OIDC_NAME = env_str("SIGNALBOX_OIDC_NAME", urlsplit(OIDC_ISSUER).hostname or "")

@@ -18,18 +18,25 @@ from django.conf import settings
 from django.contrib.sessions.backends.base import SessionBase
 
 HEADER = "X-Signalbox-Proof"  # in which scripts and programs send the secret
-HELD = "proof"  # in the session: {"hash": SHA-256 of the secret, "at": when the password was given, epoch seconds}
+# In the session: {"hash": SHA-256 of the secret, "at": when the person last confirmed who they are (epoch seconds),
+# "by": how (ConfirmedBy)}
+HELD = "proof"
 SHAPE = re.compile(r"[0-9a-f]{64}")
-Lack = Literal["missing", "wrong", "old"]
+Lack = Literal["missing", "wrong", "old", "unconfirmed"]
+# "provider session": the provider let somebody in that it may not have asked just then.
+ConfirmedBy = Literal["password", "passkey", "recovery code", "provider", "provider session"]
 
 
-def bind_session_to_browser(session: SessionBase, secret: str, now: datetime) -> None:
+def bind_session_to_browser(
+    session: SessionBase, secret: str, now: datetime, by: ConfirmedBy = "password"
+) -> None:
     """Tie the session to the browser that holds `secret`; text of another shape leaves it tied to none.
 
-    Only for who has just given the password (or redeemed the set-up link, or come back from the sign-in service).
+    Only for who has just shown who they are, `by` a password (the set-up link counts as one), a passkey, a recovery
+    code or the sign-in service.
     """
     if SHAPE.fullmatch(secret):
-        session[HELD] = {"hash": hash_browser_secret(secret), "at": int(now.timestamp())}
+        session[HELD] = {"hash": hash_browser_secret(secret), "at": int(now.timestamp()), "by": by}
     else:
         session.pop(HELD, None)
 
@@ -43,6 +50,21 @@ def find_proof_problem(session: SessionBase, secret: str, now: datetime) -> Lack
         return "wrong"
     given = datetime.fromtimestamp(int(held.get("at", 0)), UTC)
     return "old" if now - given > timedelta(seconds=settings.SIGN_IN_GOOD_FOR) else None
+
+
+def is_recently_confirmed(
+    session: SessionBase, within: timedelta, now: datetime, *, needs_passkey: bool
+) -> bool:
+    """Return whether the person confirmed who they are within that time.
+
+    With `needs_passkey` a password does not count: its owner has a passkey. Nor does a sign-in at the provider that may
+    have asked nobody.
+    """
+    held = session.get(HELD)
+    if not isinstance(held, dict):
+        return False
+    counted = {"passkey", "recovery code", "provider"} | (set() if needs_passkey else {"password"})
+    return held.get("by") in counted and now - datetime.fromtimestamp(int(held.get("at", 0)), UTC) <= within
 
 
 def bound_secret_hash(session: SessionBase) -> str:

@@ -54,6 +54,7 @@ PARSER_LIBRARIES = frozenset(
         "tomllib",
         "tree_sitter",
         "tree_sitter_bash",
+        "webauthn",
         "xml",
         "yaml",
         "zipfile",
@@ -269,6 +270,12 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
         "MOST_BYTES of an answer and 8 seconds, one at a time",
         "coordinator.identity.openid.fetching coordinator.identity.openid.tokens"
         " coordinator.identity.openid.provider coordinator.identity.openid.flow",
+    ),
+    build_foreign_parser(
+        "a device's answer with a passkey",
+        "coordinator.identity.passkeys:verify_passkey_use",
+        "16 KiB of JSON, of which a part is CBOR; attestations without certificates of makers",
+        "coordinator.identity.passkeys",
     ),
     # What was read within one of the budgets above when it was stored, sealed or sent by a program of ours
     build_foreign_parser(

@@ -67,7 +67,7 @@ from coordinator.models.sessions import (
     SessionTitle,
     SessionWriter,
 )
-from coordinator.models.sign_ins import ProviderIdentity
+from coordinator.models.sign_ins import Passkey, PasskeyChallenge, ProviderIdentity, RecoveryCode
 from coordinator.models.transparency import (
     AuditCheckpoint,
     AuditDelivery,
@@ -136,6 +136,8 @@ __all__ = [
     "Note",
     "Notification",
     "NotificationTarget",
+    "Passkey",
+    "PasskeyChallenge",
     "PermissionContext",
     "PermissionRequest",
     "PermissionVote",
@@ -147,6 +149,7 @@ __all__ = [
     "PushSubscription",
     "QuietHours",
     "ReadMark",
+    "RecoveryCode",
     "RequestAssignment",
     "RequestSnooze",
     "RevokedKey",

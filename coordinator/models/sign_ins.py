@@ -1,4 +1,4 @@
-"""Who people are at the provider of single sign-on."""
+"""How people sign in besides a password: their account at the provider, passkeys and recovery codes."""
 
 from __future__ import annotations
 
@@ -26,3 +26,63 @@ class ProviderIdentity(models.Model):
 
     def __str__(self) -> str:
         return f"{self.subject} at {self.issuer}"
+
+
+class Passkey(models.Model):
+    """A passkey (WebAuthn credential) of one person: its public half, which anybody may know.
+
+    `user_id` is of auth_user. `rp_id` is the host name that the browser made it for; it works nowhere else.
+    """
+
+    user_id = models.BigIntegerField(db_index=True)
+    name = models.TextField()
+    credential_id = models.TextField(unique=True)  # base64url, as the authenticator chose it
+    public_key = models.TextField()  # COSE, base64url
+    user_handle = models.TextField()  # by which authenticators know the account; the same for all of a person
+    rp_id = models.TextField()
+    sign_count = models.BigIntegerField()  # as the authenticator last said; stays 0 where it keeps none
+    made_at = IsoTextField()
+    last_used_at = IsoTextField(null=True, blank=True)
+
+    class Meta:
+        db_table = "passkeys"
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
+class PasskeyChallenge(models.Model):
+    """A challenge that a browser was given for one use of a passkey. Whoever uses it deletes it."""
+
+    class Purpose(models.TextChoices):
+        ADD = "add", "Add a passkey"
+        SIGN_IN = "sign in", "Sign in"
+        CONFIRM = "confirm", "Confirm that it is you"
+
+    digest = models.TextField(primary_key=True)  # SHA-256 of the challenge
+    purpose = models.TextField(choices=Purpose.choices)
+    user_id = models.BigIntegerField(null=True, blank=True)  # whose passkey it must be; null before sign-in
+    browser = models.TextField()  # hash of the secret of the browser that asked (coordinator.identity.proofs)
+    source = models.TextField()  # the network that asked, of which only so many may wait
+    expires_at = IsoTextField()
+
+    class Meta:
+        db_table = "passkey_challenges"
+
+    def __str__(self) -> str:
+        return f"{self.purpose}, until {self.expires_at}"
+
+
+class RecoveryCode(models.Model):
+    """A code that one person can use once in place of a passkey or password. The code itself is not kept."""
+
+    user_id = models.BigIntegerField(db_index=True)
+    code_hash = models.TextField(unique=True)
+    made_at = IsoTextField()
+    used_at = IsoTextField(null=True, blank=True)
+
+    class Meta:
+        db_table = "recovery_codes"
+
+    def __str__(self) -> str:
+        return f"of {self.user_id}, made {self.made_at}"

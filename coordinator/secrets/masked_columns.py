@@ -83,6 +83,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     "Notification": {NAMES: "request_id state event", OURS: "outcome"},
     "NotificationTarget": {NAMES: "person kind name about", PEOPLE: "patterns", OURS: "shown",
                            CREDENTIAL: "address secret"},  # sealed at services; a webhook's proves who sent
+    "Passkey": {NAMES: "credential_id user_handle rp_id", PEOPLE: "name", OURS: "public_key"},
+    "PasskeyChallenge": {NAMES: "source", OURS: "digest purpose browser"},
     "PermissionContext": {MASKED: "tool_name tool_input folder reason answer",
                           NAMES: "requested_by owner session_id agent_id host validity scope closed_by revoked_by "
                                  "used_by waited_by decided_for",
@@ -99,6 +101,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "PushSubscription": {PEOPLE: "device", CREDENTIAL: "keys", OURS: "sign_in why_ended"},  # keys: sealed
     "QuietHours": {NAMES: "person zone begins ends"},
     "ReadMark": {NAMES: "person agent_id message_id"},
+    "RecoveryCode": {OURS: "code_hash"},
     "RequestAssignment": {NAMES: "person assigned_by"},
     "RequestSnooze": {NAMES: "person"},
     "RevokedKey": {OURS: "key_hash"},

@@ -182,7 +182,10 @@ def finish_provider_flow(request: HtmxHttpRequest, now: datetime) -> HttpRespons
         return redirect(begun.goal)
     else:
         provider_sign_ins.confirm_provider_identity(request.user, identity, address, now)
-    proofs.bind_session_to_browser(session, secret, now)
+    # A sign-in may rest on one that the provider still held; a confirmation never does.
+    proofs.bind_session_to_browser(
+        session, secret, now, "provider" if begun.purpose == "confirm" else "provider session"
+    )
     sign_in_ways.mark_signed_in_at_provider(
         request, id_token, until=now + timedelta(seconds=settings.SIGN_IN_GOOD_FOR)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
+from dashboard.accounts import passkey_views as passkeys
 from dashboard.accounts import provider_views as provider
 from dashboard.accounts import views as accounts
 
@@ -16,6 +17,13 @@ urlpatterns = [
     path("account/provider/", provider.start_provider_connection, name="provider-connect"),
     path("account/provider/leave/", provider.disconnect_from_provider, name="provider-disconnect"),
     path("sign-in/provider/back/", provider.return_from_provider, name="provider-back"),
+    path("sign-in/passkey/", passkeys.sign_in_with_passkey, name="passkey-sign-in"),
+    path("sign-in/passkey/options/", passkeys.start_passkey_sign_in, name="passkey-sign-in-options"),
+    path("sign-in/again/passkey/", passkeys.start_passkey_confirmation, name="passkey-confirm-options"),
+    path("account/passkeys/", passkeys.add_passkey, name="passkey-add"),
+    path("account/passkeys/options/", passkeys.start_adding_passkey, name="passkey-add-options"),
+    path("account/passkeys/<int:passkey_id>/remove/", passkeys.remove_own_passkey, name="passkey-remove"),
+    path("account/recovery-codes/", passkeys.create_own_recovery_codes, name="recovery-codes"),
     path("sign-out/", accounts.sign_out_person, name="logout"),
     path("setup/", accounts.create_first_admin, name="setup"),
     path("account/", accounts.show_account, name="account"),

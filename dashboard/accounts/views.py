@@ -14,11 +14,12 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 
-from coordinator.actions.people import accounts, provider_sign_ins, setup
+from coordinator.actions.people import accounts, passkeys, provider_sign_ins, recovery_codes, setup
 from coordinator.errors import SignalboxError
 from coordinator.identity import proofs
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import open_to_anyone, require_http_methods, require_POST, require_safe
+from coordinator.identity.passkeys import find_address_problem, relying_party_id
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.lib.body_limits import SMALL, limit_body
 from coordinator.policy.deciders import book as deciders
@@ -54,30 +55,48 @@ def show_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     if request.method == "POST" and not settings.PASSWORD_SIGN_IN:
         return redirect("accounts:login")  # whose page has no form for one
     form = SignInForm(request, data=request.POST or None)
-    problem, status, retry_after = "", 200, None
-    if request.method == "POST":
-        try:
-            if user := sign_in_with_password(request, form):
-                return set_device_cookie(redirect(goal), request, user)
-            status = 422
-        except SignalboxError as refusal:
-            problem, status, retry_after = refusal.detail, refusal.status, refusal.retry_after
-            form = SignInForm(request)
+    if request.method != "POST":
+        return render_sign_in_page(request, goal, form=form)
+    try:
+        if user := sign_in_with_password(request, form):
+            return set_device_cookie(redirect(goal), request, user)
+    except SignalboxError as refusal:
+        return render_sign_in_page(request, goal, refusal)
+    return render_sign_in_page(request, goal, form=form, status=422)
+
+
+def render_sign_in_page(
+    request: HttpRequest,
+    goal: str,
+    refusal: SignalboxError | None = None,
+    *,
+    form: SignInForm | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    """Answer with the sign-in page.
+
+    Args:
+        request: The request.
+        goal: Where the person was going.
+        refusal: Why they were not let in; None where nothing was refused but what the form says.
+        form: The form for name and password, as it was sent; None for an empty one.
+        status: The status of an answer without a refusal.
+    """
+    form = form or SignInForm(request)
     if settings.OIDC_ISSUER:  # most sign in there: the page does not begin in the form for the others
         form.fields["username"].widget.attrs.pop("autofocus", None)
     context = {
         "form": form,
         "next": goal,
-        "problem": problem,
+        "problem": refusal.detail if refusal else "",
         "is_new": setup.is_setup_open() and settings.PASSWORD_SIGN_IN,
-    }
-    context |= {
         "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
         "with_password": settings.PASSWORD_SIGN_IN,
+        "passkey_problem": find_address_problem(request.scheme or "", request.get_host()),
     }
-    answer = render(request, "accounts/sign_in.html", context, status=status)
-    if retry_after:
-        answer.headers["Retry-After"] = str(retry_after)
+    answer = render(request, "accounts/sign_in.html", context, status=refusal.status if refusal else status)
+    if refusal and refusal.retry_after:
+        answer.headers["Retry-After"] = str(refusal.retry_after)
     return answer
 
 
@@ -100,15 +119,22 @@ def sign_in_with_password(request: HtmxHttpRequest, form: SignInForm) -> User | 
     username = User.normalize_username(request.POST.get("username", "").strip())
     attempt = build_sign_in_attempt(request, username)
     accounts.check_sign_in_limits(attempt, now)
-    if not form.is_valid():
-        accounts.record_failed_sign_in(attempt, now)
-        return None
-    user = form.get_user()
-    assert isinstance(user, User)
-    login(request, user)
+    by: proofs.ConfirmedBy = "password"
+    user: User | None
+    if form.is_valid():
+        user = form.get_user()
+    else:
+        user = User.objects.filter(username=username).first()
+        typed, by = request.POST.get("password", ""), "recovery code"
+        if user is None or not recovery_codes.use_recovery_code(user, typed, "SIGNED_IN", address, now):
+            accounts.record_failed_sign_in(attempt, now)
+            return None
+    assert user is not None
+    login(request, user, backend=BACKEND)
     request.session.set_expiry(None)  # single sign-on that was begun and given up left its own
-    proofs.bind_session_to_browser(request.session, request.POST.get(NEW, ""), now)
-    accounts.record_sign_in(user, address, now)
+    proofs.bind_session_to_browser(request.session, request.POST.get(NEW, ""), now, by)
+    if by == "password":
+        accounts.record_sign_in(user, address, now)
     return user
 
 
@@ -142,6 +168,10 @@ def show_account(request: HtmxHttpRequest) -> HttpResponse:
     """Show who they are and, to who may decide, what they handed over and what was handed to them."""
     assert isinstance(request.user, User)
     context: dict[str, object] = {
+        "passkeys": passkeys.list_passkeys(request.user),
+        "passkey_host": relying_party_id(),
+        "passkey_problem": find_address_problem(request.scheme or "", request.get_host()),
+        "recovery_codes": recovery_codes.count_recovery_codes(request.user),
         "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
         "connected": provider_sign_ins.is_provider_connected(request.user),
         "may_disconnect": provider_sign_ins.has_password_sign_in(request.user),

@@ -17,7 +17,7 @@ SUBJECTS = {
     "Chat": "ChatMessage ChatAttachment ChatBranch",
     "Usage": "ModelPrice ModelRequestUsage UsageDay UsageFill",
     "Notifications": "NotificationTarget Notification QuietHours Callback",
-    "People and keys": "User Group ApiKey RevokedKey ProviderIdentity",
+    "People and keys": "User Group ApiKey RevokedKey ProviderIdentity Passkey RecoveryCode",
     "Audit": "AuditLog AuditCheckpoint AuditDelivery AuditKey",
     "Housekeeping": "Job",
 }

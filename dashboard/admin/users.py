@@ -17,7 +17,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
-from coordinator.actions.people import accounts, provider_sign_ins, users
+from coordinator.actions.people import accounts, passkeys, provider_sign_ins, users
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import Actor, person_actor
 from coordinator.identity.roles import ADMIN, APPROVER, ROLES, VIEWER
@@ -88,6 +88,15 @@ def password_cell(row: User) -> Any:
     return format_html('<a href="{}">{}</a>', url, words)
 
 
+@admin.display(description="passkeys")
+def passkeys_cell(row: User) -> Any:
+    """Return how many passkeys the person has, with a link to where they are removed."""
+    count = len(passkeys.list_passkeys(row))
+    url = f"{reverse('admin:coordinator_passkey_changelist')}?user_id={row.pk}"
+    words = f"{count} passkey{'' if count == 1 else 's'}: see or remove"
+    return format_html('<a href="{}">{}</a>', url, words) if count else "none"
+
+
 SEEN = (columns.time_column("last_login"), columns.time_column("date_joined", label="joined"))
 
 for _model in (User, Group):  # django.contrib.auth registers its own, which write past the actions
@@ -133,13 +142,26 @@ class PersonAdmin(ActionAdmin):
         if obj is None:
             return [(None, {"fields": ["username", "password1", "password2", "role", "version"]})]
         return [
-            (None, {"fields": ["username", password_cell, "first_name", "last_name", "email", "version"]}),
+            (
+                None,
+                {
+                    "fields": [
+                        "username",
+                        password_cell,
+                        passkeys_cell,
+                        "first_name",
+                        "last_name",
+                        "email",
+                        "version",
+                    ]
+                },
+            ),
             ("Rights", {"fields": ["role", "is_active", "is_superuser"]}),
             ("Current state", {"fields": list(SEEN)}),
         ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return [password_cell, *SEEN] if obj else []
+        return [password_cell, passkeys_cell, *SEEN] if obj else []
 
     def compute_row_version(self, row: Any) -> str:
         return users.compute_user_version(row)

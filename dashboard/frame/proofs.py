@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
 from django.conf import settings
@@ -18,19 +19,27 @@ from django.utils import timezone
 from django.utils.cache import add_never_cache_headers
 from django.utils.deprecation import MiddlewareMixin
 
-from coordinator.actions.people import accounts
-from coordinator.errors import SignalboxError
+from coordinator.actions.people import accounts, passkeys, recovery_codes
+from coordinator.errors import Forbidden, SignalboxError
 from coordinator.identity import proofs
-from coordinator.identity.proofs import Lack
-from dashboard.frame import sign_in_ways
+from coordinator.identity.passkeys import find_address_problem
+from coordinator.identity.proofs import ConfirmedBy, Lack
+from dashboard.frame import confirmations
+from dashboard.frame.confirmations import Way
 
 WANTED = "Signalbox-Confirm"  # on a refusal: static/js/proof.js then asks for the password
-FIELD, PASSWORD, NEW = "proof", "confirm_password", "new_proof"
+FIELD, PASSWORD, PASSKEY, NEW = "proof", "confirm_password", "confirm_passkey", "new_proof"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 MESSAGES: dict[Lack, str] = {
     "missing": "This browser could not prove that it is the one you signed in with.",
     "wrong": "You signed in to this session in another browser.",
     "old": "You signed in some time ago.",
+    "unconfirmed": "This needs a recent confirmation that it is you.",
+}
+INSTRUCTIONS: dict[Way, str] = {
+    "passkey": "Use your passkey",
+    "password": "Enter your password",
+    "recovery": "Enter a recovery code",
 }
 
 View = TypeVar("View", bound=Callable[..., object])
@@ -47,12 +56,13 @@ class OfferedProof:
     """What came along to prove who asks; "" for what did not."""
 
     secret: str
-    password: str
+    password: str  # or a recovery code
+    passkey: str  # a browser's answer, as JSON
     new_secret: str
 
 
 class RequireProof(MiddlewareMixin):
-    """Refuses unsafe requests of signed-in people that lack the proof and the password."""
+    """Refuses unsafe requests of signed-in people that lack the proof, or the confirmation that they need."""
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., object], args: object, kwargs: object
@@ -62,23 +72,56 @@ class RequireProof(MiddlewareMixin):
         if getattr(view, "without_proof", False) or not isinstance(request.user, User):
             return None
         offered, now = pop_offered_proof(request), timezone.now()
+        within = confirmations.find_confirmation_time(request, view)
+        only_passkey = within is not None and confirmations.needs_passkey(request.user)
         lack = proofs.find_proof_problem(request.session, offered.secret, now)
+        if lack is None and within is not None:
+            is_confirmed = proofs.is_recently_confirmed(
+                request.session, within, now, needs_passkey=only_passkey
+            )
+            lack = None if is_confirmed else "unconfirmed"
         if lack is None:
             return None
-        if not offered.password or sign_in_ways.session_provider_name(request):
-            accounts.record_unproven_sign_in(
-                request.user, client_address(request), f"{request.method} {request.path}", now
-            )
-            return ask_for_proof(request, f"{MESSAGES[lack]} {proof_instruction(request)}")
+        ways = confirmations.list_confirmation_ways(request, only_passkey=only_passkey)
         try:
-            accounts.verify_sign_in_password(
-                request.user, offered.password, build_sign_in_attempt(request, request.user.username), now
-            )
+            confirmed_by = confirm_offered_proof(request, offered, ways, now)
         except SignalboxError as refusal:
-            return ask_for_proof(request, refusal.detail, refusal)
+            return ask_for_proof(request, str(refusal.detail), ways, refusal)
+        if confirmed_by is None:
+            if lack != "unconfirmed":
+                what = f"{request.method} {request.path}"
+                accounts.record_unproven_sign_in(request.user, client_address(request), what, now)
+            return ask_for_proof(request, f"{MESSAGES[lack]} {confirmation_instruction(ways)}", ways)
         if offered.new_secret:
-            proofs.bind_session_to_browser(request.session, offered.new_secret, now)
+            proofs.bind_session_to_browser(request.session, offered.new_secret, now, confirmed_by)
         return None
+
+
+def confirm_offered_proof(
+    request: HttpRequest, offered: OfferedProof, ways: list[Way], now: datetime
+) -> ConfirmedBy | None:
+    """Return by what the person has confirmed that it is them; None where nothing that counts came along.
+
+    Raises Forbidden for what is wrong, and TooManyRequests after many of that.
+    """
+    assert isinstance(request.user, User)
+    attempt = build_sign_in_attempt(request, request.user.username)
+    if offered.passkey and "passkey" in ways:
+        browser = proofs.hash_browser_secret(offered.new_secret)
+        passkeys.confirm_with_passkey(request.user, offered.passkey, browser, attempt, now)
+        return "passkey"
+    if not offered.password or "provider" in ways:
+        return None
+    accounts.check_sign_in_limits(attempt, now)
+    if recovery_codes.use_recovery_code(
+        request.user, offered.password, "SIGN_IN_CONFIRMED", attempt.address, now
+    ):
+        return "recovery code"
+    if "password" not in ways:
+        accounts.record_failed_sign_in(attempt, now)
+        raise Forbidden("This is not one of your unused recovery codes. Try again.")
+    accounts.verify_sign_in_password(request.user, offered.password, attempt, now)
+    return "password"
 
 
 def client_address(request: HttpRequest) -> str:
@@ -94,23 +137,28 @@ def build_sign_in_attempt(request: HttpRequest, username: str) -> accounts.SignI
 
 def pop_offered_proof(request: HttpRequest) -> OfferedProof:
     """Take what proves the sign-in out of the form, so that no view keeps it."""
-    secret, password, new_secret = (request.POST.get(name, "") for name in (FIELD, PASSWORD, NEW))
-    if not request.POST.keys().isdisjoint({FIELD, PASSWORD, NEW}):
+    names = (FIELD, PASSWORD, PASSKEY, NEW)
+    secret, password, passkey, new_secret = (request.POST.get(name, "") for name in names)
+    if not request.POST.keys().isdisjoint(names):
         form = request.POST.copy()
-        for name in (FIELD, PASSWORD, NEW):
+        for name in names:
             form.pop(name, None)
         form._mutable = False
         request.POST = form  # type: ignore[assignment] # a form that is not to change is of another type there
-    return OfferedProof(request.headers.get(proofs.HEADER, secret), password, new_secret)
+    return OfferedProof(request.headers.get(proofs.HEADER, secret), password, passkey, new_secret)
 
 
-def proof_instruction(request: HttpRequest) -> str:
-    provider = sign_in_ways.session_provider_name(request)
-    return f"Confirm with {provider} to continue." if provider else "Enter your password to continue."
+def confirmation_instruction(ways: list[Way]) -> str:
+    """Return what the person can do, as a sentence."""
+    parts = [INSTRUCTIONS.get(way, f"confirm with {settings.OIDC_NAME}") for way in ways]
+    text = " or ".join([parts[0], *(part[0].lower() + part[1:] for part in parts[1:])])
+    return f"{text[0].upper()}{text[1:]} to continue."
 
 
-def ask_for_proof(request: HttpRequest, message: str, refusal: SignalboxError | None = None) -> HttpResponse:
-    """Ask for the password, or to go to the provider: a page with the form as it was sent; words for a script."""
+def ask_for_proof(
+    request: HttpRequest, message: str, ways: list[Way], refusal: SignalboxError | None = None
+) -> HttpResponse:
+    """Ask for a confirmation: a page with the form as it was sent; its words for a script."""
     status = refusal.status if refusal else 403
     answer: HttpResponse
     if request.headers.get("HX-Request"):
@@ -119,11 +167,13 @@ def ask_for_proof(request: HttpRequest, message: str, refusal: SignalboxError | 
         context = {
             "message": message,
             "is_wrong": refusal is not None,
+            "ways": ways,
+            "passkey_problem": find_address_problem(request.scheme or "", request.get_host()),
             "sent": list_form_pairs(request.POST),
             "lost_files": bool(request.FILES),
         }
         answer = render(request, "accounts/confirm.html", context, status=status)
-    answer.headers[WANTED] = "provider" if sign_in_ways.session_provider_name(request) else "password"
+    answer.headers[WANTED] = " ".join(ways)
     if refusal and refusal.retry_after:
         answer.headers["Retry-After"] = str(refusal.retry_after)
     add_never_cache_headers(answer)

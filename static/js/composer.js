@@ -100,8 +100,9 @@ function answered(message, request) {
   const parsed = document.createElement("template");
   if (request.status === 200) parsed.innerHTML = request.responseText;
   const said = parsed.content.querySelector(".chat-message");
-  if (request.getResponseHeader("Signalbox-Confirm")) {
-    document.dispatchEvent(new CustomEvent("proof:wanted", { detail: reasonOf(request) }));
+  const ways = request.getResponseHeader("Signalbox-Confirm");
+  if (ways) {
+    document.dispatchEvent(new CustomEvent("proof:wanted", { detail: { message: reasonOf(request), ways } }));
   }
   if (!said) {
     failed(message, reasonOf(request));

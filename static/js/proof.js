@@ -64,18 +64,22 @@ document.addEventListener("proof:add", ({ detail }) => {
   if (kept()) detail[header] = kept();
 });
 
-// A refusal for want of the proof: ask for the password here, so that nothing on the page is lost.
+// A refusal for want of the proof, or of a recent confirmation: ask here, so that nothing on the page is lost, and go on
+// with what was refused where that can be sent again.
 const dialog = document.querySelector("#password-again");
-const form = dialog?.querySelector("form");
+let goOn = null;
 
-function ask(message) {
-  form.querySelector("[data-message]").textContent = message;
-  const problem = form.querySelector("[data-problem]");
-  if (problem) problem.hidden = true;
+function ask({ message, ways, retry }) {
+  goOn = retry ?? null;
+  const offered = ways.split(" ");
+  const isOffered = (part) => part.dataset.way.split(" ").some((way) => offered.includes(way));
+  for (const part of dialog.querySelectorAll("[data-way]")) part.hidden = !isOffered(part);
+  dialog.querySelector("[data-message]").textContent = message;
+  dialog.querySelector("[data-problem]").hidden = true;
   if (!dialog.open) dialog.showModal();
 }
 
-function reasonIn(text) {
+function detailIn(text) {
   try {
     return JSON.parse(text).detail;
   } catch {
@@ -83,36 +87,45 @@ function reasonIn(text) {
   }
 }
 
-async function confirm() {
+async function confirm(form) {
   const secret = kept() || fresh;
-  const fields = new URLSearchParams({ confirm_password: form.elements.confirm_password.value, new_proof: secret });
-  const headers = { "HX-Request": "true", "X-CSRFToken": form.elements.csrfmiddlewaretoken.value };
+  const fields = new URLSearchParams(new FormData(form));
+  fields.delete("proof"); // with it, nothing would have to be confirmed
+  fields.set("new_proof", secret);
+  const headers = { "HX-Request": "true" };
   const answer = await fetch(form.action, { method: "POST", body: fields, headers }).catch(() => null);
-  form.elements.confirm_password.value = "";
+  for (const input of form.querySelectorAll("[name^=confirm_]")) input.value = "";
   if (answer?.ok) {
     keep(secret);
     dialog.close();
-    const detail = { level: "success", text: "Confirmed. Do it once more: nothing had been changed yet." };
-    document.body.dispatchEvent(new CustomEvent("toast", { detail }));
+    const text = goOn ? "Confirmed." : "Confirmed. Do it once more: nothing had been changed yet.";
+    document.body.dispatchEvent(new CustomEvent("toast", { detail: { level: "success", text } }));
+    goOn?.();
     return;
   }
-  const problem = form.querySelector("[data-problem]");
+  const problem = dialog.querySelector("[data-problem]");
   problem.hidden = false;
-  problem.querySelector("p").textContent = (answer && reasonIn(await answer.text())) || "Signalbox sent an unexpected answer. Reload the page.";
+  problem.querySelector("p").textContent = (answer && detailIn(await answer.text())) || "Signalbox sent an unexpected answer. Reload the page.";
+}
+
+// What htmx sent is sent again as it was, the pressed button's value included, if its place is still on the page.
+function resendBy({ elt, requestConfig }) {
+  const { verb, path, formData, target } = requestConfig;
+  return document.contains(elt) ? () => window.htmx.ajax(verb, path, { source: elt, target, values: formData }) : null;
 }
 
 if (dialog) {
-  form.addEventListener("submit", (event) => {
-    if (form.target) return dialog.close(); // the provider of single sign-on asks, in another tab
+  dialog.addEventListener("submit", (event) => {
+    if (event.target.target) return dialog.close(); // the provider of single sign-on asks, in another tab
     event.preventDefault();
-    confirm();
+    confirm(event.target);
   });
-  form.querySelector("[data-cancel]").addEventListener("click", () => dialog.close());
+  for (const button of dialog.querySelectorAll("[data-cancel]")) button.addEventListener("click", () => dialog.close());
   document.addEventListener("proof:wanted", ({ detail }) => ask(detail));
   window.addEventListener("htmx:responseError", (event) => {
-    const { xhr } = event.detail;
-    if (!xhr.getResponseHeader("Signalbox-Confirm")) return;
+    const ways = event.detail.xhr.getResponseHeader("Signalbox-Confirm");
+    if (!ways) return;
     event.stopPropagation(); // before toasts.js: the dialog says it
-    ask(reasonIn(xhr.responseText));
+    ask({ message: detailIn(event.detail.xhr.responseText), ways, retry: resendBy(event.detail) });
   }, true);
 }

@@ -17,7 +17,7 @@ async function post(door, fields = {}) {
   const answer = await fetch(`/ui/push/${door}/`, { method: "POST", headers, body: new URLSearchParams(fields) });
   const told = await answer.json().catch(() => ({}));
   if (answer.headers.has("HX-Redirect")) return { ok: false, detail: "You are signed out. Reload the page to sign in." };
-  return { ok: answer.ok, asksForPassword: answer.headers.has("Signalbox-Confirm"), ...told };
+  return { ok: answer.ok, ways: answer.headers.get("Signalbox-Confirm"), ...told };
 }
 
 const register = async () => {
@@ -142,7 +142,7 @@ async function subscribed(key) {
 async function switchOn(name) {
   if ((await Notification.requestPermission()) !== "granted") return show(stateOf(null));
   const key = await post("key");
-  if (key.asksForPassword) return document.dispatchEvent(new CustomEvent("proof:wanted", { detail: key.detail }));
+  if (key.ways) return document.dispatchEvent(new CustomEvent("proof:wanted", { detail: { message: key.detail, ways: key.ways } }));
   if (!key.ok) return show("off", key.detail);
   const subscription = await subscribed(key.key).catch(() => null);
   if (!subscription) {

@@ -154,8 +154,9 @@ async function post(body) {
   const words = await answer.text();
   if (answer.ok) return words;
   const why = reasonOf(answer, words);
-  if (answer.headers.get("Signalbox-Confirm")) {
-    document.dispatchEvent(new CustomEvent("proof:wanted", { detail: why }));
+  const ways = answer.headers.get("Signalbox-Confirm");
+  if (ways) {
+    document.dispatchEvent(new CustomEvent("proof:wanted", { detail: { message: why, ways } }));
   }
   throw new Error(why);
 }

@@ -16,6 +16,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("unrendered")]
 OPEN = {"accounts:login", "accounts:setup", "accounts:logout", "accounts:theme"}
 # They end where the provider of single sign-on says who it is, and only in the browser that set out.
 OPEN |= {"accounts:provider-start", "accounts:provider-again", "accounts:provider-back"}
+# A passkey's challenge changes nothing, and what it is for is proven by the passkey.
+OPEN |= {"accounts:passkey-sign-in", "accounts:passkey-sign-in-options", "accounts:passkey-confirm-options"}
 # They only read, in pieces, what a cookie may read: what is on trial comes in a form.
 OPEN |= {"rules:trial", "rules:calls", "rules:suggestions"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import importlib
 import io
@@ -32,6 +33,7 @@ from coordinator.edge.ingest import events as ingest
 from coordinator.edge.ingest import otlp
 from coordinator.edge.policy.access_check import parse_access_body
 from coordinator.errors import BadRequest, RequestTooLarge, SignalboxError, UnprocessableRequest
+from coordinator.identity import passkeys
 from coordinator.identity.openid import fetching, tokens
 from coordinator.lib import json_bounds
 from coordinator.lib.body_limits import EVENTS
@@ -286,6 +288,30 @@ def read_provider() -> None:
         refused(Exception, tokens.decode_signed_token, "a." * 250_000)
 
 
+def read_passkey_answer() -> None:
+    refused(passkeys.PasskeyRefused, passkeys.parse_passkey_answer, "[" * passkeys.MAX_ANSWER_CHARACTERS)
+    refused(
+        passkeys.PasskeyRefused, passkeys.parse_passkey_answer, "x" * (passkeys.MAX_ANSWER_CHARACTERS + 1)
+    )
+    known = passkeys.Passkey(public_key="", user_handle="", sign_count=0)
+    for data in (
+        b"\x81" * 10_000,
+        b"\x9b" + b"\xff" * 10_000,
+        b"\xc2\x5a" + b"\xff" * 10_000,
+        b"\xd8\x23\x79",
+    ):
+        text = base64.urlsafe_b64encode(b"\x00" * 32 + b"\xc5" + b"\x00" * 4 + data).rstrip(b"=").decode()
+        parts = {
+            "clientDataJSON": "e30",
+            "authenticatorData": text,
+            "attestationObject": text,
+            "signature": "",
+        }
+        answer = passkeys.PasskeyAnswer("a", b"", "", {"id": "a", "rawId": "a", "response": parts})
+        refused(passkeys.PasskeyRefused, passkeys.verify_passkey_use, answer, known)
+        refused(passkeys.PasskeyRefused, passkeys.verify_new_passkey, answer)
+
+
 def read_stored() -> None:
     assert isinstance(decode_stored_json("[" * 1_000_000), UnreadableText)
 
@@ -336,6 +362,7 @@ WORST: dict[str, Callable[[], None]] = {
     "JSON in a form": read_form,
     "edited input": read_edited_input,
     "answer and token of the provider": read_provider,
+    "a device's answer with a passkey": read_passkey_answer,
     "stored JSON": read_stored,
     "frames of a child process": read_frame,
     "report of the program that sends notifications": read_report,

@@ -24,7 +24,7 @@ from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor, person_actor
 from coordinator.identity.roles import ADMIN, ROLES, people_with_role
 from coordinator.lib import versions
-from coordinator.models import ProviderIdentity
+from coordinator.models import Passkey, ProviderIdentity, RecoveryCode
 
 EDITABLE = ("username", "first_name", "last_name", "email", "is_active", "is_superuser")
 SELF_REFUSED = "You cannot delete yourself. Ask another administrator."
@@ -129,7 +129,8 @@ def delete_user(user_id: int, *, by: Actor, now: datetime | None = None) -> None
         if person_actor(user) == by:
             raise Conflict(SELF_REFUSED)
         before = {**changed_columns.read_column_values(user, EDITABLE), "role": find_group_role(user)}
-        ProviderIdentity.objects.filter(user_id=user.pk).delete()
+        for model in (ProviderIdentity, Passkey, RecoveryCode):
+            model.objects.filter(user_id=user.pk).delete()
         user.delete()
         delete_name_references(user.username, by, now)
         budgets.end_person_budgets(user.username, by=by, now=now or timezone.now())

@@ -1,0 +1,169 @@
+"""Passkeys and recovery codes: signing in, confirming, and what a person has of them.
+
+A passkey takes two requests: the first asks for a challenge, the second sends what the browser made of it. Both carry
+the browser's secret, to which the challenge is tied (static/js/passkeys.js).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import login
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+
+from coordinator.actions.people import passkeys, recovery_codes
+from coordinator.errors import Conflict, SignalboxError
+from coordinator.identity import proofs
+from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import open_to_anyone, require_POST
+from coordinator.identity.passkeys import find_address_problem
+from coordinator.lib.body_limits import SMALL, limit_body
+from dashboard.accounts.views import BACKEND, find_next_url, render_sign_in_page, set_device_cookie
+from dashboard.frame.form_refusals import show_refusal_as_message
+from dashboard.frame.guards import require_sign_in
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.proofs import NEW, allow_without_proof, build_sign_in_attempt, client_address
+
+Begin = Callable[[str, str, datetime], dict[str, object]]
+
+
+@allow_without_proof
+@require_POST
+@never_cache
+@open_to_anyone
+def start_passkey_sign_in(request: HtmxHttpRequest) -> HttpResponse:
+    """Answer with what the browser needs to sign somebody in."""
+    return answer_options(request, request.POST.get(NEW, ""), passkeys.begin_passkey_sign_in)
+
+
+@allow_without_proof
+@require_POST
+@never_cache
+@open_to_anyone
+def sign_in_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
+    """Sign in whom a passkey names, and lead back to where they were going."""
+    goal = find_next_url(request, settings.LOGIN_REDIRECT_URL)
+    if request.user.is_authenticated:
+        return redirect(goal)
+    now, secret = timezone.now(), request.POST.get(NEW, "")
+    try:
+        user = passkeys.sign_in_with_passkey(
+            request.POST.get("credential", ""),
+            proofs.hash_browser_secret(secret),
+            build_sign_in_attempt(request, ""),
+            now,
+        )
+    except SignalboxError as refusal:
+        return render_sign_in_page(request, goal, refusal)
+    login(request, user, backend=BACKEND)
+    request.session.set_expiry(None)  # single sign-on that was begun and given up left its own
+    proofs.bind_session_to_browser(request.session, secret, now, "passkey")
+    return set_device_cookie(redirect(goal), request, user)
+
+
+@allow_without_proof
+@require_POST
+@never_cache
+@require_sign_in
+@limit_body(SMALL)
+def start_passkey_confirmation(request: HtmxHttpRequest) -> HttpResponse:
+    """Answer with what the browser needs for the person to confirm that it is them."""
+    user = request.user
+    assert isinstance(user, User)
+
+    def begin(browser: str, address: str, now: datetime) -> dict[str, object]:
+        return passkeys.begin_passkey_confirmation(user, browser, address, now)
+
+    return answer_options(request, request.POST.get(NEW, ""), begin)
+
+
+@require_POST
+@never_cache
+@require_sign_in
+@limit_body(SMALL)
+def start_adding_passkey(request: HtmxHttpRequest) -> HttpResponse:
+    """Answer with what the browser needs to make a passkey."""
+    user = request.user
+    assert isinstance(user, User)
+
+    def begin(browser: str, address: str, now: datetime) -> dict[str, object]:
+        return passkeys.begin_adding_passkey(user, browser, address, now)
+
+    return answer_options(request, None, begin)
+
+
+@require_POST
+@never_cache
+@require_sign_in
+def add_passkey(request: HtmxHttpRequest) -> HttpResponse:
+    """Keep the passkey that the browser has made."""
+    assert isinstance(request.user, User)
+    with show_refusal_as_message(request):
+        row = passkeys.add_passkey(
+            request.user,
+            request.POST.get("credential", ""),
+            request.POST.get("name", ""),
+            browser=proofs.bound_secret_hash(request.session),
+            address=client_address(request),
+            now=timezone.now(),
+        )
+        messages.success(request, f"The passkey {row.name} is added.")
+    return redirect("accounts:account")
+
+
+@require_POST
+@never_cache
+@require_sign_in
+@limit_body(SMALL)
+def remove_own_passkey(request: HtmxHttpRequest, passkey_id: int) -> HttpResponse:
+    """Remove one of the person's own passkeys."""
+    assert isinstance(request.user, User)
+    with show_refusal_as_message(request):
+        row = passkeys.remove_passkey(
+            request.user, passkey_id, by=person_actor(request.user), now=timezone.now()
+        )
+        messages.success(
+            request, f"The passkey {row.name} is removed. Delete it on your device or in your browser, too."
+        )
+    return redirect("accounts:account")
+
+
+@require_POST
+@never_cache
+@require_sign_in
+@limit_body(SMALL)
+def create_own_recovery_codes(request: HtmxHttpRequest) -> HttpResponse:
+    """Make new recovery codes and show them, this once."""
+    assert isinstance(request.user, User)
+    with show_refusal_as_message(request):
+        codes = recovery_codes.create_recovery_codes(
+            request.user, by=person_actor(request.user), now=timezone.now()
+        )
+        return render(request, "accounts/recovery_codes.html", {"codes": codes})
+    return redirect("accounts:account")
+
+
+def answer_options(request: HttpRequest, secret: str | None, begin: Begin) -> HttpResponse:
+    """Answer with the options of a passkey's use, or with why there are none.
+
+    Args:
+        request: The request.
+        secret: The browser's secret that the challenge is tied to; None for the one that the session is tied to.
+        begin: The action that makes them.
+    """
+    browser = (
+        proofs.bound_secret_hash(request.session) if secret is None else proofs.hash_browser_secret(secret)
+    )
+    try:
+        if problem := find_address_problem(request.scheme or "", request.get_host()):
+            raise Conflict(problem)
+        return JsonResponse(begin(browser, client_address(request), timezone.now()))
+    except SignalboxError as refusal:
+        return JsonResponse({"detail": refusal.detail}, status=refusal.status)
