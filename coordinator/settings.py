@@ -140,17 +140,17 @@ def load_or_make_secret_key(folder: Path) -> str:
 
 def make_secret_key_file(path: Path) -> None:
     """Make the file, whole at once; where another process was faster, its file stays."""
-    made = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    temporary_path = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    with os.fdopen(os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(secrets.token_urlsafe(64))
         file.flush()
         os.fsync(file.fileno())
     try:
-        os.link(made, path)
+        os.link(temporary_path, path)
     except FileExistsError:
         pass
     finally:
-        made.unlink()
+        temporary_path.unlink()
 
 
 def make_data_folder_private(folder: Path) -> None:

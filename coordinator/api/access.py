@@ -109,11 +109,11 @@ def resolve_asked_agent(caller: KeyIdentity, agent_id: str | None) -> str:
         raise Forbidden(
             f"This key is bound to {caller.bound_agents_label} and may not ask about other agents."
         )
-    found = agent_id or caller.agent_id
-    if not found:
+    effective_agent_id = agent_id or caller.agent_id
+    if not effective_agent_id:
         fault = {"type": "missing", "loc": ["body", "agent_id"], "msg": "Field required", "input": None}
         raise UnprocessableRequest([fault])
-    return found
+    return effective_agent_id
 
 
 @router.get(

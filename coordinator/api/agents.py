@@ -81,18 +81,18 @@ class BlueprintEdit(BaseModel):
 
     def stored_fields(self) -> dict[str, Any]:
         """Return what was given, ready to store."""
-        given = self.model_dump(exclude_none=True, exclude={"name", "demands", "type"})
+        stored_values = self.model_dump(exclude_none=True, exclude={"name", "demands", "type"})
         if self.type is not None:
-            given["type"] = self.type.value
+            stored_values["type"] = self.type.value
         if self.demands is not None:
-            given["demands"] = stored_demands(self.demands)
-        return given
+            stored_values["demands"] = stored_demands(self.demands)
+        return stored_values
 
 
 def stored_demands(demands: RunDemands) -> dict[str, Any]:
     """Return demands as they are stored; no demands are an empty object."""
-    given = demands.model_dump(exclude_none=True)
-    return given if any(given.values()) else {}
+    stored_values = demands.model_dump(exclude_none=True)
+    return stored_values if any(stored_values.values()) else {}
 
 
 class NewBlueprint(BlueprintEdit):
@@ -138,14 +138,14 @@ class BlueprintQuery(Schema):
 )
 def list_blueprints(request: HttpRequest, listing: Query[BlueprintQuery]) -> list[dict[str, Any]]:
     """By name, as stored, inactive ones included; then the procedural agents that runners registered."""
-    wanted = {tag.strip() for tag in (listing.tags or "").split(",") if tag.strip()}
+    wanted_tags = {tag.strip() for tag in (listing.tags or "").split(",") if tag.strip()}
     rows, key = list(Blueprint.objects.order_by("name")), calling_key(request)
-    shapes = [blueprint_as_json(row) for row in rows if wanted <= set(row.tags or ())]
+    shapes = [blueprint_as_json(row) for row in rows if wanted_tags <= set(row.tags or ())]
     written = {row.name for row in rows}
     shapes += [
         agent.runner_agent_as_json()
         for agent in load_runner_agents()
-        if agent.name not in written and not wanted
+        if agent.name not in written and not wanted_tags
     ]
     return [mask_blueprint_for_key(key, shape) for shape in shapes]
 
@@ -190,10 +190,10 @@ def get_blueprint(request: HttpRequest, name: Text, form: Query[BlueprintForm]) 
 )
 def create_blueprint(request: HttpRequest, body: NewBlueprint) -> Status[dict[str, Any]]:
     """The name becomes part of paths: letters, digits, hyphens and underscores, at most 60."""
-    made = actions.add_blueprint(
+    blueprint = actions.add_blueprint(
         body.name, body.stored_fields(), by=calling_key(request).caller_actor, now=timezone.now()
     )
-    return Status(201, mask_blueprint_for_key(calling_key(request), blueprint_as_json(made)))
+    return Status(201, mask_blueprint_for_key(calling_key(request), blueprint_as_json(blueprint)))
 
 
 @router.patch(

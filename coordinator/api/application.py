@@ -82,12 +82,14 @@ class SignalboxAPI(NinjaAPI):
         document = super().get_openapi_schema()
         add_edge_operations(document)
         scopes = self.scopes_by_operation()
-        for operation in (one for methods in document["paths"].values() for one in methods.values()):
+        for operation in (
+            operation_spec for methods in document["paths"].values() for operation_spec in methods.values()
+        ):
             names = operation.get("x-scopes") or scopes.get(operation["operationId"])
             if names:
                 operation["x-scopes"] = names
-                said = f"Scopes: {', '.join(names)}."
-                operation["description"] = f"{operation.get('description', '')}\n\n{said}".strip()
+                scope_text = f"Scopes: {', '.join(names)}."
+                operation["description"] = f"{operation.get('description', '')}\n\n{scope_text}".strip()
         return document
 
     def scopes_by_operation(self) -> dict[str, list[str]]:
@@ -155,8 +157,8 @@ class SignalboxAPI(NinjaAPI):
 
     def answer_out_of_range(self, request: HttpRequest, error: Any) -> HttpResponse:
         """A number or an instant that no column holds (2**63, the year 10000 in UTC): nothing was written."""
-        said = str(error).strip().partition("\n")[0]
-        return self.answer_error(request, UnprocessableRequest(f"A value is out of range: {said}."))
+        message = str(error).strip().partition("\n")[0]
+        return self.answer_error(request, UnprocessableRequest(f"A value is out of range: {message}."))
 
     def validation_error_from_error_contexts(
         self, error_contexts: list[ValidationErrorContext[Any]]
@@ -189,7 +191,7 @@ def format_validation_error(error: dict[str, Any], model: Any) -> dict[str, Any]
         "type": error["type"],
         "loc": [model.__ninja_param_source__, *place],
         "msg": error["msg"],
-        "input": found._obj if isinstance(found := error["input"], DjangoGetter) else found,
+        "input": input_value._obj if isinstance(input_value := error["input"], DjangoGetter) else input_value,
     }
     if "ctx" in error:
         fault["ctx"] = {name: str(value) for name, value in error["ctx"].items()}

@@ -114,10 +114,10 @@ def get_capability(request: HttpRequest, name: Text) -> dict[str, Any]:
 )
 def create_capability(request: HttpRequest, body: NewCapability) -> Status[dict[str, Any]]:
     """The name follows the same rule as a blueprint's."""
-    made = actions.create(
+    capability = actions.create(
         body.name, body.stored_fields(), by=calling_key(request).caller_actor, now=timezone.now()
     )
-    return Status(201, mask_blueprint_for_key(calling_key(request), capability_as_json(made)))
+    return Status(201, mask_blueprint_for_key(calling_key(request), capability_as_json(capability)))
 
 
 @router.patch(

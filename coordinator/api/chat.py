@@ -132,9 +132,9 @@ def list_thread_messages(
     else:
         before = None if listing.before is None else chat.parse_message_position(listing.before)
         page = chat.load_older_messages(agent_id, before, listing.limit, listing.user_id)
-    whole = bool(calling_key(request).scopes & SPEAK_AS_AGENTS)
+    reads_whole_thread = bool(calling_key(request).scopes & SPEAK_AS_AGENTS)
     return {
-        "messages": [chat.chat_message_as_json(row, whole=whole) for row in page.messages],
+        "messages": [chat.chat_message_as_json(row, whole=reads_whole_thread) for row in page.messages],
         "has_more": page.has_more,
     }
 
@@ -150,14 +150,14 @@ def list_thread_messages(
 @limit_body(KEY_UPLOAD)
 def post_thread_message(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
     """An agent's key writes as that agent, any other key as itself. Send files as data URLs or as multipart."""
-    given = parse_message_body(request)
+    body = parse_message_body(request)
     message = actions.submit_chat_message(
         agent_id,
-        build_message_content(given, request),
-        by=find_speaker(calling_key(request), agent_id, given),
+        build_message_content(body, request),
+        by=find_speaker(calling_key(request), agent_id, body),
         files=list_uploaded_files(request),
-        message_id=given.get("id"),
-        metadata=given.get("metadata"),
+        message_id=body.get("id"),
+        metadata=body.get("metadata"),
         now=timezone.now(),
     )
     return {"id": message.pk, "created_at": instants.to_microseconds(message.created_at) // 1000}
@@ -166,24 +166,24 @@ def post_thread_message(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
 def list_uploaded_files(request: HttpRequest) -> list[actions.ChatUpload]:
     """Return the files of a multipart request."""
     return [
-        actions.ChatUpload(one.file, one.name or "", one.content_type or "")  # type: ignore[arg-type]
-        for one in request.FILES.getlist("files")
+        actions.ChatUpload(uploaded_file.file, uploaded_file.name or "", uploaded_file.content_type or "")  # type: ignore[arg-type]
+        for uploaded_file in request.FILES.getlist("files")
     ]
 
 
 def parse_message_body(request: HttpRequest) -> dict[str, Any]:
     if request.content_type == "multipart/form-data":
-        given: dict[str, Any] = {name: request.POST[name] for name in request.POST}
+        body: dict[str, Any] = {name: request.POST[name] for name in request.POST}
         for name in ("content", "metadata"):
-            if name in given:
-                given[name] = parse_body_json(given[name])
+            if name in body:
+                body[name] = parse_body_json(body[name])
     else:
-        given = parse_body_json(request.body)
-    if not isinstance(given, dict):
+        body = parse_body_json(request.body)
+    if not isinstance(body, dict):
         raise BadRequest("The body must be a JSON object.")
-    if not isinstance(given.get("id"), str | None) or not isinstance(given.get("user_id"), str | None):
+    if not isinstance(body.get("id"), str | None) or not isinstance(body.get("user_id"), str | None):
         raise BadRequest("id and user_id must be text.")
-    return given
+    return body
 
 
 def parse_body_json(text: str | bytes) -> Any:

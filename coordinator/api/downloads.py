@@ -69,10 +69,10 @@ def requested_byte_range(request: HttpRequest, size: int, etag: str) -> tuple[in
 
     What is no range we know (several at once, other units) is answered in full, as the protocol wants it.
     """
-    whole = (0, size)
+    full_range = (0, size)
     match = _RANGE.fullmatch(request.headers.get("Range", "").strip())
     if match is None or match.groups() == ("", "") or request.headers.get("If-Range", etag) != etag:
-        return whole
+        return full_range
     first, last = match.groups()
     if first == "":
         length = min(int(last), size)
@@ -81,7 +81,7 @@ def requested_byte_range(request: HttpRequest, size: int, etag: str) -> tuple[in
     end = min(int(last), size - 1) if last else size - 1
     if start >= size:
         return None
-    return (start, end - start + 1) if end >= start else whole
+    return (start, end - start + 1) if end >= start else full_range
 
 
 def set_attachment_headers(

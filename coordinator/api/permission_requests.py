@@ -147,10 +147,10 @@ def create_permission_request(request: HttpRequest, body: NewPermissionRequestIn
             denied.request, now, new.build_requester(caller.caller_actor)
         )
         return Status(201 if denied.created else 200, answer)
-    asked = approvals.request_permission(new, by=caller.caller_actor, now=now)
+    result = approvals.request_permission(new, by=caller.caller_actor, now=now)
     return Status(
-        201 if asked.created else 200,
-        verdicts.build_requester_answer(asked.request, now, new.build_requester(caller.caller_actor)),
+        201 if result.created else 200,
+        verdicts.build_requester_answer(result.request, now, new.build_requester(caller.caller_actor)),
     )
 
 
@@ -185,18 +185,20 @@ def list_permission_requests(request: HttpRequest, page: Query[RequestsPage]) ->
     A page whose requests are large ends before `limit`.
     """
     now = timezone.now()
-    found = PermissionRequest.objects.order_by("-created_at", "-id")
+    requests = PermissionRequest.objects.order_by("-created_at", "-id")
     if page.status is not None:
-        found = found.filter(status=page.status)
+        requests = requests.filter(status=page.status)
     if page.session_id is not None:
-        found = found.filter(context__session_id=page.session_id)
+        requests = requests.filter(context__session_id=page.session_id)
     if page.cursor is not None:
-        found = found.filter(older_requests_filter(page.cursor))
-    sizes = list(found.list_row_sizes()[: page.limit + 1])
+        requests = requests.filter(older_requests_filter(page.cursor))
+    sizes = list(requests.list_row_sizes()[: page.limit + 1])
     fitting = count_fitting_requests([size for _, size in sizes[: page.limit]])
-    rows = list(found.with_context().filter(pk__in=[pk for pk, _ in sizes[:fitting]]))
-    shown = {"requests": verdicts.build_requester_answers(rows, now)}
-    return {**shown, "next_cursor": rows[-1].request_id} if rows and len(sizes) > fitting else shown
+    rows = list(requests.with_context().filter(pk__in=[pk for pk, _ in sizes[:fitting]]))
+    body_fields = {"requests": verdicts.build_requester_answers(rows, now)}
+    return (
+        {**body_fields, "next_cursor": rows[-1].request_id} if rows and len(sizes) > fitting else body_fields
+    )
 
 
 def count_fitting_requests(sizes: Sequence[int]) -> int:
@@ -223,13 +225,13 @@ def check_approval(request: HttpRequest, question: Query[ApprovalQuestion]) -> d
     """Says whether an approval in force covers this, without asking anybody."""
     subject = PermissionSubject(question.plugin_id, question.permission_type, question.target_resource)
     requester = resolve_asked_requester(question, caller_identity(request))
-    found = coverage.find_covering_approval(subject, requester, timezone.now())
-    brake = verdicts.find_brake_message(requester, question.plugin_id) if found else None
+    approval = coverage.find_covering_approval(subject, requester, timezone.now())
+    brake = verdicts.find_brake_message(requester, question.plugin_id) if approval else None
     return {
-        "approved": found is not None and brake is None,
+        "approved": approval is not None and brake is None,
         "brake": brake,
-        "request_id": found.request_id if found else None,
-        "expires_at": rules.format_request_instant(found.expires_at) if found else None,
+        "request_id": approval.request_id if approval else None,
+        "expires_at": rules.format_request_instant(approval.expires_at) if approval else None,
     }
 
 
@@ -353,5 +355,5 @@ def find_call_location(body: NewPermissionRequestIn) -> tuple[str | None, str | 
     """Return the folder and host in which the call would run: as the body says, else those of its session."""
     if body.folder or body.host or not body.session_id:
         return body.folder or None, body.host or None
-    known = Session.objects.filter(pk=body.session_id).values_list("project_dir", "hostname").first()
-    return known or (None, None)
+    session_facts = Session.objects.filter(pk=body.session_id).values_list("project_dir", "hostname").first()
+    return session_facts or (None, None)

@@ -30,11 +30,11 @@ ANSWERS: dict[str, Any] = {
 )
 def download_plugin(request: HttpRequest, agent: InPath[str]) -> HttpResponse:
     """For agents that run plugins: OpenCode. The file contains no key and no address, so no key is needed."""
-    known = {path.stem: path for path in FOLDER.glob("*.js")}
-    if agent not in known:
+    plugin_files = {path.stem: path for path in FOLDER.glob("*.js")}
+    if agent not in plugin_files:
         raise NotFound(
-            f"There is no plugin for {agent[:100]!r}. There are plugins for: {', '.join(sorted(known))}."
+            f"There is no plugin for {agent[:100]!r}. There are plugins for: {', '.join(sorted(plugin_files))}."
         )
-    answer = HttpResponse(known[agent].read_bytes(), content_type="text/javascript; charset=utf-8")
+    answer = HttpResponse(plugin_files[agent].read_bytes(), content_type="text/javascript; charset=utf-8")
     answer["Cache-Control"] = "no-cache"
     return answer

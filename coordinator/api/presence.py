@@ -45,7 +45,7 @@ class PowerSwitch(Schema):
 
 def agent_as_json(row: Agent) -> dict[str, Any]:
     """Return an agent as machines read it."""
-    seen = row.last_seen
+    last_seen = row.last_seen
     metadata = dict(row.metadata) if isinstance(row.metadata, dict) else {}
     metadata["has_power_password"] = "true" if row.power_password_hash else "false"
     return {
@@ -55,7 +55,7 @@ def agent_as_json(row: Agent) -> dict[str, Any]:
         "default_engine_id": row.default_engine_id,
         "status": agent_presence_status(row, timezone.now()),
         "enabled": bool(row.enabled),
-        "last_seen": instants.to_microseconds(seen) // 1000 if not isinstance(seen, str) else 0,
+        "last_seen": instants.to_microseconds(last_seen) // 1000 if not isinstance(last_seen, str) else 0,
         "metadata": metadata,
         "required_capabilities": row.required_capabilities,
     }

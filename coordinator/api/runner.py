@@ -143,7 +143,9 @@ def register_runner(request: HttpRequest, body: RunnerRegistrationIn) -> dict[st
 
 
 def extra_registration_fields(body: RunnerRegistrationIn) -> dict[str, Any]:
-    agents = {"agents": [one.model_dump(exclude_unset=True) for one in body.agents]} if body.agents else {}
+    agents = (
+        {"agents": [agent.model_dump(exclude_unset=True) for agent in body.agents]} if body.agents else {}
+    )
     return {**(body.model_extra or {}), **agents}
 
 

@@ -82,14 +82,14 @@ class SessionsPage(Schema):
 )
 def list_sessions(request: HttpRequest, page: Query[SessionsPage]) -> dict[str, Any]:
     """Without parameters the newest 500; older ones with `cursor`."""
-    found = (
+    readable_sessions = (
         ownership.readable_sessions(calling_key(request))
         .exclude(pk=None)
         .order_by("-created_at", "-session_id")
     )
     if page.cursor is not None:
-        found = found.filter(older_sessions_filter(page.cursor, found))
-    rows = list(found[: page.limit + 1])
+        readable_sessions = readable_sessions.filter(older_sessions_filter(page.cursor, readable_sessions))
+    rows = list(readable_sessions[: page.limit + 1])
     shown = {"sessions": [wire.session_as_json(row) for row in rows[: page.limit]]}
     return {**shown, "next_cursor": rows[page.limit - 1].session_id} if len(rows) > page.limit else shown
 
@@ -280,8 +280,8 @@ def list_session_events(request: HttpRequest, session_id: Text, page: Query[Even
 
 def events_beyond_filter(session_id: str, event_id: int, side: str) -> Q:
     """Return the condition for events on one side (`gt`, `lt`) of an event of the session."""
-    found: QuerySet[Event, Any] = Event.objects.filter(pk=event_id, session_id=session_id)
-    instant = found.values_list("context__instant_us", flat=True).first()
+    events: QuerySet[Event, Any] = Event.objects.filter(pk=event_id, session_id=session_id)
+    instant = events.values_list("context__instant_us", flat=True).first()
     if instant is None:
         raise BadRequest(f"The session has no event {event_id}")
     same = Q(context__instant_us=instant, **{f"context__event_id__{side}": event_id})

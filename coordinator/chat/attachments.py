@@ -96,8 +96,8 @@ def sanitize_file_name(filename: str) -> str:
     """
     last = re.split(r"[/\\]", filename)[-1]
     printable = "".join(character for character in last if character.isprintable())
-    kept = printable.strip(" .")[:200]
-    return kept or "file"
+    short_name = printable.strip(" .")[:200]
+    return short_name or "file"
 
 
 def thumbnail_directory() -> Path:
@@ -125,8 +125,8 @@ def find_stored_file(row: ChatAttachment) -> StoredFile | None:
 
 def attachment_store_name(row: ChatAttachment) -> str:
     """Return where an attachment's file lies."""
-    known = find_stored_file(row)
-    return known.place if known else FilePlace.FOLDER
+    stored_file = find_stored_file(row)
+    return stored_file.place if stored_file else FilePlace.FOLDER
 
 
 def open_attachment(row: ChatAttachment) -> BinaryIO:
@@ -138,15 +138,15 @@ def open_attachment(row: ChatAttachment) -> BinaryIO:
     """
     if row.storage_type == ChatAttachment.StorageType.INLINE:
         return io.BytesIO(bytes(row.inline_data or b""))
-    known = find_stored_file(row)
+    stored_file = find_stored_file(row)
     with translate_read_errors(row):
         store = stores.find_store(attachment_store_name(row))
-        if known:
+        if stored_file:
             return checked.open_verified_file(
                 store,
                 row.disk_path or "",
-                known,
-                elsewhere=lambda: find_moved_file_store(row.pk, known.place),
+                stored_file,
+                elsewhere=lambda: find_moved_file_store(row.pk, stored_file.place),
             )
         return cast("BinaryIO", store.open_byte_range(row.disk_path or "", 0, row.size_bytes))
 
@@ -186,9 +186,9 @@ class AttachmentFileFacts:
 
 def load_attachment_facts(row: ChatAttachment) -> AttachmentFileFacts:
     """Return what answers say of a file; only one that nobody has looked through is opened for it."""
-    known = find_stored_file(row)
-    if known and row.storage_type != ChatAttachment.StorageType.INLINE:
-        return AttachmentFileFacts(known.size_bytes, known.proven or None)
+    stored_file = find_stored_file(row)
+    if stored_file and row.storage_type != ChatAttachment.StorageType.INLINE:
+        return AttachmentFileFacts(stored_file.size_bytes, stored_file.proven or None)
     with open_attachment(row) as file, translate_read_errors(row):
         proven = sniff_mime_type(file.read(HEAD))
         return AttachmentFileFacts(file.seek(0, io.SEEK_END), proven)

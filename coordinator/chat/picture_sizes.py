@@ -16,8 +16,8 @@ def read_image_size(file: BinaryIO, mime_type: str) -> Size | None:
     read = {"image/png": read_png_size, "image/gif": read_gif_size, "image/webp": read_webp_size}.get(
         mime_type
     )
-    found = read_jpeg_size(file) if mime_type == "image/jpeg" else read(head) if read else None
-    return found if found and all(found) else None
+    jpeg_size = read_jpeg_size(file) if mime_type == "image/jpeg" else read(head) if read else None
+    return jpeg_size if jpeg_size and all(jpeg_size) else None
 
 
 def read_png_size(head: bytes) -> Size | None:

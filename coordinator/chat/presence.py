@@ -15,5 +15,5 @@ def agent_presence_status(agent: Agent, now: datetime, within: timedelta = ONLIN
     """Return `offline` for an agent that is off or was never seen, `online` if seen `within`, else `degraded`."""
     if not agent.enabled or agent.last_seen == EPOCH:
         return OFFLINE
-    seen = agent.last_seen
-    return ONLINE if isinstance(seen, datetime) and now - seen <= within else DEGRADED
+    last_seen = agent.last_seen
+    return ONLINE if isinstance(last_seen, datetime) and now - last_seen <= within else DEGRADED

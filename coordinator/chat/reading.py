@@ -88,10 +88,10 @@ class ChatMessagePage:
 
 def find_chat_agent(agent_id: str) -> Agent:
     """Return the agent. Raises NotFound."""
-    found = Agent.objects.filter(pk=agent_id).first() if "\x00" not in agent_id else None
-    if found is None:
+    agent = Agent.objects.filter(pk=agent_id).first() if "\x00" not in agent_id else None
+    if agent is None:
         raise NotFound(f"There is no agent {agent_id!r}.")
-    return found
+    return agent
 
 
 def agent_thread_messages(agent_id: str) -> QuerySet[ChatMessage]:
@@ -204,8 +204,8 @@ def count_unread_messages(person: str, agent_ids: Iterable[str], since: datetime
     for agent_id in agent_ids:
         place = places.get(agent_id, MessagePosition(since))
         news = agent_thread_messages(agent_id).filter(place.newer_messages_condition())
-        others = news.exclude(source=ChatSource.USER, user_id=person)
-        counts[agent_id] = others.order_by()[:MOST_COUNTED].count()
+        other_news = news.exclude(source=ChatSource.USER, user_id=person)
+        counts[agent_id] = other_news.order_by()[:MOST_COUNTED].count()
     return counts
 
 

@@ -39,11 +39,13 @@ def find_cached_thumbnail(row: ChatAttachment) -> Path | None:
 
 
 def can_make_thumbnail(row: ChatAttachment) -> bool:
-    known = attachments.find_stored_file(row)
-    if known and known.proven not in TYPES:
+    stored_file = attachments.find_stored_file(row)
+    if stored_file and stored_file.proven not in TYPES:
         return False
-    if known and known.place != StoredFile.Place.FOLDER:  # how many pixels it has is seen when it is there
-        return known.size_bytes <= MOST_BYTES
+    if (
+        stored_file and stored_file.place != StoredFile.Place.FOLDER
+    ):  # how many pixels it has is seen when it is there
+        return stored_file.size_bytes <= MOST_BYTES
     with attachments.open_attachment(row) as file, attachments.translate_read_errors(row):
         mime_type = attachments.sniff_mime_type(file.read(attachments.HEAD))
         file.seek(0)

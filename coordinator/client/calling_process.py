@@ -25,10 +25,10 @@ class CallingProcess:
         """Return the parent, and the nearest process above it that is no shell, as far as the system shows it."""
         parent = pid = os.getppid()
         for _ in range(MOST_SHELLS):
-            found = read_process_stat(pid)
-            if found is None:
+            process_stat = read_process_stat(pid)
+            if process_stat is None:
                 break
-            name, above, started = found
+            name, above, started = process_stat
             if name not in SHELLS:
                 return cls(parent, pid, started)
             pid = above
@@ -40,8 +40,8 @@ class CallingProcess:
             return True
         if not self._agent:
             return False
-        found = read_process_stat(self._agent)
-        return found is None or found[2] != self._started
+        process_stat = read_process_stat(self._agent)
+        return process_stat is None or process_stat[2] != self._started
 
 
 def read_process_stat(pid: int) -> tuple[bytes, int, bytes] | None:
@@ -51,12 +51,12 @@ def read_process_stat(pid: int) -> tuple[bytes, int, bytes] | None:
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
         try:
-            told = os.read(descriptor, 4096)
+            stat_bytes = os.read(descriptor, 4096)
         finally:
             os.close(descriptor)
     except OSError:
         return None
-    name, _, rest = told.partition(b"(")[2].rpartition(b")")
+    name, _, rest = stat_bytes.partition(b"(")[2].rpartition(b")")
     fields = rest.split()
     if len(fields) < 20 or fields[0] in {b"Z", b"X"} or not fields[1].isdigit():
         return None

@@ -60,12 +60,12 @@ def load_hold_list(folder: str, agent: str) -> list[list[str]] | None:
     """Return what was kept of an agent; None where nothing was. What cannot be read holds everything."""
     try:
         with open(hold_list_path(folder, agent), "rb") as file:
-            found = parse_hold_list(file.read(LARGEST))
+            hold_list = parse_hold_list(file.read(LARGEST))
     except FileNotFoundError:
         return None
     except OSError:
-        found = None
-    return EVERYTHING if found is None else found
+        hold_list = None
+    return EVERYTHING if hold_list is None else hold_list
 
 
 def save_hold_list(folder: str, agent: str, told: str) -> None:

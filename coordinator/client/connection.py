@@ -260,8 +260,8 @@ class SingleRequestConnection:
             raise InvalidServerAnswer("its answer is too large")
         while len(self._received) < length:
             self._fill_receive_buffer(patience)
-        found, self._received = self._received[:length], self._received[length:]
-        return found
+        received, self._received = self._received[:length], self._received[length:]
+        return received
 
     def _fill_receive_buffer(self, patience: float) -> None:
         more = self._receive_bytes(patience)

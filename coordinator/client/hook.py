@@ -124,11 +124,11 @@ class HookCommand:
     """One hook on its way. It ends the process (`finish`), once, from whichever thread is first."""
 
     def __init__(self, agent: HookAgent, timeout: float) -> None:
-        began = time.monotonic()
+        started_at = time.monotonic()
         self._agent = agent
-        self._began = began
+        self._began = started_at
         # An agent's clock started earlier than ours.
-        self._until = began + timeout - min(10.0, max(timeout * 0.05, min(1.5, timeout / 2)))
+        self._until = started_at + timeout - min(10.0, max(timeout * 0.05, min(1.5, timeout / 2)))
         self._id = os.urandom(16).hex()
         self._caller = CallingProcess.find_agent_process()
         self._event = agent.strictest_event
@@ -168,10 +168,10 @@ class HookCommand:
 
     def process_hook(self) -> NoReturn:
         """Read the hook, post it, and answer. Ends the process."""
-        whole = self._read_hook_input()
+        hook_input = self._read_hook_input()
         self.load_server_connection()
         is_call = self.is_before_call
-        if not whole:
+        if not hook_input:
             self._refusal = f"The hook is larger than {LARGEST >> 20} MB"
             self.finish_unanswered_hook(f"{self._refusal}, too large for anybody to judge.")
         if self._settings is None:
@@ -264,13 +264,13 @@ class HookCommand:
     def load_server_connection(self) -> None:
         """Find the server; without one, `_refusal` says why."""
         try:
-            found = settings.load_client_settings(prefer_file=True)
-            self._address = ServerAddress(found.url)
+            client_settings = settings.load_client_settings(prefer_file=True)
+            self._address = ServerAddress(client_settings.url)
         except NotConnected as problem:
             self._refusal = str(problem)
         else:
-            self._settings = found
-            self._folder = found.server_state_folder
+            self._settings = client_settings
+            self._folder = client_settings.server_state_folder
 
     @property
     def is_before_call(self) -> bool:
@@ -289,16 +289,16 @@ class HookCommand:
         if HookSpool(self.spool_folder):
             self._spool_this_hook()
             self.answer_and_exit(flush=True)
-        said = b""
+        agent_answer = b""
         try:
-            said = self.extract_agent_answer(self._post_hook(self._began + QUICKLY, QUICKLY))
+            agent_answer = self.extract_agent_answer(self._post_hook(self._began + QUICKLY, QUICKLY))
         except (ServerNotAnswering, InvalidServerAnswer):
             self._spool_this_hook()
         except HookRefused as problem:
             if self._may_be_mended:
                 self._spool_this_hook()
             self.answer_and_exit(said=f"Signalbox did not take this: {problem}", code=1)
-        self.answer_and_exit(said)
+        self.answer_and_exit(agent_answer)
 
     # --- calls ------------------------------------------------------------------------------------------------
 
@@ -406,12 +406,12 @@ class HookCommand:
         if not answer.body.strip():
             return b""
         try:
-            said = json.loads(answer.body)
+            decoded = json.loads(answer.body)
         except (ValueError, RecursionError):
-            said = None
-        if not isinstance(said, dict):
+            decoded = None
+        if not isinstance(decoded, dict):
             raise InvalidServerAnswer("its answer is not one for an agent")
-        problem = said.get("signalbox")
+        problem = decoded.get("signalbox")
         if problem is None:
             return answer.body.strip()
         status, detail = problem.get("status"), problem.get("detail")
@@ -422,10 +422,10 @@ class HookCommand:
 
     def save_received_hold_list(self, answer: HttpAnswer) -> None:
         """Keep what the server says of which calls are held."""
-        told = answer.headers.get("x-signalbox-held")
-        if told is not None:
+        hold_list_header = answer.headers.get("x-signalbox-held")
+        if hold_list_header is not None:
             try:
-                held.save_hold_list(self._folder, self._agent.name, told)
+                held.save_hold_list(self._folder, self._agent.name, hold_list_header)
             except OSError as problem:
                 print_log_line(f"Signalbox's rules cannot be kept: {problem}")
 

@@ -18,8 +18,8 @@ LONGEST_REASON = 9_000  # characters; Claude Code cuts at 10,000
 
 
 def payload_tool_name(payload: Mapping[str, Any]) -> str | None:
-    found = payload.get("tool_name")
-    return found if isinstance(found, str) and found else None
+    tool_name = payload.get("tool_name")
+    return tool_name if isinstance(tool_name, str) and tool_name else None
 
 
 def gemini_tool_name(payload: Mapping[str, Any]) -> str | None:

@@ -35,13 +35,13 @@ USAGE_ERROR = 2  # which agents also take as "block this call"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand and return its exit code; 2 where there is none of that name."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if len(words) > 1 and words[0] == "--settings":
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    if len(argv) > 1 and argv[0] == "--settings":
         from coordinator.client import settings  # noqa: PLC0415 - loads what other subcommands do not need
 
-        settings.use_settings_file(words[1])
-        words = words[2:]
-    name = words[0] if words else ""
+        settings.use_settings_file(argv[1])
+        argv = argv[2:]
+    name = argv[0] if argv else ""
     if name in {"-h", "--help", "help"}:
         sys.stdout.write(format_usage())
         return 0
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError as problem:
         sys.stderr.write(f"signalbox {name} cannot be loaded: {problem}\n")
         return USAGE_ERROR
-    code: int = sys.modules[module].run(words[1:])
+    code: int = sys.modules[module].run(argv[1:])
     return code
 
 

@@ -99,8 +99,8 @@ class QuestionServer:
 
     def answer_mcp_request(self, number: Any, method: str, params: dict[str, Any]) -> None:
         if method == "initialize":
-            wanted = params.get("protocolVersion")
-            version = wanted if wanted in VERSIONS else VERSIONS[0]
+            protocol_version = params.get("protocolVersion")
+            version = protocol_version if protocol_version in VERSIONS else VERSIONS[0]
             about = {"name": NAME, "title": "Signalbox", "version": "1"}
             self.send_mcp_result(
                 number, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
@@ -119,15 +119,15 @@ class QuestionServer:
             self.send_mcp_error(number, METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")
 
     def start_question(self, number: Any, params: dict[str, Any]) -> None:
-        asked, meta = params.get("arguments"), params.get("_meta")
-        if params.get("name") != TOOL or not isinstance(asked, dict):
+        arguments, meta = params.get("arguments"), params.get("_meta")
+        if params.get("name") != TOOL or not isinstance(arguments, dict):
             self.send_mcp_error(number, INVALID, f"The one tool here is {TOOL}.")
             return
         token = meta.get("progressToken") if isinstance(meta, dict) else None
         if json.dumps(number) in self._asking:
             self.send_mcp_error(number, INVALID, "Another question has this id.")
             return
-        question = OpenQuestion(self, number, asked, token)
+        question = OpenQuestion(self, number, arguments, token)
         self._asking[json.dumps(number)] = question
         threading.Thread(target=self.await_question_answer, args=(number, question), daemon=True).start()
         if token is not None:
@@ -205,14 +205,14 @@ class OpenQuestion:
         if not isinstance(tool, str) or not tool.strip() or not isinstance(given, dict):
             raise NoDecision("the question names no tool and input")
         try:
-            found = settings.load_client_settings()
-            address = ServerAddress(found.url)
+            client_settings = settings.load_client_settings()
+            address = ServerAddress(client_settings.url)
         except NotConnected as problem:
             raise NoDecision(str(problem)) from None
         body = json.dumps(self.build_permission_hook(tool, given)).encode()
         headers = {"X-Signalbox-Hook-Id": self._id, "X-Signalbox-Host": quote(os.uname().nodename, safe="")}
-        if found.key:
-            headers["Authorization"] = f"Bearer {found.key}"
+        if client_settings.key:
+            headers["Authorization"] = f"Bearer {client_settings.key}"
         decision = self._wait_for_decision(address, headers, body)
         if decision.get("behavior") == "allow":
             changed = decision.get("updatedInput", given)
@@ -243,7 +243,7 @@ class OpenQuestion:
         self, address: ServerAddress, headers: dict[str, str], body: bytes
     ) -> dict[str, Any]:
         """Ask until there is a decision. Raises NoDecision where none can be hoped for."""
-        began, pause = time.monotonic(), FIRST_PAUSE
+        started_at, pause = time.monotonic(), FIRST_PAUSE
         while not self.cancelled.is_set():
             try:
                 decision = self._poll_question_once(address, headers, body)
@@ -253,7 +253,7 @@ class OpenQuestion:
                 continue
             except (ServerNotAnswering, InvalidServerAnswer) as problem:
                 self._state = f"Signalbox is away: {problem}"
-                if not self._reached and time.monotonic() - began > UNREACHED_FOR:
+                if not self._reached and time.monotonic() - started_at > UNREACHED_FOR:
                     raise NoDecision(
                         f"{problem}. Start Signalbox, or mend the connection, and try again"
                     ) from None
@@ -278,8 +278,8 @@ class OpenQuestion:
         if answer.status != 200:
             raise NoDecision(f"Signalbox refuses ({answer.status}{question_error_detail(answer.body)})")
         self._reached = True
-        said = parse_json_object(answer.body)
-        problem = said.get("signalbox")
+        json_object = parse_json_object(answer.body)
+        problem = json_object.get("signalbox")
         if isinstance(problem, dict):
             if "held" in problem:
                 return None
@@ -287,7 +287,7 @@ class OpenQuestion:
             if status in RETRY_STATUSES:
                 raise ServerNotAnswering(f"it is not ready ({status})")
             raise NoDecision(f"Signalbox refuses ({status}: {problem.get('detail')})")
-        output = said.get("hookSpecificOutput")
+        output = json_object.get("hookSpecificOutput")
         decision = output.get("decision") if isinstance(output, dict) else None
         if not isinstance(decision, dict):
             raise NoDecision("Signalbox has no answer to it")

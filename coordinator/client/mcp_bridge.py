@@ -205,8 +205,8 @@ class GatewayBridge:
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """Send a request; return its answer as soon as it begins. Raises GatewayRequestFailed."""
         try:
-            found = settings.load_client_settings()
-            connection, target = build_gateway_connection(found.url, self._path)
+            client_settings = settings.load_client_settings()
+            connection, target = build_gateway_connection(client_settings.url, self._path)
         except (NotConnected, ValueError, OSError) as problem:
             raise GatewayRequestFailed(str(problem)) from None
         sent = False
@@ -214,11 +214,15 @@ class GatewayBridge:
             connection.connect()
             sent = True
             body = line.strip() if method == "POST" else None
-            connection.request(method, target, body, self.build_gateway_headers(found.key, message, session))
+            connection.request(
+                method, target, body, self.build_gateway_headers(client_settings.key, message, session)
+            )
             answer = connection.getresponse()
         except (OSError, http.client.HTTPException) as problem:
             connection.close()
-            words = f"{found.url} cannot be reached ({getattr(problem, 'strerror', None) or problem})"
+            words = (
+                f"{client_settings.url} cannot be reached ({getattr(problem, 'strerror', None) or problem})"
+            )
             raise GatewayRequestFailed(words, sent=sent) from None
         is_call = message.get("method") == "tools/call"
         # A call is sent again on Signalbox's own word alone: other statuses may follow a call that ran.

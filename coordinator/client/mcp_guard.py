@@ -260,19 +260,19 @@ class McpGuard:
 
     def send_allowed_tools(self, message: dict[str, Any]) -> None:
         tools = message["result"].get("tools")
-        tools = [one for one in tools if isinstance(one, dict)] if isinstance(tools, list) else []
+        tools = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
         try:
-            seen = request_visible_tools(self._server, tools)
+            visible_tools = request_visible_tools(self._server, tools)
         except BaseException as problem:
             mcp_lines.send_jsonrpc_error(
                 message.get("id"), NO_CONNECTION, f"Signalbox could not be asked: {problem}."
             )
             return
-        for one in tools:
-            if isinstance(one.get("name"), str):
-                self._definitions[one["name"]] = one
-        shown = [one for one in tools if one.get("name") in seen]
-        mcp_lines.send_jsonrpc_message({**message, "result": {**message["result"], "tools": shown}})
+        for tool in tools:
+            if isinstance(tool.get("name"), str):
+                self._definitions[tool["name"]] = tool
+        matching_tools = [tool for tool in tools if tool.get("name") in visible_tools]
+        mcp_lines.send_jsonrpc_message({**message, "result": {**message["result"], "tools": matching_tools}})
 
 
 def build_server_environment() -> dict[str, str]:
@@ -393,23 +393,23 @@ def request_visible_tools(server: str, tools: list[dict[str, Any]]) -> set[str]:
 def post_to_signalbox(path: str, body: dict[str, Any]) -> dict[str, Any]:
     """Return what Signalbox answers. Raises CallRefused, ServerNotAnswering, InvalidServerAnswer."""
     try:
-        found = settings.load_client_settings()
-        address = ServerAddress(found.url)
+        client_settings = settings.load_client_settings()
+        address = ServerAddress(client_settings.url)
     except NotConnected as problem:
         raise CallRefused(str(problem)) from None
     except ValueError:
         raise CallRefused("Signalbox's address cannot be understood.") from None
-    headers = {"Authorization": f"Bearer {found.key}"} if found.key else {}
+    headers = {"Authorization": f"Bearer {client_settings.key}"} if client_settings.key else {}
     connection = SingleRequestConnection(address, time.monotonic() + 2 * ANSWER_WAIT_SECONDS)
     answer = connection.post(path, headers, json.dumps(body).encode(), patience=ANSWER_WAIT_SECONDS)
     if answer.status in RETRY_STATUSES:
         raise ServerNotAnswering(f"it is not ready ({answer.status})")
     try:
-        said = json.loads(answer.body) if answer.body else {}
+        decoded = json.loads(answer.body) if answer.body else {}
     except (ValueError, RecursionError):
         raise InvalidServerAnswer("its answer cannot be understood") from None
-    if not isinstance(said, dict):
+    if not isinstance(decoded, dict):
         raise InvalidServerAnswer("its answer cannot be understood")
     if answer.status >= 300:
-        raise CallRefused(f"Signalbox refuses ({answer.status}: {said.get('detail', 'no reason')}).")
-    return said
+        raise CallRefused(f"Signalbox refuses ({answer.status}: {decoded.get('detail', 'no reason')}).")
+    return decoded

@@ -75,8 +75,10 @@ def parse_mcp_line(line: bytes) -> dict[str, Any]:
 
 def drop_unknown_members(line: bytes, message: dict[str, Any]) -> bytes:
     """Return a message without the members that its method does not have; the others as the text that came."""
-    known = mcp_methods.restrict_message_members(message)
-    return line if known is message else rebuild_message_text(line, message, known, ()).encode()
+    known_members = mcp_methods.restrict_message_members(message)
+    return (
+        line if known_members is message else rebuild_message_text(line, message, known_members, ()).encode()
+    )
 
 
 def rebuild_message_text(
@@ -132,10 +134,10 @@ def extract_raw_json(line: bytes, *path: str) -> str | None:
     """Return the value at a path of keys in a message, as the text that came; None where there is none."""
     text, at = line.decode(), 0
     for name in path:
-        found = locate_member_value(text, at, name)
-        if found is None:
+        member_value = locate_member_value(text, at, name)
+        if member_value is None:
             return None
-        at, end = found
+        at, end = member_value
     return text[at:end]
 
 

@@ -113,10 +113,10 @@ def classify_mcp_request(message: dict[str, Any]) -> RequestUse | None:
 
 def is_resource_subscription(params: Any) -> bool:
     """Say whether a subscription is to more than lists that change: to resources, or to what an extension has."""
-    wanted = params.get("notifications") if isinstance(params, dict) else None
-    if not isinstance(wanted, dict):
-        return wanted is not None
-    return any(value not in (True, False, None) for value in wanted.values())
+    notifications = params.get("notifications") if isinstance(params, dict) else None
+    if not isinstance(notifications, dict):
+        return notifications is not None
+    return any(value not in (True, False, None) for value in notifications.values())
 
 
 def restrict_message_members(message: dict[str, Any]) -> dict[str, Any]:

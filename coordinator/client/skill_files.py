@@ -97,10 +97,10 @@ def parse_skill_call(payload: Mapping[str, Any]) -> tuple[str | None, str]:
     if payload.get("hook_event_name") == EXPANSION:
         name, arguments = payload.get("command_name"), payload.get("command_args")
     else:
-        given = payload.get("tool_input")
-        given = given if isinstance(given, dict) else {}
-        name = given.get("skill") or given.get("command")
-        arguments = given.get("args")
+        tool_input = payload.get("tool_input")
+        tool_input = tool_input if isinstance(tool_input, dict) else {}
+        name = tool_input.get("skill") or tool_input.get("command")
+        arguments = tool_input.get("args")
     if not isinstance(name, str) or not name.strip().lstrip("/"):
         return None, ""
     words = name.strip().lstrip("/").split(None, 1)

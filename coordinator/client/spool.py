@@ -51,13 +51,21 @@ class UnsentHook:
 def parse_spool_content(content: bytes) -> UnsentHook | None:
     head, _, body = content.partition(b"\n")
     try:
-        told = json.loads(head)
-        kept = UnsentHook(
-            told["agent"], told["id"], float(told["at"]), binascii.a2b_base64(body), told["denied"]
+        decoded = json.loads(head)
+        unsent_hook = UnsentHook(
+            decoded["agent"],
+            decoded["id"],
+            float(decoded["at"]),
+            binascii.a2b_base64(body),
+            decoded["denied"],
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return kept if all(isinstance(one, str) for one in (kept.agent, kept.id, kept.denied)) else None
+    return (
+        unsent_hook
+        if all(isinstance(one, str) for one in (unsent_hook.agent, unsent_hook.id, unsent_hook.denied))
+        else None
+    )
 
 
 class HookSpool:
@@ -100,9 +108,13 @@ class HookSpool:
         with self._hold_sender_lock() as ours:
             while ours and (numbers := self.list_hook_numbers()):
                 for number in numbers:
-                    kept = self.read_spooled_hook(number)
+                    spooled_hook = self.read_spooled_hook(number)
                     # A clock that was put back makes an age negative; one that is far off tells nothing.
-                    if kept is not None and abs(time.time() - kept.at) < HOOK_KEPT_FOR and not tell(kept):
+                    if (
+                        spooled_hook is not None
+                        and abs(time.time() - spooled_hook.at) < HOOK_KEPT_FOR
+                        and not tell(spooled_hook)
+                    ):
                         return
                     self._remove_hook_file(number)
 

@@ -374,12 +374,12 @@ def write_story_requests(story: SessionStory) -> int:
 def write_planned_request(story: SessionStory, question: PlannedRequest) -> None:
     """Ask one question and let it end as the story says."""
     asker = key_actor_by_name("demo-fleet")
-    asked = approvals.request_permission(
+    request = approvals.request_permission(
         build_planned_request(story, question), by=asker, now=question.asked_at
     )
-    if not asked.created or question.verdict == "pending":
+    if not request.created or question.verdict == "pending":
         return
-    request_id, ended_at = asked.request.request_id, question.decided_at
+    request_id, ended_at = request.request.request_id, question.decided_at
     if question.verdict in {"approved", "denied"}:
         approvals.decide_request(
             request_id,

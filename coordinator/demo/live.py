@@ -150,8 +150,8 @@ def run_demo_fleet(url: str, *, say: Tell, unanswered: str | None) -> None:
 
     The demo's people answer what it asks, unless `unanswered` says why not.
     """
-    made = DemoKeys()
-    fleet = DemoFleet(DemoApiClient(url, made.create_demo_key("fleet", ["runner", "operator"])), say)
+    demo_keys = DemoKeys()
+    fleet = DemoFleet(DemoApiClient(url, demo_keys.create_demo_key("fleet", ["runner", "operator"])), say)
     runners = [DemoRunner(fleet, team) for team in TEAMS]
     terminals = [
         DemoTerminal(
@@ -160,7 +160,7 @@ def run_demo_fleet(url: str, *, say: Tell, unanswered: str | None) -> None:
             team,
             trade,
             DemoApiClient(
-                url, made.create_demo_key(name, ["agent"], demo_agent_id(team, trade)), team.hostname
+                url, demo_keys.create_demo_key(name, ["agent"], demo_agent_id(team, trade)), team.hostname
             ),
         )
         for name, team, trade in assign_demo_terminals()
@@ -170,9 +170,9 @@ def run_demo_fleet(url: str, *, say: Tell, unanswered: str | None) -> None:
     works += [runner.serve_demo_runs for runner in runners] + [
         terminal.run_terminal_sessions for terminal in terminals
     ]
-    works += [] if unanswered else [DemoPeople(made.names, fleet.over, say).answer_requests_until_over]
-    for one in works:
-        threading.Thread(target=one, daemon=True).start()
+    works += [] if unanswered else [DemoPeople(demo_keys.names, fleet.over, say).answer_requests_until_over]
+    for work in works:
+        threading.Thread(target=work, daemon=True).start()
     say(f"The fleet works through {url}: {len(TEAMS)} runners, {len(terminals)} terminals. Ctrl-C stops it.")
     say(
         f"Only you answer its questions: {unanswered}."
@@ -190,7 +190,7 @@ def run_demo_fleet(url: str, *, say: Tell, unanswered: str | None) -> None:
             *(terminal.end_open_session for terminal in terminals),
         ]:
             leave()
-        made.revoke_demo_keys()
+        demo_keys.revoke_demo_keys()
 
 
 class DemoKeys:

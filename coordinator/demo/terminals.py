@@ -135,5 +135,5 @@ class DemoTerminal:
             answer = self.fleet.request_with_retries("POST", path, body, timeout=WAIT + 30.0, api=self.api)
         else:
             answer = self.api("POST", path, body, timeout=3)
-        said = answer.get("hookSpecificOutput") if isinstance(answer, dict) else None
-        return said if isinstance(said, dict) else {}
+        hook_specific_output = answer.get("hookSpecificOutput") if isinstance(answer, dict) else None
+        return hook_specific_output if isinstance(hook_specific_output, dict) else {}

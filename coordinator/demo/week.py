@@ -207,10 +207,10 @@ class StoryWriter:
 
     def add_story_call(self, step: ToolCallStep) -> bool:
         """A tool call; one that would end after now is still running, and the story stops at it."""
-        said = self.convert_call_for_program(step)
-        if said is None:
+        program_call = self.convert_call_for_program(step)
+        if program_call is None:
             return True
-        step = said
+        step = program_call
         begins = self.clock
         self.clock += timedelta(seconds=step.seconds * self.dice.uniform(0.7, 1.4))
         running = self.clock >= self.week.now and not self.patient

@@ -55,8 +55,8 @@ def acp_message_piece(kind: str, fields: Mapping[str, Any]) -> SpeechPiece | Non
     name = message_id if isinstance(message_id, str) else None
     if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
         return SpeechPiece(speaker, name, block["text"])
-    made = convert_acp_content([block])
-    return SpeechPiece(speaker, name, "", made[0] if made else None)
+    acp_content = convert_acp_content([block])
+    return SpeechPiece(speaker, name, "", acp_content[0] if acp_content else None)
 
 
 def convert_acp_content(blocks: Any) -> list[dict[str, Any]]:
@@ -189,9 +189,9 @@ def acp_diff_edits(known: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what a call's diffs say as the input of an edit: one file, or one after the other."""
     blocks = known.get("content")
     diffs = [
-        one
-        for one in (blocks if isinstance(blocks, list) else [])
-        if isinstance(one, dict) and one.get("type") == "diff"
+        block
+        for block in (blocks if isinstance(blocks, list) else [])
+        if isinstance(block, dict) and block.get("type") == "diff"
     ]
     edits = [
         {
@@ -251,8 +251,8 @@ def resolve_gemini_acp_tool(
     known: Mapping[str, Any], kind: str, given: dict[str, Any] | None
 ) -> tuple[str, dict[str, Any] | None]:
     """Gemini CLI names a call's tool in its id, and nothing of its input but what it shows."""
-    named = GEMINI_CALL.match(str(known.get("toolCallId") or ""))
-    tool = named[1] if named else None
+    match = GEMINI_CALL.match(str(known.get("toolCallId") or ""))
+    tool = match[1] if match else None
     if tool is None:
         return resolve_tool_by_kind(known, kind, given)
     changes = acp_diff_edits(known)

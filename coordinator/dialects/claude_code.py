@@ -115,19 +115,22 @@ class ClaudeHook(AgentHook):
     @property
     def tool_input(self) -> Any:
         """The call's input, with the shell lines that are part of it."""
-        given = self.fields.get("tool_input")
+        tool_input = self.fields.get("tool_input")
         if self.name == EXPANSION:
-            given = {
+            tool_input = {
                 "skill": self.text_field("command_name") or "",
                 "args": self.text_field("command_args") or "",
             }
         found = self.fields.get(SKILL_FIELD)
         shell = self.shell_lines if self.name in CALLS and isinstance(found, dict) else None
         if shell is None or not isinstance(found, dict):
-            return given
+            return tool_input
         files = found.get("files")
         added = {"shell_lines": list(shell.lines), "files": files, "problem": shell.problem}
-        return {**(wrap_as_object(given) or {}), **{name: value for name, value in added.items() if value}}
+        return {
+            **(wrap_as_object(tool_input) or {}),
+            **{name: value for name, value in added.items() if value},
+        }
 
     @property
     def call_id(self) -> str | None:
@@ -296,15 +299,15 @@ def build_claude_batch_results(build: HookEventBuilder) -> list[DedupedEvent]:
     for call in calls if isinstance(calls, list) else []:
         if not isinstance(call, dict) or not isinstance(call.get("tool_use_id"), str):
             continue
-        came = call.get("tool_response")
-        error = describe_claude_refusal(came) if isinstance(came, str) else None
+        tool_response = call.get("tool_response")
+        error = describe_claude_refusal(tool_response) if isinstance(tool_response, str) else None
         found.append(
             build.build_hook_event(
                 "post_tool",
                 uses=["tool_calls"],
                 tool_name=str(call.get("tool_name") or "tool"),
                 tool_input=wrap_as_object(call.get("tool_input")),
-                tool_output=came if error is None else None,
+                tool_output=tool_response if error is None else None,
                 error=error,
                 tool_use_id=call["tool_use_id"],
                 origin=call_result_origin(build.hook.session, call["tool_use_id"]),
@@ -404,7 +407,7 @@ def describe_permission_suggestion(suggestion: Mapping[str, Any]) -> str:
     where = KEPT_IN.get(str(suggestion.get("destination")), str(suggestion.get("destination") or "")).strip()
     kind, rules = suggestion.get("type"), suggestion.get("rules")
     if kind == "addRules" and isinstance(rules, list):
-        names = ", ".join(format_offered_rule(one) for one in rules)
+        names = ", ".join(format_offered_rule(rule) for rule in rules)
         return f"Always {suggestion.get('behavior', 'allow')} {names} {where}".strip()
     if kind == "setMode":
         return f"Switch to the mode {suggestion.get('mode')} {where}".strip()

@@ -176,9 +176,9 @@ class ClaudeTranscriptReader:
         return [
             *(ImportedLine(session, "", "", {}, [], title) for session, (_, title) in named),
             *(
-                one.imported
-                for one in self.requests.values()
-                if one.done or one.at is None or now - one.at > ANSWERED_WITHIN
+                request.imported
+                for request in self.requests.values()
+                if request.done or request.at is None or now - request.at > ANSWERED_WITHIN
             ),
         ]
 
@@ -267,8 +267,8 @@ class ClaudeTranscriptLine:
     @cached_property
     def api_message(self) -> dict[str, Any]:
         """The message of the Messages API that the line wraps."""
-        found = self.fields.get("message")
-        return found if isinstance(found, dict) else {}
+        message = self.fields.get("message")
+        return message if isinstance(message, dict) else {}
 
     @property
     def claude_session_id(self) -> str:
@@ -553,12 +553,15 @@ def claude_tool_error(content: Any, outcome: Any) -> str:
 
 def read_attachment_line(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
     """Of what Claude Code attached for the model, what a person typed while it worked, and tasks that ended then."""
-    held = line.fields.get("attachment")
-    if not isinstance(held, dict) or held.get("type") != "queued_command":
+    attachment = line.fields.get("attachment")
+    if not isinstance(attachment, dict) or attachment.get("type") != "queued_command":
         return
-    if held.get("commandMode") in (None, "prompt"):
-        yield from read_claude_user_blocks(line, held.get("prompt"))
-    elif held.get("commandMode") == NOTICE and (text := claude_block_text(held.get("prompt"))) is not None:
+    if attachment.get("commandMode") in (None, "prompt"):
+        yield from read_claude_user_blocks(line, attachment.get("prompt"))
+    elif (
+        attachment.get("commandMode") == NOTICE
+        and (text := claude_block_text(attachment.get("prompt"))) is not None
+    ):
         yield from build_task_ends(line, parse_task_notices(text), 0)
 
 

@@ -47,10 +47,10 @@ def read_codex_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder) 
     text = record.text_attribute("prompt")
     if text is None or text == "[REDACTED]" or text.startswith(TITLES):
         return None
-    read = text_origins_by_minute(
+    origins = text_origins_by_minute(
         TYPED, make.session, text, format_nanoseconds(record.begins, make.now), about=True
     )
-    unless = (hook_reporting_origin(make.session, "prompts"), *read)
+    unless = (hook_reporting_origin(make.session, "prompts"), *origins)
     return make.build_telemetry_event("message", role="user", content=[make_text_block(text)], unless=unless)
 
 

@@ -315,9 +315,9 @@ def read_codex_message(
 ) -> Events:
     content = payload.get("content")
     blocks = [
-        convert_codex_block(one)
-        for one in (content if isinstance(content, list) else [])
-        if isinstance(one, dict)
+        convert_codex_block(block)
+        for block in (content if isinstance(content, list) else [])
+        if isinstance(block, dict)
     ]
     texts = [str(one["text"]) for one in blocks if one.get("type") == "text"]
     role, text = payload.get("role"), "\n\n".join(texts)
@@ -340,10 +340,14 @@ def is_codex_own_message(payload: dict[str, Any]) -> bool:
     """Say whether Codex itself put the message there."""
     about = payload.get("internal_chat_message_metadata_passthrough")
     parts = about.get("content_item_metadata") if isinstance(about, dict) else None
-    found = (
-        [one.get("provenance") for one in parts if isinstance(one, dict)] if isinstance(parts, list) else []
+    provenances = (
+        [part.get("provenance") for part in parts if isinstance(part, dict)]
+        if isinstance(parts, list)
+        else []
     )
-    return bool(found) and all(isinstance(one, dict) and one.get("type") != "user" for one in found)
+    return bool(provenances) and all(
+        isinstance(one, dict) and one.get("type") != "user" for one in provenances
+    )
 
 
 def read_codex_reasoning(
@@ -353,8 +357,8 @@ def read_codex_reasoning(
         parts = payload.get(name)
         texts = [
             text
-            for one in (parts if isinstance(parts, list) else [])
-            if (text := find_text_field(one, "text"))
+            for part in (parts if isinstance(parts, list) else [])
+            if (text := find_text_field(part, "text"))
         ]
         if texts:
             yield record.build_thought_message("\n\n".join(texts), "thought")
@@ -419,19 +423,19 @@ def read_web_search(
 def read_codex_call_output(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
-    call_id, came = find_text_field(payload, "call_id"), payload.get("output")
+    call_id, output = find_text_field(payload, "call_id"), payload.get("output")
     begun = reader.calls.pop(call_id or "", None) or CodexPendingCall("tool", None)
     failed = False
-    if isinstance(came, dict):  # older versions
-        failed, came = came.get("success") is False, came.get("content", came)
-    text, code = parse_codex_output(came, begun)
+    if isinstance(output, dict):  # older versions
+        failed, output = output.get("success") is False, output.get("content", output)
+    text, code = parse_codex_output(output, begun)
     values: dict[str, Any] = {"exit_code": code, "duration_ms": begun.took}
     if code:
         values["error"] = f"Exit code {code}\n{text}".strip()
     elif failed or text.startswith(NOT_DONE):
         values["error"] = text or "The call failed."
     else:
-        values["tool_output"] = text if isinstance(came, str) else came
+        values["tool_output"] = text if isinstance(output, str) else output
     if call_id is None:
         yield record.build_imported_event("post_tool", "result", tool_name=begun.tool, **values)
         return
@@ -587,8 +591,8 @@ _ITEMS: dict[str, Meaning] = {
 
 
 def make_codex_reader(one: TranscriptFile, _kinds: dict[str, str]) -> CodexTranscriptReader:
-    named = _ID.search(one.path.stem)
-    return CodexTranscriptReader(named.group() if named else one.path.stem)
+    match = _ID.search(one.path.stem)
+    return CodexTranscriptReader(match.group() if match else one.path.stem)
 
 
 def is_codex_rollout(path: Path) -> bool:

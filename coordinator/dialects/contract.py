@@ -68,8 +68,8 @@ def never_postpone(_hook: AgentHook, _started: str) -> AgentReply | None:
 
 def add_context_note(hook: AgentHook, answer: Answer, text: str) -> Answer:
     """Return the answer with a text for the model, as Claude Code and most others after it read it."""
-    said = answer.get("hookSpecificOutput") or {"hookEventName": hook.name}
-    return answer | {"hookSpecificOutput": said | {"additionalContext": text}}
+    hook_specific_output = answer.get("hookSpecificOutput") or {"hookEventName": hook.name}
+    return answer | {"hookSpecificOutput": hook_specific_output | {"additionalContext": text}}
 
 
 def describe_input_edit(who: str, before: Mapping[str, Any], after: Any) -> str:
@@ -210,14 +210,14 @@ class Dialect:
         added = settled.get("answer") or {}
         if not call.is_editable and added.get("updated_input", call.tool_input) != call.tool_input:
             return self.say(hook.name, DENY, NOT_AS_EDITED, {})
-        who, why = settled.get("approved_by") or "somebody", settled.get("reason")
+        approved_by, reason = settled.get("approved_by") or "somebody", settled.get("reason")
         word, decision = ("Approved", ALLOW) if settled["allowed"] else ("Denied", DENY)
-        words = f"{word} by {who} in Signalbox{f': {why}' if why else '.'}"
+        words = f"{word} by {approved_by} in Signalbox{f': {reason}' if reason else '.'}"
         reply = self.say(hook.name, decision, words, added)
         edited = added.get("updated_input", call.tool_input)
         if decision == ALLOW and edited != call.tool_input and self.can_explain_edit(hook):
             return self.add_note_to_reply(
-                hook, reply, describe_input_edit(who, call.tool_input or {}, edited)
+                hook, reply, describe_input_edit(approved_by, call.tool_input or {}, edited)
             )
         return reply
 

@@ -114,12 +114,12 @@ def build_copilot_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]
 
 def build_copilot_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
     """Return the result: the text that the model was told, as an error where it failed or was denied."""
-    came = build.hook.fields.get("tool_result")
+    tool_result = build.hook.fields.get("tool_result")
     uses = ["tool_input", "tool_result"]
-    if not isinstance(came, dict):
-        return [build.build_hook_call_event("post_tool", uses, tool_output=came)]
-    text = came.get("text_result_for_llm", came)
-    if came.get("result_type") in (None, "success"):
+    if not isinstance(tool_result, dict):
+        return [build.build_hook_call_event("post_tool", uses, tool_output=tool_result)]
+    text = tool_result.get("text_result_for_llm", tool_result)
+    if tool_result.get("result_type") in (None, "success"):
         return [build.build_hook_call_event("post_tool", uses, **parse_copilot_outcome(text))]
     return [
         build.build_hook_call_event(
@@ -141,10 +141,10 @@ def parse_copilot_outcome(text: Any) -> dict[str, Any]:
 
 def build_copilot_error(build: HookEventBuilder) -> list[DedupedEvent]:
     error = build.hook.fields.get("error")
-    words = error.get("message") if isinstance(error, dict) else error
+    message = error.get("message") if isinstance(error, dict) else error
     kind = "api_error" if build.hook.text_field("error_context") == "model_call" else "ErrorOccurred"
     return [
-        build.build_hook_event(kind, uses=["error"], error=hooks.format_value_as_text(words) or "An error.")
+        build.build_hook_event(kind, uses=["error"], error=hooks.format_value_as_text(message) or "An error.")
     ]
 
 

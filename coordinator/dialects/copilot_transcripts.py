@@ -62,8 +62,8 @@ class CopilotTranscriptReader:
         except UnprocessableRequest:
             raise UnknownLineKind(BROKEN) from None
         kind, name = find_text_field(fields, "type"), find_text_field(fields, "id")
-        told = fields.get("data") if isinstance(fields, dict) else None
-        if kind is None or name is None or not isinstance(told, dict):
+        data = fields.get("data") if isinstance(fields, dict) else None
+        if kind is None or name is None or not isinstance(data, dict):
             raise UnknownLineKind(f"type {kind:.60}" if kind else "no type")
         meaning = _MEANINGS.get(kind)
         if meaning is None:
@@ -77,9 +77,9 @@ class CopilotTranscriptReader:
             make_event_origin(self.session, "event", name),
             instants.format_canonical_instant(moment) if moment else "",
             subagent=f"{self.kinds[agent]} {agent}" if agent in self.kinds else agent,
-            model=find_text_field(told, "model"),
+            model=find_text_field(data, "model"),
         )
-        events = list(meaning(self, told, record, agent))
+        events = list(meaning(self, data, record, agent))
         return [record.build_imported_line(events, self.facts)] if events else []
 
     def build_closing_events(self, _now: datetime) -> list[ImportedLine]:
@@ -121,8 +121,8 @@ class CopilotTranscriptReader:
         """Yield what the agent thought and said; its calls have lines of their own."""
         if thought := find_text_field(told, "reasoningText"):
             yield record.build_thought_message(thought, "reasoning")
-        if words := find_text_field(told, "content"):
-            yield record.build_assistant_message(words, "content")
+        if text := find_text_field(told, "content"):
+            yield record.build_assistant_message(text, "content")
 
     def read_copilot_call(
         self, told: dict[str, Any], record: TranscriptRecord, agent: str | None
@@ -133,8 +133,8 @@ class CopilotTranscriptReader:
             return
         tool, given = HOOK_TOOLS.get(named, named), wrap_as_object(told.get("arguments"))
         self.begun[agent, call_id] = tool, given
-        known = text_origins_by_minute(BEGUN, self.session, format_call_text(tool, given), record.at)
-        yield record.build_imported_call(copilot_call_id(agent, call_id), tool, given, known)
+        begun_origins = text_origins_by_minute(BEGUN, self.session, format_call_text(tool, given), record.at)
+        yield record.build_imported_call(copilot_call_id(agent, call_id), tool, given, begun_origins)
 
     def read_copilot_result(
         self, told: dict[str, Any], record: TranscriptRecord, agent: str | None
@@ -144,9 +144,9 @@ class CopilotTranscriptReader:
         if call_id is None or (agent, call_id) not in self.begun:
             return
         tool, given = self.begun.pop((agent, call_id))
-        known = text_origins_by_minute(ENDED, self.session, format_call_text(tool, given), record.at)
+        ended_origins = text_origins_by_minute(ENDED, self.session, format_call_text(tool, given), record.at)
         yield record.build_imported_result(
-            copilot_call_id(agent, call_id), tool, given, known, **read_copilot_outcome(told)
+            copilot_call_id(agent, call_id), tool, given, ended_origins, **read_copilot_outcome(told)
         )
 
     def read_copilot_usage(
@@ -213,8 +213,8 @@ def read_copilot_outcome(told: dict[str, Any]) -> dict[str, Any]:
     result, error = told.get("result"), told.get("error")
     text = result.get("content") if isinstance(result, dict) else result
     if told.get("success") is not True:
-        words = error.get("message") if isinstance(error, dict) else error
-        return {"error": format_value_as_text(words) or format_value_as_text(text) or "The call failed."}
+        message = error.get("message") if isinstance(error, dict) else error
+        return {"error": format_value_as_text(message) or format_value_as_text(text) or "The call failed."}
     return parse_copilot_outcome(text)
 
 

@@ -74,8 +74,8 @@ class CursorHook(HookWithoutCallId):
         if self.name in TOOLS:
             named = ("command", "file_path", "edits")
             return {name: self.fields[name] for name in named if name in self.fields}
-        given = self.fields.get("tool_input")
-        return parse_json_or_text(given) if isinstance(given, str) else given
+        tool_input = self.fields.get("tool_input")
+        return parse_json_or_text(tool_input) if isinstance(tool_input, str) else tool_input
 
     @property
     def call_id(self) -> str | None:
@@ -141,13 +141,13 @@ def build_cursor_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
 
 def build_cursor_call_failure(build: HookEventBuilder) -> list[DedupedEvent]:
     fields = build.hook.fields
-    words = hooks.format_value_as_text(fields.get("error_message")) or hooks.format_value_as_text(
+    error_text = hooks.format_value_as_text(fields.get("error_message")) or hooks.format_value_as_text(
         fields.get("failure_type")
     )
     uses = ["tool_input", "error_message", "duration"]
     return [
         build.build_hook_call_event(
-            "post_tool", uses, error=words or "The call failed.", **cursor_call_duration(fields)
+            "post_tool", uses, error=error_text or "The call failed.", **cursor_call_duration(fields)
         )
     ]
 
@@ -173,8 +173,8 @@ def build_cursor_session_start(build: HookEventBuilder) -> list[DedupedEvent]:
 
 def build_cursor_turn_end(build: HookEventBuilder) -> list[DedupedEvent]:
     failed = build.hook.text_field("status") == "error"
-    words = build.hook.text_field("error_message") or "The turn failed."
-    return [build.build_hook_event(TURN_END, uses=["status"], error=words if failed else None)]
+    error_text = build.hook.text_field("error_message") or "The turn failed."
+    return [build.build_hook_event(TURN_END, uses=["status"], error=error_text if failed else None)]
 
 
 _MEANINGS: dict[str, Meaning] = {

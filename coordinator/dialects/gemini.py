@@ -85,15 +85,15 @@ def build_gemini_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]:
 
 def build_gemini_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
     """Return the result: what the person saw and what the model was told, or the error."""
-    came = build.hook.fields.get("tool_response")
-    error = came.get("error") if isinstance(came, dict) else None
+    tool_response = build.hook.fields.get("tool_response")
+    error = tool_response.get("error") if isinstance(tool_response, dict) else None
     uses = ["tool_input", "tool_response"]
     if not error:
-        return [build.build_hook_call_event("post_tool", uses, tool_output=came)]
-    words = error.get("message") if isinstance(error, dict) else error
+        return [build.build_hook_call_event("post_tool", uses, tool_output=tool_response)]
+    message = error.get("message") if isinstance(error, dict) else error
     return [
         build.build_hook_call_event(
-            "post_tool", uses, error=hooks.format_value_as_text(words) or "The call failed."
+            "post_tool", uses, error=hooks.format_value_as_text(message) or "The call failed."
         )
     ]
 
@@ -116,8 +116,8 @@ def build_gemini_turn_end(build: HookEventBuilder) -> list[DedupedEvent]:
     hook, text = build.hook, build.hook.text_field("prompt_response")
     words = []
     if text:
-        read = hooks.text_origins_by_minute(hooks.TURNS_WORDS, hook.session, text, hook.at, about=True)
-        words = [build.build_hook_message("assistant", text, "prompt_response", unless=read)]
+        origins = hooks.text_origins_by_minute(hooks.TURNS_WORDS, hook.session, text, hook.at, about=True)
+        words = [build.build_hook_message("assistant", text, "prompt_response", unless=origins)]
     return [*words, build.build_hook_event(TURN_END, uses=["prompt", "prompt_response"])]
 
 

@@ -39,10 +39,10 @@ def read_gemini_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder)
     text = record.text_attribute("prompt")
     if text is None:
         return None
-    read = text_origins_by_minute(
+    origins = text_origins_by_minute(
         TYPED, make.session, text, format_nanoseconds(record.begins, make.now), about=True
     )
-    unless = (hook_reporting_origin(make.session, "prompts"), *read)
+    unless = (hook_reporting_origin(make.session, "prompts"), *origins)
     return make.build_telemetry_event("message", role="user", content=[make_text_block(text)], unless=unless)
 
 
@@ -65,14 +65,14 @@ def read_gemini_call_log(record: TelemetryRecord, make: TelemetryEventBuilder) -
     )
     if record.text_attribute("decision") == "reject":
         error = "Rejected in the terminal."
-    given = parse_embedded_json(record.attributes.get("function_args"))
-    text = format_call_text(record.text_attribute("function_name") or "tool", given)
-    read = text_origins_by_minute(
+    embedded_json = parse_embedded_json(record.attributes.get("function_args"))
+    text = format_call_text(record.text_attribute("function_name") or "tool", embedded_json)
+    origins = text_origins_by_minute(
         ENDED, make.session, text, format_nanoseconds(record.begins, make.now), about=True
     )
-    unless = (hook_reporting_origin(make.session, "calls"), *read)
+    unless = (hook_reporting_origin(make.session, "calls"), *origins)
     return build_telemetry_call_result(
-        record, make, None, tool_input=wrap_as_object(given), error=error, unless=unless
+        record, make, None, tool_input=wrap_as_object(embedded_json), error=error, unless=unless
     )
 
 

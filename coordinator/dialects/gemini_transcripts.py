@@ -103,9 +103,9 @@ class GeminiTranscriptReader:
     def read_gemini_messages(self, messages: Any) -> list[ImportedLine]:
         """Return the events of all messages of a document. One that is not understood does not hide the others."""
         found: list[ImportedLine] = []
-        for one in messages if isinstance(messages, list) else []:
+        for message in messages if isinstance(messages, list) else []:
             try:
-                found += self.read_gemini_message(one) if isinstance(one, dict) else []
+                found += self.read_gemini_message(message) if isinstance(message, dict) else []
             except UnknownLineKind:
                 continue
         return found
@@ -126,7 +126,7 @@ class GeminiTranscriptReader:
         if not events:
             return []
         # A later snapshot of the chat has more of a message than an earlier one: each tells what it has.
-        parts = "".join(one.event.origin for one in events)
+        parts = "".join(event.event.origin for event in events)
         key = f"{record.key}:{hashlib.sha256(parts.encode()).hexdigest()[:16]}"
         return [ImportedLine(record.session, key, record.at, self.facts, events)]
 
@@ -141,7 +141,7 @@ class GeminiTranscriptReader:
     ) -> Iterator[ImportedEvent]:
         """Yield what a person typed."""
         blocks = convert_gemini_content(fields.get("content"))
-        text = "\n\n".join(str(one["text"]) for one in blocks if one.get("type") == "text")
+        text = "\n\n".join(str(block["text"]) for block in blocks if block.get("type") == "text")
         if blocks and not text.lstrip().startswith(NOT_TYPED) and self.mark_part_as_read(name, "content"):
             self.words = ""
             yield record.build_imported_message("user", blocks, "content")
@@ -274,22 +274,30 @@ def gemini_usage_detail(told: dict[str, Any]) -> UsageDetail:
 def gemini_call_outcome(call: dict[str, Any], status: str) -> dict[str, Any]:
     """Return a call's result as in its hook: what the model was told, and what the person saw."""
     told, error = gemini_function_response(call.get("result"))
-    shown = call.get("resultDisplay")
+    result_display = call.get("resultDisplay")
     if status == "cancelled":
         return {"error": f"{CANCELLED} {error or format_value_as_text(told)}".strip()}
     if status == "error":
-        return {"error": error or (shown if isinstance(shown, str) else None) or "The call failed."}
-    return {"tool_output": {"llmContent": told, "returnDisplay": shown} if shown is not None else told}
+        return {
+            "error": error
+            or (result_display if isinstance(result_display, str) else None)
+            or "The call failed."
+        }
+    return {
+        "tool_output": {"llmContent": told, "returnDisplay": result_display}
+        if result_display is not None
+        else told
+    }
 
 
 def gemini_function_response(result: Any) -> tuple[Any, str | None]:
     """Return the output and the error that went back to the model."""
     for part in result if isinstance(result, list) else []:
         answered = part.get("functionResponse") if isinstance(part, dict) else None
-        told = answered.get("response") if isinstance(answered, dict) else None
-        if isinstance(told, dict):
-            error = told.get("error")
-            return told.get("output", told), format_value_as_text(error) if error else None
+        response = answered.get("response") if isinstance(answered, dict) else None
+        if isinstance(response, dict):
+            error = response.get("error")
+            return response.get("output", response), format_value_as_text(error) if error else None
     return result, None
 
 
@@ -297,9 +305,9 @@ def make_gemini_reader(one: TranscriptFile, _kinds: dict[str, str]) -> GeminiTra
     above = one.path.parent
     parent = above.name if above.parent.name == "chats" and _ID.search(above.name) else None
     folder = one.read_sibling_file("../.project_root" if parent else ".project_root")
-    named = _ID.search(one.path.stem)
+    match = _ID.search(one.path.stem)
     return GeminiTranscriptReader(
-        named.group() if named else one.path.stem, parent, {"cwd": folder} if folder else {}
+        match.group() if match else one.path.stem, parent, {"cwd": folder} if folder else {}
     )
 
 

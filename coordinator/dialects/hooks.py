@@ -161,10 +161,10 @@ class HookWithoutCallId(AgentHook):
     @property
     def derived_call_id(self) -> str | None:
         """The id from us, for a hook that begins a call and has a time."""
-        told = self.text_field("timestamp") or self.sent_as
-        if self.name not in self.begins_call or told is None:
+        sent_at = self.text_field("timestamp") or self.sent_as
+        if self.name not in self.begins_call or sent_at is None:
             return None
-        return derive_call_id(self.session, self.tool_name, self.tool_input, told)
+        return derive_call_id(self.session, self.tool_name, self.tool_input, sent_at)
 
 
 H = TypeVar("H", bound=AgentHook)
@@ -458,8 +458,8 @@ class HookEventBuilder:
         left = hook.in_columns | set(uses)
         extra = {"hook": hook.name} | {name: value for name, value in hook.fields.items() if name not in left}
         if "origin" not in values:
-            told = hook.fields if hook.sent_as is None else hook.sent_as
-            values["origin"] = make_event_origin(hook.session, event_type, hook.name, told)
+            fields = hook.fields if hook.sent_as is None else hook.sent_as
+            values["origin"] = make_event_origin(hook.session, event_type, hook.name, fields)
             if hook.sent_as is None:
                 values.setdefault("origin_for", hook.duplicate_window_ms)
         values.setdefault("subagent", hook.subagent_label)
@@ -582,8 +582,8 @@ def build_prompt_events(build: HookEventBuilder) -> list[DedupedEvent]:
     text, claims = build.hook.text_field("prompt"), prompt_claim_origins(build.hook)
     if text is None:
         return []
-    read = text_origins_by_minute(TYPED, build.hook.session, text, build.hook.at, about=True)
-    return [build.build_hook_message("user", text, "prompt", claims=claims, unless=read)]
+    origins = text_origins_by_minute(TYPED, build.hook.session, text, build.hook.at, about=True)
+    return [build.build_hook_message("user", text, "prompt", claims=claims, unless=origins)]
 
 
 def prompt_claim_origins(hook: AgentHook) -> tuple[str, ...]:
@@ -639,14 +639,14 @@ def build_permission_request_events(build: HookEventBuilder) -> list[DedupedEven
 
 def build_turn_end_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """The last words, where they were not displayed piece by piece before, and the end of the turn."""
-    words = build_last_message(build)
+    last_message = build_last_message(build)
     if build.hook.name == SUBAGENT_END:
-        return [*words, build.build_hook_milestone()]
+        return [*last_message, build.build_hook_milestone()]
     problem = (
         format_value_as_text(build.hook.fields.get("error")) if build.hook.name == "StopFailure" else None
     )
     uses = ["last_assistant_message", *(["error"] if problem else [])]
-    return [*words, build.build_hook_event(TURN_END, uses=uses, error=problem or None)]
+    return [*last_message, build.build_hook_event(TURN_END, uses=uses, error=problem or None)]
 
 
 def build_last_message(build: HookEventBuilder) -> list[DedupedEvent]:

@@ -33,8 +33,12 @@ def add_transcript_events(
         if FIELD not in hook.fields:
             return [*events_of(hook, session_id)]
         plain = replace(hook, fields={name: value for name, value in hook.fields.items() if name != FIELD})
-        read = read_attached_lines(hook.fields[FIELD], hook.session, reader(hook.session))
-        words = [event for event in read if event.event_type in kinds and event.role in {None, "assistant"}]
+        attached_lines = read_attached_lines(hook.fields[FIELD], hook.session, reader(hook.session))
+        words = [
+            event
+            for event in attached_lines
+            if event.event_type in kinds and event.role in {None, "assistant"}
+        ]
         for event in words:
             event.session_id, event.source = session_id, source
         return [*words, *events_of(plain, session_id)]

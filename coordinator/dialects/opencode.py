@@ -225,11 +225,13 @@ def build_opencode_usage(build: HookEventBuilder) -> list[DedupedEvent]:
 
 def build_opencode_error(build: HookEventBuilder) -> list[DedupedEvent]:
     hook = require_opencode_hook(build)
-    words = hook.nested_text("error", "data", "message") or hook.nested_text("error", "name") or "An error."
+    error_text = (
+        hook.nested_text("error", "data", "message") or hook.nested_text("error", "name") or "An error."
+    )
     return [
         build.build_hook_event(
             "api_error",
-            error=words,
+            error=error_text,
             origin=opencode_event_origin(build, "event", hook.text_field("event_id")),
         )
     ]

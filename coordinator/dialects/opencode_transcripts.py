@@ -107,11 +107,11 @@ def read_opencode_parts(parts: list[dict[str, Any]]) -> Iterator[tuple[str, str,
     """Yield each part that can be read: its id, when it began, and what it says."""
     for part in parts:
         try:
-            told = decode_column_json(part.get("data"))
+            column_json = decode_column_json(part.get("data"))
         except UnknownLineKind:
             continue
-        began = opencode_timestamp(told.get("time"), "start") or format_milliseconds(part.get("at"))
-        yield str(part.get("id")), began, told
+        began = opencode_timestamp(column_json.get("time"), "start") or format_milliseconds(part.get("at"))
+        yield str(part.get("id")), began, column_json
 
 
 def format_milliseconds(ms: Any) -> str:

@@ -180,8 +180,8 @@ def find_sending_program(record: TelemetryRecord) -> str | None:
     service = str(record.resource.get("service.name") or "")
     if service == claude_code.SOURCE or record.name.startswith("claude_code."):
         return claude_code.SOURCE
-    known = (one.PROGRAM for one in BY_PREFIX.values() if service.startswith(one.SERVICE))
-    return next(known, None)
+    programs = (one.PROGRAM for one in BY_PREFIX.values() if service.startswith(one.SERVICE))
+    return next(programs, None)
 
 
 # --- logs -------------------------------------------------------------------------------------------------
@@ -201,21 +201,26 @@ def read_otlp_logs(request: Any, now: datetime, notes: ReadingNotes | None = Non
         begins = parse_nanoseconds(record.get("timeUnixNano")) or parse_nanoseconds(
             record.get("observedTimeUnixNano")
         )
-        one = TelemetryRecord(name, attributes, resource, begins, begins)
-        session = one.text_attribute(*CONVERSATION)
+        telemetry_record = TelemetryRecord(name, attributes, resource, begins, begins)
+        session = telemetry_record.text_attribute(*CONVERSATION)
         if session is None:
             continue
-        events = build_log_events(one, session, now)
+        events = build_log_events(telemetry_record, session, now)
         if events or (
-            find_sending_program(one) == codex.SOURCE and codex_telemetry.is_session_beginning(one)
+            find_sending_program(telemetry_record) == codex.SOURCE
+            and codex_telemetry.is_session_beginning(telemetry_record)
         ):
-            thread = codex.codex_thread_origin(session) if find_sending_program(one) == codex.SOURCE else None
+            thread = (
+                codex.codex_thread_origin(session)
+                if find_sending_program(telemetry_record) == codex.SOURCE
+                else None
+            )
             found.append(
                 SessionReport(
                     session,
-                    telemetry_session_location(one),
+                    telemetry_session_location(telemetry_record),
                     events,
-                    is_record_without_session(one, events),
+                    is_record_without_session(telemetry_record, events),
                     thread,
                 )
             )
@@ -332,8 +337,8 @@ def read_otlp_traces(request: Any, now: datetime, notes: ReadingNotes | None = N
     """
     notes = notes if notes is not None else ReadingNotes()
     spans = [
-        read_otlp_span(*one, notes)
-        for one in iterate_otlp_records(request, "resourceSpans", "scopeSpans", "spans", notes)
+        read_otlp_span(*otlp_record, notes)
+        for otlp_record in iterate_otlp_records(request, "resourceSpans", "scopeSpans", "spans", notes)
     ]
     # Only some spans of a trace name the conversation; the others belong to it all the same.
     talks = {
@@ -442,7 +447,7 @@ def read_otlp_span(resource: dict[str, Any], span: dict[str, Any], notes: Readin
     failed = status.get("code") in {2, "STATUS_CODE_ERROR"} if status else False
     attributes = plain_otlp_attributes(otlp_list_field(span, "attributes"), notes)
     parent = str(span.get("parentSpanId") or "").lower()
-    words = (status or {}).get("message") or attributes.get("error.type") or "The call failed."
+    message = (status or {}).get("message") or attributes.get("error.type") or "The call failed."
     return TelemetryRecord(
         str(span.get("name") or ""),
         attributes,
@@ -451,7 +456,7 @@ def read_otlp_span(resource: dict[str, Any], span: dict[str, Any], notes: Readin
         parse_nanoseconds(span.get("endTimeUnixNano")),
         str(span.get("traceId") or "").lower(),
         str(span.get("spanId") or "").lower(),
-        str(words) if failed else None,
+        str(message) if failed else None,
         parent if parent.strip("0") else "",
     )
 
@@ -533,8 +538,8 @@ def first_attribute(span: TelemetryRecord, names: Sequence[str]) -> Any:
 
 def read_span_messages(span: TelemetryRecord, make: TelemetryEventBuilder) -> Iterator[DedupedEvent]:
     """Yield the last message to the model, if a person wrote it, and the model's."""
-    asked, answered = read_span_texts(span)
-    role, text = asked[-1] if asked else ("", "")
+    embedded_json, answered = read_span_texts(span)
+    role, text = embedded_json[-1] if embedded_json else ("", "")
     if role == "user" and text:
         key = make_event_origin("span", span.trace, "asked", text)
         yield make.build_telemetry_event("message", role="user", content=[make_text_block(text)], origin=key)

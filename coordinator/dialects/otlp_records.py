@@ -164,9 +164,9 @@ class TelemetryEventBuilder:
     def build_deduplicated_request(self, **values: Any) -> DedupedEvent:
         """Return a request to a model with the tokens that are given; left out where a transcript has reported it."""
         at = format_nanoseconds(self.record.begins, self.now)
-        read = text_origins_by_minute(SPENT, self.session, format_token_counts(values), at, about=True)
+        origins = text_origins_by_minute(SPENT, self.session, format_token_counts(values), at, about=True)
         return self.build_telemetry_event(
-            MODEL_REQUEST, model=self.record.text_attribute("model"), unless=read, **values
+            MODEL_REQUEST, model=self.record.text_attribute("model"), unless=origins, **values
         )
 
     def build_request_with_costs(self, *, cached_inside: bool = False, **values: Any) -> DedupedEvent:
@@ -175,11 +175,11 @@ class TelemetryEventBuilder:
         Some count caches beside the input all the same: then the input is smaller than what it would have to hold.
         """
         record = self.record
-        read, written = (
+        cached_tokens, written = (
             record.number_attribute(*CACHE_READ_TOKENS),
             record.number_attribute(*CACHE_WRITE_TOKENS),
         )
-        given, cached = record.number_attribute(*INPUT_TOKENS), (read or 0) + (written or 0)
+        given, cached = record.number_attribute(*INPUT_TOKENS), (cached_tokens or 0) + (written or 0)
         if cached_inside and given is not None and given >= cached:
             given -= cached
         return self.build_telemetry_event(
@@ -187,7 +187,7 @@ class TelemetryEventBuilder:
             model=record.text_attribute(*MODEL_NAME),
             input_tokens=given,
             output_tokens=record.number_attribute(*OUTPUT_TOKENS),
-            cache_read_tokens=read,
+            cache_read_tokens=cached_tokens,
             cache_write_tokens=written,
             usage=self.build_usage_detail(),
             **values,

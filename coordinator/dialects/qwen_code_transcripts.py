@@ -98,8 +98,10 @@ class QwenTranscriptReader:
             if isinstance(call, dict) and call_id is not None:
                 tool, given = resolve_qwen_call(call)
                 self.begun[call_id] = tool, given
-                known = text_origins_by_minute(BEGUN, self.session, format_call_text(tool, given), record.at)
-                yield record.build_imported_call(qwen_call_id(record, call_id), tool, given, known)
+                begun_origins = text_origins_by_minute(
+                    BEGUN, self.session, format_call_text(tool, given), record.at
+                )
+                yield record.build_imported_call(qwen_call_id(record, call_id), tool, given, begun_origins)
         usage = fields.get("usageMetadata")
         if isinstance(usage, dict):
             yield record.build_imported_usage("tokens", count_qwen_tokens(usage))
@@ -112,9 +114,11 @@ class QwenTranscriptReader:
             if not isinstance(answered, dict) or call_id is None or call_id not in self.begun:
                 continue
             tool, given = self.begun.pop(call_id)
-            known = text_origins_by_minute(ENDED, self.session, format_call_text(tool, given), record.at)
+            ended_origins = text_origins_by_minute(
+                ENDED, self.session, format_call_text(tool, given), record.at
+            )
             yield record.build_imported_result(
-                qwen_call_id(record, call_id), tool, given, known, **read_qwen_outcome(answered)
+                qwen_call_id(record, call_id), tool, given, ended_origins, **read_qwen_outcome(answered)
             )
 
     def remember_prompt_id(
@@ -181,11 +185,13 @@ def count_qwen_tokens(usage: dict[str, Any]) -> dict[str, int]:
 
 
 def read_qwen_outcome(answered: dict[str, Any]) -> dict[str, Any]:
-    told = answered.get("response")
-    if not isinstance(told, dict):
-        return {"tool_output": told}
-    error = told.get("error")
-    return {"error": format_value_as_text(error)} if error else {"tool_output": told.get("output", told)}
+    response = answered.get("response")
+    if not isinstance(response, dict):
+        return {"tool_output": response}
+    error = response.get("error")
+    return (
+        {"error": format_value_as_text(error)} if error else {"tool_output": response.get("output", response)}
+    )
 
 
 def is_qwen_chat_file(path: Path) -> bool:

@@ -109,10 +109,10 @@ class TranscriptRecord:
     ) -> ImportedEvent:
         """Return what the agent said; of a piece of a turn's words, `so_far` are the origins of all until then."""
         known = assistant_text_origin(self.session, self.subagent, self.turn, text)
-        made = self.build_imported_message(
+        imported_message = self.build_imported_message(
             "assistant", [make_text_block(text)], part, also=(known,), claims=(known, *so_far)
         )
-        return replace(made, is_piece=is_piece)
+        return replace(imported_message, is_piece=is_piece)
 
     def build_thought_message(self, text: str, part: str | int) -> ImportedEvent:
         """Return what the agent thought."""

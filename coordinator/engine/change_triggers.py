@@ -114,8 +114,8 @@ def drop_trigger_functions(
 ) -> None:
     """Take down what PostgreSQL's triggers of these tables ran."""
     if not is_sqlite(on):
-        for one in tables:
-            cursor.execute(f"DROP FUNCTION IF EXISTS {PREFIX}{one.table}()")
+        for table in tables:
+            cursor.execute(f"DROP FUNCTION IF EXISTS {PREFIX}{table.table}()")
 
 
 def build_feed_triggers(

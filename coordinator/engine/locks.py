@@ -134,8 +134,8 @@ def limit_lock_wait(seconds: float) -> None:
 
 def has_default_lock_timeout() -> bool:
     """Say whether the connection has that limit: behind a pooler it has none, DATABASE_URL may ask for another."""
-    asked = connection.settings_dict["OPTIONS"].get("options", "")
-    return f"lock_timeout={int(EACH_CONNECTION_WAITS * 1000)}" in asked.split()
+    options = connection.settings_dict["OPTIONS"].get("options", "")
+    return f"lock_timeout={int(EACH_CONNECTION_WAITS * 1000)}" in options.split()
 
 
 def is_retryable_lock_error(problem: OperationalError) -> bool:

@@ -41,8 +41,8 @@ def open_direct_connection() -> BaseDatabaseWrapper:
 
 def make_database_wrapper(values: dict[str, Any]) -> BaseDatabaseWrapper:
     """Return a wrapper for other settings than the process's own."""
-    made: BaseDatabaseWrapper = load_backend(values["ENGINE"]).DatabaseWrapper(values, "default")
-    return made
+    wrapper: BaseDatabaseWrapper = load_backend(values["ENGINE"]).DatabaseWrapper(values, "default")
+    return wrapper
 
 
 def is_pooled_by_transaction() -> bool:

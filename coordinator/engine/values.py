@@ -36,7 +36,7 @@ def adapt_boolean_value(value: Any) -> Any:
 
 def adapt_text_values(values: Sequence[str | int]) -> list[str | int]:
     """Return foreign values to compare a text column with: PostgreSQL does not compare text with integers."""
-    return list(values) if is_sqlite() else [str(one) for one in values]
+    return list(values) if is_sqlite() else [str(value) for value in values]
 
 
 def cast_to_bytes_sql(column: str) -> str:

@@ -86,13 +86,20 @@ def read_current_triggers(connection: BaseDatabaseWrapper) -> dict[str, tuple[st
 
 def restore_triggers(connection: BaseDatabaseWrapper) -> list[str]:
     """Create what is missing, replace what is different, drop what is no longer needed; return the names touched."""
-    wanted, found = build_expected_triggers(connection), read_current_triggers(connection)
+    expected_triggers, current_triggers = (
+        build_expected_triggers(connection),
+        read_current_triggers(connection),
+    )
     stale = {
         name: table
-        for name, (table, fingerprint) in found.items()
-        if name not in wanted or fingerprint != wanted[name].trigger_fingerprint
+        for name, (table, fingerprint) in current_triggers.items()
+        if name not in expected_triggers or fingerprint != expected_triggers[name].trigger_fingerprint
     }
-    missing = [trigger for name, trigger in wanted.items() if name not in found or name in stale]
+    missing = [
+        trigger
+        for name, trigger in expected_triggers.items()
+        if name not in current_triggers or name in stale
+    ]
     if stale or missing:
         # In one transaction, so that no write falls between an old trigger and the new one, untold.
         with transaction.atomic(using=connection.alias), connection.cursor() as cursor:

@@ -78,11 +78,11 @@ class KeyIdentity:
 
     def require_any_scope(self, scopes: Iterable[str]) -> None:
         """Raise Forbidden unless the key has one of `scopes`."""
-        wanted = frozenset(scopes)
-        if not self.scopes & wanted:
+        scope_set = frozenset(scopes)
+        if not self.scopes & scope_set:
             raise Forbidden(
                 f"This key's scopes ({', '.join(sorted(self.scopes)) or 'none'}) do not allow this. "
-                f"It needs one of these scopes: {', '.join(sorted(wanted))}."
+                f"It needs one of these scopes: {', '.join(sorted(scope_set))}."
             )
 
 

@@ -58,15 +58,17 @@ def find_session_write_refusals(caller: KeyIdentity, session_ids: Iterable[str])
     A session that does not exist is refused to an agent's key just as another agent's, and left to whoever
     writes where there is nothing to hide.
     """
-    wanted = {session_id for session_id in session_ids if "\x00" not in session_id}
-    if not wanted or can_write_everywhere(caller):
+    matching_session_ids = {session_id for session_id in session_ids if "\x00" not in session_id}
+    if not matching_session_ids or can_write_everywhere(caller):
         return {}
-    closed = wanted - set(
-        Session.objects.filter(own_sessions_condition(caller), pk__in=wanted).values_list("pk", flat=True)
+    closed = matching_session_ids - set(
+        Session.objects.filter(own_sessions_condition(caller), pk__in=matching_session_ids).values_list(
+            "pk", flat=True
+        )
     )
     if caller.scopes & TAKE_RUNS:
-        taken = SessionWriter.objects.filter(session_id__in=closed, is_runner=True)
-        closed &= set(taken.values_list("session_id", flat=True))
+        session_writers = SessionWriter.objects.filter(session_id__in=closed, is_runner=True)
+        closed &= set(session_writers.values_list("session_id", flat=True))
         return {session_id: Forbidden(OF_ANOTHER_RUNNER) for session_id in closed}
     return {session_id: NotFound("Session not found") for session_id in closed}
 

@@ -33,11 +33,11 @@ def has_valid_runner_key(runner_id: str, now: datetime) -> bool:
 
 def find_session_key_id(key_hash: str) -> int | None:
     """Return the id of a session's key, to tell callers apart with."""
-    found = SessionKey.objects.filter(key_hash=key_hash).values_list("id", flat=True).first()
-    return None if found is None else -found
+    session_key_row = SessionKey.objects.filter(key_hash=key_hash).values_list("id", flat=True).first()
+    return None if session_key_row is None else -session_key_row
 
 
 def find_key_of_session(session_id: str) -> tuple[int, str] | None:
     """Return the id of the key that the session's agent has, and as which agent it calls; None where it has none."""
-    found = SessionKey.objects.filter(session_id=session_id).values_list("id", "agent_id").first()
-    return None if found is None else (-found[0], found[1])
+    session_key_row = SessionKey.objects.filter(session_id=session_id).values_list("id", "agent_id").first()
+    return None if session_key_row is None else (-session_key_row[0], session_key_row[1])

@@ -232,9 +232,9 @@ class SqliteTableCopier:
 
     def find_rowid_name(self, table: CopiedTable) -> str | None:
         """Return the name of the table's rowid; None if it has none."""
-        taken = {column.lower() for column in table.columns}
+        columns = {column.lower() for column in table.columns}
         for name in ROWIDS:
-            if name not in taken:
+            if name not in columns:
                 try:
                     self.execute_with_retries(
                         f"SELECT {name} FROM src.{quote_sql_identifier(table.name)} LIMIT 0"  # noqa: S608
@@ -281,7 +281,7 @@ class SqliteTableCopier:
         last = f"SELECT max(place) FROM main.{quote_sql_identifier(table.name)}"  # ours  # noqa: S608
         size, start = FEW_ROWS, FIRST
         while start <= end:
-            began = time.monotonic()
+            started_at = time.monotonic()
             try:
                 number = self.execute_with_retries(insert, (start, size)).rowcount
             except sqlite3.DatabaseError as problem:
@@ -298,7 +298,7 @@ class SqliteTableCopier:
             if number < size:
                 return
             start = self.db.execute(last).fetchone()[0] + 1
-            size = next_chunk_size(size, time.monotonic() - began)
+            size = next_chunk_size(size, time.monotonic() - started_at)
 
     def skip_damaged_rows(self, table: CopiedTable, rows: str, start: int, end: int) -> int | None:
         """Note what cannot be read from `start` on; return the number of the next row that can, None for none."""
@@ -307,23 +307,23 @@ class SqliteTableCopier:
             return None
         base = max(start, -1)  # few rows have negative numbers
         low, high = start, base + 1
-        while (found := self.probe_next_row(rows, high)) is DAMAGED:
+        while (row := self.probe_next_row(rows, high)) is DAMAGED:
             low, high = high, base + 2 * (high - base)
             if high > end:
-                found = None
+                row = None
                 break
-        while found is not None and low + 1 < high:
+        while row is not None and low + 1 < high:
             middle = (low + high) // 2
             nearer = self.probe_next_row(rows, middle)
             if nearer is DAMAGED:
                 low = middle
             else:
-                high, found = middle, nearer
-        if found is None:
+                high, row = middle, nearer
+        if row is None:
             table.damage.append("all rows" if start == FIRST else f"all rows from {start} on")
             return None
-        table.damage.append(f"rows before {found}" if start == FIRST else f"rows {start} to {int(found) - 1}")
-        return int(found)
+        table.damage.append(f"rows before {row}" if start == FIRST else f"rows {start} to {int(row) - 1}")
+        return int(row)
 
     def probe_next_row(self, rows: str, start: int) -> Any:
         """Return the number of the first row from `start` on, None if there is none, or DAMAGED."""
@@ -337,11 +337,11 @@ class SqliteTableCopier:
 
     def copy_rows_by_key(self, table: CopiedTable) -> None:
         """Copy a table in the order of its key; in one read if it has none, or only its own program knows its order."""
-        found = self.execute_with_retries(
+        fetched_rows = self.execute_with_retries(
             "SELECT name FROM pragma_table_xinfo(?, 'src') WHERE pk ORDER BY pk", (table.name,)
         ).fetchall()
-        key = ", ".join(quote_sql_identifier(name) for (name,) in found)
-        last = ", ".join(table.copied_column_name(name) for (name,) in found)
+        key = ", ".join(quote_sql_identifier(name) for (name,) in fetched_rows)
+        last = ", ".join(table.copied_column_name(name) for (name,) in fetched_rows)
         names, target = (
             ", ".join(map(quote_sql_identifier, table.columns)),
             f"main.{quote_sql_identifier(table.name)}",
@@ -354,7 +354,7 @@ class SqliteTableCopier:
             return
         where, size = "", FEW_ROWS
         while True:
-            began = time.monotonic()
+            started_at = time.monotonic()
             try:
                 number = self.execute_with_retries(
                     f"{all_rows} {where} ORDER BY {key} LIMIT ?",
@@ -375,7 +375,7 @@ class SqliteTableCopier:
                 continue
             if number < size:
                 return
-            where, size = behind, next_chunk_size(size, time.monotonic() - began)
+            where, size = behind, next_chunk_size(size, time.monotonic() - started_at)
 
 
 def next_chunk_size(size: int, seconds: float) -> int:

@@ -31,8 +31,10 @@ def iterate_opencode_lines(transcript: TranscriptFile) -> Iterator[TranscriptLin
     Columns and files of JSON are handed on as texts. Raises OSError.
     """
     is_file = transcript.path.suffix == ".json"
-    found = iterate_storage_files(transcript.path) if is_file else iterate_database_lines(transcript.path)
-    for number, (body, size) in enumerate(found, 1):
+    storage_files = (
+        iterate_storage_files(transcript.path) if is_file else iterate_database_lines(transcript.path)
+    )
+    for number, (body, size) in enumerate(storage_files, 1):
         yield TranscriptLine(number, body, size, whole=True)
 
 

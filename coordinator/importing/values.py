@@ -118,8 +118,8 @@ def fit_integer(value: Any, column: ModelColumn) -> tuple[Any, str]:
     number = value if isinstance(value, float) else parse_number(value)
     if number is None or not math.isfinite(number) or abs(number) > LARGEST:
         return replace_missing_number(column)
-    whole = number if isinstance(number, int) else round(number)
-    return whole, "" if whole == number else "was rounded to a whole number"
+    rounded = number if isinstance(number, int) else round(number)
+    return rounded, "" if rounded == number else "was rounded to a whole number"
 
 
 def replace_missing_number(column: ModelColumn) -> tuple[Any, str]:

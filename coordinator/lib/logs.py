@@ -40,7 +40,7 @@ class ReadableFormatter(logging.Formatter):
         self._mask = mask
 
     def format(self, record: logging.LogRecord) -> str:
-        record.request = f" [{found}]" if (found := trace.current_trace_id()) else ""
+        record.request = f" [{current_trace_id}]" if (current_trace_id := trace.current_trace_id()) else ""
         return self._mask(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -71,8 +71,8 @@ class JsonFormatter(logging.Formatter):
             "message": self._mask(record.getMessage()),
             "process": record.process,
         }
-        if found := trace.current_trace_id():
-            line["request_id"] = found
+        if current_trace_id := trace.current_trace_id():
+            line["request_id"] = current_trace_id
         for name, value in getattr(record, "fields", {}).items():
             line[name] = self._mask(value) if isinstance(value, str) else value
         if record.exc_info:

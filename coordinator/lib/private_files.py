@@ -76,9 +76,9 @@ def require_unreplaceable_path(path: Path) -> None:
     ways = dict.fromkeys((*absolute.parents, *absolute.resolve().parents))
     for above in ways:
         if not (CODE.is_relative_to(above) and not above.is_symlink()) and (
-            why := find_folder_problem(above)
+            folder_problem := find_folder_problem(above)
         ):
-            raise NotPrivate(f"Others could replace {path}: {above} {why}. {folder_remedy(above)}")
+            raise NotPrivate(f"Others could replace {path}: {above} {folder_problem}. {folder_remedy(above)}")
     for place in (absolute, *absolute.parents):
         if place.is_symlink() and place.lstat().st_uid not in list_trusted_users():
             raise NotPrivate(f"{place} is a link that {user_name(place.lstat().st_uid)} made. Remove it.")
@@ -120,17 +120,17 @@ def folder_remedy(above: Path) -> str:
 
 def list_group_user_ids(gid: int) -> set[int]:
     """Return the ids of the users in a group, as their own group or as one more."""
-    found = {user.pw_uid for user in pwd.getpwall() if user.pw_gid == gid}
+    uids = {user.pw_uid for user in pwd.getpwall() if user.pw_gid == gid}
     try:
         names = grp.getgrgid(gid).gr_mem
     except KeyError:
-        return found
+        return uids
     for name in names:
         try:
-            found.add(pwd.getpwnam(name).pw_uid)
+            uids.add(pwd.getpwnam(name).pw_uid)
         except KeyError:
             continue
-    return found
+    return uids
 
 
 def list_trusted_users() -> set[int]:

@@ -47,10 +47,10 @@ def read_all_metrics_files() -> list[Figures]:
     found = []
     for path in sorted(metrics_folder().glob("*.json")):
         with suppress(OSError, ValueError):  # removed while we look
-            one = json.loads(path.read_text())
-            if not is_process_alive(one["pid"]):
-                one["gauges"] = {}
-            found.append(one)
+            decoded = json.loads(path.read_text())
+            if not is_process_alive(decoded["pid"]):
+                decoded["gauges"] = {}
+            found.append(decoded)
     return found
 
 

@@ -59,9 +59,9 @@ def require_allowed_topics(viewer: Viewer, names: frozenset[str]) -> None:
 
 def expand_followed_topics(names: Iterable[str]) -> frozenset[str]:
     """Return the topics of the feed that are meant: those which a view follows in place of the view."""
-    named = list(names)
-    shown = [topic for view, key in find_requested_views(named) for topic in view.followed_topics(key)]
-    return frozenset(shown) | frozenset(name for name in named if not find_requested_views([name]))
+    name_list = list(names)
+    shown = [topic for view, key in find_requested_views(name_list) for topic in view.followed_topics(key)]
+    return frozenset(shown) | frozenset(name for name in name_list if not find_requested_views([name]))
 
 
 def find_requested_views(names: Iterable[str]) -> list[tuple[LiveView, str]]:
@@ -119,11 +119,11 @@ def draw_view_updates(names: frozenset[str], changes: Sequence[FeedChange]) -> I
     """Yield what views draw of the changes, each with the id of the last change that it shows."""
     last: dict[int, bytes] = {}
     for view, key in find_requested_views(names):
-        wanted = [change for change in changes if view.follows_change(key, change)]
-        if wanted:
-            upto = wanted[-1].id
+        followed_changes = [change for change in changes if view.follows_change(key, change)]
+        if followed_changes:
+            upto = followed_changes[-1].id
             last[upto] = last.get(upto, b"") + encode_drawing(
-                view, key, partial(view.news, key, wanted), upto
+                view, key, partial(view.news, key, followed_changes), upto
             )
     yield from last.items()
 

@@ -197,6 +197,6 @@ class LiveStreams:
             if not page:
                 return
             after = page[-1].id
-            wanted = [change for change in page if opening.channel.wants(change)]
-            if wanted and (frames := await opening.channel.render_missed_changes(wanted)):
+            wanted_changes = [change for change in page if opening.channel.wants(change)]
+            if wanted_changes and (frames := await opening.channel.render_missed_changes(wanted_changes)):
                 yield FrameBlob(frames, upto=after)

@@ -45,10 +45,10 @@ DAY = timedelta(days=1)
 def to_aware_utc(value: Any) -> datetime:
     """Return an aware UTC datetime from a datetime or a readable text; ValueError for anything else."""
     if isinstance(value, str):
-        found = instants.parse_instant(value) or parse_datetime(value)
-        if found is None:
+        instant = instants.parse_instant(value) or parse_datetime(value)
+        if instant is None:
             raise ValueError(f"{value!r} names no instant.")
-        value = found
+        value = instant
     if not isinstance(value, datetime):
         raise ValueError(f"{value!r} is no datetime.")
     if timezone.is_naive(value):
@@ -77,8 +77,8 @@ class TimeField(models.DateTimeField):  # type: ignore[type-arg]
         """Return the instant, or the column's own text where it holds none."""
         if value is None:
             return None
-        found = self.decode_instant(value)
-        return UnreadableText(value) if found is None else found
+        instant = self.decode_instant(value)
+        return UnreadableText(value) if instant is None else instant
 
     def to_python(self, value: Any) -> Any:
         """Return an aware datetime from what a form or a fixture gives."""
@@ -151,8 +151,8 @@ class MsField(TimeField):
     def to_python(self, value: Any) -> Any:
         """Return an aware datetime; an int is units."""
         if isinstance(value, int):
-            found = self.decode_instant(value)
-            return UnreadableText(value) if found is None else found
+            instant = self.decode_instant(value)
+            return UnreadableText(value) if instant is None else instant
         return super().to_python(value)
 
 

@@ -90,8 +90,8 @@ class Runner(models.Model):
 
     def time_since_heartbeat(self, now: datetime) -> timedelta:
         """Return the time since its last sign of life; timedelta.max if that cannot be read."""
-        heard = self.last_heartbeat
-        return now - heard if isinstance(heard, datetime) else timedelta.max
+        last_heartbeat = self.last_heartbeat
+        return now - last_heartbeat if isinstance(last_heartbeat, datetime) else timedelta.max
 
 
 class Blueprint(models.Model):

@@ -58,14 +58,14 @@ class DisplayedAddress:
 def inspect_service_address(url: str) -> DisplayedAddress:
     """Return where an address leads; nothing is sent. Raises InvalidServiceAddress, NotificationNotSent."""
     schema = require_allowed_schema(url)
-    told = run_apprise_child({"url": url})
-    if told.get("problem") == "incomplete":
+    outcome = run_apprise_child({"url": url})
+    if outcome.get("problem") == "incomplete":
         raise InvalidServiceAddress(incomplete_address_message(schema))
-    if told.get("problem") == "internal":
-        raise InvalidServiceAddress(str(told["why"]))
-    if "problem" in told:
+    if outcome.get("problem") == "internal":
+        raise InvalidServiceAddress(str(outcome["why"]))
+    if "problem" in outcome:
         raise InvalidServiceAddress("Signalbox does not send to this kind of service.")
-    return DisplayedAddress(str(told["service"]), str(told["host"]))
+    return DisplayedAddress(str(outcome["service"]), str(outcome["host"]))
 
 
 def address_digest(url: str) -> str:
@@ -97,15 +97,15 @@ def send_via_apprise(message: Notification, request: PermissionRequest | None, n
         require_allowed_schema(url)
     except (keyring.KeyringUnusable, InvalidServiceAddress) as problem:
         raise NotificationNotSent(str(problem)) from None
-    told = run_apprise_child(
+    outcome = run_apprise_child(
         {"url": url, **format_apprise_message(build_message_text(message, request, now))}
     )
-    why_not = told.get("problem")
+    why_not = outcome.get("problem")
     if why_not == "incomplete":
         raise NotificationNotSent("its address can no longer be read. Remove it and add it again")
     if why_not is not None:
         raise NotificationNotSent(str(why_not))
-    return str(told["outcome"])
+    return str(outcome["outcome"])
 
 
 def format_apprise_message(said: MessageText) -> dict[str, str]:
@@ -124,16 +124,16 @@ def require_allowed_schema(url: str) -> str:
 
     Raises InvalidServiceAddress for what is none, and for services that are not listed.
     """
-    found = _SCHEMA.match(url)
+    match = _SCHEMA.match(url)
     if (
-        found is None
+        match is None
         or len(url) > LONGEST_ADDRESS
         or any(ord(sign) <= 32 or ord(sign) == 127 for sign in url)
     ):
         raise InvalidServiceAddress(
             "An address of a service begins like slack:// or https:// and has no spaces in it."
         )
-    schema = found[1].lower()
+    schema = match[1].lower()
     if schema not in SCHEMAS and schema not in _COPIED:
         raise InvalidServiceAddress(
             f"Signalbox does not send to {schema}:// addresses. See the list of services below."
@@ -156,7 +156,7 @@ def incomplete_address_message(schema: str) -> str:
 
 def run_apprise_child(order: Mapping[str, Any]) -> dict[str, Any]:
     """Have a process of its own do what `order` says, and return what it tells. Raises NotificationNotSent."""
-    full = {**order, "schemas": SCHEMAS, "networks": [str(one) for one in settings.WEBHOOK_NETWORKS]}
+    full = {**order, "schemas": SCHEMAS, "networks": [str(network) for network in settings.WEBHOOK_NETWORKS]}
     try:
         ended = subprocess.run(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-I", "-c", _BOOT, str(ROOT)],
@@ -168,11 +168,11 @@ def run_apprise_child(order: Mapping[str, Any]) -> dict[str, Any]:
             timeout=DEADLINE,
             check=False,
         )
-        told = json.loads(ended.stdout)
+        decoded = json.loads(ended.stdout)
     except subprocess.TimeoutExpired:
         raise NotificationNotSent("did not answer in time") from None
     except (OSError, ValueError):
         raise NotificationNotSent("the process that sends ended before it was done") from None
-    if not isinstance(told, dict):
+    if not isinstance(decoded, dict):
         raise NotificationNotSent("the process that sends ended before it was done")
-    return told
+    return decoded

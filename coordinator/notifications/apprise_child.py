@@ -56,7 +56,7 @@ class AuditHookFence:
 
     def __init__(self, networks: Sequence[str], libraries: Sequence[str]) -> None:
         self.networks = networks
-        self.libraries = tuple(f"{os.path.realpath(one)}{os.sep}" for one in libraries)
+        self.libraries = tuple(f"{os.path.realpath(library)}{os.sep}" for library in libraries)
         self.why = ""
 
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
@@ -73,9 +73,9 @@ class AuditHookFence:
             address = parse_address(str(place[0]))
         except (TypeError, ValueError, IndexError):  # a name, or a socket that is no network's
             raise FenceRefused("only checked addresses") from None
-        if why := find_address_problem(address, self.networks):
-            self.why = why
-            raise FenceRefused(why)
+        if address_problem := find_address_problem(address, self.networks):
+            self.why = address_problem
+            raise FenceRefused(address_problem)
 
     def check_file_open(self, path: Any, flags: Any) -> None:
         if isinstance(path, int):
@@ -108,12 +108,12 @@ class RequestOutcomeRecorder:
 
 def find_root_network_error(problem: BaseException) -> BaseException:
     """Return what a library's errors are about: the error that began them, where it is one of the network."""
-    seen: BaseException | None = problem
+    cause: BaseException | None = problem
     found = problem
-    while seen is not None:
-        if isinstance(seen, OSError) and not type(seen).__module__.startswith("requests"):
-            found = seen
-        seen = seen.__cause__ or seen.__context__
+    while cause is not None:
+        if isinstance(cause, OSError) and not type(cause).__module__.startswith("requests"):
+            found = cause
+        cause = cause.__cause__ or cause.__context__
     return TimeoutError() if "Timeout" in type(problem).__name__ else found
 
 
@@ -125,11 +125,11 @@ def main() -> None:
     """
     socket.setdefaulttimeout(10)
     order = json.loads(sys.stdin.buffer.read())
-    told = sys.stdout
+    output = sys.stdout
     sys.stdout = sys.stderr  # libraries talk there, to nobody
     logging.disable(logging.CRITICAL)
-    json.dump(run_apprise_order(order), told)
-    told.flush()
+    json.dump(run_apprise_order(order), output)
+    output.flush()
     os._exit(0)  # no thread of a library holds it up
 
 
@@ -166,12 +166,12 @@ def run_apprise_order(order: Mapping[str, Any]) -> dict[str, str]:
     service = apprise.Apprise.instantiate(order["url"], asset=asset, suppress_exceptions=True)
     if service is None:
         return {"problem": "incomplete"}
-    known = identify_allowed_service(service, order["schemas"])
-    if known is None:
+    allowed_service = identify_allowed_service(service, order["schemas"])
+    if allowed_service is None:
         return {"problem": "not allowed"}
     if "text" not in order:
         why = explain_internal_host(service, order["networks"])
-        return {"problem": "internal", "why": why} if why else known
+        return {"problem": "internal", "why": why} if why else allowed_service
     service.overflow_mode = apprise.OverflowMode.TRUNCATE  # one message, never several
     box = apprise.Apprise(asset=asset)
     box.add(service)
@@ -182,8 +182,8 @@ def run_apprise_order(order: Mapping[str, Any]) -> dict[str, str]:
         interpret_escapes=False,
     )
     if sent:
-        return {**known, "outcome": wire.outcome or "handed over"}
-    return {**known, "problem": fence.why or wire.outcome or "failed before anything was sent"}
+        return {**allowed_service, "outcome": wire.outcome or "handed over"}
+    return {**allowed_service, "problem": fence.why or wire.outcome or "failed before anything was sent"}
 
 
 def explain_internal_host(service: Any, networks: Sequence[str]) -> str:
@@ -201,7 +201,7 @@ def explain_internal_host(service: Any, networks: Sequence[str]) -> str:
 
 
 def has_self_hosted_address(service: Any) -> bool:
-    return any("{host}" in one for one in service.templates)
+    return any("{host}" in template for template in service.templates)
 
 
 def identify_allowed_service(service: Any, schemas: Sequence[str]) -> dict[str, str] | None:

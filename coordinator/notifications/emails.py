@@ -17,9 +17,14 @@ def send_email_notification(message: Notification, request: PermissionRequest | 
     """Mail about `request` (None: a test); return what came of it, in words. Raises NotificationNotSent."""
     if not settings.EMAIL_HOST:
         raise NotificationNotSent("no mail server is set (SIGNALBOX_SMTP_HOST)")
-    told = build_message_text(message, request, now)
+    message_text = build_message_text(message, request, now)
     try:
-        send_mail(told.title, told.body_with_link, settings.DEFAULT_FROM_EMAIL, [message.target.address])
+        send_mail(
+            message_text.title,
+            message_text.body_with_link,
+            settings.DEFAULT_FROM_EMAIL,
+            [message.target.address],
+        )
     except (OSError, smtplib.SMTPException) as problem:
         raise NotificationNotSent(f"the mail server {describe_network_error(problem)}") from None
     return "handed to the mail server"

@@ -18,14 +18,14 @@ def targets_for_request(
 ) -> list[NotificationTarget]:
     """Return those of `targets` that hear of `request`. A choice that cannot be read leaves nothing out."""
     targets = list(targets)
-    wants_marks = any(one.about == About.MARKED for one in targets)
+    wants_marks = any(target.about == About.MARKED for target in targets)
     is_marked = wants_marks and bool(marks.find_request_review_reasons(request, marks.load_danger_marks()))
-    return [one for one in targets if wants_request(one, request, is_marked=is_marked)]
+    return [target for target in targets if wants_request(target, request, is_marked=is_marked)]
 
 
 def targets_for_budgets(targets: Iterable[NotificationTarget]) -> list[NotificationTarget]:
     """Return those of `targets` that hear how much of the budgets is used."""
-    return [one for one in targets if one.about in (About.EVERYTHING, About.BUDGETS)]
+    return [target for target in targets if target.about in (About.EVERYTHING, About.BUDGETS)]
 
 
 def wants_request(target: NotificationTarget, request: PermissionRequest, *, is_marked: bool) -> bool:
@@ -34,7 +34,7 @@ def wants_request(target: NotificationTarget, request: PermissionRequest, *, is_
     if target.about == About.MARKED:
         return is_marked
     if target.about == About.TYPES:
-        wanted = [one.casefold() for one in split_target_patterns(target.patterns)]
+        wanted = [pattern.casefold() for pattern in split_target_patterns(target.patterns)]
         return any(fnmatch.fnmatchcase(request.permission_type.casefold(), one) for one in wanted)
     if target.about == About.TOOLS:
         tool = request_subject(request).tool_name

@@ -83,8 +83,11 @@ def build_notification_payload(
     person = User.objects.get(username=message.target.person)
     waiting = load_waiting_for_person(person, now).number
     if message.event == Notification.NotifiedEvent.BUDGET:
-        told = build_message_text(message, None, now)
-        shown = {"title": clean_text_line(told.title, TITLE), "body": clean_text_line(told.text, GIST)}
+        message_text = build_message_text(message, None, now)
+        shown = {
+            "title": clean_text_line(message_text.title, TITLE),
+            "body": clean_text_line(message_text.text, GIST),
+        }
         return {
             "kind": "budget",
             **shown,
@@ -123,9 +126,12 @@ def encode_push_payload(told: dict[str, Any]) -> bytes:
 
 def list_waiting_for_offline(requests: PermissionRequestQuerySet, now: datetime) -> list[dict[str, Any]]:
     """Return waiting requests as the list without a network shows them."""
-    named = titles.load_session_titles(requests.values_list("context__session_id", flat=True))
+    session_titles = titles.load_session_titles(requests.values_list("context__session_id", flat=True))
     rows = requests.iterator(IN_MEMORY)
-    return [describe_request_for_push(row, named.get(request_session(row) or "", ""), now) for row in rows]
+    return [
+        describe_request_for_push(row, session_titles.get(request_session(row) or "", ""), now)
+        for row in rows
+    ]
 
 
 def describe_request_for_push(request: PermissionRequest, title: str | None, now: datetime) -> dict[str, Any]:
@@ -165,10 +171,10 @@ def decidable_waiting_requests(user: User, now: datetime) -> PermissionRequestQu
 
 def unseal_device_keys(target: NotificationTarget) -> dict[str, str]:
     """Return a device's keys. Raises KeyringUnusable, ValueError."""
-    found = json.loads(
+    decoded = json.loads(
         keyring.unseal_text_with_keyring(device_keys_purpose(target.address), target.push.keys)
     )
-    return {name: str(found[name]) for name in ("p256dh", "auth")}
+    return {name: str(decoded[name]) for name in ("p256dh", "auth")}
 
 
 def device_keys_purpose(address: str) -> str:
@@ -197,10 +203,14 @@ def build_push_headers(address: str, request: PermissionRequest | None, now: dat
 def push_time_to_live(request: PermissionRequest | None, now: datetime) -> timedelta:
     if request is None:
         return TEST_KEPT_FOR
-    standing = approvals.current_request_state(request, now)
-    if not standing.waiting:
+    current_request_state = approvals.current_request_state(request, now)
+    if not current_request_state.waiting:
         return CLOSED_KEPT_FOR
-    return max(LEAST_KEPT_FOR, min(PUSH_KEPT_FOR, standing.until - now)) if standing.until else PUSH_KEPT_FOR
+    return (
+        max(LEAST_KEPT_FOR, min(PUSH_KEPT_FOR, current_request_state.until - now))
+        if current_request_state.until
+        else PUSH_KEPT_FOR
+    )
 
 
 def push_contact_address() -> str:

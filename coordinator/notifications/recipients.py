@@ -30,8 +30,8 @@ def escalation_step_recipients(step: EscalationStep, request: PermissionRequest,
 def people_named_in_steps(steps: Iterable[EscalationStep]) -> set[str]:
     """Return the names of everybody whom these steps name: the people, and the active members of the groups."""
     steps = list(steps)
-    groups = [one.group_id for one in steps if one.group_id is not None]
-    people = {one.person for one in steps if one.person}
+    groups = [step.group_id for step in steps if step.group_id is not None]
+    people = {step.person for step in steps if step.person}
     if not groups:
         return people
     members = User.objects.filter(groups__in=groups, is_active=True)

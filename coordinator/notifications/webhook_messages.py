@@ -51,9 +51,13 @@ def build_webhook_payload(
 ) -> dict[str, Any]:
     """Return a webhook's body. The tool's input stays here: it may hold what outsiders must not see."""
     if message.event == Notification.NotifiedEvent.BUDGET:
-        told = build_message_text(message, None, now)
-        about = {"notification_id": message.pk, "sent_at": format_request_instant(now), "url": told.link}
-        return {"event": "budget.reached", **about, "title": told.title, "text": told.text}
+        message_text = build_message_text(message, None, now)
+        about = {
+            "notification_id": message.pk,
+            "sent_at": format_request_instant(now),
+            "url": message_text.link,
+        }
+        return {"event": "budget.reached", **about, "title": message_text.title, "text": message_text.text}
     body: dict[str, Any] = {
         "event": f"permission_request.{EVENTS.get(message.event, message.event)}" if request else "test",
         "notification_id": message.pk,

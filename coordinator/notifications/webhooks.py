@@ -100,8 +100,8 @@ def resolve_checked_addresses(host: str, port: int) -> list[tuple[str, int]]:
 
 
 def require_allowed_address(address: Address) -> None:
-    if why := find_address_problem(address, settings.WEBHOOK_NETWORKS):
-        raise WebhookAddressRefused(why)
+    if address_problem := find_address_problem(address, settings.WEBHOOK_NETWORKS):
+        raise WebhookAddressRefused(address_problem)
 
 
 class CheckedConnection(http.client.HTTPConnection):

@@ -173,8 +173,8 @@ class MigrationJudge:
 
     def judge_sql_statement(self, sql: str) -> tuple[bool, str] | None:
         """Judge one statement in PostgreSQL's words; None where it is not one of those that are known."""
-        if made := CREATE_TABLE.match(sql):
-            self.new_tables.add(made[1])
+        if match := CREATE_TABLE.match(sql):
+            self.new_tables.add(match[1])
             return True, NEW
         if (about := ON_TABLE.match(sql)) and about[1] in self.new_tables:
             return True, NEW

@@ -85,8 +85,8 @@ class SystemdService:
     def render_socket_unit(self) -> str:
         host, port = addresses.split_bind_address(self.read_effective_bind())
         streams = [
-            f"ListenStream={addresses.join_host_port(one, port)}"
-            for one in addresses.list_serving_addresses(host)
+            f"ListenStream={addresses.join_host_port(serving_address, port)}"
+            for serving_address in addresses.list_serving_addresses(host)
         ]
         return SOCKET.format(mark=MARK, name=self.name, streams="\n".join(streams), backlog=addresses.BACKLOG)
 
@@ -423,8 +423,8 @@ def generate_removal_steps(service: SystemdService, *, delete_data: bool) -> Ite
 def generate_systemctl_steps(*commands: list[str]) -> Iterator[Step]:
     """Yield calls of systemctl; none where systemd does not run, as in a container."""
     if Path("/run/systemd/system").exists():
-        for words in commands:
-            yield shlex.join(["systemctl", *words]), partial(run_command_or_fail, ["systemctl", *words])
+        for command in commands:
+            yield shlex.join(["systemctl", *command]), partial(run_command_or_fail, ["systemctl", *command])
 
 
 def indent_lines(text: str) -> str:

@@ -221,11 +221,11 @@ def require_safe_migrations() -> None:
         return
     # The sessions of the server that this one follows end in a moment.
     until = time.monotonic() + LET_GO_WITHIN
-    while others := health.count_server_processes():
+    while server_process_count := health.count_server_processes():
         if time.monotonic() > until:
             raise CommandError(
-                f"{others} processes of other servers use this database, and {broken[0].migration} is not "
-                f"safe beside an older version: {broken[0].why}. Stop the other servers first, or use "
+                f"{server_process_count} processes of other servers use this database, and {broken[0].migration} is "
+                f"not safe beside an older version: {broken[0].why}. Stop the other servers first, or use "
                 "--migrate-anyway. `python manage.py check_migrations` shows more."
             )
         time.sleep(0.1)

@@ -48,8 +48,8 @@ class AgentConversation:
 
     @property
     def agent_capabilities(self) -> dict[str, Any]:
-        found = self.told.get("agentCapabilities")
-        return found if isinstance(found, dict) else {}
+        agent_capabilities = self.told.get("agentCapabilities")
+        return agent_capabilities if isinstance(agent_capabilities, dict) else {}
 
     @property
     def reported_program_name(self) -> str:
@@ -173,21 +173,21 @@ class AgentConversation:
             )
 
     async def _enter_agent_session(self, where: dict[str, Any], known_id: str, *, fork: bool) -> None:
-        others = self.agent_capabilities.get("sessionCapabilities")
-        others = others if isinstance(others, dict) else {}
+        session_capabilities = self.agent_capabilities.get("sessionCapabilities")
+        session_capabilities = session_capabilities if isinstance(session_capabilities, dict) else {}
         if fork:
-            if others.get("fork") is None:
+            if session_capabilities.get("fork") is None:
                 raise RunnerRefused(f"{self.agent.title} cannot fork a conversation.")
             await self._request_agent_session("session_fork", {**where, "sessionId": known_id}, OPENING)
         elif not known_id:
             await self._request_agent_session("session_new", where, OPENING)
         else:
-            if others.get("resume") is None and not self.agent_capabilities.get("loadSession"):
+            if session_capabilities.get("resume") is None and not self.agent_capabilities.get("loadSession"):
                 raise RunnerRefused(
                     f"{self.agent.title} cannot resume an earlier conversation. Start a new one."
                 )
             self.id = known_id
-            method = "session_load" if others.get("resume") is None else "session_resume"
+            method = "session_load" if session_capabilities.get("resume") is None else "session_resume"
             self.replays = True
             try:
                 await self._request_agent_session(method, {**where, "sessionId": known_id}, LOADING)
@@ -196,8 +196,8 @@ class AgentConversation:
 
     async def _request_agent_session(self, method: str, params: dict[str, Any], within: float) -> None:
         self.opened = await self.process.request_agent(AGENT_METHODS[method], params, within=within)
-        said = self.opened.get("sessionId")
-        self.id = said if isinstance(said, str) and said else self.id
+        session_id = self.opened.get("sessionId")
+        self.id = session_id if isinstance(session_id, str) and session_id else self.id
         if not self.id:
             raise AgentFailed(f"{self.agent.title} started a session without giving its id")
 

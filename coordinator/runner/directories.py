@@ -15,7 +15,7 @@ class AllowedDirectories:
     """
 
     def __init__(self, directories: Iterable[str], private: Iterable[str] = ()) -> None:
-        self._directories = tuple(os.path.realpath(one) for one in directories)
+        self._directories = tuple(os.path.realpath(directory) for directory in directories)
         self._private = tuple(os.path.realpath(one) for one in private)
 
     @property
@@ -56,7 +56,7 @@ class AllowedDirectories:
 
 def innermost_folder_length(path: str, folders: Iterable[str]) -> int:
     """Return the length of the longest of the folders that holds a path, 0 where none does."""
-    return max((len(one) for one in folders if is_inside_folder(one, path)), default=0)
+    return max((len(folder) for folder in folders if is_inside_folder(folder, path)), default=0)
 
 
 def is_inside_folder(folder: str, path: str) -> bool:

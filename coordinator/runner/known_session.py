@@ -62,15 +62,15 @@ class RememberedSession:
     async def find_earlier_conversation_id(self, order: RunnerOrder) -> str:
         """Return the agent's own id of the conversation to resume or fork; "" for a new one. Raises RunnerRefused."""
         is_fork = bool(order.fork_of) and not order.is_resume
-        wanted = order.fork_of if is_fork else self.id if order.is_resume else ""
-        if not wanted:
+        fork_of = order.fork_of if is_fork else self.id if order.is_resume else ""
+        if not fork_of:
             return ""
-        told = order.agent_session_id or self._around.memory.load_session_record(wanted).get(
+        told = order.agent_session_id or self._around.memory.load_session_record(fork_of).get(
             "agent_session_id"
         )
         if not told:
             try:
-                told = (await self._around.server.fetch_session(wanted)).get("executor_session_id")
+                told = (await self._around.server.fetch_session(fork_of)).get("executor_session_id")
             except ServerRefused:
                 told = None
         if not told and is_fork:

@@ -18,10 +18,10 @@ class SessionRecordStore:
         """Return what is known of a session; {} where nothing is."""
         try:
             with open(self.session_record_path(session_id), "rb") as file:
-                told = json.loads(file.read(1 << 20))
+                decoded = json.loads(file.read(1 << 20))
         except (OSError, ValueError, RecursionError):
             return {}
-        return told if isinstance(told, dict) else {}
+        return decoded if isinstance(decoded, dict) else {}
 
     def save_session_fields(self, session_id: str, **known: Any) -> None:
         """Remember more of a session. Raises OSError."""

@@ -26,7 +26,7 @@ def list_session_modes(opened: dict[str, Any]) -> tuple[str | None, list[str]]:
     """Return the current mode's id and the ids of all of them; (None, []) of an agent without modes."""
     modes = opened.get("modes")
     if isinstance(modes, dict) and isinstance(modes.get("availableModes"), list):
-        ids = [one["id"] for one in modes["availableModes"] if isinstance(one, dict) and "id" in one]
+        ids = [mode["id"] for mode in modes["availableModes"] if isinstance(mode, dict) and "id" in mode]
         return modes.get("currentModeId"), ids
     option = find_config_option(opened, "mode")
     if option is None:
@@ -38,11 +38,11 @@ def list_option_values(option: dict[str, Any]) -> list[str]:
     """Return the values that a config option may have, those in groups as well."""
     found: list[str] = []
     choices = option.get("options")
-    for one in choices if isinstance(choices, list) else ():
-        if isinstance(one, dict) and isinstance(one.get("options"), list):
-            found += list_option_values(one)
-        elif isinstance(one, dict) and isinstance(one.get("value"), str):
-            found.append(one["value"])
+    for choice in choices if isinstance(choices, list) else ():
+        if isinstance(choice, dict) and isinstance(choice.get("options"), list):
+            found += list_option_values(choice)
+        elif isinstance(choice, dict) and isinstance(choice.get("value"), str):
+            found.append(choice["value"])
     return found
 
 
@@ -61,7 +61,7 @@ def choose_initial_mode(agent: StartableAgent, opened: dict[str, Any], wanted: s
         return None
     if not agent.asks and current is not None and not UNASKED.search(current):
         return None
-    asking = next((one for one in agent.asks if one in ids), None)
+    asking = next((ask for ask in agent.asks if ask in ids), None)
     if asking is None and not agent.asks:
         asking = next((one for one in ids if USUAL.search(one)), None)
     if asking is None:

@@ -102,29 +102,31 @@ def build_runner_parser() -> argparse.ArgumentParser:
 
 def load_runner_options(flags: argparse.Namespace, environ: Mapping[str, str]) -> RunnerOptions:
     """Return the options. Raises RunnerRefused, in words, for what cannot be used."""
-    said = load_runner_settings_file(flags.config, environ)
-    directories = flags.directory or said.get("directories") or [os.getcwd()]
-    at_once = flags.at_once if flags.at_once is not None else said.get("at_once", AT_ONCE)
+    settings_file = load_runner_settings_file(flags.config, environ)
+    directories = flags.directory or settings_file.get("directories") or [os.getcwd()]
+    at_once = flags.at_once if flags.at_once is not None else settings_file.get("at_once", AT_ONCE)
     if not isinstance(at_once, int) or not 1 <= at_once <= 200:
         raise RunnerRefused("at_once must be a number from 1 to 200.")
-    url = flags.url or environ.get("SIGNALBOX_URL") or said.get("url") or DEFAULT_URL
+    url = flags.url or environ.get("SIGNALBOX_URL") or settings_file.get("url") or DEFAULT_URL
     if not url.startswith(("http://", "https://")):
         raise RunnerRefused(f"Signalbox's address must begin with http:// or https://, not {url[:80]!r}.")
     return RunnerOptions(
         url=replace_localhost_host(url.rstrip("/")),
-        key=find_runner_key(flags, environ, said),
-        directories=tuple(require_directory(one) for one in directories),
+        key=find_runner_key(flags, environ, settings_file),
+        directories=tuple(require_directory(directory) for directory in directories),
         state=runner_state_folder(environ),
         at_once=at_once,
-        tags=tuple(flags.tag or said.get("tags") or ()),
-        require_matching_tags=bool(said.get("require_matching_tags", False)),
-        profile=flags.profile or said.get("profile") or "signalbox",
-        hostname=flags.hostname or said.get("hostname") or socket.gethostname(),
-        keep=parse_minutes(said, "keep_minutes", 30.0),
-        silence=parse_minutes(said, "silence_minutes", 30.0),
-        passes=tuple(said.get("pass") or ()),
-        private=list_private_paths(flags, environ, said),
-        agents={name: parse_agent_settings(name, one) for name, one in (said.get("agents") or {}).items()},
+        tags=tuple(flags.tag or settings_file.get("tags") or ()),
+        require_matching_tags=bool(settings_file.get("require_matching_tags", False)),
+        profile=flags.profile or settings_file.get("profile") or "signalbox",
+        hostname=flags.hostname or settings_file.get("hostname") or socket.gethostname(),
+        keep=parse_minutes(settings_file, "keep_minutes", 30.0),
+        silence=parse_minutes(settings_file, "silence_minutes", 30.0),
+        passes=tuple(settings_file.get("pass") or ()),
+        private=list_private_paths(flags, environ, settings_file),
+        agents={
+            name: parse_agent_settings(name, one) for name, one in (settings_file.get("agents") or {}).items()
+        },
     )
 
 
@@ -152,12 +154,12 @@ def replace_localhost_host(url: str) -> str:
 def find_runner_key(flags: argparse.Namespace, environ: Mapping[str, str], said: Mapping[str, Any]) -> str:
     if flags.key_file:
         return read_private_text_file(flags.key_file)
-    named = flags.key or environ.get("SIGNALBOX_KEY") or said.get("key") or ""
-    if not named and said.get("key_file"):
+    key = flags.key or environ.get("SIGNALBOX_KEY") or said.get("key") or ""
+    if not key and said.get("key_file"):
         return read_private_text_file(said["key_file"])
-    if not all("!" <= sign <= "~" for sign in named):
+    if not all("!" <= sign <= "~" for sign in key):
         raise RunnerRefused("The API key contains characters that no key has.")
-    return str(named)
+    return str(key)
 
 
 def load_runner_settings_file(named: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -248,8 +250,10 @@ def require_directory(named: Any) -> str:
 
 
 def runner_state_folder(environ: Mapping[str, str]) -> str:
-    named = environ.get("XDG_STATE_HOME", "")
-    base = named if os.path.isabs(named) else os.path.join(os.path.expanduser("~"), ".local", "state")
+    state_home = environ.get("XDG_STATE_HOME", "")
+    base = (
+        state_home if os.path.isabs(state_home) else os.path.join(os.path.expanduser("~"), ".local", "state")
+    )
     return os.path.join(base, "signalbox", "runner")
 
 

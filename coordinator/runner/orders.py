@@ -88,7 +88,7 @@ def build_mcp_server_entries(order: RunnerOrder, capabilities: dict[str, Any]) -
             headers = format_header_pairs(server.get("headers"))
             found.append({"type": kind, "name": name, "url": server["url"], "headers": headers})
         elif kind == "stdio" and isinstance(server.get("command"), str):
-            arguments = [str(one) for one in server.get("args") or []]
+            arguments = [str(argument) for argument in server.get("args") or []]
             env = format_header_pairs(server.get("env"))
             found.append({"name": name, "command": server["command"], "args": arguments, "env": env})
     return found

@@ -110,10 +110,10 @@ class UpdateOutbox:
         if len(self._waiting) <= self._on_the_way:
             return False
         last = self._waiting[-1]
-        both = merge_updates(last.update, update) if last.run_id == run_id else None
-        if both is None:
+        updates = merge_updates(last.update, update) if last.run_id == run_id else None
+        if updates is None:
             return False
-        before, last.update, last.size = last.size, both, estimate_update_size(both)
+        before, last.update, last.size = last.size, updates, estimate_update_size(updates)
         self._room.reserve_bytes(last.size - before)
         return True
 

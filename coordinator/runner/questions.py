@@ -95,8 +95,8 @@ class PermissionQuestions:
         ask = uuid.uuid4().hex
         withdrawn: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._withdrawn[ask] = withdrawn
-        known = self._calls.find_tool_call(call.get("toolCallId"))
-        answering = asyncio.create_task(self._wait_for_outcome(ask, run_id, call, options, known))
+        tool_call = self._calls.find_tool_call(call.get("toolCallId"))
+        answering = asyncio.create_task(self._wait_for_outcome(ask, run_id, call, options, tool_call))
         try:
             both: set[asyncio.Future[Any]] = {answering, withdrawn}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -138,7 +138,9 @@ class PermissionQuestions:
     def build_permission_outcome(
         self, call: dict[str, Any], options: list[dict[str, Any]], outcome: dict[str, Any], reason: object
     ) -> dict[str, Any]:
-        chosen = next((one for one in options if one.get("optionId") == outcome.get("optionId")), None)
+        chosen = next(
+            (option for option in options if option.get("optionId") == outcome.get("optionId")), None
+        )
         kind = str(chosen.get("kind")) if chosen else ""
         reason = outcome.get("why") or reason
         if not kind.startswith("allow") and isinstance(reason, str) and reason.strip():
@@ -161,5 +163,5 @@ class PermissionQuestions:
 
 def reject_once_outcome(options: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the option that says no this once, or that the turn was cancelled where there is none."""
-    no = next((one for one in options if one.get("kind") == "reject_once"), None)
+    no = next((option for option in options if option.get("kind") == "reject_once"), None)
     return {"outcome": {"outcome": "selected", "optionId": no.get("optionId")}} if no else CANCELLED

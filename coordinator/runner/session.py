@@ -176,13 +176,17 @@ class RunnerSession:
             problem = AgentFailed(f"The agent reports an error: {describe_request_error(problem)}")
         if not isinstance(problem, AgentFailed | RunnerRefused | ServerRefused | ServerTimedOut):
             log.exception("A run could not be carried out", exc_info=problem)
-        words = self._talk.process.last_error_output if self._talk else self._known_words
+        last_error_output = self._talk.process.last_error_output if self._talk else self._known_words
         was_stopped = (turn.is_cancelled or self.is_ending) and not turn.is_silent and turn.refused is None
         self._release_early_updates()
         reason = ""
         if not was_stopped:
             reason = self.silence_message() if turn.is_silent else str(problem)
-            failed = {"sessionUpdate": "signalbox/agent_failed", "reason": reason, "stderrTail": words}
+            failed = {
+                "sessionUpdate": "signalbox/agent_failed",
+                "reason": reason,
+                "stderrTail": last_error_output,
+            }
             self._send_update(failed)
         await self._end_agent()
         if turn.is_prompted:
@@ -191,7 +195,11 @@ class RunnerSession:
         if was_stopped:
             await self.report_run_outcome("stopped", signal="SIGKILL" if turn.was_killed else "SIGTERM")
         else:
-            said = f"{reason}\n\n{words}" if words and isinstance(problem, AgentFailed) else reason
+            said = (
+                f"{reason}\n\n{last_error_output}"
+                if last_error_output and isinstance(problem, AgentFailed)
+                else reason
+            )
             await self.report_run_outcome("failed", error=said[:8000])
 
     async def report_run_outcome(self, what: str, **said: Any) -> None:
@@ -282,9 +290,13 @@ class RunnerSession:
                 status = "finished" if code == 0 else "failed"
                 if code != 0:
                     reason = f"{process.agent.title} ended by itself between two turns (exit code {code})"
-                    words = process.last_error_output
+                    last_error_output = process.last_error_output
                     self._send_update(
-                        {"sessionUpdate": "signalbox/agent_failed", "reason": reason, "stderrTail": words}
+                        {
+                            "sessionUpdate": "signalbox/agent_failed",
+                            "reason": reason,
+                            "stderrTail": last_error_output,
+                        }
                     )
                 await self.report_final_status(status)
 

@@ -117,8 +117,8 @@ class ShadowRepository:
         zero = b"0" * (40 if self._place.format == "sha1" else 64)
         lines = [b"0 %b\t%b%b" % (zero, inside, path) for path in gone]
         for path in other:
-            if found := self._build_index_entry(path):
-                lines.append(b"%b %b\t%b%b" % (*(one.encode() for one in found), inside, path))
+            if index_entry := self._build_index_entry(path):
+                lines.append(b"%b %b\t%b%b" % (*(one.encode() for one in index_entry), inside, path))
         if lines:
             self.run_shadow_git("update-index", "-z", "--index-info", given=b"\0".join(lines) + b"\0")
         return self.run_shadow_git("write-tree", "--missing-ok").decode().strip()
@@ -205,9 +205,9 @@ class ShadowRepository:
 def user_excludes_file(directory: str) -> str:
     """Return the file in which the runner's user names what no repository shall see; "" where there is none."""
     try:
-        named = run_git(
+        git_output = run_git(
             "config", "--global", "--path", "core.excludesFile", directory=directory
         ).decoded_output
     except GitFailed:
         return ""
-    return named
+    return git_output

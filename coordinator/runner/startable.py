@@ -309,8 +309,8 @@ def read_package_version(program: str, beside: str = "", field_name: str = "vers
     for _ in range(6 if beside else 4):
         try:
             with open(os.path.join(folder, beside, "package.json"), "rb") as file:
-                told: Any = json.loads(file.read(1 << 20))
-            version = told.get(field_name) if isinstance(told, dict) else None
+                decoded: Any = json.loads(file.read(1 << 20))
+            version = decoded.get(field_name) if isinstance(decoded, dict) else None
             if isinstance(version, str):
                 return version[:40]
         except (OSError, ValueError, RecursionError):

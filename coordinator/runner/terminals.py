@@ -95,7 +95,7 @@ class SessionTerminals:
         if len(self._terminals) >= MOST_TERMINALS:
             raise RunnerRefused(f"{MOST_TERMINALS} terminals are open; release one first")
         command, arguments = params.get("command"), params.get("args") or []
-        if not isinstance(command, str) or not all(isinstance(one, str) for one in arguments):
+        if not isinstance(command, str) or not all(isinstance(argument, str) for argument in arguments):
             raise RunnerRefused("command and args must be strings")
         # Agents send a whole line of shell as the command, too.
         words = [command, *arguments] if arguments else ["/bin/sh", "-c", command]
@@ -170,8 +170,8 @@ class SessionTerminals:
 
 
 def terminal_environment(params: dict[str, Any]) -> dict[str, str]:
-    named = params.get("env") or []
-    pairs = [(one.get("name"), one.get("value")) for one in named if isinstance(one, dict)]
+    env = params.get("env") or []
+    pairs = [(one.get("name"), one.get("value")) for one in env if isinstance(one, dict)]
     return {
         name: value
         for name, value in pairs

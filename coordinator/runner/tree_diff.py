@@ -102,7 +102,7 @@ def read_tree_diff(
     shadow: ShadowRepository, before: str, after: str, files: list[dict[str, Any]]
 ) -> tuple[str, bool]:
     """Return the diff as text, and whether something of it is left out."""
-    long = [one["path"] for one in files if one["added"] + one["removed"] > LONG]
+    long = [file["path"] for file in files if file["added"] + file["removed"] > LONG]
     left_out = long[:MOST_LEFT_OUT] if 0 < len(long) < len(files) and "\ufffd" not in "".join(long) else []
     said, cut = shadow.run_bounded_shadow_git(
         "diff-tree",

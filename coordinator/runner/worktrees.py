@@ -120,14 +120,14 @@ def check_out_worktree(top: str, path: str, branch: str, began: str) -> None:
 
 def remove_worktree_blocking(session_id: str, directory: str, state: str, discard: bool) -> None:
     folder, note = worktree_folder_and_note(session_id, state)
-    known = load_worktree_note(note)
-    if known is None:
+    worktree_note = load_worktree_note(note)
+    if worktree_note is None:
         raise RunnerRefused(f"This machine has no work tree of {session_id} for {directory}.")
-    path, top = str(known["path"]), str(known["top"])
+    path, top = str(worktree_note["path"]), str(worktree_note["top"])
     if os.path.isdir(path) and not discard:
         require_committed_worktree(path, top)
     try:
-        unregister_worktree(top, path, str(known["branch"]), str(known["began"]))
+        unregister_worktree(top, path, str(worktree_note["branch"]), str(worktree_note["began"]))
     except GitFailed as problem:
         if os.path.isdir(top):
             raise RunnerRefused(f"The work tree {path} could not be removed: {problem}") from None
@@ -156,7 +156,7 @@ def require_committed_worktree(path: str, top: str) -> None:
             directory=path,
             variables=filters,
         ).said
-        held = run_git(
+        git_output = run_git(
             "for-each-ref", "--contains", "HEAD", "--count=1", "refs/heads", directory=path
         ).decoded_output
     except GitFailed as problem:
@@ -165,7 +165,7 @@ def require_committed_worktree(path: str, top: str) -> None:
         raise RunnerRefused(
             f"The work tree holds uncommitted work in {format_file_count(files)}. Have it committed, or discard it."
         )
-    if not held:
+    if not git_output:
         raise RunnerRefused(
             "The work tree holds commits that are on no branch. Have a branch made of them, or discard them."
         )
@@ -207,7 +207,7 @@ def disable_git_filters(*directories: str) -> Mapping[str, str]:
     names = set()
     for directory, scope in itertools.product(directories, ("--local", "--worktree")):
         try:
-            told = run_git(
+            git_output = run_git(
                 "config",
                 scope,
                 "--includes",
@@ -219,7 +219,7 @@ def disable_git_filters(*directories: str) -> Mapping[str, str]:
             )
         except GitFailed:
             continue  # none
-        names |= {one.rpartition(".")[0] for one in told.decoded_output.split("\0") if one}
+        names |= {one.rpartition(".")[0] for one in git_output.decoded_output.split("\0") if one}
     calm = (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false"))
     settings = [(f"{name}.{key}", value) for name in sorted(names) for key, value in calm]
     # Not with -c: a filter's name may hold a "=".
@@ -246,10 +246,10 @@ def worktree_slug(session_id: str) -> str:
 def load_worktree_note(note: str) -> dict[str, Any] | None:
     try:
         with open(note, "rb") as file:
-            known = json.loads(file.read(1 << 16))
+            decoded = json.loads(file.read(1 << 16))
     except (OSError, ValueError):
         return None
-    return known if isinstance(known, dict) else None
+    return decoded if isinstance(decoded, dict) else None
 
 
 def save_worktree_note(note: str, known: dict[str, Any]) -> None:

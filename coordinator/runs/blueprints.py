@@ -129,8 +129,8 @@ class RunnerAgent:
     @property
     def parameters_schema(self) -> dict[str, Any]:
         """What it takes; anything, where its runner does not say it in a way that can be read."""
-        told = self.told.get("parameters_schema")
-        return told if isinstance(told, dict) else {"type": "object"}
+        parameters_schema = self.told.get("parameters_schema")
+        return parameters_schema if isinstance(parameters_schema, dict) else {"type": "object"}
 
     def own_runner_demands(self) -> dict[str, Any]:
         """Only its own runner has it."""
@@ -163,8 +163,8 @@ def load_runner_agents() -> list[RunnerAgent]:
     found: dict[str, RunnerAgent] = {}
     for runner in Runner.objects.filter(deregistered_at__isnull=True).order_by("registered_at", "runner_id"):
         if runner.executor_type == PROCEDURAL:
-            for told in runner.procedural_agents:
-                found.setdefault(told["name"], RunnerAgent(runner, told))
+            for procedural_agent in runner.procedural_agents:
+                found.setdefault(procedural_agent["name"], RunnerAgent(runner, procedural_agent))
     return sorted(found.values(), key=lambda agent: agent.name)
 
 
@@ -174,17 +174,19 @@ def find_runner_agent(name: str | None) -> RunnerAgent | None:
 
 
 def load_capabilities(names: list[str]) -> list[Capability]:
-    found = Capability.objects.in_bulk(names)
+    capabilities = Capability.objects.in_bulk(names)
     for name in names:
-        if name not in found:
+        if name not in capabilities:
             raise UnprocessableRequest(f"Capability resolution failed: {name} not found")
-    return [found[name] for name in names]
+    return [capabilities[name] for name in names]
 
 
 def blueprint_server_sources(blueprint: Blueprint) -> list[tuple[str, Any]]:
     """Return what a blueprint's MCP servers come from, by name: its capabilities, then itself."""
     names = blueprint.capabilities if isinstance(blueprint.capabilities, list) else []
-    parts = [(f"capability {one.name}", one.mcp_servers) for one in load_capabilities(names)]
+    parts = [
+        (f"capability {capability.name}", capability.mcp_servers) for capability in load_capabilities(names)
+    ]
     return [*parts, own_server_source(blueprint)]
 
 

@@ -31,13 +31,13 @@ def merge_run_demands(*parts: Mapping[str, Any] | None) -> dict[str, Any] | None
     Returns them as they are stored and sent (`tags` is there whenever anything is demanded), or None where
     nothing is demanded.
     """
-    given = [part for part in parts if part]
+    matching_parts = [part for part in parts if part]
     merged: dict[str, Any] = {}
     for name in NAMED:
-        value = next((part[name] for part in given if part.get(name) is not None), None)
+        value = next((part[name] for part in matching_parts if part.get(name) is not None), None)
         if value is not None:
             merged[name] = value
-    tags = list(dict.fromkeys(tag for part in given for tag in demanded_tags(part)))
+    tags = list(dict.fromkeys(tag for part in matching_parts for tag in demanded_tags(part)))
     if not merged and not tags:
         return None
     return {**merged, "tags": tags}

@@ -34,8 +34,10 @@ def named_offer_entries(offers: Any, name: str) -> list[dict[str, Any]]:
 
 def offered_directories(offers: Any) -> list[str]:
     """Return the folders in which the runner may work, with all that is in them."""
-    found = offers.get("directories") if isinstance(offers, Mapping) else None
-    return [one for one in found if isinstance(one, str) and one] if isinstance(found, list) else []
+    directories = offers.get("directories") if isinstance(offers, Mapping) else None
+    return (
+        [one for one in directories if isinstance(one, str) and one] if isinstance(directories, list) else []
+    )
 
 
 def contains_folder(directories: Iterable[str], folder: str) -> bool:
@@ -78,14 +80,14 @@ def load_chosen_agents(run: Run) -> set[str]:
 
 def agent_names_for_run(run: Run, chosen: set[str], runner: Runner | None, offers: Any) -> set[str | None]:
     """Return what `load_braked_agent_names` does, where it is known what was chosen and what the runner offers."""
-    names = chosen or {one["name"] for one in offered_agents(offers)}
+    names = chosen or {agent_offer["name"] for agent_offer in offered_agents(offers)}
     profile = runner.executor_profile if runner is not None else None
     return {run.agent_name, profile, *names, *(PROGRAMS.get(name) for name in names)}
 
 
 def describe_missing_offer(offers: Any, agent: str | None, folder: str | None) -> str:
     """Return what of a run a runner with these offers (None: it has none) cannot serve; empty where it can."""
-    if agent is not None and agent not in {one["name"] for one in offered_agents(offers)}:
+    if agent is not None and agent not in {agent_offer["name"] for agent_offer in offered_agents(offers)}:
         return f"agent {agent}"
     directories = offered_directories(offers)
     if offers is not None and folder and directories and not contains_folder(directories, folder):

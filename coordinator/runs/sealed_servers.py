@@ -76,12 +76,12 @@ def restore_unchanged_servers(servers: Any, stored: Any) -> Any:
     """Return `servers`, those whose address, command and arguments came back as they were shown as they are stored."""
     if not isinstance(servers, dict) or not isinstance(stored, dict):
         return servers
-    shown = mask_server_secrets(stored)
+    server_secrets = mask_server_secrets(stored)
     return {
         name: server | server_without_values(stored[name])
         if isinstance(server, dict)
         and isinstance(stored.get(name), dict)
-        and server_without_values(server) == server_without_values(shown[name])
+        and server_without_values(server) == server_without_values(server_secrets[name])
         else server
         for name, server in servers.items()
     }

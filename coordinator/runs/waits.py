@@ -68,10 +68,10 @@ class RunQueueState:
             return "Its session is busy with an earlier run."
         if not self.runners:
             return "No runner is online."
-        meant = self.agent_names_by_runner(run) if self.brakes or self.spent else []
+        agent_names = self.agent_names_by_runner(run) if self.brakes or self.spent else []
         return (
-            self.explain_brake_on_runners(meant)
-            or self.explain_spent_budget(run, meant)
+            self.explain_brake_on_runners(agent_names)
+            or self.explain_spent_budget(run, agent_names)
             or self.explain_awaited_runner(run)
         )
 

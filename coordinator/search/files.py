@@ -87,14 +87,14 @@ def load_file_touches(
     if not files:
         return FileTouchPage([], None)
     paths = {file.id: file.path for file in files}
-    found = query_file_touches(list(paths), tool, agent, before, limit + 1)
-    rows = load_touch_events([event_id for event_id, _ in found[:limit]])
-    shown = [
+    file_touches = query_file_touches(list(paths), tool, agent, before, limit + 1)
+    rows = load_touch_events([event_id for event_id, _ in file_touches[:limit]])
+    shown_touches = [
         FileTouch(rows[pk], paths[file_id], rows[pk].beginning or "", rows[pk].failed)
-        for pk, file_id in found[:limit]
+        for pk, file_id in file_touches[:limit]
         if pk in rows
     ]
-    return FileTouchPage(shown, found[limit - 1][0] if len(found) > limit else None)
+    return FileTouchPage(shown_touches, file_touches[limit - 1][0] if len(file_touches) > limit else None)
 
 
 def query_file_touches(
@@ -131,12 +131,12 @@ events.error IS NOT NULL OR EXISTS (
 
 
 def load_touch_events(ids: Sequence[int]) -> dict[int, Any]:
-    found: Any = Event.objects.filter(pk__in=ids).select_related("session", "context").defer(*_LARGE)
-    found = found.annotate(
+    events: Any = Event.objects.filter(pk__in=ids).select_related("session", "context").defer(*_LARGE)
+    events = events.annotate(
         beginning=RawSQL(f"substr(events.tool_input, 1, {READ_UP_TO})", []),  # noqa: S611 # constants
         failed=RawSQL(_FAILED, []),  # noqa: S611
     )
-    rows: dict[int, Any] = found.in_bulk()
+    rows: dict[int, Any] = events.in_bulk()
     return rows
 
 

@@ -128,12 +128,12 @@ def plan_term_search(term: SearchTerm) -> TermPlan | None:
 
 def plan_edge_words(term: SearchTerm, parts: Sequence[Sequence[str] | None]) -> TermPlan | None:
     """Return the plan for a term whose first and last word, or whose only one, are among `parts` (None: unknown)."""
-    known = [words for words in parts if words is not None]
-    if not all(known):
+    known_parts = [part for part in parts if part is not None]
+    if not all(known_parts):
         return None
     most = full_text.max_words_per_prefix()
-    if len(known) == len(parts) and math.prod(map(len, known)) <= most:
-        ends = itertools.product(*known)
+    if len(known_parts) == len(parts) and math.prod(map(len, known_parts)) <= most:
+        ends = itertools.product(*known_parts)
         group = [SearchTerm((first, *term.words[1:-1], *last)) for first, *last in ends]
         return (
             TermPlan(term, [group])
@@ -141,9 +141,13 @@ def plan_edge_words(term: SearchTerm, parts: Sequence[Sequence[str] | None]) -> 
             else TermPlan(term, whole_word_groups(term), [group])
         )
     few = [
-        [SearchTerm((word,)) for word in words] for words in known if 1 < len(words) <= min(FEW_WORDS, most)
+        [SearchTerm((word,)) for word in words]
+        for words in known_parts
+        if 1 < len(words) <= min(FEW_WORDS, most)
     ]
-    many = [[SearchTerm((word,)) for word in words] for words in known if FEW_WORDS < len(words) <= most]
+    many = [
+        [SearchTerm((word,)) for word in words] for words in known_parts if FEW_WORDS < len(words) <= most
+    ]
     return TermPlan(term, [*whole_word_groups(term), *few], many, by_text=True)
 
 
@@ -159,11 +163,11 @@ def find_words_with_piece(piece: str, *, at_end: bool = False) -> list[str]:
     While not all words are cut into pieces, those that begin with it are found all the same.
     """
     most = full_text.max_words_per_prefix() + 1
-    words = full_text.list_words_containing(piece, most, at_end=at_end)
+    words_containing = full_text.list_words_containing(piece, most, at_end=at_end)
     if all_words_are_cut():
-        return words
+        return words_containing
     known = [piece] if at_end else full_text.list_words_with_prefix(piece, most)
-    return list(dict.fromkeys([*known, *words]))[:most]
+    return list(dict.fromkeys([*known, *words_containing]))[:most]
 
 
 def find_words_with_prefix(piece: str) -> list[str]:
@@ -187,11 +191,13 @@ class IndexWalker:
         ids: list[int] = []
         stretches = list(full_text.iterate_search_ranges(top, BLOCK))
         for (low, high), ahead in zip(stretches, [*stretches[1:], None], strict=True):
-            began = time.monotonic()
+            started_at = time.monotonic()
             ids += query_index_stretch(groups, self.limits, low, high, limit - len(ids))
             if len(ids) == limit:
                 return IndexWalkResult(ids, ids[-1])
-            if ahead is not None and self.would_exceed_time((time.monotonic() - began) / (high - low), ahead):
+            if ahead is not None and self.would_exceed_time(
+                (time.monotonic() - started_at) / (high - low), ahead
+            ):
                 return IndexWalkResult(ids, low)
         return IndexWalkResult(ids)
 
@@ -236,18 +242,18 @@ def query_index_stretch(
     by_block = bool(groups) and full_text.is_searched_by_block(low, high)
     if by_block:
         groups = [[SearchTerm((word,)) for word in id_block_words(low, high)], *groups]
-    found = full_text.event_match_query(groups) if groups else EVERYTHING
-    key = found.key
+    match_query = full_text.event_match_query(groups) if groups else EVERYTHING
+    key = match_query.key
     # An expression, so that PostgreSQL does not read the stretch by the primary key instead of asking its index.
     place = f"{key} + 0" if by_block else key
     conditions, parameters = [f"{place} >= %s", f"{place} < %s"], list[str | int]([low, high])
-    if found.condition:
-        conditions.append(found.condition)
-        parameters.append(found.question)
+    if match_query.condition:
+        conditions.append(match_query.condition)
+        parameters.append(match_query.question)
     joins, limited, of_limits = build_limit_conditions(limits, key, with_events=bool(groups))
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT {key} FROM {found.table}{joins} WHERE {' AND '.join([*conditions, *limited])}"  # constants  # noqa: S608
+            f"SELECT {key} FROM {match_query.table}{joins} WHERE {' AND '.join([*conditions, *limited])}"  # constants  # noqa: S608
             f" ORDER BY {place} DESC LIMIT %s",
             [*parameters, *of_limits, limit],
         )

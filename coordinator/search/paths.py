@@ -29,12 +29,12 @@ def extract_input_paths(stored: str | None, directory: str | None) -> list[str]:
     if not stored:
         return []
     try:
-        given = json.loads(stored)
+        decoded = json.loads(stored)
     except (ValueError, RecursionError):
         text = unescape_cut_json(stored)
-        named = [unescape_cut_json(path) for path in _IN_CUT.findall(stored[:_CUT_LOOKED_AT])[:1]]
-        return normalize_paths([*named, *_IN_PATCH.findall(text)], directory)
-    return normalize_paths(iterate_named_paths(given), directory)
+        cut_paths = [unescape_cut_json(path) for path in _IN_CUT.findall(stored[:_CUT_LOOKED_AT])[:1]]
+        return normalize_paths([*cut_paths, *_IN_PATCH.findall(text)], directory)
+    return normalize_paths(iterate_named_paths(decoded), directory)
 
 
 def iterate_named_paths(given: Any) -> Iterator[str]:

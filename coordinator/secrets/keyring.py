@@ -44,8 +44,8 @@ class CredentialKeyring:
 
 def keyring_path() -> Path:
     """Return where the keys are: SIGNALBOX_CREDENTIAL_KEYS, or `credential_keys` in the data folder."""
-    named = settings.CREDENTIAL_KEYS_FILE
-    return Path(named).expanduser().absolute() if named else Path(settings.DATA_DIR) / NAME
+    key_file = settings.CREDENTIAL_KEYS_FILE
+    return Path(key_file).expanduser().absolute() if key_file else Path(settings.DATA_DIR) / NAME
 
 
 def is_sealed_text(text: str) -> bool:
@@ -135,13 +135,13 @@ def parse_keyring_file(file: str, _changed: int, _inode: int) -> CredentialKeyri
 def create_keyring_file(file: Path) -> None:
     """Make the file with its first key, and its folder; where another process was faster, its file stays."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    made = write_temporary_keyring(file, CredentialKeyring(dict([generate_keyring_key()])))
+    temporary_path = write_temporary_keyring(file, CredentialKeyring(dict([generate_keyring_key()])))
     try:
-        os.link(made, file)
+        os.link(temporary_path, file)
     except FileExistsError:
         pass
     finally:
-        made.unlink()
+        temporary_path.unlink()
 
 
 def replace_keyring_file(ring: CredentialKeyring) -> None:
@@ -151,10 +151,10 @@ def replace_keyring_file(ring: CredentialKeyring) -> None:
 
 def write_temporary_keyring(file: Path, ring: CredentialKeyring) -> Path:
     """Write the keys beside `file`, and have them on the disk when this returns."""
-    made = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
-    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+    temporary_path = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    with os.fdopen(os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
         for name, key in ring.keys.items():
             opened.write(f"{name} {base64.b64encode(key).decode()}\n")
         opened.flush()
         os.fsync(opened.fileno())
-    return made
+    return temporary_path

@@ -143,10 +143,10 @@ class SecretMasker:
         """Return where secrets stand in a text, in order, and how far it was read; of two that overlap, the first."""
         found: list[Found] = []
         end = 0
-        named = find_named_secrets(raw, judged=self.judged)
+        named_secrets = find_named_secrets(raw, judged=self.judged)
         after_commands = find_command_passwords(raw, judged=self.judged)
         for start, stop, kind in merge(
-            find_vendor_keys(raw), find_shaped_secrets(raw), named, after_commands, key=_start
+            find_vendor_keys(raw), find_shaped_secrets(raw), named_secrets, after_commands, key=_start
         ):
             self._room -= 1
             if self._room < 0:
@@ -469,11 +469,11 @@ def mask_secrets(value: Any, *, judged: bool = False) -> Any:
 
     Raises RequestTooLarge where the rest of what a person is to judge would be left out.
     """
-    found = create_masker(judged=judged)
-    if found is None:
+    masker = create_masker(judged=judged)
+    if masker is None:
         return value
-    shown = found.mask_value(value)
-    if judged and found.cut:
+    shown = masker.mask_value(value)
+    if judged and masker.cut:
         raise RequestTooLarge(
             "This contains too much that looks like secrets for a person to judge. Name a file instead."
         )
@@ -490,10 +490,10 @@ def mask_log_line(text: str) -> str:
 
 def find_masked_originals(*values: Any) -> dict[str, str]:
     """Return mask: secret for everything that is masked on a card with these values."""
-    found = SecretMasker(judged=True, originals={})
+    secret_masker = SecretMasker(judged=True, originals={})
     for value in values:
-        found.mask_value(value)
-    return found.originals or {}
+        secret_masker.mask_value(value)
+    return secret_masker.originals or {}
 
 
 def restore_masked_secrets(value: Any, originals: dict[str, str]) -> Any:

@@ -61,8 +61,10 @@ def load_session_list_facts(session_ids: Iterable[str]) -> dict[str, SessionList
         fact = facts[session_id]
         fact.events, fact.errors, fact.children = events, errors, children
         fact.first_us, fact.last = first_us, instant_or_none(last_us)
-    asked = PermissionContext.objects.filter(session_id__in=ids, request__status="pending").order_by()
-    for session_id, waiting in asked.values_list("session_id").annotate(number=Count("*")):
+    permission_contexts = PermissionContext.objects.filter(
+        session_id__in=ids, request__status="pending"
+    ).order_by()
+    for session_id, waiting in permission_contexts.values_list("session_id").annotate(number=Count("*")):
         facts[session_id].waiting = waiting
     for session_id, spent in usage.load_usage_by_session(ids).items():
         facts[session_id].usage = spent

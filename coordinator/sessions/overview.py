@@ -96,22 +96,22 @@ def load_overview(
     decisions = PermissionRequest.objects.without_bodies().filter(status__in=DECIDED)
     decided = list(decisions.order_by("-approved_at")[:rows])
     recent = list(Session.objects.order_by("-created_at", "-pk")[:rows])
-    named = titles.load_session_titles(
+    session_titles = titles.load_session_titles(
         [*(session.pk for session in recent), *map(request_session_id, [*asked_now, *decided])]
     )
     return DashboardOverview(
         sessions_by_status=count_sessions_by_status(),
         waiting_requests=asked["count"],
         oldest_request=asked["oldest"],
-        waiting=add_session_titles(asked_now, named),
-        decisions=add_session_titles(decided, named),
+        waiting=add_session_titles(asked_now, session_titles),
+        decisions=add_session_titles(decided, session_titles),
         runs_waiting=sum(runs.get(status, 0) for status in WAITING_RUNS),
         runs_running=sum(runs.get(status, 0) for status in RUNNING_RUNS),
         runners=len(runners),
         runners_online=sum(is_runner_online(runner, now) for runner in runners),
         events_last_hour=last_hour,
         events_last_day=last_day,
-        recent_sessions=[RecentSession(session, named.get(session.pk, "")) for session in recent],
+        recent_sessions=[RecentSession(session, session_titles.get(session.pk, "")) for session in recent],
         spent=usage.sum_usages(models),
         spent_by=[("Model", take_first_usages(models, rows)), ("Agent", take_first_usages(agents, rows))],
     )

@@ -77,14 +77,14 @@ def load_activity_before_events(places: Sequence[tuple[str, int]]) -> list[Recen
 
 def build_recent_activity(rows: Sequence[Row]) -> RecentActivity:
     """Return what rows of one session say, newest first."""
-    said = (extract_message_text(content) for kind, _, content in rows if kind == "message")
+    message_texts = (extract_message_text(content) for kind, _, content in rows if kind == "message")
     called = [
         RecentCall(str(tool), summarize_stored_input(given))
         for kind, tool, given in rows
         if kind == "pre_tool" and tool
     ]
     return RecentActivity(
-        mask_and_shorten_line(next(filter(None, said), "")), tuple(reversed(called[:STEPS]))
+        mask_and_shorten_line(next(filter(None, message_texts), "")), tuple(reversed(called[:STEPS]))
     )
 
 
@@ -93,12 +93,12 @@ def summarize_stored_input(stored: object) -> str:
     if not isinstance(stored, str):
         return ""
     try:
-        given = json.loads(stored)
+        decoded = json.loads(stored)
     except (ValueError, RecursionError):
         return mask_and_shorten_line(stored)
-    if not isinstance(given, dict):
+    if not isinstance(decoded, dict):
         return mask_and_shorten_line(stored)
-    most = next((given[name] for name in SAYS_MOST if isinstance(given.get(name), str)), None)
+    most = next((decoded[name] for name in SAYS_MOST if isinstance(decoded.get(name), str)), None)
     return mask_and_shorten_line(stored if most is None else most)
 
 

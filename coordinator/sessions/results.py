@@ -28,8 +28,8 @@ def load_session_result(session_id: str) -> SessionResult | None:
     """Return the session's last `result` event or assistant message, whichever is later, or None."""
     answers = Q(event_type="message", role="assistant") | Q(event_type="result")
     # By the context's columns, all of one index, back from the end: an answer is near it, however long the session is.
-    told = Event.objects.filter(answers, context__session_id=session_id)
-    last = told.order_by("-context__instant_us", "-context__event_id").first()
+    answer_events = Event.objects.filter(answers, context__session_id=session_id)
+    last = answer_events.order_by("-context__instant_us", "-context__event_id").first()
     if last is None:  # one that nobody has given an instant yet
         last = Event.objects.filter(answers, session_id=session_id).order_by("-id").first()
     if last is None:

@@ -27,10 +27,10 @@ OBSERVED_PROFILES = (*OBSERVED_SOURCES, GATEWAY_PROFILE)
 def find_idle_session_ids(session_ids: Iterable[str], now: datetime) -> set[str]:
     """Return those of the sessions that are running, driven by no run and silent for SIGNALBOX_SESSION_IDLE_AFTER."""
     silent = timedelta(seconds=settings.SESSION_IDLE_AFTER)
-    asked = Session.objects.filter(pk__in=list(session_ids))
+    sessions = Session.objects.filter(pk__in=list(session_ids))
     return {
         session.pk
-        for session in sessions_without_open_run(asked)
+        for session in sessions_without_open_run(sessions)
         if now - last_session_activity(session, now) >= silent
     }
 
@@ -43,7 +43,7 @@ def find_silent_session_ids(now: datetime, session_id: str | None = None) -> lis
     """
     silent = timedelta(seconds=settings.SESSION_SILENT_AFTER)
     cutoff = instants.to_microseconds(now - silent)
-    asked = PermissionContext.objects.filter(
+    permission_contexts = PermissionContext.objects.filter(
         Q(waits_until__isnull=True) | Q(waits_until__gt=now),
         session_id=OuterRef("pk"),
         request__status="pending",
@@ -53,7 +53,7 @@ def find_silent_session_ids(now: datetime, session_id: str | None = None) -> lis
     quiet = Q(last_us__lte=cutoff) | Q(last_us=None)
     among = Session.objects.all() if session_id is None else Session.objects.filter(pk=session_id)
     found = sessions_without_open_run(among).filter(
-        reported, quiet, ~Exists(asked), executor_session_id__isnull=False
+        reported, quiet, ~Exists(permission_contexts), executor_session_id__isnull=False
     )
     return [session.pk for session in found[:1000] if now - last_session_activity(session, now) >= silent]
 

@@ -69,8 +69,8 @@ def make_title_from_text(text: str) -> str:
     if text.startswith((*_CAVEATS, UNRECORDED_PROMPT)):
         return ""
     code = next((match[1] for match in _FENCE.finditer(text) if match[1].strip()), "")
-    said = extract_first_sentence(strip_markdown(_FENCE.sub("\n", text)))
-    return shorten_title_line(said or code.strip().partition("\n")[0])
+    sentence = extract_first_sentence(strip_markdown(_FENCE.sub("\n", text)))
+    return shorten_title_line(sentence or code.strip().partition("\n")[0])
 
 
 def is_meaningful_title(title: str) -> bool:

@@ -32,8 +32,8 @@ def session_as_json(session: Session) -> dict[str, Any]:
 def run_parameters(run: Run) -> dict[str, Any]:
     """Return what a run was ordered with. Read the run with `select_related("ordered_with")` where there are many."""
     ordered_with = getattr(run, "ordered_with", None)
-    given = ordered_with.parameters if ordered_with is not None else None
-    return given if isinstance(given, dict) else {"prompt": run.prompt}
+    parameters = ordered_with.parameters if ordered_with is not None else None
+    return parameters if isinstance(parameters, dict) else {"prompt": run.prompt}
 
 
 def run_as_json(run: Run) -> dict[str, Any]:

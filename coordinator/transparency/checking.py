@@ -111,11 +111,14 @@ def load_own_checkpoints(
 ) -> Iterator[ReferenceCheckpoint]:
     for row in AuditCheckpoint.objects.order_by("tree_size").iterator(chunk_size=STEP):
         where = f"the database's checkpoint of {row.tree_size:,} entries"
-        found = parse_trusted_checkpoint(report, row.note, where, trusted)
-        if found and (found.size, found.root) != (row.tree_size, bytes(row.root_hash)):
+        trusted_checkpoint = parse_trusted_checkpoint(report, row.note, where, trusted)
+        if trusted_checkpoint and (trusted_checkpoint.size, trusted_checkpoint.root) != (
+            row.tree_size,
+            bytes(row.root_hash),
+        ):
             report.add_problem(f"In {where}, the note and the columns beside it differ.")
-        if found:
-            yield ReferenceCheckpoint(found, where, row.created_at)
+        if trusted_checkpoint:
+            yield ReferenceCheckpoint(trusted_checkpoint, where, row.created_at)
 
 
 def parse_outside_checkpoints(
@@ -123,8 +126,8 @@ def parse_outside_checkpoints(
 ) -> Iterator[ReferenceCheckpoint]:
     for number, note in enumerate(notes, start=1):
         where = f"given checkpoint {number}"
-        if found := parse_trusted_checkpoint(report, note, where, trusted):
-            yield ReferenceCheckpoint(found, where)
+        if trusted_checkpoint := parse_trusted_checkpoint(report, note, where, trusted):
+            yield ReferenceCheckpoint(trusted_checkpoint, where)
 
 
 def parse_trusted_checkpoint(
@@ -258,8 +261,8 @@ def find_unlogged_rows(report: LogCheckReport) -> None:
     while page := list(
         AuditLog.objects.filter(pk__gt=after).order_by("pk").values_list("pk", flat=True)[:STEP]
     ):
-        known = set(AuditLeaf.objects.filter(pk__in=page).values_list("pk", flat=True))
+        audit_leaf_rows = set(AuditLeaf.objects.filter(pk__in=page).values_list("pk", flat=True))
         for pk in page:
-            if pk not in known:
+            if pk not in audit_leaf_rows:
                 report.add_problem(f"Audit row {pk} is not in the log: it was added without being logged.")
         after = page[-1]

@@ -145,7 +145,7 @@ def run_checkpoint_git(folder: Path, *words: str) -> str:
         "user.name=Signalbox", "user.email=signalbox@localhost", "commit.gpgsign=false",
         "core.hooksPath=/dev/null", "core.fsmonitor=false",
     )  # fmt: skip
-    options = [part for one in settings_of_ours for part in ("-c", one)]
+    options = [part for setting in settings_of_ours for part in ("-c", setting)]
     env = {name: os.environ[name] for name in ("PATH", "HOME", "SSH_AUTH_SOCK") if name in os.environ}
     done = subprocess.run(  # noqa: S603 - our words, and a folder that the administrator named
         ["git", *options, "-C", str(folder), *words],  # noqa: S607
@@ -191,10 +191,10 @@ def request_cosignature(witness: NoteVerifier, url: str, note: str, since: int) 
     if status != 200:
         raise NotDelivered(f"answered {status}")
     try:
-        for one in parse_signatures(answer):
-            if (one.name, one.key_id) == (witness.name, witness.id):
-                witness.verify_signature(read.text, one.signature)
-                return note + one.note_line
+        for signature in parse_signatures(answer):
+            if (signature.name, signature.key_id) == (witness.name, witness.id):
+                witness.verify_signature(read.text, signature.signature)
+                return note + signature.note_line
     except NoteError as problem:
         raise NotDelivered(str(problem)) from None
     raise NotDelivered("the answer has no signature of this witness")

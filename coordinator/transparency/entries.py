@@ -88,11 +88,11 @@ def build_lost_entry(audit_id: int) -> bytes:
 
 def load_stored_columns(audit_ids: Iterable[int]) -> dict[int, dict[str, Any]]:
     """Return the columns of those rows that are there, by id, as they are stored."""
-    wanted = list(audit_ids)
+    ids = list(audit_ids)
     try:
-        return query_stored_columns(wanted, "{}")
+        return query_stored_columns(ids, "{}")
     except (DatabaseError, UnicodeDecodeError):  # bytes that are no text, in a row of another program
-        return {found: columns for one in wanted for found, columns in query_columns_as_bytes(one).items()}
+        return {found: columns for one in ids for found, columns in query_columns_as_bytes(one).items()}
 
 
 def query_stored_columns(wanted: list[int], form: str) -> dict[int, dict[str, Any]]:

@@ -47,12 +47,12 @@ def load_audit_signer() -> NoteSigner:
 def replace_audit_key() -> NoteSigner:
     """Replace the key with a new one and return that; the old key stays beside it with the ending `.old`."""
     file, new = audit_key_path(), NoteSigner.generate_signer(find_log_origin())
-    made = write_temporary_key_file(file, new)
+    temporary_path = write_temporary_key_file(file, new)
     if file.exists():
         old = file.with_name(file.name + ".old")
         old.unlink(missing_ok=True)
         os.link(file, old)
-    made.replace(file)
+    temporary_path.replace(file)
     return new
 
 
@@ -75,20 +75,20 @@ def find_log_origin() -> str:
 
 def create_audit_key_file(file: Path, key: NoteSigner) -> None:
     """Make the file, whole at once; where another server that shares it was faster, its file stays."""
-    made = write_temporary_key_file(file, key)
+    temporary_path = write_temporary_key_file(file, key)
     try:
-        os.link(made, file)
+        os.link(temporary_path, file)
     except FileExistsError:
         pass
     finally:
-        made.unlink()
+        temporary_path.unlink()
 
 
 def write_temporary_key_file(file: Path, key: NoteSigner) -> Path:
     """Write a key beside `file`, and have it on the disk when this returns."""
-    made = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
-    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+    temporary_path = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    with os.fdopen(os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
         opened.write(key.private_key_text + "\n")
         opened.flush()
         os.fsync(opened.fileno())
-    return made
+    return temporary_path

@@ -190,9 +190,9 @@ class SignedNote:
         """Return the trusted keys that have signed. Raises NoteError where a signature of one of them is wrong."""
         found = []
         for key in trusted:
-            for one in self.signatures:
-                if (one.name, one.key_id) == (key.name, key.id):
-                    key.verify_signature(self.text, one.signature)
+            for signature in self.signatures:
+                if (signature.name, signature.key_id) == (key.name, key.id):
+                    key.verify_signature(self.text, signature.signature)
                     found.append(key)
                     break
         return found

@@ -162,4 +162,4 @@ def list_witness_names(checkpoint: AuditCheckpoint) -> list[str]:
         own = LogCheckpoint.parse(note.text).origin
     except NoteError:
         return []
-    return sorted({one.name for one in note.signatures} - {own})
+    return sorted({signature.name for signature in note.signatures} - {own})

@@ -248,14 +248,14 @@ def main() -> int:
     parser.add_argument(
         "--witness", action="append", default=[], help="a witness's key that must have signed too"
     )
-    given = parser.parse_args()
+    args = parser.parse_args()
     try:
-        log_key, witnesses = PublicKey(given.key, LOG), [PublicKey(text, WITNESS) for text in given.witness]
+        log_key, witnesses = PublicKey(args.key, LOG), [PublicKey(text, WITNESS) for text in args.witness]
         if len({key.public for key in (log_key, *witnesses)}) != len(witnesses) + 1:
             raise InvalidEvidence(
                 "Two of these keys are one: nobody is a witness of their own log, or two witnesses."
             )
-        with open(given.file, encoding="utf-8", newline="") as file:
+        with open(args.file, encoding="utf-8", newline="") as file:
             text = file.read()
         if text.startswith("c2sp.org/tlog-proof@v1"):
             verify_proof_file(text, log_key, witnesses)

@@ -53,14 +53,16 @@ class ApiKeyForm(forms.Form):
 def list_api_keys(request: HtmxHttpRequest) -> HttpResponse:
     """List the keys; a POST makes one and shows it on the page it answers with, and never again."""
     form = ApiKeyForm(request.POST or None)
-    made = create_api_key_from_form(request, form) if request.method == "POST" and form.is_valid() else None
+    api_key = (
+        create_api_key_from_form(request, form) if request.method == "POST" and form.is_valid() else None
+    )
     rows = ApiKey.objects.annotate(
         stored_today=key_quotas.build_stored_today_subquery(timezone.now())
     ).order_by("name")
     context = {
         "keys": sorted(rows, key=lambda row: row.revoked_at is not None),
-        "form": ApiKeyForm() if made else form,
-        "made": made,
+        "form": ApiKeyForm() if api_key else form,
+        "made": api_key,
         "accepts_unbound": accepts_unbound_keys(),
         "unbound": key_binding.list_unbound_keys(timezone.now()),
         "now": timezone.now(),
@@ -72,13 +74,15 @@ def list_api_keys(request: HtmxHttpRequest) -> HttpResponse:
 
 def create_api_key_from_form(request: HtmxHttpRequest, form: ApiKeyForm) -> tuple[ApiKey, str] | None:
     """Create the key and return it; where that is refused, put the reason on the form."""
-    asked, now = form.cleaned_data, timezone.now()
+    cleaned_data, now = form.cleaned_data, timezone.now()
     try:
         return key_binding.create_bound_key(
-            name=asked["name"],
-            scopes=asked["scopes"],
-            agent_id=asked["agent_id"] or None,
-            expires_at=now + timedelta(days=int(asked["expires"])) if asked["expires"] else None,
+            name=cleaned_data["name"],
+            scopes=cleaned_data["scopes"],
+            agent_id=cleaned_data["agent_id"] or None,
+            expires_at=now + timedelta(days=int(cleaned_data["expires"]))
+            if cleaned_data["expires"]
+            else None,
             by=person_actor(request.user),
             now=now,
         )

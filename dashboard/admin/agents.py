@@ -48,13 +48,20 @@ class PluginAssignmentRows(OwnedRows):
         return bool(agents.assignment_version(typed) == form.seen)
 
     def add_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
-        given = form.cleaned_data
-        agents.assign_plugin(owner.pk, given["key"], pos_x=given["pos_x"], pos_y=given["pos_y"], by=by)
+        cleaned_data = form.cleaned_data
+        agents.assign_plugin(
+            owner.pk, cleaned_data["key"], pos_x=cleaned_data["pos_x"], pos_y=cleaned_data["pos_y"], by=by
+        )
 
     def change_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
-        given = form.cleaned_data
+        cleaned_data = form.cleaned_data
         agents.move_plugin(
-            owner.pk, form.stored_key, pos_x=given["pos_x"], pos_y=given["pos_y"], by=by, seen=form.seen
+            owner.pk,
+            form.stored_key,
+            pos_x=cleaned_data["pos_x"],
+            pos_y=cleaned_data["pos_y"],
+            by=by,
+            seen=form.seen,
         )
 
     def delete_owned_row(self, owner: Any, form: Any, by: Actor) -> None:

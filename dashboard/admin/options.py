@@ -197,8 +197,8 @@ class ActionAdmin(TableAdmin):
         return form
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        shown = list(super().get_fieldsets(request, obj))
-        return [*shown, (None, {"fields": ["version"]})]
+        fieldsets = list(super().get_fieldsets(request, obj))
+        return [*fieldsets, (None, {"fields": ["version"]})]
 
     def changeform_view(
         self,

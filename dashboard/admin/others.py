@@ -32,13 +32,13 @@ def build_view_only_admin(model: type[models.Model]) -> type[ViewOnlyAdmin]:
     Columns that are secrets themselves are on neither, and nobody searches in them.
     """
     secret = tuple(COLUMNS.get(model.__name__, {}).get(CREDENTIAL, "").split())
-    shown = [field for field in model._meta.concrete_fields if field.name not in secret]
-    fields = [field for field in shown if not is_large_column(field)]
+    shown_fields = [field for field in model._meta.concrete_fields if field.name not in secret]
+    fields = [field for field in shown_fields if not is_large_column(field)]
     texts = [field.name for field in fields if isinstance(field, models.TextField) and not field.is_relation]
     attributes: dict[str, Any] = {
         "__doc__": model.__doc__,
         "list_display": tuple(build_list_column(field) for field in fields[:MOST_COLUMNS]),
-        "list_without": tuple(field.name for field in shown if is_large_column(field)),
+        "list_without": tuple(field.name for field in shown_fields if is_large_column(field)),
         "never_read": secret,
         "search_fields": tuple(texts),
         "ordering": ("-pk",),

@@ -149,23 +149,27 @@ DATA_ROWS = PluginValueRows(
 @admin.display(description="allowed permissions")
 def permissions_cell(row: PluginSetting) -> Any:
     """Draw the permissions in a list: their names, or the column as it stands."""
-    held = row.allowed_permissions
+    allowed_permissions = row.allowed_permissions
     return (
-        ", ".join(map(str, held))
-        if isinstance(held, list)
+        ", ".join(map(str, allowed_permissions))
+        if isinstance(allowed_permissions, list)
         else columns.json_column("allowed_permissions")(row)
     )
 
 
 @admin.display(description="Other stored permissions")
 def foreign_permissions(row: PluginSetting) -> Any:
-    held = row.allowed_permissions
-    if held is None:
+    allowed_permissions = row.allowed_permissions
+    if allowed_permissions is None:
         return NOTHING
-    if not isinstance(held, list):
-        shown = str(held) if isinstance(held, UnreadableText) else pretty_json(held)
+    if not isinstance(allowed_permissions, list):
+        shown = (
+            str(allowed_permissions)
+            if isinstance(allowed_permissions, UnreadableText)
+            else pretty_json(allowed_permissions)
+        )
         return format_html('Not a list of permissions: <pre class="code">{}</pre>', shown)
-    foreign = [name for name in held if name not in PluginPermission.values]
+    foreign = [name for name in allowed_permissions if name not in PluginPermission.values]
     return format_html_join(", ", "<code>{}</code>", ((pretty_json(name),) for name in foreign)) or NOTHING
 
 
@@ -200,29 +204,31 @@ class PluginAdmin(OwnedRowsAdmin):
         return plugins.compute_plugin_version(row)
 
     def add_row(self, form: Any, by: Actor) -> PluginSetting:
-        given = form.cleaned_data
+        cleaned_data = form.cleaned_data
         return plugins.create_plugin(
-            given["plugin_id"],
-            is_active=given["is_active"],
-            permissions=given["allowed_permissions"],
+            cleaned_data["plugin_id"],
+            is_active=cleaned_data["is_active"],
+            permissions=cleaned_data["allowed_permissions"],
             by=by,
         )
 
     def change_row(self, row: Any, form: Any, by: Actor) -> None:
-        given, reason = form.cleaned_data, form.cleaned_data["reason"] or None
-        plugins.lock_plugin(row.pk, given["version"])
-        plugins.enable_or_disable_plugin(row.pk, given["is_active"], by=by, reason=reason)
-        if given.get("replace_unreadable"):
-            plugins.replace_broken_permissions(row.pk, given["allowed_permissions"], by=by, reason=reason)
+        cleaned_data, reason = form.cleaned_data, form.cleaned_data["reason"] or None
+        plugins.lock_plugin(row.pk, cleaned_data["version"])
+        plugins.enable_or_disable_plugin(row.pk, cleaned_data["is_active"], by=by, reason=reason)
+        if cleaned_data.get("replace_unreadable"):
+            plugins.replace_broken_permissions(
+                row.pk, cleaned_data["allowed_permissions"], by=by, reason=reason
+            )
         elif not form.is_unreadable:
-            self.change_ticked_permissions(row, set(given["allowed_permissions"]), by, reason)
+            self.change_ticked_permissions(row, set(cleaned_data["allowed_permissions"]), by, reason)
 
     def change_ticked_permissions(self, row: Any, ticked: set[str], by: Actor, reason: str | None) -> None:
-        held = {name for name in row.allowed_permissions or [] if isinstance(name, str)}
+        held_permissions = {name for name in row.allowed_permissions or [] if isinstance(name, str)}
         for name in PluginPermission.values:
-            if name in ticked - held:
+            if name in ticked - held_permissions:
                 plugin_permissions.add_plugin_permission(row.pk, name, by=by, reason=reason)
-            elif name in held - ticked:
+            elif name in held_permissions - ticked:
                 plugin_permissions.remove_plugin_permission(row.pk, name, by=by, reason=reason)
 
     def delete_row(self, row: Any, by: Actor) -> None:
@@ -241,8 +247,10 @@ class PluginAdmin(OwnedRowsAdmin):
 
     def warn_about_unregistered_plugins(self, request: HttpRequest) -> None:
         """Name plugins that have a configuration but no row here: it could not be reached otherwise."""
-        known = PluginSetting.objects.values("plugin_id")
-        strays = PluginConfig.objects.exclude(plugin_id__in=known).values_list("plugin_id", flat=True)
+        plugin_setting_rows = PluginSetting.objects.values("plugin_id")
+        strays = PluginConfig.objects.exclude(plugin_id__in=plugin_setting_rows).values_list(
+            "plugin_id", flat=True
+        )
         found = list(strays.distinct().order_by("plugin_id")[:10])
         if found:
             add = reverse("admin:coordinator_pluginsetting_add")

@@ -83,8 +83,8 @@ class RowFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
     def current_rows(self) -> dict[str, Any]:
         if not self.is_bound:
             return {self.rows.read_row_key(row): row for row in self.page.rows}
-        sent = (self.read_sent_key(number) for number in range(self.total_form_count()))
-        keys = [key for key in sent if key is not None]
+        sent_keys = (self.read_sent_key(number) for number in range(self.total_form_count()))
+        keys = [key for key in sent_keys if key is not None]
         return {
             self.rows.read_row_key(row): row for row in self.rows.query_owned_rows_by_key(self.owner, keys)
         }
@@ -102,11 +102,11 @@ class RowFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
         """Delete, change and add through the rows' actions; raises what they raise."""
         for form in self.deleted_forms:
             self.rows.delete_owned_row(self.owner, form, by)
-        kept = [form for form in self.forms if form not in self.deleted_forms]
-        for form in kept:
+        kept_forms = [form for form in self.forms if form not in self.deleted_forms]
+        for form in kept_forms:
             if form.is_stored and not self.rows.is_untouched(form):
                 self.rows.change_owned_row(self.owner, form, by)
-        for form in kept:
+        for form in kept_forms:
             if not form.is_stored and form.has_changed():
                 self.rows.add_owned_row(self.owner, form, by)
 
@@ -195,10 +195,10 @@ class OwnedRows:
         beginning = request.GET.get(f"{self.prefix}-begins", "")
         asked = request.GET.get(f"{self.prefix}-page", "1")
         number = max(int(asked), 1) if asked.isdecimal() and len(asked) < 7 else 1
-        found = self.query_owned_rows(owner)
+        owned_rows = self.query_owned_rows(owner)
         if beginning:
-            found = found.filter(**{f"{self.key_name}__startswith": beginning})
-        rows = list(found[(number - 1) * PAGE : number * PAGE + 1])
+            owned_rows = owned_rows.filter(**{f"{self.key_name}__startswith": beginning})
+        rows = list(owned_rows[(number - 1) * PAGE : number * PAGE + 1])
         return RowPage(self.prefix, beginning, number, rows[:PAGE], len(rows) > PAGE, request.GET)
 
     def build_row_formset(self, request: HttpRequest, owner: Any) -> RowFormSet:
@@ -266,7 +266,7 @@ class OwnedRowsAdmin(ActionAdmin):
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> Any:
         """Lead to the new row's page, where its rows are added."""
         if "_addanother" not in request.POST:
-            sent = request.POST.copy()
-            sent["_continue"] = "1"
-            request.POST = sent  # type: ignore[assignment]
+            posted = request.POST.copy()
+            posted["_continue"] = "1"
+            request.POST = posted  # type: ignore[assignment]
         return super().response_add(request, obj, post_url_continue)

@@ -15,7 +15,7 @@ from dashboard.admin.options import ViewOnlyAdmin
 
 def join_agent_names(agents: Any) -> str:
     """Return agents in one line; what is no list as it stands."""
-    return ", ".join(str(one) for one in agents) if isinstance(agents, list) else str(agents)
+    return ", ".join(str(agent) for agent in agents) if isinstance(agents, list) else str(agents)
 
 
 @admin.register(ToolRule)

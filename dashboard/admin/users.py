@@ -167,13 +167,15 @@ class PersonAdmin(ActionAdmin):
         return users.compute_user_version(row)
 
     def add_row(self, form: Any, by: Actor) -> User:
-        given = form.cleaned_data
-        return users.create_user(given["username"], password=given["password1"], role=given["role"], by=by)
+        cleaned_data = form.cleaned_data
+        return users.create_user(
+            cleaned_data["username"], password=cleaned_data["password1"], role=cleaned_data["role"], by=by
+        )
 
     def change_row(self, row: Any, form: Any, by: Actor) -> None:
         changes = form.changed_values(users.EDITABLE)
-        given = form.cleaned_data
-        users.update_user(row.pk, changes, role=given["role"], by=by, seen=given["version"])
+        cleaned_data = form.cleaned_data
+        users.update_user(row.pk, changes, role=cleaned_data["role"], by=by, seen=cleaned_data["version"])
 
     def delete_row(self, row: Any, by: Actor) -> None:
         users.delete_user(row.pk, by=by)

@@ -38,22 +38,22 @@ def add_agent_view(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def create_agent_from_form(request: HtmxHttpRequest, form: NewAgentForm) -> bool:
-    asked, now, by = form.cleaned_data, timezone.now(), person_actor(request.user)
+    cleaned_data, now, by = form.cleaned_data, timezone.now(), person_actor(request.user)
     try:
         agents.create_agent(
-            asked["agent_id"],
-            name=asked["name"],
-            default_engine_id=asked["default_engine_id"],
-            description=asked["description"],
-            required_capabilities=asked["required_capabilities"],
-            metadata=asked["metadata"],
+            cleaned_data["agent_id"],
+            name=cleaned_data["name"],
+            default_engine_id=cleaned_data["default_engine_id"],
+            description=cleaned_data["description"],
+            required_capabilities=cleaned_data["required_capabilities"],
+            metadata=cleaned_data["metadata"],
             by=by,
             now=now,
         )
-        if asked["password"]:
-            agent_power.set_power_password(asked["agent_id"], asked["password"], by=by, now=now)
+        if cleaned_data["password"]:
+            agent_power.set_power_password(cleaned_data["agent_id"], cleaned_data["password"], by=by, now=now)
     except Conflict as refusal:
-        form.taken = Agent.objects.filter(pk=asked["agent_id"]).first()
+        form.taken = Agent.objects.filter(pk=cleaned_data["agent_id"]).first()
         form.add_error("agent_id", f"{refusal.detail} Choose another name or another id.")
         return False
     except SignalboxError as refusal:
@@ -74,10 +74,14 @@ def edit_agent(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     agent = get_object_or_404(Agent, pk=agent_id)
     form = AgentForm.from_agent(agent, request.POST or None)
     if request.method == "POST" and form.is_valid():
-        seen = form.cleaned_data["version"]
+        version = form.cleaned_data["version"]
         try:
             agents.update_agent(
-                agent_id, form.changed_columns(), by=person_actor(request.user), seen=seen, now=timezone.now()
+                agent_id,
+                form.changed_columns(),
+                by=person_actor(request.user),
+                seen=version,
+                now=timezone.now(),
             )
         except SignalboxError as refusal:
             form.add_error(None, str(refusal.detail))
@@ -148,8 +152,8 @@ def set_agent_switch_password(request: HtmxHttpRequest, agent_id: str) -> HttpRe
     removing = request.POST.get("remove") == "yes"
     form = SwitchPasswordForm(None if removing else request.POST or None)
     if request.method == "POST" and (removing or form.is_valid()):
-        wanted = None if removing else form.cleaned_data["password"]
-        agent_power.set_power_password(agent_id, wanted, by=person_actor(request.user), now=timezone.now())
+        password = None if removing else form.cleaned_data["password"]
+        agent_power.set_power_password(agent_id, password, by=person_actor(request.user), now=timezone.now())
         messages.success(
             request,
             "The power switch is no longer protected by a password."

@@ -92,26 +92,26 @@ class AgentDetails:
     @property
     def metadata_items(self) -> list[tuple[str, Any]] | None:
         """The metadata as rows, or None where it is no object."""
-        held = self.row.agent.metadata
-        return sorted(held.items()) if isinstance(held, dict) else None
+        metadata = self.row.agent.metadata
+        return sorted(metadata.items()) if isinstance(metadata, dict) else None
 
     @property
     def unreadable_metadata(self) -> str:
-        held = self.row.agent.metadata
-        if held is None or isinstance(held, dict):
+        metadata = self.row.agent.metadata
+        if metadata is None or isinstance(metadata, dict):
             return ""
-        return str(held) if isinstance(held, UnreadableText) else repr(held)
+        return str(metadata) if isinstance(metadata, UnreadableText) else repr(metadata)
 
 
 def load_agent_details(agent: Agent, now: datetime) -> AgentDetails:
     assigned = list(AgentPlugin.objects.filter(agent=agent).order_by("plugin_id"))
-    known = PluginSetting.objects.in_bulk()
+    plugin_settings = PluginSetting.objects.in_bulk()
     mine = {row.plugin_id for row in assigned}
     sessions = Session.objects.filter(Q(agent_name=agent.pk) | Q(agent_name=agent.name))
     return AgentDetails(
         load_agent_rows([agent], now)[0],
-        [(row, known.get(row.plugin_id)) for row in assigned],
-        sorted(set(known) - mine - {None}),
+        [(row, plugin_settings.get(row.plugin_id)) for row in assigned],
+        sorted(set(plugin_settings) - mine - {None}),
         list(
             Grant.objects.not_ended(now).filter(agent_id=agent.pk).order_by("server_id", "tool_name", "-id")
         ),

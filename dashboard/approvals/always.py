@@ -64,8 +64,8 @@ def build_always_allow_offer(
 ) -> tuple[AlwaysAllowOffer, bool]:
     """Return what is offered, and whether there is a wider one beside the narrowest. Raises Conflict."""
     call = build_recorded_call(row)
-    found = narrowest.find_permanent_answers(row, call, now)
-    answer = found[1] if wide and len(found) > 1 else found[0]
+    permanent_answers = narrowest.find_permanent_answers(row, call, now)
+    answer = permanent_answers[1] if wide and len(permanent_answers) > 1 else permanent_answers[0]
     if answer.rule is not None and answer.rules is not None:
         answer = set_rule_reason(answer, f"Always allowed from request {row.request_id}")
     offer = AlwaysAllowOffer(
@@ -75,26 +75,26 @@ def build_always_allow_offer(
         build_answer_trial(answer),
         sign_standing_answer(answer, row, whose),
     )
-    return offer, len(found) > 1
+    return offer, len(permanent_answers) > 1
 
 
 def list_unchecked_input_fields(row: PermissionRequest, call: RecordedCall) -> list[str]:
-    given = approvals.request_subject(row).tool_input
-    if not call.field or not isinstance(given, dict):
+    tool_input = approvals.request_subject(row).tool_input
+    if not call.field or not isinstance(tool_input, dict):
         return []
-    named = call.about.uncovered_fields if isinstance(call.about, CallText) else frozenset()
-    return [name for name in given if name != call.field and name not in named]
+    uncovered_fields = call.about.uncovered_fields if isinstance(call.about, CallText) else frozenset()
+    return [name for name in tool_input if name != call.field and name not in uncovered_fields]
 
 
 def build_recorded_call(row: PermissionRequest) -> RecordedCall:
     """Return the call with the text that rules look at."""
     context = approvals.request_context(row)
-    given = context.tool_input if context else None
+    tool_input = context.tool_input if context else None
     if row.plugin_id == GATEWAY:
-        return narrowest.recorded_call_of_request(row, text_for_patterns(gateway_about(given)), "")
+        return narrowest.recorded_call_of_request(row, text_for_patterns(gateway_about(tool_input)), "")
     tool = text_for_patterns(context.tool_name or "") if context else ""
-    about = text_for_patterns(find_call_subject(row.plugin_id, tool, given))
-    return narrowest.recorded_call_of_request(row, about, find_subject_field(given, about))
+    about = text_for_patterns(find_call_subject(row.plugin_id, tool, tool_input))
+    return narrowest.recorded_call_of_request(row, about, find_subject_field(tool_input, about))
 
 
 def set_rule_reason(answer: PermanentAnswer, reason: str) -> PermanentAnswer:
@@ -102,7 +102,7 @@ def set_rule_reason(answer: PermanentAnswer, reason: str) -> PermanentAnswer:
     assert old is not None
     assert answer.rules is not None
     new = replace(old, reason=reason)
-    return replace(answer, rule=new, rules=tuple(new if one == old else one for one in answer.rules))
+    return replace(answer, rule=new, rules=tuple(new if rule == old else rule for rule in answer.rules))
 
 
 def build_answer_trial(answer: PermanentAnswer) -> RulesOnTrial:
@@ -115,7 +115,9 @@ def sign_standing_answer(answer: PermanentAnswer, row: PermissionRequest, whose:
     version = tool_rules.tool_rules_version(tool_rules.load_saved_tool_rules())
     place = answer.rule.number if answer.rule else 0
     rule = [getattr(answer.rule, name) for name in DecisionRule.__slots__] if answer.rule else None
-    edits = [[one.agent_id, one.server_id, one.tool_name, find_grant_version(one)] for one in answer.edits]
+    edits = [
+        [edit.agent_id, edit.server_id, edit.tool_name, find_grant_version(edit)] for edit in answer.edits
+    ]
     values = [row.request_id, judged_card_digest(row), version, place, rule, edits]
     return carried.sign_values_for_person(whose, PURPOSE, values)
 

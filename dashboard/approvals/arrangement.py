@@ -74,12 +74,12 @@ class InboxArrangement:
     @property
     def query_string(self) -> str:
         """Return the query string that means this arrangement, whatever was chosen before."""
-        said = QueryDict(mutable=True)
+        query = QueryDict(mutable=True)
         for one in fields(self):
             value = getattr(self, one.name)
             if value and (one.name == "group" or value != "fair"):
-                said[one.name] = value
-        return said.urlencode()
+                query[one.name] = value
+        return query.urlencode()
 
 
 def choose_or_default(choices: tuple[tuple[str, str], ...], value: str, otherwise: str) -> str:
@@ -90,10 +90,10 @@ def load_inbox_arrangement(request: HttpRequest) -> InboxArrangement:
     """Return what the address says or, where it says nothing, what this person chose last."""
     if names_arrangement(request.GET):
         return InboxArrangement.from_query(request.GET)
-    kept = InboxArrangement.from_query(
+    arrangement = InboxArrangement.from_query(
         QueryDict(request.COOKIES.get(inbox_cookie_name(request.user), "")[:LONGEST_KEPT])
     )
-    return replace(kept, all="1" if request.GET.get("all") else "")
+    return replace(arrangement, all="1" if request.GET.get("all") else "")
 
 
 def names_arrangement(query: QueryDict) -> bool:

@@ -66,17 +66,17 @@ def split_spans_by_line(lines: Sequence[str], spans: Sequence[tuple[int, int]]) 
 def build_request_backgrounds(groups: Sequence[Sequence[PermissionRequest]]) -> list[RequestBackground]:
     """Return a glance for each group of requests that ask for the same call: of its first, which is drawn."""
     firsts = [group[0] for group in groups]
-    shown = {row.request_id for group in groups for row in group}
-    answered = load_previous_answers({approvals.request_call_digest(row) for row in firsts}, shown)
-    kept = marks.load_danger_marks()
+    request_ids = {row.request_id for group in groups for row in group}
+    answered = load_previous_answers({approvals.request_call_digest(row) for row in firsts}, request_ids)
+    danger_marks = marks.load_danger_marks()
     return [
         RequestBackground(
             found,
             answered.get(approvals.request_call_digest(row), ""),
-            tuple(marks.find_request_review_reasons(row, kept)),
+            tuple(marks.find_request_review_reasons(row, danger_marks)),
             describe_rule_outcome(row),
             approvals.request_subject(row).tool_name or "",
-            kept,
+            danger_marks,
         )
         for row, found in zip(firsts, load_recent_steps(firsts), strict=True)
     ]
@@ -84,22 +84,24 @@ def build_request_backgrounds(groups: Sequence[Sequence[PermissionRequest]]) -> 
 
 def describe_rule_outcome(row: PermissionRequest) -> str:
     """Return what the rules said of the call when it was asked about; nothing where they were not asked."""
-    told = row.metadata if isinstance(row.metadata, dict) else {}
-    rule = told.get("rule")
+    metadata = row.metadata if isinstance(row.metadata, dict) else {}
+    rule = metadata.get("rule")
     if isinstance(rule, str) and rule:
         return f"{rule[:1].upper()}{rule[1:]} requires a person's decision."
-    return "No rule matches this call. The agent itself asks for permission." if "hook" in told else ""
+    return "No rule matches this call. The agent itself asks for permission." if "hook" in metadata else ""
 
 
 def load_recent_steps(rows: Sequence[PermissionRequest]) -> list[RecentActivity]:
     """Return what each request's session did before; nothing where it names none."""
     contexts = [approvals.request_context(row) for row in rows]
-    known = [one for one in contexts if one is not None and one.session_id]
-    newest = 0 if all(one.event_id for one in known) else next_event_id()
-    told = recent.load_activity_before_events(
-        [(str(one.session_id), one.event_id or newest) for one in known]
+    known_contexts = [one for one in contexts if one is not None and one.session_id]
+    newest = 0 if all(one.event_id for one in known_contexts) else next_event_id()
+    activity = recent.load_activity_before_events(
+        [(str(one.session_id), one.event_id or newest) for one in known_contexts]
     )
-    found = {one.pk: drop_requested_call(one, said) for one, said in zip(known, told, strict=True)}
+    found = {
+        one.pk: drop_requested_call(one, said) for one, said in zip(known_contexts, activity, strict=True)
+    }
     return [found.get(one.pk, RecentActivity()) if one is not None else RecentActivity() for one in contexts]
 
 

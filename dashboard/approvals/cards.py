@@ -59,9 +59,9 @@ OLD_SCOPE = (
 
 def requester_location(row: PermissionRequest) -> dict[str, str | None]:
     """Return what the words above say of where a call runs."""
-    asked = request_requester(row)
-    in_folder = ", in this folder" if asked.folder else ""
-    return {"folder": asked.folder, "host": asked.host, "in_folder": in_folder}
+    requester = request_requester(row)
+    in_folder = ", in this folder" if requester.folder else ""
+    return {"folder": requester.folder, "host": requester.host, "in_folder": in_folder}
 
 
 @dataclass(frozen=True)
@@ -291,8 +291,12 @@ class ApprovalCard:
     @property
     def danger_warning(self) -> str:
         """Return what is asked once more before it is approved; nothing where no mark says danger."""
-        found = sorted(self.glance.danger_marks) if self.glance else []
-        return f"Marked as dangerous: {', '.join(found).lower()}. Approve it all the same?" if found else ""
+        danger_marks = sorted(self.glance.danger_marks) if self.glance else []
+        return (
+            f"Marked as dangerous: {', '.join(danger_marks).lower()}. Approve it all the same?"
+            if danger_marks
+            else ""
+        )
 
     @property
     def has_equal_calls(self) -> bool:
@@ -312,28 +316,28 @@ class ApprovalCard:
     @cached_property
     def refusal_reasons(self) -> list[str]:
         """Return why the person who looks may not decide some, where `waits_for` does not say it."""
-        found = (member.refusal_reason for member in self.waiting_members if member.refusal_reason)
+        refusal_reasons = (member.refusal_reason for member in self.waiting_members if member.refusal_reason)
         return [
             words
-            for words in dict.fromkeys(found)
+            for words in dict.fromkeys(refusal_reasons)
             if not words.startswith(tuple(self.all_awaited_deciders or "\0"))
         ]
 
     @property
     def approval_problems(self) -> list[str]:
         """Return, for administrators, why nobody can approve it as rows of Who decides stand."""
-        found = (
+        problems = (
             member.rights.explain_approval_problem(member.row)
             for member in self.waiting_members
             if member.rights
         )
-        return [words for words in dict.fromkeys(found) if words]
+        return [words for words in dict.fromkeys(problems) if words]
 
     @cached_property
     def input_parts(self) -> list[DisplayPart]:
         """Return the call's input, with the pieces shown that make it dangerous."""
-        found = build_judged_parts(approvals.request_subject(self.first_request).tool_input)
-        return [self.glance.mark_part_spans(part) for part in found] if self.glance else found
+        judged_parts = build_judged_parts(approvals.request_subject(self.first_request).tool_input)
+        return [self.glance.mark_part_spans(part) for part in judged_parts] if self.glance else judged_parts
 
     @property
     def is_longer_than_gist(self) -> bool:
@@ -380,11 +384,11 @@ class ApprovalCard:
     @cached_property
     def offered_scopes(self) -> list[tuple[str, str]]:
         """Return what an approval can cover for each of those who wait, and how the card says it."""
-        wanted = [request_requester(member.row) for member in self.waiting_members]
+        requesters = [request_requester(member.row) for member in self.waiting_members]
         return [
             (scope.value, CHOICES[scope].format(**requester_location(self.first_request)))
             for scope in Scope
-            if all(scope in one.possible_scopes for one in wanted)
+            if all(scope in one.possible_scopes for one in requesters)
         ]
 
     @cached_property
@@ -434,13 +438,15 @@ def build_approval_cards(
         if rights is None or rights.can_change_rules_and_grants
         else set()
     )
-    named = titles.load_session_titles(find_request_session_id(row) for group in groups for row in group)
+    session_titles = titles.load_session_titles(
+        find_request_session_id(row) for group in groups for row in group
+    )
     voted = load_votes_by_request(row for group in groups for row in group)
     folders = find_gateway_session_folders(group[0] for group in groups)
     has_brakes = bool(brakes.load_active_brakes())
 
     def build_card_member(row: PermissionRequest) -> CardMember:
-        title, name = named.get(find_request_session_id(row) or "", ""), row.request_id
+        title, name = session_titles.get(find_request_session_id(row) or "", ""), row.request_id
         return CardMember(row, now, title, rights, voted.get(name, ()), snoozed.get(name))
 
     return [
@@ -471,8 +477,10 @@ def split_drawn_group(
 
 def find_gateway_session_folders(rows: Iterable[PermissionRequest]) -> dict[str, str]:
     """Return by session the folder of whoever asks for a call at the gateway; no query where nobody does."""
-    asked = (find_request_session_id(row) for row in rows if gateway_request_gist(row) is not None)
-    session_ids = {session_id for session_id in asked if session_id}
+    request_session_ids = (
+        find_request_session_id(row) for row in rows if gateway_request_gist(row) is not None
+    )
+    session_ids = {session_id for session_id in request_session_ids if session_id}
     return session_folder_names(session_ids) if session_ids else {}
 
 

@@ -36,10 +36,10 @@ def build_tool_call_edit(row: PermissionRequest, *, with_rules: bool) -> ToolCal
     dialect, is_driven = DIALECTS.get(row.plugin_id), agent_options.is_driven_agent_request(row)
     if dialect is None and not is_driven:
         return None
-    given = approvals.request_subject(row).tool_input
-    given = given if isinstance(given, dict) else {}
-    field = "command" if isinstance(given.get("command"), str) else ""
-    text = given[field] if field else json.dumps(given, indent=2, ensure_ascii=False)
+    tool_input = approvals.request_subject(row).tool_input
+    tool_input = tool_input if isinstance(tool_input, dict) else {}
+    field = "command" if isinstance(tool_input.get("command"), str) else ""
+    text = tool_input[field] if field else json.dumps(tool_input, indent=2, ensure_ascii=False)
     if approvals.required_approver_count(row) > 1:  # they must all approve the same
         return None
     in_words = describe_agent_option if dialect is None or is_driven else dialect.offer_in_words

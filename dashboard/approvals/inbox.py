@@ -228,8 +228,8 @@ def hash_group_name(lane: str, group: str) -> str:
 def load_waiting_requests(now: datetime, only: Iterable[int] | None) -> list[WaitingRequest]:
     """Return everything that waits, or of it `only` these, the oldest first."""
     rows = PermissionRequest.objects.awaiting_decision(now).order_by("id").values_list(*COLUMNS)
-    wanted = None if only is None else set(only)
-    return [build_waiting_request(row) for row in rows if wanted is None or row[0] in wanted]
+    wanted_ids = None if only is None else set(only)
+    return [build_waiting_request(row) for row in rows if wanted_ids is None or row[0] in wanted_ids]
 
 
 def build_waiting_request(row: Sequence[Any]) -> WaitingRequest:
@@ -269,9 +269,11 @@ def matches_assignment(one: WaitingRequest, taken: str, person: str) -> bool:
 
 def keep_marked_requests(waiting: Sequence[WaitingRequest]) -> list[WaitingRequest]:
     """Keep those that bear a mark of danger."""
-    kept = marks.load_danger_marks()
+    danger_marks = marks.load_danger_marks()
     rows = PermissionRequest.objects.with_context().filter(pk__in=[one.pk for one in waiting])
-    bearing = {row.pk for row in rows.iterator(IN_HAND) if marks.find_request_review_reasons(row, kept)}
+    bearing = {
+        row.pk for row in rows.iterator(IN_HAND) if marks.find_request_review_reasons(row, danger_marks)
+    }
     return [one for one in waiting if one.pk in bearing]
 
 
@@ -312,10 +314,14 @@ def find_group_name(one: WaitingRequest, group: str) -> str:
 
 def load_page_requests(page: Page[list[WaitingRequest]], shown: Sequence[str]) -> list[PermissionRequest]:
     ids = [one.pk for alike in page.object_list for one in alike]
-    found = PermissionRequest.objects.with_triage().filter(Q(pk__in=ids) | Q(request_id__in=shown))
+    permission_requests = PermissionRequest.objects.with_triage().filter(
+        Q(pk__in=ids) | Q(request_id__in=shown)
+    )
     keys: list[str | int] = [*shown, *ids]
     place = {name: place for place, name in enumerate(keys)}
-    return sorted(found, key=lambda row: place.get(row.request_id, place.get(row.pk, len(place))))
+    return sorted(
+        permission_requests, key=lambda row: place.get(row.request_id, place.get(row.pk, len(place)))
+    )
 
 
 def build_card_groups(

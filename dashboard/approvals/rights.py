@@ -49,8 +49,8 @@ class DecisionRights:
 
     def explain_refusal(self, row: PermissionRequest) -> str:
         """Say to the person why they may not decide; nothing where they may, or only read at all."""
-        words = self.book.explain_cannot_decide(self.person, row)
-        return "" if words == NO_ROLE else words
+        refusal = self.book.explain_cannot_decide(self.person, row)
+        return "" if refusal == NO_ROLE else refusal
 
     @property
     def can_change_rules_and_grants(self) -> bool:

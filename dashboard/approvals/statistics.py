@@ -64,13 +64,13 @@ class ApprovalStatistics:
 
 def compute_approval_statistics(now: datetime, days: int) -> ApprovalStatistics:
     """Count the requests of the last `days` days, and all that wait."""
-    asked: Counter[tuple[str, str]] = Counter()
+    request_counts: Counter[tuple[str, str]] = Counter()
     waits_by_day: dict[date, list[timedelta]] = {}
     waits: list[timedelta] = []
     approved = expired_unseen = 0
     for row in walk_requests_since(now - timedelta(days=days)):
         status = approvals.current_request_state(row, now).status
-        asked[row.plugin_id, status] += 1
+        request_counts[row.plugin_id, status] += 1
         expired_unseen += status == Status.EXPIRED and expired_unseen_by_approvers(row)
         wait = approvals.decision_wait_time(row)
         if wait is not None:
@@ -82,17 +82,17 @@ def compute_approval_statistics(now: datetime, days: int) -> ApprovalStatistics:
     columns, tallest = build_median_columns(waits_by_day, now, days)
     return ApprovalStatistics(
         days=days,
-        asked=asked.total(),
+        asked=request_counts.total(),
         decided=len(waits),
         approved=approved,
         median=median_duration(waits),
         slowest_tenth=waits[(len(waits) * 9) // 10] if waits else None,
-        expired=sum(number for (_, status), number in asked.items() if status == Status.EXPIRED),
+        expired=sum(number for (_, status), number in request_counts.items() if status == Status.EXPIRED),
         expired_unseen=expired_unseen,
         ages=build_age_bars(
             PermissionRequest.objects.awaiting_decision(now).values_list("created_at", flat=True), now
         ),
-        plugins=build_plugin_bars(asked),
+        plugins=build_plugin_bars(request_counts),
         columns=columns,
         tallest=tallest,
     )
@@ -115,12 +115,12 @@ def expired_unseen_by_approvers(row: PermissionRequest) -> bool:
 
 
 def build_age_bars(created: Iterable[object], now: datetime) -> list[CountBar]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for moment in created:
         if isinstance(moment, datetime):
-            found[next(label for label, limit in AGES if now - moment < limit)] += 1
-    most = max(found.values(), default=0)
-    return [CountBar(label, found[label], 100 * found[label] / most if most else 0) for label, _ in AGES]
+            counts[next(label for label, limit in AGES if now - moment < limit)] += 1
+    most = max(counts.values(), default=0)
+    return [CountBar(label, counts[label], 100 * counts[label] / most if most else 0) for label, _ in AGES]
 
 
 def build_plugin_bars(asked: Mapping[tuple[str, str], int]) -> list[CountBar]:

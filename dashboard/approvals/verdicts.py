@@ -56,23 +56,25 @@ class DecisionForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         """Add which requests are decided, what was seen of each, by its id, and what the person chose to add."""
-        said = self.cleaned_data
-        said["decides"] = said.get("ids", [])
-        if said.get("verdict") == APPROVE_ONE:
-            said["verdict"], said["decides"] = "approved", said["decides"][:1]
-        said["scope"] = Scope(said.get("scope") or Scope.CALL)
-        this_call = said["scope"] is Scope.CALL
-        said["validity"] = Validity.ONCE if this_call else Validity(said.get("validity") or Validity.ONCE)
-        said["seen"] = {
-            name: seen for seen, _, name in (one.partition(":") for one in said.get("judged", []))
-        }
-        changed = "edited" in self.data and said.get("edited") != said.get("edited_from", "")
-        said["additions"] = ApprovalAdditions(
-            said.get("edited", "") if changed else None,
-            said.get("edited_field", ""),
-            frozenset(said.get("suggestion", [])),
+        cleaned_data = self.cleaned_data
+        cleaned_data["decides"] = cleaned_data.get("ids", [])
+        if cleaned_data.get("verdict") == APPROVE_ONE:
+            cleaned_data["verdict"], cleaned_data["decides"] = "approved", cleaned_data["decides"][:1]
+        cleaned_data["scope"] = Scope(cleaned_data.get("scope") or Scope.CALL)
+        this_call = cleaned_data["scope"] is Scope.CALL
+        cleaned_data["validity"] = (
+            Validity.ONCE if this_call else Validity(cleaned_data.get("validity") or Validity.ONCE)
         )
-        return said
+        cleaned_data["seen"] = {
+            name: seen for seen, _, name in (one.partition(":") for one in cleaned_data.get("judged", []))
+        }
+        changed = "edited" in self.data and cleaned_data.get("edited") != cleaned_data.get("edited_from", "")
+        cleaned_data["additions"] = ApprovalAdditions(
+            cleaned_data.get("edited", "") if changed else None,
+            cleaned_data.get("edited_field", ""),
+            frozenset(cleaned_data.get("suggestion", [])),
+        )
+        return cleaned_data
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,11 @@ def download_audit_proof(request: HtmxHttpRequest, entry_id: int) -> HttpRespons
     if row is None:
         raise Http404("There is no such audit entry. Entries are deleted after 90 days.")
     try:
-        made = proofs.build_proof_for_row(row)
+        proof = proofs.build_proof_for_row(row)
     except proofs.ProofUnavailable as problem:
         messages.error(request, str(problem))
         return redirect("audit:detail", entry_id)
-    answer = HttpResponse(made.proof_file_text, content_type="text/plain; charset=utf-8")
+    answer = HttpResponse(proof.proof_file_text, content_type="text/plain; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="audit-{entry_id}.tlog-proof"'
     return answer
 

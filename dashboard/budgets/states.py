@@ -29,11 +29,14 @@ def load_budget_states(budget: BudgetRow, now: datetime) -> list[BudgetState]:
         busiest = rows.annotate(most=tokens).order_by("-most").values_list("session_id", flat=True)
         sessions = [budgets.current_budget_state(budget, now, one) for one in busiest[:MOST_LOOKED_AT]]
         return sorted(sessions, key=lambda one: -one.used_fraction)[:MOST_SESSIONS]
-    found = budgets.current_budget_state(budget, now)
+    current_budget_state = budgets.current_budget_state(budget, now)
     if budget.measure == BudgetMeasure.CALLS:
-        return [found]
+        return [current_budget_state]
     return [
-        replace(found, silent=budgets.count_sessions_without_tokens(budgets.budget_usage_rows(budget, now)))
+        replace(
+            current_budget_state,
+            silent=budgets.count_sessions_without_tokens(budgets.budget_usage_rows(budget, now)),
+        )
     ]
 
 
@@ -43,7 +46,7 @@ def find_budget_warnings(session: Session, now: datetime) -> Sequence[BudgetStat
     if not in_force:
         return []
     names = budgets.session_agent_names(session.pk)
-    concerned = [one for one in in_force if one.can_apply_to_agents(names)]
+    concerned = [budget_state for budget_state in in_force if budget_state.can_apply_to_agents(names)]
     return [
         one for one in budgets.session_budget_states(concerned, names, session.pk, now) if one.is_near_limit
     ]

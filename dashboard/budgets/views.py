@@ -35,15 +35,15 @@ def add_budget_view(request: HtmxHttpRequest) -> HttpResponse:
     form = BudgetForm(request.POST)
     if not form.is_valid():
         return render_budgets_page(request, form, status=422)
-    said = form.cleaned_data
+    cleaned_data = form.cleaned_data
     try:
         budgets.create_budget(
-            said["reach"],
-            said["name"],
-            said["span"],
-            said["measure"],
-            amount=said["amount"],
-            at_limit=said["at_limit"],
+            cleaned_data["reach"],
+            cleaned_data["name"],
+            cleaned_data["span"],
+            cleaned_data["measure"],
+            amount=cleaned_data["amount"],
+            at_limit=cleaned_data["at_limit"],
             by=person_actor(request.user),
             now=timezone.now(),
         )
@@ -62,9 +62,11 @@ def edit_budget_view(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
     form = BudgetAmountForm(request.POST or None, initial={"amount": row.amount, "at_limit": row.at_limit})
     status = 200
     if request.method == "POST" and form.is_valid():
-        said = form.cleaned_data
+        cleaned_data = form.cleaned_data
         try:
-            budgets.update_budget(budget_id, **said, by=person_actor(request.user), now=timezone.now())
+            budgets.update_budget(
+                budget_id, **cleaned_data, by=person_actor(request.user), now=timezone.now()
+            )
         except NotFound as refusal:
             raise Http404(str(refusal.detail)) from None
         except SignalboxError as refusal:

@@ -150,10 +150,10 @@ class ChatMessageView:
             return [
                 ChatBlock("json", text=pretty_json(content), title="Content that is not a list of blocks")
             ]
-        shown = [build_chat_block(block, self.files) for block in content]
-        named = {block.file.attachment_id for block in shown if block.file}
-        unnamed = [facts for pk, facts in self.files.items() if pk not in named]
-        return [*shown, *(ChatBlock(facts.kind, file=facts) for facts in unnamed)]
+        chat_blocks = [build_chat_block(block, self.files) for block in content]
+        attachment_ids = {block.file.attachment_id for block in chat_blocks if block.file}
+        unnamed = [facts for pk, facts in self.files.items() if pk not in attachment_ids]
+        return [*chat_blocks, *(ChatBlock(facts.kind, file=facts) for facts in unnamed)]
 
 
 def build_chat_block(block: Any, files: Mapping[str, AttachmentFacts]) -> ChatBlock:
@@ -311,9 +311,11 @@ def escape_css_string(text: str) -> str:
 def export_chat_as_markdown(agent_name: str, messages: Iterable[ChatMessage]) -> Iterator[str]:
     yield f"# Chat with {agent_name}\n"
     for message in messages:
-        one = ChatMessageView(message, agent_name)
-        yield f"\n## {one.speaker_name}, {one.exact_time}\n\n"
-        yield "\n\n".join(format_block_as_markdown(block) for block in one.message_blocks) + "\n"
+        chat_message_view = ChatMessageView(message, agent_name)
+        yield f"\n## {chat_message_view.speaker_name}, {chat_message_view.exact_time}\n\n"
+        yield (
+            "\n\n".join(format_block_as_markdown(block) for block in chat_message_view.message_blocks) + "\n"
+        )
 
 
 def format_block_as_markdown(block: ChatBlock) -> str:

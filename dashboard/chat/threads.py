@@ -40,11 +40,12 @@ def load_chat_rows(person: User | AnonymousUser, now: datetime | None = None) ->
     agents = list(Agent.objects.annotate(last_id=Subquery(newest)).order_by("name", "pk"))
     last = ChatMessage.objects.in_bulk([agent.last_id for agent in agents if agent.last_id])
     joined = person.date_joined if isinstance(person, User) else moment
-    read = chat.load_read_positions(person.get_username())
+    read_positions = chat.load_read_positions(person.get_username())
     behind = [
         agent.pk
         for agent in agents
-        if agent.last_id and may_have_unread_messages(last[agent.last_id], read.get(agent.pk), joined)
+        if agent.last_id
+        and may_have_unread_messages(last[agent.last_id], read_positions.get(agent.pk), joined)
     ]
     unread = chat.count_unread_messages(person.get_username(), behind, joined)
     rows = [

@@ -75,9 +75,9 @@ def load_thread_page(request: HtmxHttpRequest, agent: Agent) -> tuple[chat.ChatM
     """Return the messages that are asked for, and whether they reach the thread's end."""
     if before := request.GET.get("before"):
         return chat.load_older_messages(agent.pk, chat.parse_message_position(before)), False
-    if wanted := request.GET.get("message"):
+    if message := request.GET.get("message"):
         try:
-            page, newer = chat.load_messages_around(agent.pk, wanted)
+            page, newer = chat.load_messages_around(agent.pk, message)
         except NotFound as problem:
             raise Http404(str(problem.detail)) from None
         return page, not newer
@@ -176,8 +176,10 @@ def delete_chat_thread_view(request: HtmxHttpRequest, agent_id: str) -> HttpResp
     problem = ""
     if request.method == "POST":
         if request.POST.get("typed", "").strip() == agent.pk:
-            gone = actions.clear_chat_thread(agent.pk, by=person_actor(request.user), now=timezone.now())
-            messages.success(request, f"Deleted {gone:,} messages of {agent.name}.")
+            cleared_count = actions.clear_chat_thread(
+                agent.pk, by=person_actor(request.user), now=timezone.now()
+            )
+            messages.success(request, f"Deleted {cleared_count:,} messages of {agent.name}.")
             return redirect("chat:thread", agent.pk)
         problem = "This is not the agent's id, so nothing was deleted. Type the id to confirm."
     context: dict[str, Any] = {

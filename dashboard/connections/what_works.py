@@ -194,13 +194,13 @@ def format_support_as_markdown(tests_at: str | None = None) -> str:
     entries are plain words.
     """
     lines = [f"| Agent | {' | '.join(COLUMNS)} |", f"|---|{':---:|' * len(COLUMNS)}"]
-    for one in list_support_rows():
-        title = one.title if one.was_run else f"{one.title} \\*"
+    for support_row in list_support_rows():
+        title = support_row.title if support_row.was_run else f"{support_row.title} \\*"
         cells = (
             f'[{c.word}]({tests_at}{c.test.partition("::")[0]} "{c.test_name}")'
             if c.test and tests_at is not None
             else c.word
-            for _, c in one.cells
+            for _, c in support_row.cells
         )
         lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines)

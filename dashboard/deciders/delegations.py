@@ -29,16 +29,16 @@ def list_delegation_lines(
     viewer: User, now: datetime, *, of: User | None = None, may_all: bool = False
 ) -> list[DelegationLine]:
     """Return the delegations that stand or will, of one person or of all; `may_all` for who may end each."""
-    found = Delegation.objects.current_or_upcoming(now).order_by("ends_at", "id")
+    delegations = Delegation.objects.current_or_upcoming(now).order_by("ends_at", "id")
     if of is not None:
-        found = found.filter(Q(giver_id=of.pk) | Q(receiver_id=of.pk))
-    rows = list(found[:MOST_SHOWN])
-    named = load_delegation_names(rows)
+        delegations = delegations.filter(Q(giver_id=of.pk) | Q(receiver_id=of.pk))
+    rows = list(delegations[:MOST_SHOWN])
+    delegation_names = load_delegation_names(rows)
     return [
         DelegationLine(
             row,
-            named.get(row.giver_id, "a deleted user"),
-            named.get(row.receiver_id, "a deleted user"),
+            delegation_names.get(row.giver_id, "a deleted user"),
+            delegation_names.get(row.receiver_id, "a deleted user"),
             isinstance(row.starts_at, datetime) and row.starts_at <= now,
             may_all or viewer.pk in {row.giver_id, row.receiver_id},
         )

@@ -70,8 +70,8 @@ def list_decider_choices(book: DeciderBook) -> dict[str, Choices]:
     people = [(pk, user.get_username()) for pk, user in book.approvers_by_id.items()]
     known = set(dict(people))
     named = {one for rule in book.rules for one in rule.people} - known
-    others = User.objects.filter(pk__in=named).values_list("pk", "username")
-    people += [(pk, f"{name} (may not decide)") for pk, name in others]
+    user_rows = User.objects.filter(pk__in=named).values_list("pk", "username")
+    people += [(pk, f"{name} (may not decide)") for pk, name in user_rows]
     return {
         "known_groups": sorted(book.group_names_by_id.items(), key=lambda one: one[1].lower()),
         "known_people": people,
@@ -95,7 +95,9 @@ def build_posted_rule_forms(data: Any, book: DeciderBook) -> Any:
 
 def read_deciding_rules(forms_: Any) -> list[DecidingRuleRow]:
     """Return the rows in their order; one in which nothing stands is the empty one at the end."""
-    said = [form.cleaned_data for form in forms_.ordered_forms if form.cleaned_data and not form.is_empty_row]
+    form_rows = [
+        form.cleaned_data for form in forms_.ordered_forms if form.cleaned_data and not form.is_empty_row
+    ]
     return [
         DecidingRuleRow(
             number,
@@ -104,7 +106,7 @@ def read_deciding_rules(forms_: Any) -> list[DecidingRuleRow]:
             people=tuple(one["people"]),
             needed=one["needed"] or 1,
         )
-        for number, one in enumerate(said, 1)
+        for number, one in enumerate(form_rows, 1)
     ]
 
 
@@ -145,10 +147,10 @@ class MomentField(forms.CharField):
         text = super().clean(value)
         if not text:
             return None
-        found = instants.parse_instant(text if len(text) != len("2026-01-01T00:00") else f"{text}:00")
-        if found is None:
+        instant = instants.parse_instant(text if len(text) != len("2026-01-01T00:00") else f"{text}:00")
+        if instant is None:
             raise forms.ValidationError("Enter a date and a time.")
-        return found
+        return instant
 
 
 class DelegationForm(forms.Form):

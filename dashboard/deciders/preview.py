@@ -29,7 +29,7 @@ def preview_deciders(asked: Mapping[str, Any], book: DeciderBook) -> DeciderPrev
     words = {name: str(asked.get(name, "")).replace("\0", "").strip()[:500] for name in TERMS}
     if not any(words.values()):
         return None
-    wanted = build_request_terms(
+    request_terms = build_request_terms(
         words["permission_type"],
         tool=words["tool"],
         server=words["server"],
@@ -37,7 +37,7 @@ def preview_deciders(asked: Mapping[str, Any], book: DeciderBook) -> DeciderPrev
         host=words["host"],
         known=book.servers or servers_named_in_rules(book.rules),
     )
-    rule = book.find_rule_by_terms(wanted)
+    rule = book.find_rule_by_terms(request_terms)
     two = 2 if words["permission_type"] in settings.TWO_PERSON_TYPES else 1
     return DeciderPreview(
         words,

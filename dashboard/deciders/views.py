@@ -48,16 +48,16 @@ def show_deciders(request: HtmxHttpRequest) -> HttpResponse:
 def save_deciding_rules_view(request: HtmxHttpRequest) -> HttpResponse:
     """Save the rows; what cannot be saved is shown with the reason."""
     book = policy.load_decider_book(timezone.now())
-    posted, seen = forms.build_posted_rule_forms(request.POST, book), request.POST.get("version", "")
+    posted, version = forms.build_posted_rule_forms(request.POST, book), request.POST.get("version", "")
     if not posted.is_valid():
-        return render_deciders_page(request, posted=posted, version=seen, status=422)
+        return render_deciders_page(request, posted=posted, version=version, status=422)
     try:
         rules.replace_deciding_rules(
-            forms.read_deciding_rules(posted), seen=seen, by=person_actor(request.user), now=book.now
+            forms.read_deciding_rules(posted), seen=version, by=person_actor(request.user), now=book.now
         )
     except SignalboxError as refusal:
         problem, status = str(refusal.detail), refusal.status
-        return render_deciders_page(request, posted=posted, version=seen, problem=problem, status=status)
+        return render_deciders_page(request, posted=posted, version=version, problem=problem, status=status)
     messages.success(request, "Rows saved. They apply to new and waiting requests.")
     return redirect("deciders:home")
 
@@ -96,7 +96,7 @@ def list_known_term_names() -> dict[str, list[str]]:
     servers = McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)
     return {
         "types": sorted({"ToolCall", PERMISSION_TYPE, *map(str, latest)}),
-        "servers": [str(one) for one in servers[:MOST_OFFERED]],
+        "servers": [str(server) for server in servers[:MOST_OFFERED]],
         "agents": sorted({*map(str, agents), *AGENT_TITLES}),
         "hosts": [str(one) for one in hosts.distinct()[:MOST_OFFERED]],
     }
@@ -107,9 +107,11 @@ def list_known_term_names() -> dict[str, list[str]]:
 def create_decider_group_view(request: HtmxHttpRequest) -> HttpResponse:
     name, people, _seen = parse_posted_group(request)
     with refusals.show_refusal_as_message(request):
-        made = groups.add_decider_group(name, people, by=person_actor(request.user), now=timezone.now())
+        decider_group = groups.add_decider_group(
+            name, people, by=person_actor(request.user), now=timezone.now()
+        )
         messages.success(
-            request, f"The group {made.name} was created. Add it to a row so that it can decide."
+            request, f"The group {decider_group.name} was created. Add it to a row so that it can decide."
         )
     return redirect("deciders:home")
 
@@ -138,7 +140,7 @@ def delete_decider_group_view(request: HtmxHttpRequest, group_id: int) -> HttpRe
 def parse_posted_group(request: HtmxHttpRequest) -> tuple[str, list[int], str]:
     """Return the name, the people and the version; the action refuses what is wrong with them."""
     told = request.POST.getlist("people")
-    people = [one for text in told if (one := parse_database_id(text)) is not None]
+    people = [person_id for text in told if (person_id := parse_database_id(text)) is not None]
     return request.POST.get("name", ""), people, request.POST.get("seen", "")
 
 
@@ -157,17 +159,17 @@ def delegate_decisions(request: HtmxHttpRequest) -> HttpResponse:
             label = form.fields[field].label if field in form.fields else "Form"
             messages.error(request, f"{label}: {errors[0]} Nothing was delegated.")
         return redirect("accounts:account")
-    said = form.cleaned_data
+    cleaned_data = form.cleaned_data
     with refusals.show_refusal_as_message(request):
-        made = delegations.create_delegation(
-            said["receiver"],
-            said["starts_at"],
-            said["ends_at"],
+        delegation = delegations.create_delegation(
+            cleaned_data["receiver"],
+            cleaned_data["starts_at"],
+            cleaned_data["ends_at"],
             by=user,
             now=timezone.now(),
-            reason=said["reason"],
+            reason=cleaned_data["reason"],
         )
-        receiver = delegations.load_delegation_names([made])[made.receiver_id]
+        receiver = delegations.load_delegation_names([delegation])[delegation.receiver_id]
         messages.success(request, f"{receiver} may decide for you in that time.")
     return redirect("accounts:account")
 

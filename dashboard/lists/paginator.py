@@ -47,5 +47,5 @@ class ScannedPaginator(CappedPaginator):
     def page(self, number: int | str) -> Page[Any]:
         number = self.validate_number(number)
         keys = self.scanned_keys[: self.count][(number - 1) * self.per_page : number * self.per_page]
-        found = self.object_list.model._default_manager.in_bulk(keys)
-        return Page([found[key] for key in keys if key in found], number, self)
+        rows_by_key = self.object_list.model._default_manager.in_bulk(keys)
+        return Page([rows_by_key[key] for key in keys if key in rows_by_key], number, self)

@@ -109,13 +109,13 @@ def display_patch(name: str, given: dict[str, Any], came: Any) -> CallDisplay | 
     if not text:
         return None
     lines = [parse_patch_line(line) for line in text.splitlines()]
-    named = re.search(r"^(?:\*\*\* (?:Update|Add|Delete) File: |\+\+\+ (?:b/)?)(.+)$", text, re.MULTILINE)
+    match = re.search(r"^(?:\*\*\* (?:Update|Add|Delete) File: |\+\+\+ (?:b/)?)(.+)$", text, re.MULTILINE)
     return CallDisplay(
         "edit",
         name,
-        title=named[1] if named else "",
+        title=match[1] if match else "",
         mono=True,
-        path=named[1] if named else "",
+        path=match[1] if match else "",
         added=sum(sign == "+" for sign, _ in lines),
         removed=sum(sign == "-" for sign, _ in lines),
         inputs=[build_diff_part(lines), *fields.build_remaining_parts()],

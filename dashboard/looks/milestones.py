@@ -112,8 +112,8 @@ def describe_agent_message(event: TimelineEvent) -> str:
     told = held if isinstance(held, dict) else {}
     name = told.get("method") or told.get("sessionUpdate")
     if not isinstance(name, str):
-        found = _METHOD.search(str(told.get("message", ""))[:2_000])
-        name = found[1] if found else ""
+        match = _METHOD.search(str(told.get("message", ""))[:2_000])
+        name = match[1] if match else ""
     return f"Message of the agent: {identifier_to_words(name).lower()}" if name else "Message of the agent"
 
 

@@ -74,12 +74,13 @@ def display_question(name: str, given: dict[str, Any], came: Any) -> CallDisplay
     questions = given.get("questions")
     if not isinstance(questions, list) or len(questions) > MOST_FACTS:
         return None
-    if not all(isinstance(one, dict) for one in questions):
+    if not all(isinstance(question, dict) for question in questions):
         return None
     fields = InputFields(given)
     fields.remove_fields("questions")
     asked = [
-        (first_string_value(one, "question"), " · ".join(list_question_choices(one))) for one in questions
+        (first_string_value(question, "question"), " · ".join(list_question_choices(question)))
+        for question in questions
     ]
     return CallDisplay(
         "chat",

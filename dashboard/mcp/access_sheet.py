@@ -125,10 +125,10 @@ def build_server_sheet(server_id: str, tool_name: str | None, now: datetime) -> 
 
 def list_grantable_agent_ids(server_ids: Iterable[str] | None = None) -> list[str]:
     """Return every agent there is, and those without a row that grants name."""
-    named = Grant.objects.exclude(entry_type="capability").values_list("agent_id", flat=True).distinct()
+    grant_rows = Grant.objects.exclude(entry_type="capability").values_list("agent_id", flat=True).distinct()
     if server_ids is not None:
-        named = named.filter(server_id__in=list(server_ids))
-    return sorted({*Agent.objects.values_list("pk", flat=True), *named} - {None})
+        grant_rows = grant_rows.filter(server_id__in=list(server_ids))
+    return sorted({*Agent.objects.values_list("pk", flat=True), *grant_rows} - {None})
 
 
 def list_tool_marks(tool: McpTool | None) -> list[str]:
@@ -155,12 +155,12 @@ def build_access_sheet(
     shown = slots[:MOST_LINES]
     agents, servers = {slot[0] for slot in shown}, {slot[1] for slot in shown}
     policy = access.load_policy_for_agents(agents, servers, now)
-    standing = grants.load_grant_slots(agents, servers)
+    grant_slots = grants.load_grant_slots(agents, servers)
     lines = [
         build_sheet_line(
             slot,
             labels[slot],
-            standing.get(slot, []),
+            grant_slots.get(slot, []),
             # No tool has the empty name, so this is what holds for tools that say nothing themselves.
             policy.decide_tool_access(slot[0], slot[1], slot[2] or "", now),
             now,
@@ -302,7 +302,9 @@ def unpack_grant_edits(text: str) -> list[GrantEdit]:
 
 def add_slot_versions(edits: list[GrantEdit]) -> list[GrantEdit]:
     """Return edits that name slots only (a selection of cells) with the versions that stand now."""
-    standing = grants.load_grant_slots({edit.agent_id for edit in edits}, {edit.server_id for edit in edits})
+    grant_slots = grants.load_grant_slots(
+        {edit.agent_id for edit in edits}, {edit.server_id for edit in edits}
+    )
     return [
         edit
         if edit.seen is not None
@@ -313,7 +315,7 @@ def add_slot_versions(edits: list[GrantEdit]) -> list[GrantEdit]:
             edit.permission,
             edit.expires_at,
             edit.justification,
-            grants.compute_grants_version(standing.get(edit.grant_slot, [])),
+            grants.compute_grants_version(grant_slots.get(edit.grant_slot, [])),
         )
         for edit in edits
     ]

@@ -99,19 +99,19 @@ def find_matrix_axes(
         if contains_all_words(f"{name} {tool}", tools)
     ]
     if only == "granted":
-        named = set(access.load_policy_for_agents(None, servers, now).slots)
-        names = [one for one in names if any((one, name) in named for name in servers)]
+        granted_slots = set(access.load_policy_for_agents(None, servers, now).slots)
+        names = [one for one in names if any((one, name) in granted_slots for name in servers)]
     return MatrixAxes(names, columns)
 
 
 def load_tool_names(servers: list[str], now: datetime) -> dict[str, list[str]]:
     key = f"mcp-seen:{hash(tuple(servers))}"
-    seen = cache.get(key)
-    if seen is None:
-        seen = mcp_tools.find_recently_called_tools(servers, now)
-        cache.set(key, seen, SEEN_KEPT)
+    cached_tools = cache.get(key)
+    if cached_tools is None:
+        cached_tools = mcp_tools.find_recently_called_tools(servers, now)
+        cache.set(key, cached_tools, SEEN_KEPT)
     found = {name: set(tools) for name, tools in mcp_tools.list_tool_names(servers).items()}
-    for name, tool in seen:
+    for name, tool in cached_tools:
         if name in found:
             found[name].add(tool)
     return {name: sorted(tools) for name, tools in found.items()}

@@ -28,7 +28,10 @@ def list_notification_addresses(person: str) -> list[NotificationAddress]:
     """Return a person's addresses, each with what came of the last message to it."""
     rows = NotificationTarget.objects.filter(person=person, kind__in=TYPED).order_by("id")
     newest = Notification.objects.filter(target__in=rows).values("target").annotate(last=Max("id"))
-    last = {one.target_id: one for one in Notification.objects.filter(pk__in=newest.values("last"))}
+    last = {
+        notification.target_id: notification
+        for notification in Notification.objects.filter(pk__in=newest.values("last"))
+    }
     return [
         NotificationAddress(
             row,

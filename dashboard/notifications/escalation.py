@@ -53,6 +53,6 @@ def list_step_recipients() -> list[tuple[str, list[tuple[str, str]]]]:
     groups = Group.objects.exclude(name__in=ROLES).order_by("name")
     people = people_with_role(APPROVER).order_by("username")
     return [
-        ("Groups", [(f"group:{one.pk}", one.name) for one in groups]),
+        ("Groups", [(f"group:{group.pk}", group.name) for group in groups]),
         ("People", [(f"person:{one.get_username()}", one.get_username()) for one in people]),
     ]

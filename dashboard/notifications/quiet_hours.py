@@ -27,4 +27,7 @@ def load_quiet_state(person: str, now: datetime) -> QuietState:
 @cache
 def list_time_zone_names() -> tuple[str, ...]:
     """Return the names of the zones that a person may choose."""
-    return ("UTC", *sorted(one for one in available_timezones() if "/" in one and not one.startswith("Etc/")))
+    return (
+        "UTC",
+        *sorted(zone for zone in available_timezones() if "/" in zone and not zone.startswith("Etc/")),
+    )

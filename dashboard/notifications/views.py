@@ -62,7 +62,7 @@ def add_notification_address_view(request: HtmxHttpRequest) -> HttpResponse:
     """Add an address; a webhook's secret is on this one answer and never shown again."""
     posted = request.POST
     try:
-        made = notifications.create_notification_target(
+        notification_target = notifications.create_notification_target(
             by=signed_in_approver(request),
             kind=posted.get("kind", ""),
             address=posted.get("address", "")[:4000],
@@ -71,8 +71,8 @@ def add_notification_address_view(request: HtmxHttpRequest) -> HttpResponse:
     except SignalboxError as refusal:
         messages.error(request, str(refusal.detail))
         return redirect("approvals:notifications")
-    if made.kind == NotificationTarget.Kind.WEBHOOK:
-        return render_notification_settings(request, made)
+    if notification_target.kind == NotificationTarget.Kind.WEBHOOK:
+        return render_notification_settings(request, notification_target)
     messages.success(request, "The address was added. Send a test to check it.")
     return redirect("approvals:notifications")
 

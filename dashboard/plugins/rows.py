@@ -59,13 +59,13 @@ class PluginRow:
     @property
     def permission_names(self) -> list[str]:
         """What it may do, as far as it can be read."""
-        held = self.setting.allowed_permissions if self.setting else None
-        return [str(name) for name in held] if isinstance(held, list) else []
+        allowed_permissions = self.setting.allowed_permissions if self.setting else None
+        return [str(name) for name in allowed_permissions] if isinstance(allowed_permissions, list) else []
 
     @property
     def has_unreadable_permissions(self) -> bool:
-        held = self.setting.allowed_permissions if self.setting else None
-        return held is not None and not isinstance(held, list)
+        allowed_permissions = self.setting.allowed_permissions if self.setting else None
+        return allowed_permissions is not None and not isinstance(allowed_permissions, list)
 
 
 def load_plugin_rows(now: datetime) -> list[PluginRow]:
@@ -142,10 +142,14 @@ class PluginDetails:
     @property
     def unreadable_permissions(self) -> str:
         """The permissions column as it is stored, where it holds no list."""
-        held = self.setting.allowed_permissions if self.setting else None
-        if held is None or isinstance(held, list):
+        allowed_permissions = self.setting.allowed_permissions if self.setting else None
+        if allowed_permissions is None or isinstance(allowed_permissions, list):
             return ""
-        return str(held) if isinstance(held, UnreadableText) else repr(held)
+        return (
+            str(allowed_permissions)
+            if isinstance(allowed_permissions, UnreadableText)
+            else repr(allowed_permissions)
+        )
 
     @property
     def is_named_anywhere(self) -> bool:
@@ -154,15 +158,19 @@ class PluginDetails:
 
     @property
     def grantable_permissions(self) -> list[PluginPermissionLine]:
-        return [one for one in self.permissions if one.is_known_permission and not one.held]
+        return [
+            permission
+            for permission in self.permissions
+            if permission.is_known_permission and not permission.held
+        ]
 
 
 def load_plugin_details(plugin_id: str, now: datetime, *, prefix: str = "", after: str = "") -> PluginDetails:
     """Return a plugin with a page of its stored values: those that begin with `prefix`, beyond `after`."""
     setting = PluginSetting.objects.filter(pk=plugin_id).first()
     runtime = RuntimePlugin.objects.filter(pk=plugin_id).first()
-    kept = PluginData.objects.filter(plugin_id=plugin_id)
-    rows = list(kept.filter(key__startswith=prefix, key__gt=after).order_by("key")[: PAGE + 1])
+    plugin_data = PluginData.objects.filter(plugin_id=plugin_id)
+    rows = list(plugin_data.filter(key__startswith=prefix, key__gt=after).order_by("key")[: PAGE + 1])
     waiting = PermissionRequest.objects.awaiting_decision(now).filter(plugin_id=plugin_id)
     users = AgentPlugin.objects.filter(plugin_id=plugin_id).values("agent_id")
     return PluginDetails(
@@ -177,7 +185,7 @@ def load_plugin_details(plugin_id: str, now: datetime, *, prefix: str = "", afte
         ],
         [build_plugin_value(row.key, row.value, row.updated_at) for row in rows[:PAGE]],
         rows[PAGE - 1].key if len(rows) > PAGE else "",
-        kept.count(),
+        plugin_data.count(),
         list(Agent.objects.filter(pk__in=users).order_by("name")),
     )
 

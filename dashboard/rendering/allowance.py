@@ -22,11 +22,11 @@ class RenderingAllowance:
 
     def wait_for(self, future: Future[T]) -> T:
         """Return a future's result. Raises TimeoutError once nothing is left, and what the future raises."""
-        began = time.monotonic()
+        started_at = time.monotonic()
         try:
             return future.result(max(0.0, self.left))
         finally:
-            self.left -= time.monotonic() - began
+            self.left -= time.monotonic() - started_at
 
     @contextmanager
     def share_in_block(self) -> Iterator[None]:

@@ -64,13 +64,13 @@ class RenderingCache:
         return future
 
     def _store_answer(self, key: bytes, future: Future[JobResult]) -> None:
-        made = read_job_outcome(future)
+        job_outcome = read_job_outcome(future)
         with self._lock:
             self._making.pop(key, None)
-            if made is None or key in self._kept:
+            if job_outcome is None or key in self._kept:
                 return
-            self._kept[key] = made
-            self._bytes += answer_size(made)
+            self._kept[key] = job_outcome
+            self._bytes += answer_size(job_outcome)
             while self._bytes > KEPT_BYTES:
                 self._bytes -= answer_size(self._kept.popitem(last=False)[1])
 
@@ -120,10 +120,10 @@ def wait_for_outcome(future: Future[JobResult]) -> CachedAnswer:
         raise RenderingNotReady from None
     except (LimitsExceeded, JobFailed):
         pass
-    made = read_job_outcome(future)
-    if made is None:
+    job_outcome = read_job_outcome(future)
+    if job_outcome is None:
         raise RenderingNotReady
-    return made
+    return job_outcome
 
 
 def wait_for_sandbox_start() -> None:

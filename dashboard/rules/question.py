@@ -130,7 +130,7 @@ def build_trial_rule(number: int, row: Any) -> DecisionRule:
     texts = [tool, verdict, pattern, reason, program, *terms, *(agents or ())]
     if len(terms) != len(tool_rules.TERM_FIELDS):
         raise ValueError(UNREADABLE)
-    if not all(isinstance(one, str) for one in texts) or not (wait is None or isinstance(wait, int)):
+    if not all(isinstance(text, str) for text in texts) or not (wait is None or isinstance(wait, int)):
         raise ValueError(UNREADABLE)
     named = None if agents is None else tuple(agents)
     return DecisionRule(number, tool, verdict, pattern, named, reason, wait, bool(deny), program, *terms)

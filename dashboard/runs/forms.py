@@ -154,21 +154,21 @@ class StartRunForm(RunDemandsForm):
     @property
     def further_fields(self) -> list[forms.BoundField]:
         """The fields behind the fold."""
-        return [one for one in self.visible_fields() if one.name not in self.FIRST]
+        return [field for field in self.visible_fields() if field.name not in self.FIRST]
 
     @property
     def has_further_values(self) -> bool:
         """Say whether something behind the fold is filled in or wrong."""
-        return any(one.errors or one.value() for one in self.further_fields)
+        return any(field.errors or field.value() for field in self.further_fields)
 
     def clean_parameters(self) -> dict[str, Any] | None:
         """Return the arguments; nothing for an empty field."""
-        given = self.cleaned_data["parameters"]
-        if given is not None and not isinstance(given, dict):
+        parameters = self.cleaned_data["parameters"]
+        if parameters is not None and not isinstance(parameters, dict):
             raise forms.ValidationError(
                 'Arguments have names: write a JSON object such as {"branch": "main"}.'
             )
-        return given
+        return parameters
 
     def clean(self) -> dict[str, Any]:
         """Ask for a prompt, or for arguments instead."""

@@ -58,13 +58,13 @@ class OnlineRunnerOffers:
         online = [
             one for one in Runner.objects.filter(deregistered_at__isnull=True) if is_runner_alive(one, now)
         ]
-        found = offers.load_runner_offers(runner.pk for runner in online)
+        runner_offers = offers.load_runner_offers(runner.pk for runner in online)
         hosts: dict[str, list[str]] = {}
         titles: dict[str, str] = {}
         directories: dict[str, None] = {}
         missing: dict[str, str] = {}
         for runner in online:
-            offered = found.get(runner.pk)
+            offered = runner_offers.get(runner.pk)
             for agent in offers.offered_agents(offered):
                 words = [str(agent.get("title") or agent["name"]), str(agent.get("version") or "")]
                 titles.setdefault(agent["name"], " ".join(filter(None, words)))
@@ -77,8 +77,8 @@ class OnlineRunnerOffers:
             [(name, f"{titles[name]} on {format_host_list(hosts[name])}") for name in titles][:MOST_OFFERS],
             list(directories)[:MOST_OFFERS],
             [one for one in missing.items() if one[0] not in known][:MOST_OFFERS],
-            any(isinstance(one, dict) and one.get("worktrees") is True for one in found.values()),
-            {one.pk: one for one in online if one.pk in found},
+            any(isinstance(one, dict) and one.get("worktrees") is True for one in runner_offers.values()),
+            {one.pk: one for one in online if one.pk in runner_offers},
             len(online),
         )
 

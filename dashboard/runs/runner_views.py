@@ -40,10 +40,10 @@ class RunnerRow:
 def show_runner_list(request: HtmxHttpRequest) -> HttpResponse:
     now = timezone.now()
     active = list(Run.objects.filter(status__in=ACTIVE).select_related("session").order_by("created_at"))
-    named = titles.load_session_titles(run.session_id for run in active)
+    session_titles = titles.load_session_titles(run.session_id for run in active)
     held: dict[str | None, list[tuple[Run, str]]] = {}
     for run in active:
-        held.setdefault(run.runner_id, []).append((run, named.get(run.session_id, "")))
+        held.setdefault(run.runner_id, []).append((run, session_titles.get(run.session_id, "")))
     known = list(Runner.objects.order_by("hostname", "project_dir", "runner_id"))
     offered = offers.load_runner_offers(runner.pk for runner in known)
     rows = [

@@ -66,8 +66,10 @@ class RunRow:
     def ordered_text(self) -> str:
         """What it was ordered with: a prompt, or the arguments of a procedural agent as JSON."""
         with_parameters = getattr(self.run, "ordered_with", None)
-        given = with_parameters.parameters if with_parameters is not None else None
-        return self.run.prompt or (json.dumps(given, ensure_ascii=False) if given is not None else "")
+        parameters = with_parameters.parameters if with_parameters is not None else None
+        return self.run.prompt or (
+            json.dumps(parameters, ensure_ascii=False) if parameters is not None else ""
+        )
 
     @property
     def can_stop(self) -> bool:
@@ -94,14 +96,19 @@ def show_run_list(request: HtmxHttpRequest) -> HttpResponse:
             "pk", "hostname"
         )
     )
-    named = titles.load_session_titles(
+    session_titles = titles.load_session_titles(
         session_id for run in page.object_list for session_id in (run.session_id, run.parent_session_id)
     )
     context: dict[str, Any] = {
         "table": table,
         "page": page,
         "rows": [
-            RunRow(run, queue.explain_waiting_run(run), hosts.get(run.runner_id, run.runner_id or ""), named)
+            RunRow(
+                run,
+                queue.explain_waiting_run(run),
+                hosts.get(run.runner_id, run.runner_id or ""),
+                session_titles,
+            )
             for run in page.object_list
         ],
         "statuses": load_status_facets("runs", STATUSES, request.GET),
@@ -139,8 +146,8 @@ def copy_earlier_run_form(request: HtmxHttpRequest) -> dict[str, Any]:
     if run is None:
         return {}
     ordered_with = getattr(run, "ordered_with", None)
-    given = ordered_with.parameters if ordered_with is not None else {}
-    agent = given.get("agent", "") if isinstance(given, dict) else ""
+    parameters = ordered_with.parameters if ordered_with is not None else {}
+    agent = parameters.get("agent", "") if isinstance(parameters, dict) else ""
     asked = {"agent": agent, "agent_name": run.agent_name or "", "project_dir": run.project_dir or ""}
     return asked | ({"prompt": mask_secrets(run.prompt)} if again else {"fork_of": fork_of})
 
@@ -179,7 +186,10 @@ def describe_run_refusal(detail: Any) -> str:
     """Return a refusal for a person: its sentence, and what of the parameters does not fit."""
     if not isinstance(detail, dict):
         return str(detail)
-    faults = [f"{one['path']}: {one['message']}" for one in detail.get("validation_errors", [])]
+    faults = [
+        f"{validation_error['path']}: {validation_error['message']}"
+        for validation_error in detail.get("validation_errors", [])
+    ]
     return " ".join([f"{detail.get('message', detail)}.", *(f"{fault}." for fault in faults)])
 
 

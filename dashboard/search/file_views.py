@@ -41,22 +41,24 @@ def list_file_touches(request: HtmxHttpRequest) -> HttpResponse:
     """List the calls that touched the files that `path` means, newest first."""
     asked = {name: request.GET.get(name, "")[:1000] for name in ("path", "tool", "agent")}
     before = request.GET.get("before", "")
-    meant = files.find_named_files(asked["path"])
-    found = files.load_file_touches(
-        meant,
+    named_files = files.find_named_files(asked["path"])
+    file_touches = files.load_file_touches(
+        named_files,
         tool=asked["tool"],
         agent=asked["agent"],
         before=parse_database_id(before),
     )
     context = {
         "asked": asked,
-        "files": meant[:MOST_SHOWN],
-        "more_files": len(meant) - MOST_SHOWN,
+        "files": named_files[:MOST_SHOWN],
+        "more_files": len(named_files) - MOST_SHOWN,
         "most_files": files.MOST_FILES,
-        "all_meant": len(meant) < files.MOST_FILES,
-        "rows": [build_file_touch_row(touch) for touch in found.touches],
+        "all_meant": len(named_files) < files.MOST_FILES,
+        "rows": [build_file_touch_row(touch) for touch in file_touches.touches],
         "coming": load_indexing_progress(),
-        "older": build_query_with(request.GET, before=str(found.before)) if found.before else "",
+        "older": build_query_with(request.GET, before=str(file_touches.before))
+        if file_touches.before
+        else "",
         "first": build_query_with(request.GET, before="") if before else "",
     }
     if wants_fragment(request):

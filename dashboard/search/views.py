@@ -39,18 +39,18 @@ def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
         path = question.text.strip().removeprefix(OF_FILE).strip()
         return redirect(f"{reverse('search:files')}?{urlencode({'path': path})}")
     before = request.GET.get("before", "")
-    found = search_events(question, before=parse_database_id(before))
+    events = search_events(question, before=parse_database_id(before))
     context: dict[str, Any] = {
         "question": question,
-        "milestones": find_hit_milestones(found.hits),
+        "milestones": find_hit_milestones(events.hits),
         "titles": titles.load_session_titles(
-            [*(hit.event.session_id for hit in found.hits), question.session_id]
+            [*(hit.event.session_id for hit in events.hits), question.session_id]
         ),
         "asked": bool(question.search_terms),
         "coming": load_indexing_progress(),
-        "hits": found.hits,
-        "looked_until": found.looked_until,
-        "older": build_query_with(request.GET, before=str(found.before)) if found.before else "",
+        "hits": events.hits,
+        "looked_until": events.looked_until,
+        "older": build_query_with(request.GET, before=str(events.before)) if events.before else "",
         "first": build_query_with(request.GET, before="") if before else "",
     }
     if wants_fragment(request):

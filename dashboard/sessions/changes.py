@@ -120,10 +120,10 @@ def build_worktree_context(session: Session) -> dict[str, Any]:
 
 def list_changed_turns(session: Session) -> list[TurnChoice]:
     """Return the session's turns whose changes are known, the newest first."""
-    found = SessionChange.objects.filter(session=session).exclude(run_id="").defer("diff")
-    rows = list(found.order_by("-id")[: MOST_TURNS + 1])
+    session_changes = SessionChange.objects.filter(session=session).exclude(run_id="").defer("diff")
+    rows = list(session_changes.order_by("-id")[: MOST_TURNS + 1])
     prompts = dict(Run.objects.filter(pk__in=[row.run_id for row in rows]).values_list("run_id", "prompt"))
-    last = found.count()
+    last = session_changes.count()
     return [
         TurnChoice(
             row.pk,
@@ -138,7 +138,7 @@ def list_changed_turns(session: Session) -> list[TurnChoice]:
 
 def list_file_reports(row: SessionChange) -> list[Mapping[str, Any]]:
     files = row.files if isinstance(row.files, list) else []
-    return [one for one in files if isinstance(one, Mapping) and isinstance(one.get("path"), str)]
+    return [file for file in files if isinstance(file, Mapping) and isinstance(file.get("path"), str)]
 
 
 def build_change_comparison(row: SessionChange, alone: int | None) -> ChangeComparison:

@@ -73,10 +73,10 @@ def load_session_audit_entries(session: Session) -> list[SessionAuditEntry]:
     """Return audit entries about the session and its requests, oldest first; at most MOST_ENTRIES."""
     asked = find_session_requests(session).values("request_id")
     about = Q(target_id=session.pk) | Q(target_id__in=asked)
-    found = AuditLog.objects.filter(about)
+    audit_logs = AuditLog.objects.filter(about)
     # Whoever asks very often must not push the decisions out.
-    decided = list(found.filter(event_type__in=VERDICTS).order_by("pk")[:MOST_ENTRIES])
-    others = found.exclude(event_type__in=VERDICTS).order_by("pk")[: MOST_ENTRIES - len(decided)]
+    decided = list(audit_logs.filter(event_type__in=VERDICTS).order_by("pk")[:MOST_ENTRIES])
+    others = audit_logs.exclude(event_type__in=VERDICTS).order_by("pk")[: MOST_ENTRIES - len(decided)]
     rows = sorted([*decided, *others], key=lambda row: row.pk)
     return [
         SessionAuditEntry(row, entry)
@@ -86,10 +86,10 @@ def load_session_audit_entries(session: Session) -> list[SessionAuditEntry]:
 
 def build_evidence_zip(session: Session) -> IO[bytes]:
     """Return the ZIP file, to be read from its beginning and closed."""
-    found = load_session_audit_entries(session)
+    session_audit_entries = load_session_audit_entries(session)
     file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - the caller closes it
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
-        write_evidence_files(made, session, found)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        write_evidence_files(archive, session, session_audit_entries)
     file.seek(0)
     return file
 
@@ -171,7 +171,7 @@ def export_request_as_dict(row: PermissionRequest) -> dict[str, Any]:
 
 def list_session_decisions(found: list[SessionAuditEntry]) -> list[dict[str, Any]]:
     """Return each decision with the rules and grants that were in force, as its own audit entry says."""
-    known = load_rules_by_version()
+    rules = load_rules_by_version()
     return [
         {
             "audit_row": one.row.pk,
@@ -181,7 +181,7 @@ def list_session_decisions(found: list[SessionAuditEntry]) -> list[dict[str, Any
             "decided_by": one.row.actor_id,
             "request_id": one.row.target_id,
             "reason": one.row.reason,
-            "in_force": one.policy_in_force.export_as_dict(known),
+            "in_force": one.policy_in_force.export_as_dict(rules),
         }
         for one in found
         if one.policy_in_force is not None

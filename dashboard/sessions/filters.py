@@ -87,8 +87,10 @@ class SessionFilter(DayRangeFilter):
     def with_waiting(self, rows: Rows, _name: str, wanted: bool) -> Rows:
         if not wanted:
             return rows
-        asked = PermissionContext.objects.filter(request__status="pending", session_id__isnull=False)
-        return rows.filter(pk__in=asked.values("session_id"))
+        permission_contexts = PermissionContext.objects.filter(
+            request__status="pending", session_id__isnull=False
+        )
+        return rows.filter(pk__in=permission_contexts.values("session_id"))
 
     def from_start(self, rows: Rows, _name: str, _day: str) -> Rows:
         start = self.day_range.start_instant

@@ -47,7 +47,7 @@ class PolicyInForce:
             is_empty = self.rules_version == tool_rules.tool_rules_version(())
             parts.append("no rules" if is_empty else f"rules, version {self.rules_version[:8]}")
         if self.grants is not None:
-            parts += [describe_grant_in_force(one) for one in self.grants] or ["no grant"]
+            parts += [describe_grant_in_force(grant) for grant in self.grants] or ["no grant"]
         return " · ".join(parts) or "not recorded"
 
     def export_as_dict(self, known: RulesByVersion) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def read_policy_in_force(row: AuditLog) -> PolicyInForce:
         version if isinstance(version, str) else None,
         dict_or_none(metadata.get("rule")),
         dict_or_none(metadata.get("grant")),
-        [one for one in grants if isinstance(one, dict)] if isinstance(grants, list) else None,
+        [grant for grant in grants if isinstance(grant, dict)] if isinstance(grants, list) else None,
         dict_or_none(metadata.get("default_policies")),
     )
 

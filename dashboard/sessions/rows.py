@@ -76,7 +76,9 @@ def waiting_fragments(change: FeedChange) -> Sequence[PageFragment]:
     """Return how many requests of a session wait, for every place that says so, after one of them has changed."""
     if not (change.key.isascii() and change.key.isdecimal() and len(change.key) < DIGITS_OF_AN_ID):
         return []  # a vote or an assignment, which names its request by `request_id`: as many wait as before
-    asked = PermissionContext.objects.filter(request__pk=int(change.key), session_id__isnull=False)
+    permission_contexts = PermissionContext.objects.filter(
+        request__pk=int(change.key), session_id__isnull=False
+    )
     return [
         PageFragment(
             f'[data-session-waiting="{escape_css_text(session_id)}"]',
@@ -85,7 +87,7 @@ def waiting_fragments(change: FeedChange) -> Sequence[PageFragment]:
                 {"session_id": session_id, "waiting": count_session_waiting_requests(session_id)},
             ),
         )
-        for session_id in asked.values_list("session_id", flat=True)
+        for session_id in permission_contexts.values_list("session_id", flat=True)
         if session_id is not None
     ]
 

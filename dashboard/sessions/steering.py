@@ -92,8 +92,8 @@ def list_queued_prompts(session: Session, working: Run | None) -> list[QueuedPro
 
 
 def count_prompt_images(ordered_with: RunParameters | None) -> int:
-    given = ordered_with.parameters if ordered_with is not None else None
-    images = given.get("images") if isinstance(given, dict) else None
+    parameters = ordered_with.parameters if ordered_with is not None else None
+    images = parameters.get("images") if isinstance(parameters, dict) else None
     return len(images) if isinstance(images, list) else 0
 
 
@@ -117,7 +117,7 @@ def list_agent_settings(driven: DrivenSession) -> list[AgentSetting]:
 
 
 def list_setting_choices(listed: Any, key: str) -> list[tuple[str, str, str]]:
-    rows = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    rows = [row for row in listed if isinstance(row, Mapping)] if isinstance(listed, list) else []
     return [
         (str(one[key]), str(one.get("name") or one[key]), str(one.get("description") or ""))
         for one in rows[:MOST_CHOICES]
@@ -161,15 +161,15 @@ def build_agent_plan(driven: DrivenSession | None) -> AgentPlan | None:
 def list_slash_commands(driven: DrivenSession | None) -> list[tuple[str, str]]:
     rows = (driven.commands if driven else None) or []
     return [
-        (str(one["name"]), str(one.get("description") or "")[:300])
-        for one in rows[:MOST_COMMANDS]
-        if isinstance(one, Mapping) and isinstance(one.get("name"), str)
+        (str(row["name"]), str(row.get("description") or "")[:300])
+        for row in rows[:MOST_COMMANDS]
+        if isinstance(row, Mapping) and isinstance(row.get("name"), str)
     ]
 
 
 def driven_capabilities(driven: DrivenSession | None) -> Mapping[str, Any]:
-    told = driven.capabilities if driven else None
-    return told if isinstance(told, Mapping) else {}
+    capabilities = driven.capabilities if driven else None
+    return capabilities if isinstance(capabilities, Mapping) else {}
 
 
 def accepts_prompt_images(driven: DrivenSession | None) -> bool:

@@ -112,7 +112,9 @@ def render_card_tools(snoozed: bool, assigned: bool, lasting: bool) -> str:
 def card_words(card: Any, validities: Sequence[tuple[str, str]]) -> SafeString:
     """Draw what a verdict may say beside yes or no (approvals/_decide_words.html), once for each kind of card."""
     offered = tuple(
-        one for one in validities if one[0] != Validity.UNTIL_REVOKED or card.can_approve_until_revoked
+        validity
+        for validity in validities
+        if validity[0] != Validity.UNTIL_REVOKED or card.can_approve_until_revoked
     )
     drawn = render_decision_fields(tuple(card.offered_scopes), offered, card.is_access_request)
     return SafeString(drawn.replace(PLACES[1], escape(card.key)))

@@ -23,9 +23,9 @@ def render_session_markdown(session: Session) -> Iterator[str]:
     allowance = RenderingAllowance()  # for the diffs of the whole document
     began = session_began_us(session)
     for row in walk_session_rows(session):
-        for one in prepare_timeline_rows([row], session, began):
+        for timeline_row in prepare_timeline_rows([row], session, began):
             with allowance.share_in_block():
-                text = render_markdown_row(row, one)
+                text = render_markdown_row(row, timeline_row)
             yield "\n" + text
 
 

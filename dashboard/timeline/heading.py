@@ -43,7 +43,7 @@ def build_session_header(session: Session, query: TimelineQuery) -> dict[str, An
         .first()
     )
     runs = list(session.runs.order_by("created_at", "run_id"))
-    named = titles.load_session_titles([session.pk, session.parent_session_id])
+    session_titles = titles.load_session_titles([session.pk, session.parent_session_id])
     now = timezone.now()
     living = LivingExecutor.objects.filter(pk=session.pk).first() if session.status == IDLE else None
     keeper = Runner.objects.filter(pk=living.runner_id).first() if living else None
@@ -51,8 +51,8 @@ def build_session_header(session: Session, query: TimelineQuery) -> dict[str, An
     return build_steering_context(session) | {
         "session": session,
         "changed_files": count_changed_files(session.pk),
-        "session_title": named.get(session.pk, ""),
-        "parent_title": named.get(session.parent_session_id or "", ""),
+        "session_title": session_titles.get(session.pk, ""),
+        "parent_title": session_titles.get(session.parent_session_id or "", ""),
         "state": silence.IDLE if silence.find_idle_session_ids([session.pk], now) else session.status,
         "living": living,
         "living_host": keeper.hostname if keeper else "its runner",

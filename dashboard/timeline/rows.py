@@ -135,9 +135,9 @@ class TimelineRowDisplay:
     def call_display(self) -> CallDisplay:
         assert isinstance(self.row, CallRow)
         half, end = self.row.naming_event, self.row.end
-        given = end.tool_input if end and self.was_edited else half.tool_input
+        tool_input = end.tool_input if end and self.was_edited else half.tool_input
         return build_call_display(
-            half.tool_name, given, end.tool_output if end else None, end.error if end else None
+            half.tool_name, tool_input, end.tool_output if end else None, end.error if end else None
         )
 
     @property
@@ -194,8 +194,10 @@ class TimelineRowDisplay:
         assert isinstance(self.row, ApprovalRow)
         context = self.row.request.context
         tool_input = approvals.load_listed_input(self.row.request)
-        given = StoredValue(tool_input, 0) if tool_input is not None else None
-        return build_call_display(context.tool_name or self.row.request.permission_type, given, None, None)
+        stored_value = StoredValue(tool_input, 0) if tool_input is not None else None
+        return build_call_display(
+            context.tool_name or self.row.request.permission_type, stored_value, None, None
+        )
 
     @property
     def speaker_role(self) -> str:

@@ -44,12 +44,12 @@ def draw_timeline_updates(session_id: str, changes: Sequence[FeedChange]) -> Dra
     `draft` is what its agent does this moment, `steer` what waits in it, where that has changed. `{"too_many": True}`
     where the page does better to load the end afresh, None where nothing of it is concerned.
     """
-    told = draw_changed_rows(session_id, changes)
+    changed_rows = draw_changed_rows(session_id, changes)
     if any(change.topic == "drafts" and change.key == session_id for change in changes):
-        told = {**(told or {}), "draft": draft.render_session_draft(session_id)}
+        changed_rows = {**(changed_rows or {}), "draft": draft.render_session_draft(session_id)}
     if any(change.topic in STEERED_BY and session_id in {change.key, change.parent} for change in changes):
-        told = {**(told or {}), "steer": render_steering(session_id)}
-    return told
+        changed_rows = {**(changed_rows or {}), "steer": render_steering(session_id)}
+    return changed_rows
 
 
 def render_steering(session_id: str) -> str:
@@ -63,7 +63,7 @@ def render_steering(session_id: str) -> str:
 
 def draw_changed_rows(session_id: str, changes: Sequence[FeedChange]) -> Drawing | None:
     event_ids = changed_event_ids(changes, "insert", session_id)
-    changed_ids = [one for one in changed_event_ids(changes, "update", session_id) if one not in event_ids]
+    changed_ids = [row for row in changed_event_ids(changes, "update", session_id) if row not in event_ids]
     request_ids = {int(change.key) for change in changes if change.topic == "permission_requests"}
     concerned = event_ids or request_ids or changed_ids
     session = Session.objects.filter(pk=session_id).first() if concerned else None
@@ -86,14 +86,14 @@ def draw_changed_rows(session_id: str, changes: Sequence[FeedChange]) -> Drawing
 
 def changed_event_ids(changes: Sequence[FeedChange], op: str, session_id: str) -> list[int]:
     wanted = ("events", op, session_id)
-    return [int(one.key) for one in changes if (one.topic, one.op, one.parent) == wanted]
+    return [int(change.key) for change in changes if (change.topic, change.op, change.parent) == wanted]
 
 
 def load_request_rows(session: Session, request_ids: Iterable[int]) -> list[TimelineRow]:
     """Return the rows of those permission requests that this session's agent made."""
     wanted = list(request_ids)
-    asked = PermissionRequest.objects.filter(pk__in=wanted, context__session_id=session.pk)
-    return [*build_approval_rows(asked.with_listed_input())] if wanted else []
+    permission_requests = PermissionRequest.objects.filter(pk__in=wanted, context__session_id=session.pk)
+    return [*build_approval_rows(permission_requests.with_listed_input())] if wanted else []
 
 
 def draw_session_summary(session_id: str) -> Drawing | None:

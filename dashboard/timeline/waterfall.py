@@ -104,11 +104,11 @@ def build_waterfall(rows: Iterable[TimelineRowDisplay], now_us: int) -> Waterfal
     drawn = [shown for shown in rows if shown.row.happened_at is not None]
     if not drawn:
         return None
-    found = [build_row_span(shown) for shown in drawn]
-    spans = [(span.from_us, max(span.to_us, now_us) if span.goes_on else span.to_us) for span in found]
+    row_spans = [build_row_span(shown) for shown in drawn]
+    spans = [(span.from_us, max(span.to_us, now_us) if span.goes_on else span.to_us) for span in row_spans]
     scale = FoldedTimeScale(spans)
     bars = []
-    for number, (span, (start, end)) in enumerate(zip(found, spans, strict=True)):
+    for number, (span, (start, end)) in enumerate(zip(row_spans, spans, strict=True)):
         x = min(scale.instant_to_percent(start), 100 - LEAST_WIDTH)
         width = max(scale.instant_to_percent(end) - x, LEAST_WIDTH)
         bars.append(

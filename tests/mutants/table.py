@@ -79,15 +79,15 @@ MUTANTS = (
     Mutant(
         "begin: another key's waiting call",
         "coordinator/actions/mcp/gateway_calls.py",
-        "own = known.filter(key_id=attempt.binding.key_id, agent_id=attempt.binding.agent_id)",
-        "own = known.filter(agent_id=attempt.binding.agent_id)",
+        "own = gateway_calls.filter(key_id=attempt.binding.key_id, agent_id=attempt.binding.agent_id)",
+        "own = gateway_calls.filter(agent_id=attempt.binding.agent_id)",
         ("tests/gateway/test_begin.py::test_a_waiting_call_of_another_caller_is_not_begun",),
     ),
     Mutant(
         "begin: another agent's waiting call",
         "coordinator/actions/mcp/gateway_calls.py",
-        "own = known.filter(key_id=attempt.binding.key_id, agent_id=attempt.binding.agent_id)",
-        "own = known.filter(key_id=attempt.binding.key_id)",
+        "own = gateway_calls.filter(key_id=attempt.binding.key_id, agent_id=attempt.binding.agent_id)",
+        "own = gateway_calls.filter(key_id=attempt.binding.key_id)",
         ("tests/gateway/test_begin.py::test_a_waiting_call_of_another_caller_is_not_begun",),
     ),
     Mutant(
@@ -233,8 +233,8 @@ MUTANTS = (
     Mutant(
         "asked about while it runs",
         "coordinator/actions/mcp/gateway_calls.py",
-        "if found.status == PermissionRequest.Status.PENDING and find_begun_calls(binding, now).exists():",
-        "if False:",
+        "and find_begun_calls(binding, now).exists()\n        ):",
+        "and False\n        ):",
         ("tests/gateway/test_begin.py::test_the_same_call_is_not_asked_about_while_it_runs",),
     ),
     Mutant(
@@ -389,8 +389,8 @@ MUTANTS = (
     Mutant(
         "message: unknown members",
         "coordinator/mcp/protocol/messages.py",
-        "known = mcp_methods.restrict_message_members(value)",
-        "known = value",
+        "allowed_members = mcp_methods.restrict_message_members(value)",
+        "allowed_members = value",
         ("tests/gateway/test_bound_calls.py::test_arguments_keep_their_bytes",),
     ),
     Mutant(
@@ -698,8 +698,8 @@ MUTANTS = (
     Mutant(
         "key: scope",
         "coordinator/identity/keys.py",
-        "        if not self.scopes & wanted:",
-        "        if not wanted:",
+        "        if not self.scopes & scope_set:",
+        "        if not scope_set:",
         ("tests/keys/test_authenticate.py::test_missing_scope_is_named",),
     ),
     Mutant(
@@ -735,7 +735,7 @@ MUTANTS = (
     Mutant(
         "session: another runner's",
         "coordinator/identity/ownership.py",
-        'closed &= set(taken.values_list("session_id", flat=True))',
+        'closed &= set(session_writers.values_list("session_id", flat=True))',
         "closed = set()",
         ("tests/guards/test_whose.py::test_another_runners_key_may_not_touch_a_session_that_was_taken",),
     ),
@@ -990,8 +990,8 @@ MUTANTS = (
     Mutant(
         "decide: one right twice",
         "coordinator/actions/approvals/deciding.py",
-        "next((one for one in found if one not in used), None)",
-        "next(iter(found), None)",
+        "next((right for right in rights if right not in used), None)",
+        "next(iter(rights), None)",
         ("tests/deciders/test_who_may_decide.py::test_in_a_two_person_row_nobodys_right_counts_twice",),
     ),
     Mutant(
@@ -1335,8 +1335,8 @@ MUTANTS = (
     Mutant(
         "budget: used up",
         "coordinator/policy/limits/budgets.py",
-        "        if one.is_reached:\n",
-        "        if one.is_reached and not session_id:\n",
+        "        if budget.is_reached:\n",
+        "        if budget.is_reached and not session_id:\n",
         ("tests/gateway/test_begin.py::test_a_call_does_not_begin_that_policy_denies_by_now",),
     ),
     Mutant(
@@ -1363,7 +1363,7 @@ MUTANTS = (
     Mutant(
         "grants: renewing over a denial",
         "coordinator/actions/policy/grants.py",
-        "if standing and row not in top:",
+        "if current_rows and row not in top:",
         "if False:",
         ("tests/access/test_temporary_grants.py",),
     ),
@@ -1503,8 +1503,8 @@ MUTANTS = (
     Mutant(
         "claims: call with other arguments",
         "coordinator/actions/mcp/gateway_timelines.py",
-        "for row in found\n        if canonical_json_bytes(row[3] or {}) == given",
-        "for row in found if claimed or canonical_json_bytes(row[3] or {}) == given",
+        "for row in reported_rows\n        if canonical_json_bytes(row[3] or {}) == given",
+        "for row in reported_rows if claimed or canonical_json_bytes(row[3] or {}) == given",
         ("tests/gateway/test_claimed_calls.py::test_a_claim_of_another_call_joins_nothing",),
     ),
     Mutant(

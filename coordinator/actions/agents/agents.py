@@ -242,7 +242,7 @@ def delete_agent_with_data(
         raise Conflict(DEFAULT_REFUSED)
     with transaction.atomic():
         row = lock_agent(agent_id)
-        taken = count_agent_dependents([agent_id])
+        deleted_counts = count_agent_dependents([agent_id])
         for key in active_agent_keys([agent_id]):
             keys.invalidate_api_key(key.pk, by=by, now=moment, reason=f"The agent {agent_id} was deleted.")
         keys.unbind_deleted_agent(agent_id, by=by, now=moment)
@@ -263,7 +263,7 @@ def delete_agent_with_data(
             target=agent_id,
             result="success",
             reason=reason,
-            metadata={"before": before, "taken_along": taken},
+            metadata={"before": before, "taken_along": deleted_counts},
             now=moment,
         )
     return row

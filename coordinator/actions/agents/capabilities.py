@@ -24,7 +24,11 @@ def remove_capability(name: str, *, by: Actor, now: datetime) -> None:
     """Remove a capability. Raises NotFound, or Conflict while blueprints refer to it."""
     with transaction.atomic():
         capability = _CAPABILITIES.lock_named_row(name)
-        users = [one.name for one in Blueprint.objects.order_by("name") if name in (one.capabilities or ())]
+        users = [
+            blueprint.name
+            for blueprint in Blueprint.objects.order_by("name")
+            if name in (blueprint.capabilities or ())
+        ]
         if users:
             raise Conflict(f"Capability is referenced by agents: {', '.join(users)}")
         capability.delete()

@@ -38,15 +38,15 @@ def require_unused_agent_id(agent_id: str | None) -> None:
     deleted = DeletedAgent.objects.filter(pk=agent_id).first()
     if deleted is None or agent_id is None:
         return
-    left = {what: count for what, count in count_agent_references(agent_id).items() if count}
-    if not left:
+    reference_counts = {label: count for label, count in count_agent_references(agent_id).items() if count}
+    if not reference_counts:
         return
-    named = "; ".join(f"{what}: {count}" for what, count in left.items())
+    reference_list = "; ".join(f"{what}: {count}" for what, count in reference_counts.items())
     when = deleted.deleted_at  # text where another program wrote what cannot be read
     day = when.strftime("%Y-%m-%d") if isinstance(when, datetime) else when
     raise Conflict(
-        f"The agent {agent_id} was deleted on {day}, and something names it still ({named}). A new one with its id "
-        "would get all that. Choose another id, or first clear what is listed."
+        f"The agent {agent_id} was deleted on {day}, and something names it still ({reference_list}). A new one with "
+        "its id would get all that. Choose another id, or first clear what is listed."
     )
 
 
@@ -106,10 +106,10 @@ def is_agent_in_pattern(agent_id: str, pattern: str) -> bool:
 
 def find_refused_agent_ids(agent_ids: Iterable[str]) -> dict[str, str]:
     """Return which of the ids no new agent may have, each with the reason."""
-    found = {}
+    refused = {}
     for agent_id in DeletedAgent.objects.filter(pk__in=list(agent_ids)).values_list("pk", flat=True):
         try:
             require_unused_agent_id(agent_id)
         except Conflict as refusal:
-            found[agent_id] = str(refusal.detail)
-    return found
+            refused[agent_id] = str(refusal.detail)
+    return refused

@@ -52,8 +52,8 @@ class NamedRows(Generic[Row]):
     def create_named_row(self, name: str, fields: Mapping[str, Any], *, by: Actor, now: datetime) -> Row:
         """Add a row. Raises BadRequest for a bad name, Invalid for a masked value, Conflict for one that exists."""
         self.validate_row_name(name)
-        given = self.seal_row_fields(drop_none_fields(fields), name)
-        values = {key: value for key, value in given.items() if value or key not in self.removable}
+        row_fields = self.seal_row_fields(drop_none_fields(fields), name)
+        values = {key: value for key, value in row_fields.items() if value or key not in self.removable}
         try:
             with transaction.atomic():
                 row = self.model._default_manager.create(name=name, created_at=now, modified_at=now, **values)
@@ -69,12 +69,12 @@ class NamedRows(Generic[Row]):
 
         Raises NotFound, Invalid for a masked value that is not stored here.
         """
-        given = drop_none_fields(fields)
+        row_fields = drop_none_fields(fields)
         with transaction.atomic():
             row = self.lock_named_row(name)
             changes: dict[str, Any] = {
                 key: (value or None) if key in self.removable else value
-                for key, value in self.seal_row_fields(given, name, row.mcp_servers).items()
+                for key, value in self.seal_row_fields(row_fields, name, row.mcp_servers).items()
             }
             before = {key: getattr(row, key) for key in changes}
             for key, value in changes.items():

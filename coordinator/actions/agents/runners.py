@@ -59,14 +59,14 @@ class RunnerRegistration:
         own, first = derive_runner_id(*identity, self.executor_command), derive_runner_id(*identity)
         if Runner.objects.filter(pk=own).exists():
             return own
-        known = Runner.objects.filter(pk=first).first()
+        known_runner = Runner.objects.filter(pk=first).first()
         if (
-            known is None
-            or None in (known.executor_command, self.executor_command)
-            or known.executor_command == self.executor_command
+            known_runner is None
+            or None in (known_runner.executor_command, self.executor_command)
+            or known_runner.executor_command == self.executor_command
         ):
             return first
-        return own if is_runner_alive(known, now) else first
+        return own if is_runner_alive(known_runner, now) else first
 
 
 def enroll_runner(
@@ -78,16 +78,16 @@ def enroll_runner(
     Raises Conflict while a runner of the same identity is alive.
     """
     runner_id = registration.choose_runner_id(now)
-    known = Runner.objects.filter(pk=runner_id).first()
-    if known is not None and is_runner_alive(known, now):
-        raise build_duplicate_error(known)
-    if known is not None:
-        runs.recover_runner_runs(known.runner_id, "Runner restarted during execution", now)
+    known_runner = Runner.objects.filter(pk=runner_id).first()
+    if known_runner is not None and is_runner_alive(known_runner, now):
+        raise build_duplicate_error(known_runner)
+    if known_runner is not None:
+        runs.recover_runner_runs(known_runner.runner_id, "Runner restarted during execution", now)
     with transaction.atomic():
-        known = Runner.objects.select_for_update().filter(pk=runner_id).first()
-        if known is not None and is_runner_alive(known, now):
-            raise build_duplicate_error(known)
-        runner = save_runner_row(runner_id, registration, known, now, find_registering_key(key))
+        known_runner = Runner.objects.select_for_update().filter(pk=runner_id).first()
+        if known_runner is not None and is_runner_alive(known_runner, now):
+            raise build_duplicate_error(known_runner)
+        runner = save_runner_row(runner_id, registration, known_runner, now, find_registering_key(key))
         save_runner_offers(runner, registration.offers)
         return runner
 
@@ -206,11 +206,11 @@ def build_stop_message(stops: list[StopCommand]) -> dict[str, Any]:
     """Return what a runner is told: whose processes to end, and whose turns alone."""
     ends = [stop for stop in stops if not stop.keeps_process]
     turns = [stop.run_id for stop in stops if stop.keeps_process]
-    told: dict[str, Any] = {"cancel_runs": turns} if turns else {}
+    message: dict[str, Any] = {"cancel_runs": turns} if turns else {}
     if ends:
-        told["stop_runs"] = [stop.run_id for stop in ends]
-        told["stop_sessions"] = [stop.session_id for stop in ends]
-    return told
+        message["stop_runs"] = [stop.run_id for stop in ends]
+        message["stop_sessions"] = [stop.session_id for stop in ends]
+    return message
 
 
 def list_runner_poll_topics(runner_id: str) -> list[str]:
@@ -223,8 +223,8 @@ def take_due_stops(runner_id: str, now: datetime) -> list[StopCommand]:
     if not [stop for stop in StopCommand.objects.filter(runner_id=runner_id) if is_stop_due(stop, now)]:
         return []
     with transaction.atomic():
-        standing = StopCommand.objects.select_for_update().filter(runner_id=runner_id).order_by("id")
-        stops = [stop for stop in standing if is_stop_due(stop, now)]
+        pending_commands = StopCommand.objects.select_for_update().filter(runner_id=runner_id).order_by("id")
+        stops = [stop for stop in pending_commands if is_stop_due(stop, now)]
         delivered = StopCommand.objects.filter(pk__in=[stop.pk for stop in stops])
         delivered.update(delivered_at=now)
         stopping = Run.objects.filter(status=Run.Status.STOPPING).values("run_id")
@@ -249,8 +249,10 @@ def abandon_poll(runner_id: str, answer: dict[str, Any] | None, now: datetime) -
         untold = StopCommand.objects.filter(runner_id=runner_id, run_id__in=stopped)
         untold.update(delivered_at=None)
     if commands := answer.get("commands"):
-        told = DrivenCommand.objects.filter(pk__in=[one["id"] for one in commands], done_at__isnull=True)
-        told.update(delivered_at=None)
+        undone_commands = DrivenCommand.objects.filter(
+            pk__in=[command["id"] for command in commands], done_at__isnull=True
+        )
+        undone_commands.update(delivered_at=None)
 
 
 def retire_runner(

@@ -60,20 +60,20 @@ def save_policy_and_approve(
         raise Forbidden(who_decides.ADMINS_EDIT)
     row, actor = rows.lock_permission_request(request_id), rows.resolve_actor(by)
     now = now or timezone.now()  # read under the lock: it may have taken a while
-    why = f"Always allowed from request {request_id}"
+    justification = f"Always allowed from request {request_id}"
     if answer.rules is not None:
         tool_rules.replace_tool_rules(list(answer.rules), seen=answer.seen_rules, by=actor, now=now)
     makes_grant = parse_access_request(row) is not None  # its approval does
     if answer.edits and not makes_grant:
         grants.apply_grant_edits(
-            [replace(edit, justification=why) for edit in answer.edits], by=actor, now=now
+            [replace(edit, justification=justification) for edit in answer.edits], by=actor, now=now
         )
     decided = decide_request(
         request_id,
         by=by,
         verdict="approved",
         judged=judged,
-        reason=why,
+        reason=justification,
         validity=Validity.UNTIL_REVOKED if makes_grant else Validity.ONCE,
         scope=Scope.EVERYWHERE if makes_grant else Scope.CALL,
         now=now,

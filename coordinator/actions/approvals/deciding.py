@@ -144,12 +144,12 @@ def find_deciding_right(
     None where each that they have is used for this request already. Without a row every approver has their own.
     """
     own = by.get_username()
-    found = (
+    rights = (
         book.find_decision_rights(by, row)
         if isinstance(by, User) and book.find_deciding_rule(row) is not None
         else [own]
     )
-    return next((one for one in found if one not in used), None)
+    return next((right for right in rights if right not in used), None)
 
 
 def find_approval_brake_refusal(row: PermissionRequest) -> SignalboxError | None:
@@ -187,7 +187,10 @@ def add_approval_vote(
     now = book.now
     earlier = book.filter_valid_votes(row, PermissionVote.objects.filter(request=row).order_by("id"))
     vote = replace(
-        vote, right_of=find_deciding_right(row, by, book, [one.right_of or one.voter for one in earlier])
+        vote,
+        right_of=find_deciding_right(
+            row, by, book, [earlier_vote.right_of or earlier_vote.voter for earlier_vote in earlier]
+        ),
     )
     judged = judged_card_digest(row)
     refusal = find_vote_refusal(vote, earlier, judged)
@@ -249,10 +252,10 @@ def combine_votes(vote: DecisionVote, earlier: list[PermissionVote]) -> Decision
         scope = rules.narrower_scope(scope, Scope(other.scope or Scope.EVERYWHERE))
     if validity is Validity.ONCE or scope is Scope.CALL:
         validity, scope = Validity.ONCE, Scope.CALL
-    said = [f"{other.voter}: {other.reason}" for other in earlier if other.reason]
+    reasons = [f"{other.voter}: {other.reason}" for other in earlier if other.reason]
     reason = (
-        "; ".join([*said, *([f"{vote.voter}: {vote.reason}"] if vote.reason else [])])
-        if said
+        "; ".join([*reasons, *([f"{vote.voter}: {vote.reason}"] if vote.reason else [])])
+        if reasons
         else vote.reason
     )
     return replace(
@@ -271,7 +274,7 @@ def close_decided_request(
     votes: Sequence[DecisionVote | PermissionVote],
     now: datetime,
 ) -> PermissionRequest | SignalboxError:
-    approved, names = vote.verdict == "approved", [one.voter for one in votes]
+    approved, names = vote.verdict == "approved", [voter_row.voter for voter_row in votes]
     added = dict(vote.added(row) or {}) if approved and vote.added is not None else {}
     cover_key = compute_approval_cover_key(row, vote.scope, added) if approved else None
     before = rows.snapshot_request(row)
@@ -328,10 +331,11 @@ def close_decided_request(
 def describe_delegated_votes(votes: Sequence[DecisionVote | PermissionVote]) -> dict[str, str]:
     """Return who decided with another's right, in words: {"decided_for": "bob for anna"}; nothing where nobody did."""
     lent = [
-        (one.voter, one.delegator_name if isinstance(one, DecisionVote) else one.right_of) for one in votes
+        (vote.voter, vote.delegator_name if isinstance(vote, DecisionVote) else vote.right_of)
+        for vote in votes
     ]
-    words = ", ".join(f"{voter} for {giver}" for voter, giver in lent if giver)
-    return {"decided_for": words} if words else {}
+    delegation_list = ", ".join(f"{voter} for {giver}" for voter, giver in lent if giver)
+    return {"decided_for": delegation_list} if delegation_list else {}
 
 
 def collect_decision_evidence(row: PermissionRequest, now: datetime) -> dict[str, Any]:

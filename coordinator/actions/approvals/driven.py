@@ -32,8 +32,8 @@ def withdraw_open_questions(
     session_id: str, why: str, *, now: datetime, call_id: str | None = None, ask: str | None = None
 ) -> int:
     """Take back the questions that nobody waits for any more, saying why; return how many those were."""
-    asked = find_open_questions(session_id, call_id, ask)
-    for row in asked:
+    open_questions = find_open_questions(session_id, call_id, ask)
+    for row in open_questions:
         with suppress(Conflict, NotFound):  # a person was faster
             ending.withdraw_request(row.request_id, by=RUNNER, may_all=True, reason=why, now=now)
-    return len(asked)
+    return len(open_questions)

@@ -54,8 +54,10 @@ def withdraw_oldest_requests(
     """Withdraw so many of an asker's requests by which no hook waits any more, the oldest first; say whether so many
     were found. To be called inside a transaction.
     """
-    left = waiting.filter(context__repeat_key__isnull=False, context__waits_until__lte=now).order_by("id")
-    ids = list(left.values_list("request_id", flat=True)[:number])
+    oldest_waiting = waiting.filter(
+        context__repeat_key__isnull=False, context__waits_until__lte=now
+    ).order_by("id")
+    ids = list(oldest_waiting.values_list("request_id", flat=True)[:number])
     if len(ids) < number:
         return False
     for request_id in ids:
@@ -93,9 +95,10 @@ def lock_and_withdraw_request(
 def expire_due_requests(now: datetime | None = None) -> int:
     """Close every request whose deadline has passed; return how many. Safe to run at any time, by anyone."""
     now = now or timezone.now()
-    due = PermissionRequest.objects.filter(status="pending", expires_at__lte=now)
+    due_requests = PermissionRequest.objects.filter(status="pending", expires_at__lte=now)
     return sum(
-        expire_request_if_due(request_id, now) for request_id in due.values_list("request_id", flat=True)
+        expire_request_if_due(request_id, now)
+        for request_id in due_requests.values_list("request_id", flat=True)
     )
 
 
@@ -185,7 +188,7 @@ def mark_approval_revoked(
 
 def revoke_unused_approvals(*, by: Actor, reason: str, now: datetime) -> int:
     """End the approvals for one call that no call has used yet; return how many."""
-    held = PermissionRequest.objects.filter(
+    still_held = PermissionRequest.objects.filter(
         status="approved",
         context__repeat_key__isnull=False,
         context__validity=rules.Validity.ONCE,
@@ -193,11 +196,11 @@ def revoke_unused_approvals(*, by: Actor, reason: str, now: datetime) -> int:
         context__revoked_at__isnull=True,
     )
     with transaction.atomic():
-        found = [
+        unused_approvals = [
             rows.lock_permission_request(request_id)
-            for request_id in held.values_list("request_id", flat=True)
+            for request_id in still_held.values_list("request_id", flat=True)
         ]
-        usable = [row for row in found if rules.single_use_valid_until(row, now) is not None]
+        usable = [row for row in unused_approvals if rules.single_use_valid_until(row, now) is not None]
         for row in usable:
             before = rows.snapshot_request(row)
             mark_approval_revoked(row, str(by), reason, now)
@@ -212,21 +215,21 @@ def record_requests_seen(request_ids: list[str], *, by: Person, now: datetime | 
     """Note that a person who could decide has had these requests on their screen, the first time only."""
     if has_role(by, APPROVER):
         now = now or timezone.now()
-        found, book = (
+        requests, book = (
             PermissionRequest.objects.filter(request_id__in=request_ids),
             deciders.load_decider_book(now),
         )
         theirs = (
             [
                 row.request_id
-                for row in deciders.load_requests_without_inputs(found)
+                for row in deciders.load_requests_without_inputs(requests)
                 if book.can_decide_request(by, row)
             ]
             if book.rules
             else request_ids
         )
-        shown = found.filter(request_id__in=theirs).values("request_id")
-        unseen = PermissionContext.objects.filter(pk__in=shown, seen_at__isnull=True)
+        seen_rows = requests.filter(request_id__in=theirs).values("request_id")
+        unseen = PermissionContext.objects.filter(pk__in=seen_rows, seen_at__isnull=True)
         unseen.update(seen_at=now, seen_by=by.get_username())
 
 

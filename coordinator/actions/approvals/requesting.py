@@ -111,9 +111,9 @@ def request_permission(
     question = prepare_question(replace(ask, folder=mask_secrets(ask.folder)), by)
     for _attempt in range(5):
         with transaction.atomic():
-            found = find_existing_answer(question, now)
-            if found is not None:
-                return PermissionRequestResult(found, created=False)
+            existing_answer = find_existing_answer(question, now)
+            if existing_answer is not None:
+                return PermissionRequestResult(existing_answer, created=False)
             enforce_pending_limit(by, now)
             try:
                 with transaction.atomic():
@@ -184,15 +184,15 @@ def prepare_question(ask: NewPermissionRequest, by: Actor) -> PreparedQuestion:
     """Return the question as it is stored and judged: without its secrets. Raises RequestTooLarge."""
     requester, call = ask.build_requester(by), call_digest(ask.subject)
     offered = ask.metadata.get("permission_suggestions") if isinstance(ask.metadata, dict) else None
-    known = ask.idempotency_key
-    shown = replace(
+    call_key = ask.idempotency_key
+    shown_question = replace(
         ask,
         subject=ask.subject.masked_subject(),
         justification=mask_secrets(ask.justification, judged=True),
         metadata=mask_secrets(ask.metadata, judged=True),
     )
     return PreparedQuestion(
-        shown,
+        shown_question,
         ask.subject,
         by,
         requester,
@@ -200,7 +200,7 @@ def prepare_question(ask: NewPermissionRequest, by: Actor) -> PreparedQuestion:
         pending_key=keyed_digest(
             "pending", str(by), *astuple(requester), call, offered, *([ask.slot] if ask.slot else [])
         ),
-        idempotency_key=scope_idempotency_key(known, by) if known is not None else None,
+        idempotency_key=scope_idempotency_key(call_key, by) if call_key is not None else None,
         repeat_key=holding.compute_repeat_key(by, requester, call) if ask.outlasts else None,
     )
 
@@ -261,13 +261,13 @@ def find_existing_answer(question: PreparedQuestion, now: datetime) -> Permissio
             return earlier
     if question.repeat_key is not None:
         waited_by = question.shown.waited_by
-        known = holding.find_request_for_call(
+        existing_request = holding.find_request_for_call(
             question.repeat_key, question.requester, now, waited_by=waited_by
         )
-        if known is not None:
-            if known.status == PermissionRequest.Status.PENDING:
-                holding.join_pending_request(known, question.shown.waits_until, waited_by)
-            return known
+        if existing_request is not None:
+            if existing_request.status == PermissionRequest.Status.PENDING:
+                holding.join_pending_request(existing_request, question.shown.waits_until, waited_by)
+            return existing_request
     twin = requests.filter(context__pending_key=question.pending_key).first()
     if twin is not None:
         if rules.current_request_state(twin, now).waiting:

@@ -36,17 +36,17 @@ def assign_requests(request_ids: Sequence[str], to: str, *, by: Person, now: dat
     taker = book.approvers_by_name.get(to)
     if taker is None:
         raise BadRequest(f"{to[:100]} cannot decide requests. Choose an approver.")
-    named = list(
+    assigned_rows = list(
         deciders.load_requests_without_inputs(
             PermissionRequest.objects.filter(request_id__in=list(request_ids))
         )
     )
-    theirs = [row.request_id for row in named if book.can_decide_request(taker, row)]
-    if named and not theirs:
+    theirs = [row.request_id for row in assigned_rows if book.can_decide_request(taker, row)]
+    if assigned_rows and not theirs:
         raise BadRequest(f"{to[:100]} may not decide this. Choose someone who may.")
-    allowed = find_arrangeable_requests(named, by, book)
+    allowed = find_arrangeable_requests(assigned_rows, by, book)
     changed = 0
-    for request_id in (one for one in theirs if one in allowed):
+    for request_id in (candidate_id for candidate_id in theirs if candidate_id in allowed):
         with suppress(NotFound), transaction.atomic():
             changed += assign_one_request(request_id, taker.get_username(), by, now)
     return changed
@@ -69,12 +69,12 @@ def assign_one_request(request_id: str, to: str, by: Person, now: datetime) -> b
 def unassign_requests(request_ids: Sequence[str], *, by: Person, now: datetime) -> int:
     """Have requests be nobody's again; return how many were somebody's. Raises Forbidden."""
     check_triage_allowed(request_ids, by)
-    named = deciders.load_requests_without_inputs(
+    request_rows = deciders.load_requests_without_inputs(
         PermissionRequest.objects.filter(request_id__in=list(request_ids))
     )
-    allowed = find_arrangeable_requests(named, by, deciders.load_decider_book(now))
+    allowed = find_arrangeable_requests(request_rows, by, deciders.load_decider_book(now))
     changed = 0
-    for request_id in (one for one in request_ids if one in allowed):
+    for request_id in (candidate_id for candidate_id in request_ids if candidate_id in allowed):
         with suppress(NotFound), transaction.atomic():
             row = rows.lock_permission_request(request_id)
             before = find_request_assignee(row)
@@ -86,8 +86,8 @@ def unassign_requests(request_ids: Sequence[str], *, by: Person, now: datetime) 
 
 
 def find_request_assignee(row: PermissionRequest) -> str | None:
-    found = RequestAssignment.objects.select_for_update().filter(request=row)
-    return found.values_list("person", flat=True).first()
+    assignment = RequestAssignment.objects.select_for_update().filter(request=row)
+    return assignment.values_list("person", flat=True).first()
 
 
 def record_assignment_change(
@@ -118,19 +118,19 @@ def snooze_requests(request_ids: Sequence[str], until: datetime, *, by: Person, 
         )
     with transaction.atomic():
         still = PermissionRequest.objects.select_for_update(no_key=True).filter(request_id__in=later)
-        kept = sorted(
+        snoozed_rows = sorted(
             still.values_list("request_id", flat=True)
         )  # one that was deleted meanwhile is left out
         RequestSnooze.objects.bulk_create(
             [
                 RequestSnooze(request_id=request_id, person=by.get_username(), until=later[request_id])
-                for request_id in kept
+                for request_id in snoozed_rows
             ],
             update_conflicts=True,
             unique_fields=["request", "person"],
             update_fields=["until"],
         )
-    return len(kept)
+    return len(snoozed_rows)
 
 
 def cap_snooze_end(row: PermissionRequest, until: datetime) -> datetime:

@@ -45,20 +45,22 @@ def send_due_decisions(now: datetime) -> None:
     if not settings.OTLP_ENDPOINT:
         return
     place = f"otlp:{urlsplit(settings.OTLP_ENDPOINT).hostname}"
-    known, is_new = AuditDelivery.objects.get_or_create(
+    delivery, is_new = AuditDelivery.objects.get_or_create(
         place=place, defaults={"tree_size": tree.count_log_entries()}
     )
-    while not is_new and send_decision_batch(known, now):
+    while not is_new and send_decision_batch(delivery, now):
         pass
 
 
 def send_decision_batch(known: AuditDelivery, now: datetime) -> bool:
     """Send what is among the next STEP entries; say whether there may be more. Raises JobAttemptFailed."""
     leaves = AuditLeaf.objects.filter(leaf_index__gte=known.tree_size).order_by("leaf_index")[:STEP]
-    seen = list(leaves.values_list("audit_id", "leaf_index", "by_signalbox"))
-    if not seen:
+    leaf_rows = list(leaves.values_list("audit_id", "leaf_index", "by_signalbox"))
+    if not leaf_rows:
         return False
-    numbers = {pk: number for pk, number, ours in seen if ours}  # not what was imported or written by others
+    numbers = {
+        pk: number for pk, number, ours in leaf_rows if ours
+    }  # not what was imported or written by others
     decided = AuditLog.objects.filter(pk__in=numbers, event_type__in=VERDICTS).order_by("pk")
     records = [build_decision_log_record(row, numbers[row.pk] or 0, now) for row in decided]
     try:
@@ -66,12 +68,12 @@ def send_decision_batch(known: AuditDelivery, now: datetime) -> bool:
             export_decision_logs(records)
     except OSError as problem:
         raise JobAttemptFailed(f"The receiver {describe_network_error(problem)}.") from None
-    after = max(number or 0 for _pk, number, _ours in seen) + 1
+    after = max(number or 0 for _pk, number, _ours in leaf_rows) + 1
     same = AuditDelivery.objects.filter(pk=known.pk, tree_size=known.tree_size)
     if not same.update(tree_size=after, delivered_at=now):
         return False  # another worker has sent them meanwhile, and goes on
     known.tree_size = after
-    return len(seen) == STEP
+    return len(leaf_rows) == STEP
 
 
 def build_decision_log_record(row: AuditLog, number: int, now: datetime) -> LogRecord:

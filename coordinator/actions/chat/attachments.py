@@ -84,17 +84,17 @@ def prepare_attachment(file: BinaryIO, *, filename: str, declared: str, now: dat
     row = ChatAttachment(
         id=f"att_{uuid.uuid4().hex}", filename=name, mime_type=mime_type, created_at=now, disk_path=None
     )
-    kept = None
+    written_file = None
     file.seek(0)
     size = attachments.read_image_dimensions(file)
     if len(head) <= attachments.INLINE_UP_TO:
         row.storage_type, row.inline_data, row.size_bytes = INLINE, head, len(head)
         digest = hashlib.sha256(head).hexdigest()
     else:
-        kept = store_attachment_file(file, mime_type, most=settings.ATTACHMENT_MAX_BYTES)
-        row.storage_type, row.disk_path, row.size_bytes = DISK, kept.name, kept.known.size
-        digest = kept.known.sha256
-    return PreparedFile(row, build_attachment_facts(row, digest, size), kept)
+        written_file = store_attachment_file(file, mime_type, most=settings.ATTACHMENT_MAX_BYTES)
+        row.storage_type, row.disk_path, row.size_bytes = DISK, written_file.name, written_file.known.size
+        digest = written_file.known.sha256
+    return PreparedFile(row, build_attachment_facts(row, digest, size), written_file)
 
 
 def store_attachment_file(file: BinaryIO, mime_type: str, *, most: int | None = None) -> WrittenFile:
@@ -107,7 +107,7 @@ def store_attachment_file(file: BinaryIO, mime_type: str, *, most: int | None = 
     file.seek(0)
     proven = attachments.sniff_mime_type(file.read(attachments.HEAD))
     file.seek(0)
-    known = checked.fingerprint_file(file, most=most)
+    fingerprint = checked.fingerprint_file(file, most=most)
     file.seek(0)
     try:
         stores.find_store(place).save(name, File(file))
@@ -115,7 +115,7 @@ def store_attachment_file(file: BinaryIO, mime_type: str, *, most: int | None = 
         raise ServiceBusy(
             f"The file could not be stored: {problem.strerror}. Nothing was sent.", retry_after=30
         ) from None
-    return WrittenFile(name, place, known, proven)
+    return WrittenFile(name, place, fingerprint, proven)
 
 
 def build_attachment_facts(row: ChatAttachment, digest: str, size: tuple[int, int] | None) -> dict[str, Any]:
@@ -136,39 +136,39 @@ def build_attachment_facts(row: ChatAttachment, digest: str, size: tuple[int, in
 def prepare_attachment_bytes(data: bytes, *, filename: str, declared: str, now: datetime) -> PreparedFile:
     """Keep bytes that came in a data URL."""
     kind = declared.partition("/")[0] or "file"
-    named = filename or f"{kind}.{attachments.stored_file_extension(declared)}"
-    return prepare_attachment(io.BytesIO(data), filename=named, declared=declared, now=now)
+    stored_name = filename or f"{kind}.{attachments.stored_file_extension(declared)}"
+    return prepare_attachment(io.BytesIO(data), filename=stored_name, declared=declared, now=now)
 
 
 def save_attachments(prepared: Iterable[PreparedFile], message: ChatMessage) -> None:
     """Write the rows of a message's files, in the transaction of the message."""
-    for one in prepared:
-        one.row.message = message
-        one.row.save(force_insert=True)
-        if one.kept:
-            one.kept.build_stored_file(one.row.pk).save(force_insert=True)
+    for attachment in prepared:
+        attachment.row.message = message
+        attachment.row.save(force_insert=True)
+        if attachment.kept:
+            attachment.kept.build_stored_file(attachment.row.pk).save(force_insert=True)
 
 
 def save_stored_files(kept: Mapping[str, WrittenFile]) -> None:
     """Write, by attachment, where files lie whose attachments were written otherwise."""
-    StoredFile.objects.bulk_create([one.build_stored_file(pk) for pk, one in kept.items()])
+    StoredFile.objects.bulk_create([written.build_stored_file(pk) for pk, written in kept.items()])
 
 
 def delete_attachments(rows: Any) -> int:
     """Delete these attachments (a queryset); their files go once the transaction is committed. Returns how many."""
     # Held, so that none is moved to another place meanwhile.
-    found = list(rows.select_for_update().values_list("pk", "disk_path"))
+    attachment_rows = list(rows.select_for_update().values_list("pk", "disk_path"))
     places = dict(StoredFile.objects.filter(attachment__in=rows).values_list("pk", "place"))
     rows.delete()
 
     def remove_files() -> None:
-        for pk, disk_path in found:
+        for pk, disk_path in attachment_rows:
             attachments.delete_thumbnail(pk)
             if disk_path:
                 remove_attachment_file(disk_path, places.get(pk, FilePlace.FOLDER))
 
     transaction.on_commit(remove_files)
-    return len(found)
+    return len(attachment_rows)
 
 
 def remove_attachment_file(name: str, place: str) -> None:
@@ -204,34 +204,34 @@ class FileCheckReport:
 
 def check_attachment_files(now: datetime, *, checksums: bool = False) -> FileCheckReport:
     """Compare what the places list with the rows; with `checksums`, read every file, and know it again from now on."""
-    found = FileCheckReport()
+    report = FileCheckReport()
     here, of_new = stores.configured_file_places(), stores.place_for_new_files()
-    lists = {place: listed for place in here if (listed := list_stored_files(place, found)) is not None}
-    known: dict[str, set[str]] = {place: set() for place in FilePlace}
+    lists = {place: listed for place in here if (listed := list_stored_files(place, report)) is not None}
+    known_names: dict[str, set[str]] = {place: set() for place in FilePlace}
     for row in (
         ChatAttachment.objects.exclude(storage_type=INLINE).select_related("message", "stored").iterator()
     ):
-        kept = attachments.find_stored_file(row)
+        stored_file = attachments.find_stored_file(row)
         place = attachments.attachment_store_name(row)
-        known.setdefault(place, set()).add(row.disk_path or "")
-        found.elsewhere += place != of_new
+        known_names.setdefault(place, set()).add(row.disk_path or "")
+        report.elsewhere += place != of_new
         if place not in lists and place in here:
             continue  # told already
         check_attachment_row(
             row,
-            kept,
+            stored_file,
             lists.get(FilePlace(place), {}) if place in FilePlace else {},
-            found,
+            report,
             checksums=checksums,
         )
     for place, files in lists.items():
-        found.orphans += [
+        report.orphans += [
             OrphanFile(place, name)
             for name, file in sorted(files.items())
-            if name not in known[place] and now - file.changed_at > ORPHAN_AFTER
+            if name not in known_names[place] and now - file.changed_at > ORPHAN_AFTER
         ]
-    found.thumbnails = find_stale_thumbnails(now)
-    return found
+    report.thumbnails = find_stale_thumbnails(now)
+    return report
 
 
 def find_stale_thumbnails(now: datetime) -> list[Path]:
@@ -241,8 +241,8 @@ def find_stale_thumbnails(now: datetime) -> list[Path]:
     if not old:
         return []
     ids = ChatAttachment.objects.exclude(pk=None).values_list("pk", flat=True)
-    known = {attachments.thumbnail_path(pk).stem for pk in ids.iterator() if isinstance(pk, str)}
-    return sorted(path for path in old if path.stem not in known)
+    known_stems = {attachments.thumbnail_path(pk).stem for pk in ids.iterator() if isinstance(pk, str)}
+    return sorted(path for path in old if path.stem not in known_stems)
 
 
 def is_file_older(path: Path, than: float) -> bool:
@@ -309,16 +309,18 @@ def record_file_fingerprint(row: ChatAttachment) -> StoredFile:
     with attachments.open_attachment(row) as file, attachments.translate_read_errors(row):
         proven = attachments.sniff_mime_type(file.read(attachments.HEAD))
         file.seek(0)
-        known = checked.fingerprint_file(file)
-    if find_expected_checksum(row) not in (None, known.sha256):
+        fingerprint = checked.fingerprint_file(file)
+    if find_expected_checksum(row) not in (None, fingerprint.sha256):
         raise StoredDataCorrupt(f"The file of the attachment {row.pk} is damaged: it is not what was sent.")
-    kept = WrittenFile(row.disk_path or "", FilePlace.FOLDER, known, proven).build_stored_file(row.pk)
+    stored_file = WrittenFile(row.disk_path or "", FilePlace.FOLDER, fingerprint, proven).build_stored_file(
+        row.pk
+    )
     try:
         with transaction.atomic():
-            StoredFile.objects.bulk_create([kept], ignore_conflicts=True)
+            StoredFile.objects.bulk_create([stored_file], ignore_conflicts=True)
     except IntegrityError:
         raise NotFound(f"The attachment {row.pk} no longer exists.") from None
-    return kept
+    return stored_file
 
 
 def find_expected_checksum(row: ChatAttachment) -> str | None:
@@ -332,7 +334,7 @@ def find_expected_checksum(row: ChatAttachment) -> str | None:
 
 def remove_orphan_files(findings: FileCheckReport, now: datetime) -> int:
     """Remove the files that no row names, those of which that still holds; return how many."""
-    removed = sum(remove_orphan_file(one, now) for one in findings.orphans)
+    removed = sum(remove_orphan_file(orphan, now) for orphan in findings.orphans)
     for path in findings.thumbnails:
         path.unlink(missing_ok=True)
     return removed + len(findings.thumbnails)

@@ -125,30 +125,32 @@ def store_message_files(
             extract_block_file(number, block, prepared, now) for number, block in enumerate(blocks)
         ]
         for upload in files:
-            one = attachments.prepare_attachment(
+            attachment = attachments.prepare_attachment(
                 upload.file, filename=upload.filename, declared=upload.mime_type, now=now
             )
-            prepared.append(one)
-            kind = one.row.mime_type.partition("/")[0]
-            kind = kind if kind in {"image", "audio"} and one.row.mime_type != "image/svg+xml" else "file"
-            kept_blocks.append(chat_content.build_file_block({"type": kind}, one.facts))
+            prepared.append(attachment)
+            kind = attachment.row.mime_type.partition("/")[0]
+            kind = (
+                kind if kind in {"image", "audio"} and attachment.row.mime_type != "image/svg+xml" else "file"
+            )
+            kept_blocks.append(chat_content.build_file_block({"type": kind}, attachment.facts))
         yield kept_blocks, prepared
     except BaseException:
-        for one in prepared:
-            one.discard_prepared_file()
+        for attachment in prepared:
+            attachment.discard_prepared_file()
         raise
 
 
 def extract_block_file(number: int, block: Block, prepared: list[PreparedFile], now: datetime) -> Block:
     """Return the block; where it carries a file, keep that and return a block that refers to it."""
-    found = chat_content.extract_embedded_file(number, block)
-    if found is None:
+    embedded_file = chat_content.extract_embedded_file(number, block)
+    if embedded_file is None:
         return block
-    one = attachments.prepare_attachment_bytes(
-        found.data, filename=found.filename, declared=found.mime_type, now=now
+    attachment = attachments.prepare_attachment_bytes(
+        embedded_file.data, filename=embedded_file.filename, declared=embedded_file.mime_type, now=now
     )
-    prepared.append(one)
-    return chat_content.build_file_block(found.block, one.facts)
+    prepared.append(attachment)
+    return chat_content.build_file_block(embedded_file.block, attachment.facts)
 
 
 def require_agent_switched_on(agent_id: str, by: ChatSpeaker) -> None:
@@ -192,8 +194,11 @@ def mark_thread_read(person_name: str, agent_id: str, place: MessagePosition) ->
         person=person_name, agent_id=agent_id, read_at=place.at, message_id=place.message_id or ""
     )
     with transaction.atomic():
-        held = ReadMark.objects.select_for_update().filter(person=person_name, agent_id=agent_id).first()
-        if held is not None and (held.read_at, held.message_id) >= (mark.read_at, mark.message_id):
+        read_mark = ReadMark.objects.select_for_update().filter(person=person_name, agent_id=agent_id).first()
+        if read_mark is not None and (read_mark.read_at, read_mark.message_id) >= (
+            mark.read_at,
+            mark.message_id,
+        ):
             return
         ReadMark.objects.update_or_create(
             person=person_name,
@@ -213,7 +218,7 @@ def remove_chat_message(
         row = ChatMessage.objects.select_for_update().filter(pk=message_id).first()
         if row is None:
             raise NotFound(f"There is no message {message_id!r}.")
-        taken = purge_chat_messages(ChatMessage.objects.filter(pk=message_id))
+        purged = purge_chat_messages(ChatMessage.objects.filter(pk=message_id))
         audit.record_audit_entry(
             "CHAT_MESSAGE_DELETED",
             actor=by,
@@ -222,7 +227,7 @@ def remove_chat_message(
             reason=reason,
             metadata={
                 "before": {"agent_id": row.agent_id, "user_id": row.user_id, "source": row.source},
-                "taken_along": {"chat attachments": taken},
+                "taken_along": {"chat attachments": purged},
             },
             now=now,
         )
@@ -238,7 +243,7 @@ def clear_chat_thread(
             raise NotFound(f"There is no agent {agent_id!r}.")
         rows = ChatMessage.objects.filter(agent=agent_id)
         messages = rows.count()
-        taken = purge_chat_messages(rows)
+        purged = purge_chat_messages(rows)
         ReadMark.objects.filter(agent_id=agent_id).delete()
         audit.record_audit_entry(
             "CHAT_DELETED",
@@ -246,7 +251,7 @@ def clear_chat_thread(
             target=agent_id,
             result="success",
             reason=reason,
-            metadata={"taken_along": {"chat messages": messages, "chat attachments": taken}},
+            metadata={"taken_along": {"chat messages": messages, "chat attachments": purged}},
             now=now,
         )
     return messages
@@ -254,7 +259,7 @@ def clear_chat_thread(
 
 def purge_chat_messages(messages: Any) -> int:
     """Delete these messages (a queryset), their words in the index and their files; return how many attachments."""
-    taken = attachments.delete_attachments(ChatAttachment.objects.filter(message__in=messages))
+    deleted_files = attachments.delete_attachments(ChatAttachment.objects.filter(message__in=messages))
     chat_search.remove_from_chat_index(messages)
     messages.delete()
-    return taken
+    return deleted_files

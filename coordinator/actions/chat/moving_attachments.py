@@ -79,16 +79,16 @@ def move_attachment(row: ChatAttachment, to: FilePlace, *, keep: bool) -> int:
 
     Raises NotFound and StoredDataCorrupt for one that cannot be moved, and Busy.
     """
-    name, known = row.disk_path or "", attachments.find_stored_file(row)
+    name, stored_file = row.disk_path or "", attachments.find_stored_file(row)
     if not _NAME.fullmatch(name):
         raise NotFound(f"The path of the attachment {row.pk} is not of our form: {name[:100]!r}.")
-    known = known or actions.record_file_fingerprint(row)
+    stored_file = stored_file or actions.record_file_fingerprint(row)
     target = stores.find_store(to)
     with attachments.open_attachment(row) as file, attachments.translate_read_errors(row):
         target.save(name, File(file))
-        verify_copied_file(target, name, known)
-    commit_attachment_move(row, known, to, keep=keep)
-    return known.size_bytes
+        verify_copied_file(target, name, stored_file)
+    commit_attachment_move(row, stored_file, to, keep=keep)
+    return stored_file.size_bytes
 
 
 def verify_copied_file(target: stores.AttachmentStore, name: str, known: StoredFile) -> None:
@@ -115,6 +115,8 @@ def commit_attachment_move(row: ChatAttachment, known: StoredFile, to: FilePlace
 
 def remove_unused_copy(name: str, place: str) -> None:
     """Remove a copy, unless another attachment's file is the very same one."""
-    others = ChatAttachment.objects.filter(disk_path=name).select_related("stored").defer("inline_data")
-    if not any(attachments.attachment_store_name(row) == place for row in others):
+    other_attachments = (
+        ChatAttachment.objects.filter(disk_path=name).select_related("stored").defer("inline_data")
+    )
+    if not any(attachments.attachment_store_name(row) == place for row in other_attachments):
         actions.remove_attachment_file(name, place)

@@ -52,7 +52,7 @@ def create_delegation(
             raise Conflict(
                 f"You already have {MOST_DELEGATIONS} delegations, which is the limit. End one first."
             )
-        made = Delegation.objects.create(
+        delegation = Delegation.objects.create(
             giver_id=by.pk,
             receiver_id=receiver.pk,
             starts_at=max(starts_at, now),
@@ -61,8 +61,8 @@ def create_delegation(
             made_at=now,
             made_by=str(person_actor(by)),
         )
-        record_delegation_event("DELEGATION_MADE", made, by, now)
-    return made
+        record_delegation_event("DELEGATION_MADE", delegation, by, now)
+    return delegation
 
 
 def validate_delegation_times(starts_at: datetime, ends_at: datetime, now: datetime) -> None:
@@ -76,26 +76,28 @@ def cancel_delegation(delegation_id: int, *, by: User, now: datetime) -> Delegat
     """End a delegation now: its giver may, its receiver, or an administrator. Raises NotFound, Forbidden, Conflict."""
     with transaction.atomic():
         bump_rights_version()
-        found = Delegation.objects.filter(pk=delegation_id).first()
-        if found is None:
+        delegation = Delegation.objects.filter(pk=delegation_id).first()
+        if delegation is None:
             raise NotFound("There is no such delegation.")
-        if by.pk not in {found.giver_id, found.receiver_id} and not has_role(reload_person(by), ADMIN):
+        if by.pk not in {delegation.giver_id, delegation.receiver_id} and not has_role(
+            reload_person(by), ADMIN
+        ):
             raise Forbidden("Only its giver, its receiver or an administrator can end a delegation.")
-        mine = Delegation.objects.current_or_upcoming(now).filter(pk=found.pk)
+        mine = Delegation.objects.current_or_upcoming(now).filter(pk=delegation.pk)
         if not mine.update(revoked_at=now, revoked_by=str(person_actor(by))):
             raise Conflict("This delegation has already ended.")
-        record_delegation_event("DELEGATION_REVOKED", found, by, now)
-    return found
+        record_delegation_event("DELEGATION_REVOKED", delegation, by, now)
+    return delegation
 
 
 def load_delegation_names(rows: Iterable[Delegation]) -> dict[int, str]:
     """Return the names of the givers and receivers by id; of those who were deleted none."""
-    ids = {one for row in rows for one in (row.giver_id, row.receiver_id)}
+    ids = {person_id for row in rows for person_id in (row.giver_id, row.receiver_id)}
     return dict(User.objects.filter(pk__in=ids).values_list("pk", "username"))
 
 
 def record_delegation_event(event: str, row: Delegation, by: User, now: datetime) -> None:
-    named = load_delegation_names([row])
+    names_by_id = load_delegation_names([row])
     audit.record_audit_entry(
         event,
         actor=person_actor(by),
@@ -103,8 +105,8 @@ def record_delegation_event(event: str, row: Delegation, by: User, now: datetime
         result="success",
         reason=row.reason or None,
         metadata={
-            "giver": named.get(row.giver_id),
-            "receiver": named.get(row.receiver_id),
+            "giver": names_by_id.get(row.giver_id),
+            "receiver": names_by_id.get(row.receiver_id),
             "starts_at": format_delegation_time(row.starts_at),
             "ends_at": format_delegation_time(row.ends_at),
         },

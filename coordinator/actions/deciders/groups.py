@@ -93,7 +93,7 @@ def remove_decider_group(group_id: int, *, by: Actor, now: datetime) -> None:
             )
         minutes = EscalationStep.objects.filter(group_id=group_id).values_list("after_minutes", flat=True)
         if minutes:
-            steps = ", ".join(f"after {one} minutes" for one in minutes)
+            steps = ", ".join(f"after {delay} minutes" for delay in minutes)
             raise Conflict(
                 f"Escalation notifies the group {group.name} {steps}. Remove that step first, or it "
                 "would be deleted with the group."
@@ -121,10 +121,10 @@ def normalize_group_name(name: str) -> str:
 
 
 def load_group_people(ids: Collection[int]) -> list[User]:
-    found = list(User.objects.filter(pk__in=ids))
-    if len(found) != len(set(ids)):
+    people = list(User.objects.filter(pk__in=ids))
+    if len(people) != len(set(ids)):
         raise UnprocessableRequest("One of the chosen people no longer exists. Reload the page.")
-    return found
+    return people
 
 
 def list_group_usernames(group: Group) -> list[str]:

@@ -59,7 +59,7 @@ def replace_deciding_rules(wanted: Sequence[DecidingRuleRow], *, seen: str, by: 
 
 def require_existing_deciders(wanted: Sequence[DecidingRuleRow], before: DeciderBook) -> None:
     """Raise UnprocessableRequest for a person or group that there is not; rows keep those who were deleted since."""
-    kept_people = {one for rule in before.rules for one in rule.people}
+    kept_people = {person_id for rule in before.rules for person_id in rule.people}
     kept_groups = {one for rule in before.rules for one in rule.groups}
     for rule in wanted:
         people = set(rule.people) - kept_people
@@ -82,14 +82,17 @@ def raise_pending_vote_counts(book: DeciderBook) -> None:
 
 def describe_deciding_rules(book: DeciderBook) -> list[dict[str, Any]]:
     """Return rows as the audit log keeps them: with the names of the people and groups."""
-    named = dict(User.objects.in_bulk({one for rule in book.rules for one in rule.people}))
+    people_by_id = dict(User.objects.in_bulk({person_id for rule in book.rules for person_id in rule.people}))
     return [
         asdict(rule)
         | {
             "groups": [{"id": one, "name": book.group_names_by_id.get(one)} for one in rule.groups],
             "people": [
-                {"id": one, "name": named[one].get_username() if one in named else None}
-                for one in rule.people
+                {
+                    "id": person_id,
+                    "name": people_by_id[person_id].get_username() if person_id in people_by_id else None,
+                }
+                for person_id in rule.people
             ],
         }
         for rule in book.rules

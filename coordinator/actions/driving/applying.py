@@ -35,14 +35,14 @@ def apply_runner_updates(
     with transaction.atomic(savepoint=False):
         driven = claim_driven_session(session_id, runner)
         before = read_driven_columns(driven)
-        told = RunnerPost(session_id, run_id or driven.run_id, driven, speech, now)
+        post = RunnerPost(session_id, run_id or driven.run_id, driven, speech, now)
         for update in updates:
             if update.n == driven.last_n + 1:
-                apply_runner_update(told, update)
+                apply_runner_update(post, update)
                 driven.last_n = update.n
             elif update.n > driven.last_n:
                 break
-        told.write_queued_events()
+        post.write_queued_events()
         save_driven_changes(driven, before)
     return driven.last_n + 1
 

@@ -21,29 +21,31 @@ def update_driven_call(told: RunnerPost, fields: Mapping[str, Any], *, is_new: b
     if not isinstance(call_id, str) or not call_id:
         told.queue_event("tool_call", tool_input=dict(fields))
         return
-    known = DrivenCall.objects.filter(session_id=told.session_id, call_id=call_id).first()
-    if known is None and not is_new and record_late_result(told, call_id, fields):
+    driven_call = DrivenCall.objects.filter(session_id=told.session_id, call_id=call_id).first()
+    if driven_call is None and not is_new and record_late_result(told, call_id, fields):
         return
-    if known is None:
-        known = DrivenCall(session_id=told.session_id, call_id=call_id, told={}, began_at=told.at)
-    if known.ended:
+    if driven_call is None:
+        driven_call = DrivenCall(session_id=told.session_id, call_id=call_id, told={}, began_at=told.at)
+    if driven_call.ended:
         return
-    known.told = told.speech.merged(known.told, fields)
-    sync_call_events(told, known)
+    driven_call.told = told.speech.merged(driven_call.told, fields)
+    sync_call_events(told, driven_call)
 
 
 def record_call_permission_request(told: RunnerPost, call_id: str, fields: Mapping[str, Any]) -> DrivenCall:
     """The agent asks whether the call may run: so its input is whole, and its row begins now at the latest."""
-    known = DrivenCall.objects.filter(session_id=told.session_id, call_id=call_id).first()
-    if known is None:
-        known = DrivenCall(session_id=told.session_id, call_id=call_id, told={}, began_at=told.at)
-    if known.ended:  # what is asked now is another call, whatever its id: nothing of the earlier is its own
-        known.told, known.ended, known.event_id, known.output = {}, False, None, None
-        known.began_at = told.at
+    driven_call = DrivenCall.objects.filter(session_id=told.session_id, call_id=call_id).first()
+    if driven_call is None:
+        driven_call = DrivenCall(session_id=told.session_id, call_id=call_id, told={}, began_at=told.at)
+    if (
+        driven_call.ended
+    ):  # what is asked now is another call, whatever its id: nothing of the earlier is its own
+        driven_call.told, driven_call.ended, driven_call.event_id, driven_call.output = {}, False, None, None
+        driven_call.began_at = told.at
     # A call that waits for an answer is not over, whatever its question says of it.
-    known.told = {**told.speech.merged(known.told, {**fields, "status": None}), "asked": True}
-    sync_call_events(told, known)
-    return known
+    driven_call.told = {**told.speech.merged(driven_call.told, {**fields, "status": None}), "asked": True}
+    sync_call_events(told, driven_call)
+    return driven_call
 
 
 def record_late_result(told: RunnerPost, call_id: str, fields: Mapping[str, Any]) -> bool:
@@ -62,9 +64,9 @@ def record_late_result(told: RunnerPost, call_id: str, fields: Mapping[str, Any]
 def sync_call_events(told: RunnerPost, known: DrivenCall) -> None:
     """Bring the call's events up to what is known of it."""
     call = told.speech.call(known.told, told.agent_program)
-    shown = told.speech.terminal(known.told)
-    if shown is not None:
-        known.output = shown[-LONGEST_OUTPUT:]
+    terminal_text = told.speech.terminal(known.told)
+    if terminal_text is not None:
+        known.output = terminal_text[-LONGEST_OUTPUT:]
     if known.event_id is None and call.ready:
         begin_driven_call(told, known, call)
     else:
@@ -122,7 +124,9 @@ def write_call_result(told: RunnerPost, call_id: str, call: ReportedToolCall, to
 
 def end_open_calls(told: RunnerPost) -> None:
     """The turn is over: what is still open has no result. Its rows say so by the turn's end."""
-    for known in DrivenCall.objects.filter(session_id=told.session_id, ended=False, event_id__isnull=True):
-        call = told.speech.call(known.told, told.agent_program)
-        begin_driven_call(told, known, call)
+    for driven_call in DrivenCall.objects.filter(
+        session_id=told.session_id, ended=False, event_id__isnull=True
+    ):
+        call = told.speech.call(driven_call.told, told.agent_program)
+        begin_driven_call(told, driven_call, call)
     DrivenCall.objects.filter(session_id=told.session_id).delete()

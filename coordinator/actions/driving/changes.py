@@ -34,7 +34,7 @@ def save_session_change(told: RunnerPost, fields: Mapping[str, Any]) -> None:
         defaults={
             "base": base[:64] if isinstance(base, str) else None,
             "told_at": told.at,
-            "files": [one for one in files if one],
+            "files": [file_change for file_change in files if file_change],
             "diff": mask_secrets(text[:MOST_DIFF].replace("\0", "\ufffd")),
             "truncated": fields.get("truncated") is True or len(text) > MOST_DIFF,
             "problem": mask_secrets(problem[:1000].replace("\0", "\ufffd"))

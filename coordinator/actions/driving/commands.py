@@ -50,8 +50,8 @@ def order_session_command(
 
 def take_due_commands(runner_id: str, now: datetime) -> list[dict[str, Any]]:
     """Return what the runner has to do and was not told lately, and note that it is told now."""
-    due = Q(delivered_at__isnull=True) | Q(delivered_at__lte=now - AGAIN_AFTER)
-    waiting = DrivenCommand.objects.filter(due, runner_id=runner_id, done_at__isnull=True)
+    due_filter = Q(delivered_at__isnull=True) | Q(delivered_at__lte=now - AGAIN_AFTER)
+    waiting = DrivenCommand.objects.filter(due_filter, runner_id=runner_id, done_at__isnull=True)
     rows = list(waiting.order_by("ordered_at", "command_id"))
     if rows:
         DrivenCommand.objects.filter(pk__in=[row.pk for row in rows]).update(delivered_at=now)

@@ -40,11 +40,11 @@ def store_config_options(told: RunnerPost, options: Any) -> None:
     if not isinstance(options, list):
         return
     told.driven.config_options = filter_dict_entries(options)
-    for one in told.driven.config_options:
-        value = one.get("currentValue")
-        if one.get("id") == "mode" and isinstance(value, str):
+    for option in told.driven.config_options:
+        value = option.get("currentValue")
+        if option.get("id") == "mode" and isinstance(value, str):
             store_agent_mode(told, {"currentModeId": value})
-        elif one.get("id") == "model" and isinstance(value, str):
+        elif option.get("id") == "model" and isinstance(value, str):
             told.driven.model = value
 
 
@@ -63,9 +63,9 @@ def store_agent_usage(told: RunnerPost, fields: Mapping[str, Any]) -> None:
 
 
 def clean_usage_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: fields[name] for name in ("used", "size") if is_countable_amount(fields.get(name))}
+    usage_fields = {name: fields[name] for name in ("used", "size") if is_countable_amount(fields.get(name))}
     cost = parse_reported_cost(fields.get("cost"))
-    return kept if cost is None else {**kept, "cost": cost}
+    return usage_fields if cost is None else {**usage_fields, "cost": cost}
 
 
 def parse_reported_cost(told: Any) -> dict[str, Any] | None:
@@ -77,7 +77,11 @@ def parse_reported_cost(told: Any) -> dict[str, Any] | None:
 
 
 def filter_dict_entries(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value[:MOST_ENTRIES] if isinstance(one, dict)] if isinstance(value, list) else []
+    return (
+        [entry for entry in value[:MOST_ENTRIES] if isinstance(entry, dict)]
+        if isinstance(value, list)
+        else []
+    )
 
 
 # By the kind of the update.

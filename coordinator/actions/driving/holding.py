@@ -19,8 +19,8 @@ DRIVES = (
 
 def require_session_holder(session_id: str, runner: Runner) -> Run:
     """Return the session's last run that a runner has taken. Raises NotFound, and Forbidden where another has it."""
-    taken = Run.objects.filter(session_id=session_id, runner_id__isnull=False)
-    last = taken.order_by("-created_at__text", "-run_id").first()
+    claimed_runs = Run.objects.filter(session_id=session_id, runner_id__isnull=False)
+    last = claimed_runs.order_by("-created_at__text", "-run_id").first()
     if last is None:
         if not Session.objects.filter(pk=session_id).exists():
             raise NotFound("Session not found")
@@ -76,12 +76,14 @@ def prepare_driven_poll(run: Run) -> dict[str, Any] | None:
     if not drives:
         return None
     # There from now on: the agent's hooks may be heard before the runner has told anything.
-    known, _ = DrivenSession.objects.get_or_create(session_id=run.session_id, defaults={"runner_id": holder})
+    driven_session, _ = DrivenSession.objects.get_or_create(
+        session_id=run.session_id, defaults={"runner_id": holder}
+    )
     return {
-        "agent": known.agent,
-        "agent_session_id": known.agent_session_id,
-        "mode": known.mode,
-        "model": known.model,
-        "worktree": known.worktree,
-        "next": known.last_n + 1,
+        "agent": driven_session.agent,
+        "agent_session_id": driven_session.agent_session_id,
+        "mode": driven_session.mode,
+        "model": driven_session.model,
+        "worktree": driven_session.worktree,
+        "next": driven_session.last_n + 1,
     }

@@ -31,10 +31,10 @@ def join_hooks_session(driven: DrivenSession, agent_session_id: str, now: dateti
     if namesakes.exclude(pk__in=own).exists():
         return False
     begun = namesakes.filter(executor_profile__in=AGENT_TITLES, created_at__gt=now - LATELY)
-    for one in begun[:5]:
-        if has_only_runner_events(one):
+    for begun_session in begun[:5]:
+        if has_only_runner_events(begun_session):
             with suppress(NotFound, Conflict):
-                sessions.remove_session(one.pk, by=system_actor("runner"), reason=WHY, now=now)
+                sessions.remove_session(begun_session.pk, by=system_actor("runner"), reason=WHY, now=now)
     return True
 
 

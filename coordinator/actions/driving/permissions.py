@@ -59,10 +59,10 @@ class PermissionQuestion:
     @property
     def call_id(self) -> str:
         """The call's id. Raises UnprocessableRequest where there is none."""
-        given = self.tool_call.get("toolCallId")
-        if not isinstance(given, str) or not given:
+        tool_call_id = self.tool_call.get("toolCallId")
+        if not isinstance(tool_call_id, str) or not tool_call_id:
             raise UnprocessableRequest("tool_call names no toolCallId.")
-        return given
+        return tool_call_id
 
 
 def record_question_call(
@@ -74,15 +74,15 @@ def record_question_call(
     """
     with transaction.atomic():
         driven = claim_driven_session(question.session_id, runner)
-        told = RunnerPost(question.session_id, question.run_id or driven.run_id, driven, speech, now)
+        post = RunnerPost(question.session_id, question.run_id or driven.run_id, driven, speech, now)
         fields = question.tool_call
         if not DrivenCall.objects.filter(session_id=question.session_id, call_id=question.call_id).exists():
-            drafts.finish_draft(told)
+            drafts.finish_draft(post)
             for before in question.known:
                 fields = {**before, **fields}
-        known = calls.record_call_permission_request(told, question.call_id, fields)
-        told.write_queued_events()
-    call = speech.call(known.told, told.agent_program)
+        driven_call = calls.record_call_permission_request(post, question.call_id, fields)
+        post.write_queued_events()
+    call = speech.call(driven_call.told, post.agent_program)
     session = Session.objects.get(pk=question.session_id)
     return ToolCallRequest(
         asks=agent_options.ASKS,
@@ -92,13 +92,13 @@ def record_question_call(
         tool=call.tool,
         tool_input=call.tool_input,
         about="",
-        program=told.agent_program,
+        program=post.agent_program,
         is_prompted=True,
         call_id=question.call_id,
-        event_id=known.event_id,
+        event_id=driven_call.event_id,
         folder=driven.worktree or session.project_dir,
         host=session.hostname or runner.hostname,
-        offered=tuple(dict(one) for one in agent_options.find_lasting_options(question.options)),
+        offered=tuple(dict(option) for option in agent_options.find_lasting_options(question.options)),
         described=call.title
         if call.title not in {call.tool, *collect_input_texts(call.tool_input)}
         else None,
@@ -123,9 +123,9 @@ def submit_permission_question(
     `ask` names the question: an agent may ask twice about one call, and a yes answers once. It waits until it is
     answered or its turn ends; where a rule says for how long, until then.
     """
-    known = find_hook_verdict(asked)
-    if known is not None:
-        return known
+    hook_verdict = find_hook_verdict(asked)
+    if hook_verdict is not None:
+        return hook_verdict
     until = now + timedelta(seconds=ruling.wait_seconds) if ruling.wait_seconds else None
     digest = approvals.hash_json_parts(
         "driven", asked.session_id, asked.call_id, ask, asked.tool_input, list(asked.offered)
@@ -152,9 +152,9 @@ def find_hook_verdict(asked: ToolCallRequest) -> PermissionRequest | None:
         status__in=approvals.DECIDED,
     )
     for row in decided.order_by("-id")[: tool_calls.LIKELY]:
-        named = isinstance(row.metadata, dict) and row.metadata.get("tool_use_id") == asked.call_id
+        names_call = isinstance(row.metadata, dict) and row.metadata.get("tool_use_id") == asked.call_id
         is_own = (
-            named
+            names_call
             and not agent_options.is_driven_agent_request(row)
             and tool_calls.is_on_same_host(row, asked)
         )
@@ -165,11 +165,11 @@ def find_hook_verdict(asked: ToolCallRequest) -> PermissionRequest | None:
 
 def withdraw_superseded_questions(asked: ToolCallRequest, row: PermissionRequest, now: datetime) -> None:
     """A question about the same call that says something else is not asked any more."""
-    for one in find_open_questions(asked.session_id, asked.call_id):
-        if one.pk != row.pk:
+    for open_question in find_open_questions(asked.session_id, asked.call_id):
+        if open_question.pk != row.pk:
             with suppress(Conflict, NotFound):
                 approvals_of.withdraw_request(
-                    one.request_id, by=RUNNER, may_all=True, reason=ASKED_ANEW, now=now
+                    open_question.request_id, by=RUNNER, may_all=True, reason=ASKED_ANEW, now=now
                 )
 
 
@@ -201,18 +201,18 @@ def answer_by_ruling(
     """Answer by what policy says, and have it on record, once for a call however often it is asked."""
     with transaction.atomic():
         lock_driven_session(asked.session_id)
-        known = DrivenCall.objects.filter(session_id=asked.session_id, call_id=asked.call_id).first()
-        if known is None or known.told.get("ruled") != [ruling.decision, ruling.by]:
+        driven_call = DrivenCall.objects.filter(session_id=asked.session_id, call_id=asked.call_id).first()
+        if driven_call is None or driven_call.told.get("ruled") != [ruling.decision, ruling.by]:
             tool_calls.record_policy_ruling(asked, ruling, by=by, now=now)
-            if known is not None:
-                known.told = {**known.told, "ruled": [ruling.decision, ruling.by]}
-                known.save(update_fields=["told"])
+            if driven_call is not None:
+                driven_call.told = {**driven_call.told, "ruled": [ruling.decision, ruling.by]}
+                driven_call.save(update_fields=["told"])
     allows = ruling.decision == ALLOW
     outcome: Outcome = (
         agent_options.choose_allow_option(options) if allows else agent_options.choose_reject_option(options)
     )
-    why = None if allows else f"Signalbox ({ruling.by}): {ruling.reason}"
-    return {"permission_request_id": None, "outcome": outcome, "reason": why}
+    reason = None if allows else f"Signalbox ({ruling.by}): {ruling.reason}"
+    return {"permission_request_id": None, "outcome": outcome, "reason": reason}
 
 
 def withdraw_driven_question(

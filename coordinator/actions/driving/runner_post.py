@@ -48,7 +48,7 @@ class RunnerPost:
 
     def queue_event(self, event_type: str, *, at: str | None = None, **values: Any) -> DedupedEvent:
         """Add an event; it is written with the others."""
-        made = DedupedEvent(
+        event = DedupedEvent(
             event_type=event_type,
             session_id=self.session_id,
             timestamp=at or self.at,
@@ -57,8 +57,8 @@ class RunnerPost:
             origin=f"acp:{self.next_event_origin()}",
             **values,
         )
-        self._waiting.append(made)
-        return made
+        self._waiting.append(event)
+        return event
 
     def next_event_origin(self) -> str:
         """Return what names an event: its update and its place there; a question's own where no update is at hand."""

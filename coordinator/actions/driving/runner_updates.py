@@ -29,11 +29,15 @@ def store_agent_info(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     if agent is not None and agent != driven.agent:
         driven.agent = agent
         driven.save(update_fields=["agent"])  # what is told in the same breath counts for it already
-    given = parse_non_blank_text(fields.get("agentSessionId"))
-    is_news = given is not None and given != driven.agent_session_id
-    if given is not None and is_news and joining.join_hooks_session(driven, given, told.now):
-        driven.agent_session_id = given
-        Session.objects.filter(pk=told.session_id).update(executor_session_id=given)
+    agent_session_id = parse_non_blank_text(fields.get("agentSessionId"))
+    is_news = agent_session_id is not None and agent_session_id != driven.agent_session_id
+    if (
+        agent_session_id is not None
+        and is_news
+        and joining.join_hooks_session(driven, agent_session_id, told.now)
+    ):
+        driven.agent_session_id = agent_session_id
+        Session.objects.filter(pk=told.session_id).update(executor_session_id=agent_session_id)
     if "worktree" in fields:
         driven.worktree = parse_non_blank_text(fields["worktree"])
     for name, ours in (("agentInfo", "agent_info"), ("agentCapabilities", "capabilities")):
@@ -84,17 +88,17 @@ def end_driven_turn(told: RunnerPost, fields: Mapping[str, Any]) -> None:
 def store_terminal_output(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     """Keep the end of what a call's terminal has shown; its result says it all."""
     output = fields.get("output")
-    known = DrivenCall.objects.filter(
+    driven_call = DrivenCall.objects.filter(
         session_id=told.session_id, call_id=str(fields.get("toolCallId")), ended=False
     ).first()
-    if known is None or not isinstance(output, str):
+    if driven_call is None or not isinstance(output, str):
         return
-    known.output = output[-LONGEST_OUTPUT:]
-    known.told = {**known.told, "shown": known.output}
+    driven_call.output = output[-LONGEST_OUTPUT:]
+    driven_call.told = {**driven_call.told, "shown": driven_call.output}
     ended = fields.get("exitStatus")
     if isinstance(ended, dict):
-        known.told["exit"] = ended.get("exitCode")
-    known.save()
+        driven_call.told["exit"] = ended.get("exitCode")
+    driven_call.save()
 
 
 def record_agent_failure(told: RunnerPost, fields: Mapping[str, Any]) -> None:
@@ -111,8 +115,8 @@ def record_agent_failure(told: RunnerPost, fields: Mapping[str, Any]) -> None:
 def record_unknown_update(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     drafts.finish_draft(told)
     message = fields.get("message")
-    kept = message if isinstance(message, dict) else {"message": message}
-    told.queue_event("agent_message", tool_input=kept)
+    stored_message = message if isinstance(message, dict) else {"message": message}
+    told.queue_event("agent_message", tool_input=stored_message)
 
 
 def record_command_done(told: RunnerPost, fields: Mapping[str, Any]) -> None:

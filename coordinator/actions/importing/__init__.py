@@ -48,8 +48,8 @@ def import_database(
     each approval counts for its own request alone.
     Raises BadRequest where it had to stop; what was committed before that stays.
     """
-    kept = RejectedRows(Path(settings.DATA_DIR) if write else source.folder, source.path, now)
-    job = ImportJob(source, kept, now, write, with_policy)
+    rejected_rows = RejectedRows(Path(settings.DATA_DIR) if write else source.folder, source.path, now)
+    job = ImportJob(source, rejected_rows, now, write, with_policy)
     done = ImportOutcome([])
     with nullcontext() if write else rehearsal.rehearse_writes(source.folder):
         with handle_import_errors(job, done):
@@ -57,7 +57,7 @@ def import_database(
         record_import(job, done, None)
         save_import_report(job, done, None)
     if not write:
-        kept.discard_rejected_rows()
+        rejected_rows.discard_rejected_rows()
         done.report = done.aside = None
     return done
 
@@ -72,9 +72,9 @@ def record_unreadable_database(path: Path, why: str, now: datetime) -> None:
 def import_all_tables(job: ImportJob, done: ImportOutcome, progress: Progress) -> None:
     for table in TABLES:
         if table.name in job.source.source_table_names:
-            one = kinds.build_table_import(job, table)
-            done.outcomes.append(one.outcome)
-            one.import_table_rows(progress)
+            table_import = kinds.build_table_import(job, table)
+            done.outcomes.append(table_import.outcome)
+            table_import.import_table_rows(progress)
     for name in job.source.unknown_source_tables:
         done.outcomes.append(keep_unknown_table(job, name, progress))
     events.adopt_all_events(job.now)
@@ -123,13 +123,15 @@ def record_import_stop(job: ImportJob, done: ImportOutcome, message: str) -> Non
 def record_import(job: ImportJob, done: ImportOutcome, stopped: str | None) -> None:
     reasons = [stopped] if stopped else done.unreadable_lines
     metadata: dict[str, Any] = {
-        "added": {one.table: one.added for one in done.outcomes if one.added},
-        "conflicts": sum(one.conflicts.total for one in done.outcomes),
-        "left_out": sum(one.left_out.total for one in done.outcomes),
-        "kept_aside": {one.table: one.aside for one in done.outcomes if one.aside},
-        "unknown_tables": {one.table: one.rows for one in done.outcomes if not one.known},
-        "replaced": {one.table: one.replaced for one in done.outcomes if one.replaced},
-        "changed": {one.table: sum(one.changed.values()) for one in done.outcomes if one.changed},
+        "added": {outcome.table: outcome.added for outcome in done.outcomes if outcome.added},
+        "conflicts": sum(outcome.conflicts.total for outcome in done.outcomes),
+        "left_out": sum(outcome.left_out.total for outcome in done.outcomes),
+        "kept_aside": {outcome.table: outcome.aside for outcome in done.outcomes if outcome.aside},
+        "unknown_tables": {outcome.table: outcome.rows for outcome in done.outcomes if not outcome.known},
+        "replaced": {outcome.table: outcome.replaced for outcome in done.outcomes if outcome.replaced},
+        "changed": {
+            outcome.table: sum(outcome.changed.values()) for outcome in done.outcomes if outcome.changed
+        },
         "with_policy": job.with_policy,
     }
     if reasons:
@@ -160,7 +162,7 @@ def save_import_report(job: ImportJob, done: ImportOutcome, stopped: str | None)
             "with_policy": job.with_policy,
             "stopped": stopped,
             "texts_that_were_not_utf8": job.source.replaced,
-            "tables": [one.as_report_dict() for one in done.outcomes],
+            "tables": [outcome.as_report_dict() for outcome in done.outcomes],
         }
     )
     done.aside = job.kept.kept_at

@@ -42,7 +42,9 @@ class PluginImport(TableImport):
     def filter_incoming_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         """Take their permissions from those that no installation begins with."""
         seeded = seeds.SEEDS[self.table.name]
-        self.disarm_plugins(one for one in candidates if (one.row["plugin_id"],) not in seeded)
+        self.disarm_plugins(
+            candidate for candidate in candidates if (candidate.row["plugin_id"],) not in seeded
+        )
         return candidates
 
     def filter_new_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
@@ -51,10 +53,10 @@ class PluginImport(TableImport):
         return candidates
 
     def disarm_plugins(self, candidates: Iterable[ImportCandidate]) -> None:
-        for one in candidates:
-            if not self.job.with_policy and parse_imported_list(one.row.get("allowed_permissions")):
+        for candidate in candidates:
+            if not self.job.with_policy and parse_imported_list(candidate.row.get("allowed_permissions")):
                 self.disarmed += 1
-                one.row["allowed_permissions"] = dump_compact_json([])
+                candidate.row["allowed_permissions"] = dump_compact_json([])
 
     def merge_seed_row(self, row: Row, ours: Row) -> Row:
         """Return the owner's row, with no permission that the seed has not."""
@@ -65,7 +67,12 @@ class PluginImport(TableImport):
         if self.job.with_policy or theirs is None or set(map(str, theirs)) <= set(map(str, seeded)):
             return row
         self.disarmed += 1
-        return {**row, "allowed_permissions": dump_compact_json([one for one in theirs if one in seeded])}
+        return {
+            **row,
+            "allowed_permissions": dump_compact_json(
+                [permission for permission in theirs if permission in seeded]
+            ),
+        }
 
     def add_outcome_notes(self) -> None:
         super().add_outcome_notes()
@@ -80,16 +87,16 @@ class AgentImport(TableImport):
     """The id of an agent that was deleted here comes in only once nothing here names it."""
 
     def filter_new_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
-        refused = deleted_agents.find_refused_agent_ids(str(one.row["id"]) for one in candidates)
-        for one in candidates:
-            if str(one.row["id"]) in refused:
-                self.leave_out_row(one.raw, refused[str(one.row["id"])])
-        return [one for one in candidates if str(one.row["id"]) not in refused]
+        refused = deleted_agents.find_refused_agent_ids(str(candidate.row["id"]) for candidate in candidates)
+        for candidate in candidates:
+            if str(candidate.row["id"]) in refused:
+                self.leave_out_row(candidate.raw, refused[str(candidate.row["id"])])
+        return [candidate for candidate in candidates if str(candidate.row["id"]) not in refused]
 
     def finish_written_rows(
         self, written: list[ImportCandidate], standing: list[ImportCandidate]
     ) -> None:  # one shape
-        DeletedAgent.objects.filter(pk__in=[str(one.row["id"]) for one in written]).delete()
+        DeletedAgent.objects.filter(pk__in=[str(row_import.row["id"]) for row_import in written]).delete()
 
 
 class ServerImport(TableImport):
@@ -98,10 +105,10 @@ class ServerImport(TableImport):
     placed = frozenset({"env"})
 
     def filter_incoming_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
-        for one in candidates:
-            if not self.job.with_policy and one.row.get("default_policy") == "opt-out":
+        for candidate in candidates:
+            if not self.job.with_policy and candidate.row.get("default_policy") == "opt-out":
                 self.disarmed += 1
-                one.row["default_policy"] = "opt-in"
+                candidate.row["default_policy"] = "opt-in"
         return candidates
 
     def finish_written_rows(
@@ -109,17 +116,17 @@ class ServerImport(TableImport):
     ) -> None:  # one shape
         """Keep the variables of servers that are here, sealed."""
         at = instants.format_canonical_instant(timezone.now())
-        found = [
+        server_names = [
             [
-                one.row["name"],
+                server_row.row["name"],
                 "env",
                 name,
-                self.seal_server_variable(one.row["name"], name, value),
+                self.seal_server_variable(server_row.row["name"], name, value),
                 IMPORT,
                 at,
             ]
-            for one in standing
-            for name, value in (parse_environment_variables(one.raw.get("env")) or {}).items()
+            for server_row in standing
+            for name, value in (parse_environment_variables(server_row.raw.get("env")) or {}).items()
         ]
         with connection.cursor() as cursor:
             cursor.executemany(
@@ -128,7 +135,7 @@ class ServerImport(TableImport):
                     ["server_id", "kind", "name", "value", "set_by", "set_at"],
                     skip_known=True,
                 ),
-                found,
+                server_names,
             )
 
     def seal_server_variable(self, server: str, name: str, value: str) -> str:
@@ -156,9 +163,12 @@ class GrantImport(TableImport):
         if self.job.with_policy:
             return candidates
         self.disarmed += len(candidates)
-        for one in candidates:
-            what = one.row.get("tool_name") or "every tool"
-            self.leave_out_row(one.raw, f"{one.row.get('permission')} {what} of {one.row.get('server_id')}")
+        for candidate in candidates:
+            tool_label = candidate.row.get("tool_name") or "every tool"
+            self.leave_out_row(
+                candidate.raw,
+                f"{candidate.row.get('permission')} {tool_label} of {candidate.row.get('server_id')}",
+            )
         return []
 
     def add_outcome_notes(self) -> None:
@@ -177,7 +187,11 @@ class RequestImport(TableImport):
     ) -> None:  # one shape
         if self.job.with_policy:
             return
-        ids = [str(one.row["request_id"]) for one in written if one.row.get("status") in APPROVED]
+        ids = [
+            str(row_import.row["request_id"])
+            for row_import in written
+            if row_import.row.get("status") in APPROVED
+        ]
         self.disarmed += len(ids)
         approvals.limit_approvals_to_own_request(ids)
 
@@ -198,10 +212,10 @@ class MessageImport(TableImport):
     def finish_written_rows(
         self, written: list[ImportCandidate], standing: list[ImportCandidate]
     ) -> None:  # one shape
-        found = [
-            [one.row["id"], parent, index]
-            for one in standing
-            for parent, index in [parse_message_branch(one.raw)]
+        message_ids = [
+            [message_row.row["id"], parent, index]
+            for message_row in standing
+            for parent, index in [parse_message_branch(message_row.raw)]
             if parent is not None or index
         ]
         with connection.cursor() as cursor:
@@ -209,7 +223,7 @@ class MessageImport(TableImport):
                 rows.build_insert_sql(
                     "chat_branches", ["message_id", "parent_id", "branch_index"], skip_known=True
                 ),
-                found,
+                message_ids,
             )
 
     def keep_unplaced_values(self, row: Row, rest: Row) -> None:
@@ -234,22 +248,28 @@ class AttachmentImport(TableImport):
         self, written: list[ImportCandidate], standing: list[ImportCandidate]
     ) -> None:  # one shape
         """Note by what the copies are known again."""
-        kept, self.kept = self.kept, {}
+        stored_files, self.kept = self.kept, {}
         attachment_actions.save_stored_files(
-            {one.row["id"]: kept[name] for one in written if (name := one.row.get("disk_path")) in kept}
+            {
+                row_import.row["id"]: stored_files[name]
+                for row_import in written
+                if (name := row_import.row.get("disk_path")) in stored_files
+            }
         )
 
     def select_rows_to_write(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         """Set those with files aside: no transaction lasts, nor do others wait to write, while a bucket takes them."""
-        self.with_files = [one for one in candidates if one.row.get("storage_type") == "disk"]
-        return [one for one in candidates if one.row.get("storage_type") != "disk"]
+        self.with_files = [
+            candidate for candidate in candidates if candidate.row.get("storage_type") == "disk"
+        ]
+        return [candidate for candidate in candidates if candidate.row.get("storage_type") != "disk"]
 
     def import_deferred_rows(self) -> None:
         """Copy each file, then write its row."""
-        for one in self.with_files:
-            if self.copy_source_file(one):
+        for row_import in self.with_files:
+            if self.copy_source_file(row_import):
                 with transaction.atomic():
-                    written = self.insert_candidates([one])
+                    written = self.insert_candidates([row_import])
                     self.finish_written_rows(written, written)
         self.with_files = []
 
@@ -262,8 +282,10 @@ class AttachmentImport(TableImport):
         try:
             with path.open("rb") as file:
                 if self.job.write:
-                    kept = attachment_actions.store_attachment_file(file, str(one.row.get("mime_type") or ""))
-                    one.row["disk_path"], self.kept[kept.name] = kept.name, kept
+                    stored_file = attachment_actions.store_attachment_file(
+                        file, str(one.row.get("mime_type") or "")
+                    )
+                    one.row["disk_path"], self.kept[stored_file.name] = stored_file.name, stored_file
                 else:
                     while file.read(attachments.CHUNK):
                         pass
@@ -277,8 +299,8 @@ class AttachmentImport(TableImport):
 
     def undo_prepared_row(self, row: Row) -> None:
         """Remove the copy again."""
-        if kept := self.kept.pop(row.get("disk_path") or "", None):
-            kept.delete_written_file()
+        if stored_file := self.kept.pop(row.get("disk_path") or "", None):
+            stored_file.delete_written_file()
 
 
 class AuditRowImport(TableImport):
@@ -289,12 +311,12 @@ class AuditRowImport(TableImport):
     def filter_incoming_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         limit = self.job.now - AUDIT_KEPT
         young = []
-        for one in candidates:
-            if is_time_before(one.row.get("timestamp"), limit):
+        for candidate in candidates:
+            if is_time_before(candidate.row.get("timestamp"), limit):
                 self.too_old += 1
-                self.keep_row_aside("older than the log is kept", row=one.row)
+                self.keep_row_aside("older than the log is kept", row=candidate.row)
             else:
-                young.append(one)
+                young.append(candidate)
         return young
 
     def add_outcome_notes(self) -> None:
@@ -328,9 +350,9 @@ class RunImport(TableImport):
 
     def finish_written_rows(self, written: list[ImportCandidate], standing: list[ImportCandidate]) -> None:
         self.held += runs.hold_runs(
-            (one.row["run_id"] for one in written), why=runs.IMPORTED, now=self.job.now
+            (row_import.row["run_id"] for row_import in written), why=runs.IMPORTED, now=self.job.now
         )
-        found = [
+        run_ids = [
             [
                 one.row["run_id"],
                 dump_compact_json(parameters if one.row.get("status") in OPEN else mask_secrets(parameters)),
@@ -339,10 +361,10 @@ class RunImport(TableImport):
             if (parameters := parse_imported_object(one.raw.get("parameters"))) is not None
             and set(parameters) != {"prompt"}
         ]
-        self.with_parameters += len(found)
+        self.with_parameters += len(run_ids)
         with connection.cursor() as cursor:
             cursor.executemany(
-                rows.build_insert_sql("run_parameters", ["run_id", "parameters"], skip_known=True), found
+                rows.build_insert_sql("run_parameters", ["run_id", "parameters"], skip_known=True), run_ids
             )
 
     def add_outcome_notes(self) -> None:
@@ -378,7 +400,10 @@ class EventImport(TableImport):
         bulk.insert_row_pairs(
             "events",
             names,
-            [(list(one.row.values()), build_imported_context(one, received)) for one in candidates],
+            [
+                (list(candidate.row.values()), build_imported_context(candidate, received))
+                for candidate in candidates
+            ],
             beside="event_context",
             key="event_id",
             beside_columns=CONTEXT_COLUMNS,
@@ -399,14 +424,14 @@ def build_imported_context(one: ImportCandidate, received: int) -> list[Any]:
 
 def parse_environment_variables(env: Any) -> dict[str, str] | None:
     """Return the variables of a server's environment, which is JSON: an object, or a list of `NAME=value`."""
-    found = parse_imported_json(env)
-    if isinstance(found, list) and all(isinstance(one, str) and "=" in one for one in found):
-        found = dict(one.split("=", 1) for one in found)
-    if not isinstance(found, dict):
+    parsed = parse_imported_json(env)
+    if isinstance(parsed, list) and all(isinstance(variable, str) and "=" in variable for variable in parsed):
+        parsed = dict(variable.split("=", 1) for variable in parsed)
+    if not isinstance(parsed, dict):
         return None
     extra = {
         name: value if isinstance(value, str) else json.dumps(value)
-        for name, value in found.items()
+        for name, value in parsed.items()
         if name.strip()
     }
     return None if any("\0" in f"{name}{value}" for name, value in extra.items()) else extra
@@ -427,13 +452,13 @@ def parse_imported_json(text: Any) -> Any:
 
 
 def parse_imported_object(text: Any) -> dict[str, Any] | None:
-    found = parse_imported_json(text)
-    return found if isinstance(found, dict) else None
+    parsed = parse_imported_json(text)
+    return parsed if isinstance(parsed, dict) else None
 
 
 def parse_imported_list(text: Any) -> list[Any] | None:
-    found = parse_imported_json(text)
-    return found if isinstance(found, list) else None
+    parsed = parse_imported_json(text)
+    return parsed if isinstance(parsed, list) else None
 
 
 def is_time_before(text: Any, limit: datetime) -> bool:

@@ -69,12 +69,12 @@ def mask_imported_text(text: str, mask: SecretMasker, *, of_chat: bool) -> str:
     before = mask.count
     try:
         value = json.loads(text)
-        shown = (
-            [mask_imported_block(n, one, mask) for n, one in enumerate(value)]
+        masked_value = (
+            [mask_imported_block(n, block, mask) for n, block in enumerate(value)]
             if of_chat
             else mask.mask_value(value)
         )
-        return text if mask.count == before else dump_compact_json(shown)
+        return text if mask.count == before else dump_compact_json(masked_value)
     except (ValueError, TypeError, RecursionError, SignalboxError):
         return mask.mask_text(text) or ""
 

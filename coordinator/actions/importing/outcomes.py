@@ -79,4 +79,4 @@ class ImportOutcome:
     @property
     def unreadable_lines(self) -> list[str]:
         """What could not be read, in words."""
-        return [f"{one.table}: {line}" for one in self.outcomes for line in one.unreadable]
+        return [f"{outcome.table}: {line}" for outcome in self.outcomes for line in outcome.unreadable]

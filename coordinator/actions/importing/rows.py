@@ -25,14 +25,14 @@ def select_rows(
     sql = f'SELECT {quote_column_names(names)} FROM "{table}"'  # names of ours  # noqa: S608
     if values is None:
         return fetch_all_rows(sql, [])
-    wanted = [value for value in values if isinstance(value, str | int) and "\0" not in str(value)]
-    found: list[tuple[Any, ...]] = []
-    for start in range(0, len(wanted), AT_ONCE):
-        part = wanted[start : start + AT_ONCE]
-        found += fetch_all_rows(
+    storable_values = [value for value in values if isinstance(value, str | int) and "\0" not in str(value)]
+    selected: list[tuple[Any, ...]] = []
+    for start in range(0, len(storable_values), AT_ONCE):
+        part = storable_values[start : start + AT_ONCE]
+        selected += fetch_all_rows(
             f'{sql} WHERE "{column}" IN ({", ".join(["%s"] * len(part))})', list(adapt_text_values(part))
         )
-    return found
+    return selected
 
 
 def fetch_all_rows(sql: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
@@ -44,8 +44,8 @@ def fetch_all_rows(sql: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
 def build_insert_sql(table: str, names: Sequence[str], *, skip_known: bool = False) -> str:
     """Return an INSERT of these columns; `skip_known` leaves a row alone that is there."""
     places = ", ".join(["%s"] * len(names))
-    known = " ON CONFLICT DO NOTHING" if skip_known else ""
-    return f'INSERT INTO "{table}" ({quote_column_names(names)}) VALUES ({places}){known}'  # names of ours  # noqa: S608
+    conflict_clause = " ON CONFLICT DO NOTHING" if skip_known else ""
+    return f'INSERT INTO "{table}" ({quote_column_names(names)}) VALUES ({places}){conflict_clause}'  # names of ours  # noqa: S608
 
 
 def overwrite_row(table: str, row: dict[str, Any], key: Sequence[str]) -> None:

@@ -129,14 +129,16 @@ class TableImport:
 
     def import_batch(self, batch: list[Row]) -> list[Row]:
         """Bring over one batch; return the rows whose loose parents are to be set once all are there."""
-        candidates = [one for raw in batch if (one := self.build_candidate(raw))]
+        candidates = [candidate for raw in batch if (candidate := self.build_candidate(raw))]
         candidates = self.filter_rows_with_parents(self.filter_incoming_rows(candidates))
         present: list[ImportCandidate] = []
-        wanted = self.filter_new_rows(self.find_new_rows(candidates, present))
-        loose = [dict(one.row) for one in wanted if any(one.row.get(c) is not None for c in self.table.loose)]
-        for one in wanted:
-            one.row.update(dict.fromkeys(self.table.loose.keys() & one.row.keys()))
-        written = self.insert_candidates(self.select_rows_to_write(wanted))
+        wanted_rows = self.filter_new_rows(self.find_new_rows(candidates, present))
+        loose = [
+            dict(one.row) for one in wanted_rows if any(one.row.get(c) is not None for c in self.table.loose)
+        ]
+        for candidate in wanted_rows:
+            candidate.row.update(dict.fromkeys(self.table.loose.keys() & candidate.row.keys()))
+        written = self.insert_candidates(self.select_rows_to_write(wanted_rows))
         self.finish_written_rows(written, written + present)
         return loose
 
@@ -163,20 +165,22 @@ class TableImport:
         return ImportCandidate(raw, row, masked)
 
     def report_value_changes(self, row: Row, changes: list[tuple[str, str, Any]]) -> None:
-        for name, told, value in changes:
-            self.outcome.changed[f"{name} {told}"] += 1
+        for name, column, value in changes:
+            self.outcome.changed[f"{name} {column}"] += 1
             was = masks.mask_rejected_row(self.table.name, {name: value})[name]
             self.keep_row_aside(
-                f"{name} {told}", key=self.row_key_values(row), column=name, was=to_rejected_value(was)
+                f"{name} {column}", key=self.row_key_values(row), column=name, was=to_rejected_value(was)
             )
 
     def keep_unplaced_values(self, row: Row, rest: Row) -> None:
         """Keep what of a row has no column here."""
-        held = {name: rest[name] for name in self.homeless if rest.get(name) is not None}
-        if held:
-            self.homeless_values.update(held.keys())
-            held = masks.mask_rejected_row(self.table.name, held)
-            self.keep_row_aside("no column here", key=self.row_key_values(row), values=to_rejected_row(held))
+        unplaced = {name: rest[name] for name in self.homeless if rest.get(name) is not None}
+        if unplaced:
+            self.homeless_values.update(unplaced.keys())
+            unplaced = masks.mask_rejected_row(self.table.name, unplaced)
+            self.keep_row_aside(
+                "no column here", key=self.row_key_values(row), values=to_rejected_row(unplaced)
+            )
 
     def row_key_values(self, row: Row) -> Row:
         names = self.table.key or tuple(
@@ -196,11 +200,11 @@ class TableImport:
     def filter_rows_with_parents(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         """Leave out rows that name what is not here: no database of ours would take them."""
         for column, other in self.table.parents.items():
-            there = find_existing_ids(other, {one.row[column] for one in candidates})
-            for one in candidates:
-                if one.row[column] not in there:
-                    self.leave_out_row(one.raw, f"there is no {one.row[column]!r} in {other}")
-            candidates = [one for one in candidates if one.row[column] in there]
+            there = find_existing_ids(other, {candidate.row[column] for candidate in candidates})
+            for candidate in candidates:
+                if candidate.row[column] not in there:
+                    self.leave_out_row(candidate.raw, f"there is no {candidate.row[column]!r} in {other}")
+            candidates = [candidate for candidate in candidates if candidate.row[column] in there]
         return candidates
 
     def find_new_rows(
@@ -218,34 +222,34 @@ class TableImport:
         compared = [c for c in candidates[0].row if c != "disk_path"]
         stored = {
             tuple(row[name] for name in keys): row
-            for found in rows.select_rows(
-                self.table.name, compared, keys[0], [one.row[keys[0]] for one in candidates]
+            for key_row in rows.select_rows(
+                self.table.name, compared, keys[0], [candidate.row[keys[0]] for candidate in candidates]
             )
-            for row in [self.comparable_row(dict(zip(compared, found, strict=True)))]
+            for row in [self.comparable_row(dict(zip(compared, key_row, strict=True)))]
         }
         new = []
-        for one in candidates:
-            mine = self.comparable_row({name: one.row.get(name) for name in compared})
+        for candidate in candidates:
+            mine = self.comparable_row({name: candidate.row.get(name) for name in compared})
             key = tuple(mine[name] for name in keys)
             ours = stored.get(key)
             if ours is None:
                 stored[key] = mine  # a second one of the source clashes with it
-                new.append(one)
+                new.append(candidate)
                 continue
             different = [c for c in compared if mine[c] != ours[c] and c not in self.table.loose]
             if not different or seeds.is_seed_row(self.table.name, key, mine):
                 self.outcome.present += 1
-                present.append(one)
+                present.append(candidate)
             elif seeds.is_seed_row(self.table.name, key, ours):
-                self.replace_seed_row(one, ours, present)
+                self.replace_seed_row(candidate, ours, present)
             else:
-                self.record_row_conflict(one, different)
+                self.record_row_conflict(candidate, different)
         return new
 
     def record_row_conflict(self, one: ImportCandidate, different: list[str]) -> None:
-        why = f"{', '.join(different)} differ between the two databases"
-        self.outcome.conflicts.add_line(f"{self.row_label(one.row)}: {why}")
-        self.keep_row_aside(why, row=to_rejected_row(masks.mask_rejected_row(self.table.name, one.raw)))
+        reason = f"{', '.join(different)} differ between the two databases"
+        self.outcome.conflicts.add_line(f"{self.row_label(one.row)}: {reason}")
+        self.keep_row_aside(reason, row=to_rejected_row(masks.mask_rejected_row(self.table.name, one.raw)))
 
     def replace_seed_row(self, one: ImportCandidate, ours: Row, present: list[ImportCandidate]) -> None:
         """Put an owner's row in the place of one that nobody touched since it was made with the database."""
@@ -263,25 +267,27 @@ class TableImport:
         self, candidates: list[ImportCandidate], present: list[ImportCandidate]
     ) -> list[ImportCandidate]:
         new = []
-        for one in candidates:
-            if self.table.group and one.row[self.table.group] != self.group:
-                self.group = one.row[self.table.group]
-                self.there = self.count_row_digests(list(one.row), self.group)
-            digest = self.digest_row(one.row) if self.there else b""
+        for candidate in candidates:
+            if self.table.group and candidate.row[self.table.group] != self.group:
+                self.group = candidate.row[self.table.group]
+                self.there = self.count_row_digests(list(candidate.row), self.group)
+            digest = self.digest_row(candidate.row) if self.there else b""
             if self.there[digest] > 0:
                 self.there[digest] -= 1
                 self.outcome.present += 1
-                present.append(one)
+                present.append(candidate)
             else:
-                new.append(one)
+                new.append(candidate)
         return new
 
     def count_row_digests(self, names: list[str], group: Any = None) -> Counter[bytes]:
         """Count what is here already, as digests: rows without a key are the same if all they hold is."""
-        found = rows.select_rows(
+        content_rows = rows.select_rows(
             self.table.name, names, self.table.group, [group] if self.table.group else None
         )
-        return Counter(self.digest_row(dict(zip(names, one, strict=True))) for one in found)
+        return Counter(
+            self.digest_row(dict(zip(names, content_row, strict=True))) for content_row in content_rows
+        )
 
     def digest_row(self, row: Row) -> bytes:
         row = self.comparable_row(row)
@@ -306,7 +312,7 @@ class TableImport:
                 self.insert_rows(candidates)
             written = candidates
         except REFUSED:
-            written = [one for one in candidates if self.try_insert_candidate(one)]
+            written = [candidate for candidate in candidates if self.try_insert_candidate(candidate)]
         self.outcome.added += len(written)
         self.outcome.masked += sum(one.masked for one in written)
         return written
@@ -326,7 +332,8 @@ class TableImport:
         names = list(candidates[0].row)
         with connection.cursor() as cursor:
             cursor.executemany(
-                rows.build_insert_sql(self.table.name, names), [list(one.row.values()) for one in candidates]
+                rows.build_insert_sql(self.table.name, names),
+                [list(candidate.row.values()) for candidate in candidates],
             )
 
     def link_loose_parents(self, later: list[Row]) -> None:

@@ -141,7 +141,7 @@ def request_person_approval(
             f"The same call was approved and begun at {instants.format_canonical_instant(lost.started_at)},"
             " and its end was never heard: it may have run."
         )
-    found = approvals.request_permission(
+    request = approvals.request_permission(
         NewPermissionRequest(
             subject=subject,
             justification=" · ".join(words)[:4_000],
@@ -165,7 +165,7 @@ def request_person_approval(
         by=binding.by,
         now=now,
     )
-    return found.request
+    return request.request
 
 
 def request_unless_begun(
@@ -189,17 +189,20 @@ def request_unless_begun(
     if kept is not None and is_cancelled_early(place, kept[1], now):
         raise CallCancelled
     with transaction.atomic():
-        found = request_person_approval(binding, ruling, place, until=until, now=now)
-        if found.status == PermissionRequest.Status.PENDING and find_begun_calls(binding, now).exists():
+        person_request = request_person_approval(binding, ruling, place, until=until, now=now)
+        if (
+            person_request.status == PermissionRequest.Status.PENDING
+            and find_begun_calls(binding, now).exists()
+        ):
             transaction.set_rollback(True)
             return None
-        if kept is not None and found.status == PermissionRequest.Status.PENDING:
-            save_waiting_call(binding, place, found, *kept, now=now)
+        if kept is not None and person_request.status == PermissionRequest.Status.PENDING:
+            save_waiting_call(binding, place, person_request, *kept, now=now)
     if kept is not None and is_cancelled_early(place, kept[1], now):
         # Looked at once more now that the call can be found: a cancellation is noted first and looks for calls then.
         cancel_waiting_call(place.gateway_session or "", kept[1], binding.by, now=now)
         raise CallCancelled
-    return found
+    return person_request
 
 
 def save_waiting_call(
@@ -221,12 +224,12 @@ def save_waiting_call(
         request_id=request.request_id,
         message=seal_for_purpose(SEALED_AS, json.dumps(number).encode()).decode(),
     )
-    known = GatewayCall.objects.filter(pk=call_id)
-    if not known.exists():
+    gateway_calls = GatewayCall.objects.filter(pk=call_id)
+    if not gateway_calls.exists():
         row.save(force_insert=True)
     else:
         about = ("request_id", "call_key", "definition_digest", "policy_version")
-        known.filter(state=CallState.WAITING).update(**{name: getattr(row, name) for name in about})
+        gateway_calls.filter(state=CallState.WAITING).update(**{name: getattr(row, name) for name in about})
 
 
 def forget_waiting_call(call_id: str) -> None:
@@ -316,10 +319,10 @@ def cancel_waiting_call(
     """
     waiting = GatewayCall.objects.filter(state=CallState.WAITING)
     on_line = waiting.filter(gateway_session=gateway_session, is_task=False)
-    meant = [call for call in on_line if read_client_number(call) == json.dumps(number)]
+    matching_calls = [call for call in on_line if read_client_number(call) == json.dumps(number)]
     cancelled = [
         call
-        for call in meant
+        for call in matching_calls
         if waiting.filter(pk=call.pk).update(state=CallState.CANCELLED, ended_at=now, message=None)
     ]
     for call in cancelled:
@@ -331,8 +334,8 @@ def cancel_waiting_call(
 def close_unawaited_request(call: GatewayCall, by: Actor, reason: str, now: datetime) -> None:
     """Close the card of a call that waits no more, unless another call of the same waits for it."""
     waiting = GatewayCall.objects.filter(state=CallState.WAITING, request_id=call.request_id)
-    gone = waiting.filter(run_until__lte=now)  # beside their agents, and silent since
-    if not waiting.exclude(pk__in=gone.values("pk")).exists():
+    silent_calls = waiting.filter(run_until__lte=now)  # beside their agents, and silent since
+    if not waiting.exclude(pk__in=silent_calls.values("pk")).exists():
         withdraw_call_request(call, by, reason, now)
 
 
@@ -471,8 +474,8 @@ def close_allowed_question(
 
 def restore_original_binding(binding: CallBinding, request: PermissionRequest) -> CallBinding:
     """Return the call with the definition and the policy with which a person was asked about it."""
-    told = request.metadata if isinstance(request.metadata, dict) else {}
-    definition, policy = told.get("definition_sha256"), told.get("policy_version")
+    metadata = request.metadata if isinstance(request.metadata, dict) else {}
+    definition, policy = metadata.get("definition_sha256"), metadata.get("policy_version")
     return replace(binding, definition_digest=str(definition), policy_version=str(policy))
 
 
@@ -516,9 +519,9 @@ def mark_call_running(attempt: CallAttempt, request_id: str, server: UpstreamSer
         # What runs beside its agent has no result here that anybody could come back for.
         "delivered_at": now if attempt.is_beside else None,
     }
-    known = GatewayCall.objects.filter(pk=attempt.call_id)
-    if known.exists():  # who calls beside the gateway names the id: nothing else that waits is theirs
-        own = known.filter(key_id=attempt.binding.key_id, agent_id=attempt.binding.agent_id)
+    gateway_calls = GatewayCall.objects.filter(pk=attempt.call_id)
+    if gateway_calls.exists():  # who calls beside the gateway names the id: nothing else that waits is theirs
+        own = gateway_calls.filter(key_id=attempt.binding.key_id, agent_id=attempt.binding.agent_id)
         if attempt.is_beside:
             own = filter_local_calls(own)
         return bool(own.filter(state=CallState.WAITING).update(**running))
@@ -565,10 +568,10 @@ def request_local_call_approval(attempt: CallAttempt, ruling: Ruling, *, now: da
     Raises CallCancelled where its client has cancelled it.
     """
     with transaction.atomic():
-        found = request_person_approval(attempt.binding, ruling, attempt.place, until=None, now=now)
-        if found.status == PermissionRequest.Status.PENDING:
-            mark_local_call_waiting(attempt, found.request_id, now)
-    return found
+        person_request = request_person_approval(attempt.binding, ruling, attempt.place, until=None, now=now)
+        if person_request.status == PermissionRequest.Status.PENDING:
+            mark_local_call_waiting(attempt, person_request.request_id, now)
+    return person_request
 
 
 def mark_local_call_waiting(attempt: CallAttempt, request_id: str, now: datetime) -> None:

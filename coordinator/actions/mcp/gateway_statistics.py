@@ -25,8 +25,8 @@ def add_gateway_figures(tallies: Mapping[Kind, CallCounter]) -> None:
                 defaults={"calls": tally.calls, "upstream": tally.upstream, "own": tally.own},
             )
             if not is_new:
-                both = CallCounter()  # the work may be done twice: what was handed in stays as it is
-                both.add_stored_counts(row.calls, row.upstream, row.own)
-                both.add_stored_counts(tally.calls, tally.upstream, tally.own)
-                row.calls, row.upstream, row.own = both.calls, both.upstream, both.own
+                call_counter = CallCounter()  # the work may be done twice: what was handed in stays as it is
+                call_counter.add_stored_counts(row.calls, row.upstream, row.own)
+                call_counter.add_stored_counts(tally.calls, tally.upstream, tally.own)
+                row.calls, row.upstream, row.own = call_counter.calls, call_counter.upstream, call_counter.own
                 row.save(update_fields=["calls", "upstream", "own"])

@@ -55,8 +55,8 @@ def record_server_task(owner: TaskOwner, task_id: str, tool: str, *, now: dateti
 def filter_owned_tasks(owner: TaskOwner, task_ids: Iterable[str]) -> set[str]:
     """Return those of the ids that are tasks of the owner's."""
     names = {build_task_key(owner, task_id): task_id for task_id in task_ids}
-    known = GatewayCall.objects.filter(pk__in=names, call_key=CALL_KEY).values_list("pk", flat=True)
-    return {names[name] for name in known}
+    own_call_ids = GatewayCall.objects.filter(pk__in=names, call_key=CALL_KEY).values_list("pk", flat=True)
+    return {names[name] for name in own_call_ids}
 
 
 def build_task_key(owner: TaskOwner, task_id: str) -> str:

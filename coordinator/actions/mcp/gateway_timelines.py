@@ -127,10 +127,10 @@ def claim_reported_call(
     else:
         rows = find_reported_starts(session_id, server_id, tool)
         rows = rows.filter(context__instant_us__gte=instants.to_microseconds(now - NEAR))
-    found = rows.values_list("id", "context__tool_use_id", "tool_name", "tool_input")[:LIKELY]
+    reported_rows = rows.values_list("id", "context__tool_use_id", "tool_name", "tool_input")[:LIKELY]
     alike = [
         ReportedCall(row[0], row[1] or "", row[2] or "")
-        for row in found
+        for row in reported_rows
         if canonical_json_bytes(row[3] or {}) == given
     ]
     ended = find_ended_call_ids(session_id, [one.call_id for one in alike])
@@ -148,9 +148,11 @@ def find_claimed_call(session_id: str, tool: str, *, as_call: str, now: datetime
     begun = find_call_starts(session_id, Q(tool_name__endswith=f"_{names.name_in_calls(tool)}"))
     rows = begun.values_list("id", "context__tool_use_id", "tool_name")
     calls = [ReportedCall(event_id, call_id or "", name or "") for event_id, call_id, name in rows[:LIKELY]]
-    told = {build_call_origin(one.call_id, as_call): one for one in calls}
-    known = origins.find_claimed_origins({(session_id, key) for key in told}, now) if told else set()
-    return next((told[key] for key in known), None)
+    told = {build_call_origin(call.call_id, as_call): call for call in calls}
+    claimed_origins = (
+        origins.find_claimed_origins({(session_id, key) for key in told}, now) if told else set()
+    )
+    return next((told[key] for key in claimed_origins), None)
 
 
 def build_call_origin(call_id: str, as_call: str = "") -> str:
@@ -171,8 +173,8 @@ def find_reported_starts(session_id: str, server_id: str, tool: str) -> QuerySet
     own_door = [
         f"{before}{names.GATEWAY}{by}{named}" for before in ("", "mcp_", names.PREFIX) for by in ("_", "__")
     ]
-    meant = find_call_starts(session_id, may_be | Q(tool_name__in=own_door))
-    return meant.exclude(context__source=BY_GATEWAY)
+    call_starts = find_call_starts(session_id, may_be | Q(tool_name__in=own_door))
+    return call_starts.exclude(context__source=BY_GATEWAY)
 
 
 def find_call_starts(session_id: str, meant: Q) -> QuerySet[Event]:

@@ -64,9 +64,14 @@ def set_credential(
                 name=name,
                 defaults={"value": stored, "set_by": str(by), "set_at": now},
             )
-        told = stored if stored.startswith(credentials.FROM_ENVIRONMENT) else "sealed"
+        logged_value = stored if stored.startswith(credentials.FROM_ENVIRONMENT) else "sealed"
         record_credential_event(
-            "MCP_CREDENTIAL_SET", f"{server_id} {kind} {name}", by, now, source=told, replaced=not is_new
+            "MCP_CREDENTIAL_SET",
+            f"{server_id} {kind} {name}",
+            by,
+            now,
+            source=logged_value,
+            replaced=not is_new,
         )
     return row
 

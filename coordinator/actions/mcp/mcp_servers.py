@@ -155,7 +155,7 @@ def delete_server_with_grants(
     moment = now or timezone.now()
     with transaction.atomic():
         row = lock_mcp_server(name, seen)
-        taken = count_server_dependents([name])
+        dependent_counts = count_server_dependents([name])
         grants.delete_all_grants(by=by, now=moment, reason=f"The server {name} was deleted.", server_id=name)
         for model in (McpTool, McpUpstream, McpProcess):
             model._default_manager.filter(server_id=name).delete()
@@ -167,7 +167,7 @@ def delete_server_with_grants(
             target=name,
             result="success",
             reason=reason,
-            metadata={"before": before, "taken_along": taken},
+            metadata={"before": before, "taken_along": dependent_counts},
             now=moment,
         )
     return row

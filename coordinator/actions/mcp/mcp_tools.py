@@ -56,18 +56,18 @@ def store_tool_listing(server_id: str, listing: ToolListing, *, by: Actor, now: 
         if not McpServer.objects.select_for_update().filter(pk=server_id).exists():
             raise NotFound(f"There is no MCP server {server_id}.")
         known = {tool.name: tool for tool in McpTool.objects.filter(server_id=server_id)}
-        taken = ToolChanges(new=[], changed=[], gone=[], back=[], left_out=list(listing.left_out))
+        tool_changes = ToolChanges(new=[], changed=[], gone=[], back=[], left_out=list(listing.left_out))
         if listing.complete:
             listed = {definition.name for definition in listing.tools}
-            mark_tools_gone(known, listed | {tool.name for tool in listing.left_out}, taken, now)
+            mark_tools_gone(known, listed | {tool.name for tool in listing.left_out}, tool_changes, now)
         room = ToolStorageQuota(server_id, known)
         created = []
         for place, definition in enumerate(listing.tools, 1):
             tool = known.get(definition.name)
             if (reason := room.reserve_or_refuse(definition, tool)) is not None:
-                taken.left_out.append(SkippedTool(place, definition.name, reason))
+                tool_changes.left_out.append(SkippedTool(place, definition.name, reason))
                 continue
-            classify_tool_change(taken, definition, tool)
+            classify_tool_change(tool_changes, definition, tool)
             row = update_tool_definition(
                 tool or build_new_tool(server_id, definition, by, now), definition, now
             )
@@ -76,9 +76,9 @@ def store_tool_listing(server_id: str, listing: ToolListing, *, by: Actor, now: 
             else:
                 row.save()
         McpTool.objects.bulk_create(created, batch_size=100)
-        record_tool_changes(server_id, taken, by, now)
-        record_omitted_tools(server_id, taken.left_out, by, now)
-    return taken
+        record_tool_changes(server_id, tool_changes, by, now)
+        record_omitted_tools(server_id, tool_changes.left_out, by, now)
+    return tool_changes
 
 
 class ToolStorageQuota:
@@ -123,10 +123,12 @@ class ToolStorageQuota:
         """
         if self._forgettable is None:
             granted = Grant.objects.filter(server_id=self._server_id).values_list("tool_name", flat=True)
-            gone = [tool for tool in self._known.values() if tool.gone_at is not None and not tool.is_changed]
-            kept = set(granted)
+            gone_tools = [
+                tool for tool in self._known.values() if tool.gone_at is not None and not tool.is_changed
+            ]
+            granted_tools = set(granted)
             self._forgettable = sorted(
-                (tool for tool in gone if tool.name not in kept),
+                (tool for tool in gone_tools if tool.name not in granted_tools),
                 key=lambda tool: str(tool.gone_at),
                 reverse=True,
             )
@@ -159,14 +161,14 @@ def mark_unlisted_tools_gone(
     What was listed first, changed or back after `listed_by` stays: some servers list more to one client than to
     another, and are not to be taken to change with each that asks.
     """
-    taken = ToolChanges(new=[], changed=[], gone=[], back=[])
+    tool_changes = ToolChanges(new=[], changed=[], gone=[], back=[])
     with transaction.atomic():
         lacking = McpTool.objects.select_for_update().filter(
             server_id=server_id, gone_at=None, listed_at__lte=listed_by
         )
-        mark_tools_gone({tool.name: tool for tool in lacking}, set(listed), taken, now)
-        record_tool_changes(server_id, taken, by, now)
-    return taken.gone
+        mark_tools_gone({tool.name: tool for tool in lacking}, set(listed), tool_changes, now)
+        record_tool_changes(server_id, tool_changes, by, now)
+    return tool_changes.gone
 
 
 def record_tool_changes(server_id: str, taken: ToolChanges, by: Actor, now: datetime) -> None:

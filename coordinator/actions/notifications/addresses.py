@@ -52,8 +52,8 @@ def create_notification_target(
 
 
 def require_address_quota(by: User) -> None:
-    kept = NotificationTarget.objects.filter(person=by.get_username()).exclude(kind=Kind.PUSH)
-    if kept.count() >= MOST_TARGETS:
+    own_targets = NotificationTarget.objects.filter(person=by.get_username()).exclude(kind=Kind.PUSH)
+    if own_targets.count() >= MOST_TARGETS:
         raise Conflict(f"You already have {MOST_TARGETS} addresses, which is the limit. Remove one first.")
 
 

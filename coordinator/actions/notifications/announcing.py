@@ -40,8 +40,8 @@ def announce_request(request: PermissionRequest, *, now: datetime) -> None:
     """Have those who may decide told that `request` waits. Call it in the transaction that asks."""
     targets = list(NotificationTarget.objects.without_ended_devices().order_by("id"))
     if targets:
-        people = recipients.immediate_recipients(request, now, {one.person for one in targets})
-        able = [one for one in targets if one.person in people]
+        people = recipients.immediate_recipients(request, now, {target.person for target in targets})
+        able = [target for target in targets if target.person in people]
         enqueue_request_messages(hearing.targets_for_request(able, request), request, Event.ASKED, now)
 
 
@@ -58,13 +58,13 @@ def announce_request_end(request: PermissionRequest, *, now: datetime) -> None:
     A message that is just being sent has its follow-up too: what was not told after all takes it along
     (delivering).
     """
-    told = Notification.objects.filter(
+    sent_notifications = Notification.objects.filter(
         request_id=request.request_id, event__in=(Event.ASKED, Event.ESCALATED)
     ).exclude(state__in=(State.FAILED, State.DROPPED))
-    targets = NotificationTarget.objects.filter(pk__in=told.values("target_id")).order_by("id")
+    targets = NotificationTarget.objects.filter(pk__in=sent_notifications.values("target_id")).order_by("id")
     names = (request.approved_by or "").split(", ")
     enqueue_request_messages(
-        [one for one in targets if one.person not in names or one.kind in TAKEN_BACK],
+        [target for target in targets if target.person not in names or target.kind in TAKEN_BACK],
         request,
         Event.SETTLED,
         now,
@@ -79,7 +79,7 @@ def enqueue_request_messages(
 
 
 def enqueue_messages(targets: Iterable[NotificationTarget], about: str, event: Event, now: datetime) -> int:
-    rows = [Notification(target=one, request_id=about, event=event, created_at=now) for one in targets]
+    rows = [Notification(target=target, request_id=about, event=event, created_at=now) for target in targets]
     if not rows:
         return 0
     written = Notification.objects.bulk_create(rows, ignore_conflicts=event == Event.SETTLED)

@@ -87,8 +87,8 @@ def find_due_messages(now: datetime) -> QuerySet[Notification]:
 
 def start_due_deliveries(now: datetime | None = None) -> None:
     """Send what is due, to each target in a thread of its own: a slow receiver holds up nobody but itself."""
-    due = find_due_messages(now or timezone.now()).values_list("target_id", "target__kind")
-    waits_longest = due.annotate(first=Min("id")).order_by("first")
+    due_rows = find_due_messages(now or timezone.now()).values_list("target_id", "target__kind")
+    waits_longest = due_rows.annotate(first=Min("id")).order_by("first")
     for target_id in lanes.reserve_delivery_slots([(target, kind) for target, kind, _ in waits_longest]):
         threading.Thread(
             target=deliver_to_target, args=(target_id,), name=f"notifications-{target_id}", daemon=True
@@ -99,11 +99,11 @@ def deliver_to_target(target_id: int) -> None:
     """Send what is due to one target, in order; where one message does not get through, the others wait too."""
     took_all = False
     try:
-        due = find_due_messages(timezone.now()).filter(target_id=target_id).order_by("id")
-        for pk in list(due.values_list("pk", flat=True)[:AT_ONCE]):
-            began = time.monotonic()
+        due_notifications = find_due_messages(timezone.now()).filter(target_id=target_id).order_by("id")
+        for pk in list(due_notifications.values_list("pk", flat=True)[:AT_ONCE]):
+            started_at = time.monotonic()
             took_it = deliver_notification(pk)
-            lanes.record_delivery_time(target_id, time.monotonic() - began)
+            lanes.record_delivery_time(target_id, time.monotonic() - started_at)
             if not took_it:
                 now = timezone.now()
                 rest = find_due_messages(now).filter(target_id=target_id).values_list("pk", flat=True)
@@ -218,9 +218,9 @@ def find_drop_reason(message: Notification, request: PermissionRequest | None, n
     if user is None or not has_role(user, APPROVER):
         return f"{message.target.person} may no longer decide"
     if message.target.kind == NotificationTarget.Kind.PUSH and (
-        why := push.find_push_block_reason(message.target, user)
+        push_block_reason := push.find_push_block_reason(message.target, user)
     ):
-        return why
+        return push_block_reason
     if message.event == Event.BUDGET:
         return None if find_budget_mark(message) else "the budget was changed before"
     return find_request_drop_reason(message, request, user, now) if message.request_id else None

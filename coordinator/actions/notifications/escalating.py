@@ -78,9 +78,9 @@ def escalate_due_requests(now: datetime) -> int:
 
 def find_overdue_requests(step: EscalationStep, now: datetime) -> list[str]:
     """Return the requests that a step is due for: asked since the step was made, and waiting for so long."""
-    taken = Escalation.objects.filter(request_id=OuterRef("request_id"), step=step)
+    taken_steps = Escalation.objects.filter(request_id=OuterRef("request_id"), step=step)
     late = PermissionRequest.objects.awaiting_decision(now).filter(
-        ~Exists(taken),
+        ~Exists(taken_steps),
         created_at__gte=step.created_at,
         created_at__lte=now - timedelta(minutes=step.after_minutes),
     )

@@ -23,8 +23,10 @@ def delete_person_notifications(name: str, *, by: Actor, now: datetime | None) -
     if QuietHours.objects.filter(pk=name).delete()[0]:
         record_name_removal("QUIET_HOURS_CLEARED", name, {}, by, now)
     for step in EscalationStep.objects.filter(person=name):
-        told = escalating.describe_escalation_step(step)
-        record_name_removal("ESCALATION_STEP_REMOVED", f"escalation_step:{step.pk}", told, by, now)
+        escalation_step_text = escalating.describe_escalation_step(step)
+        record_name_removal(
+            "ESCALATION_STEP_REMOVED", f"escalation_step:{step.pk}", escalation_step_text, by, now
+        )
         EscalationStep.objects.filter(pk=step.pk).delete()
 
 

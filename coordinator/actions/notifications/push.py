@@ -40,7 +40,7 @@ def get_or_create_push_key(*, now: datetime) -> str:
     """
     try:
         private_key = webpush.generate_vapid_key()
-        made, is_new = PushKey.objects.get_or_create(
+        push_key, is_new = PushKey.objects.get_or_create(
             pk=PushKey.ONLY,
             defaults={
                 "public_key": webpush.vapid_public_key(private_key),
@@ -49,10 +49,10 @@ def get_or_create_push_key(*, now: datetime) -> str:
             },
         )
         if not is_new:
-            keyring.unseal_text_with_keyring(push.KEY_PURPOSE, made.private_key)
+            keyring.unseal_text_with_keyring(push.KEY_PURPOSE, push_key.private_key)
     except keyring.KeyringUnusable as problem:
         raise Conflict(str(problem)) from None
-    return made.public_key
+    return push_key.public_key
 
 
 def subscribe_device(
@@ -93,18 +93,18 @@ def save_push_device(
     target = known or NotificationTarget(person=by.get_username(), kind=Kind.PUSH, created_at=now)
     target.address = address
     target.save()
-    kept = PushSubscription.objects.filter(pk=target.pk).first()
+    push_subscription = PushSubscription.objects.filter(pk=target.pk).first()
     PushSubscription.objects.update_or_create(
         target=target,
         defaults={
-            "device": name or (kept.device if kept else UNNAMED),
+            "device": name or (push_subscription.device if push_subscription else UNNAMED),
             "keys": keys,
             "sign_in": hash_sign_in_state(by),
             "ended_at": None,
             "why_ended": None,
         },
     )
-    if known is None or (kept is not None and kept.ended_at is not None):
+    if known is None or (push_subscription is not None and push_subscription.ended_at is not None):
         record_device_change("PUSH_DEVICE_ADDED", target, by, now)
     return target
 
@@ -226,8 +226,8 @@ def find_push_devices(user: User) -> NotificationTargetQuerySet:
 
 
 def end_other_owners_devices(by: User, address: str, now: datetime) -> None:
-    others = NotificationTarget.objects.filter(kind=Kind.PUSH, address=address)
-    for target in others.exclude(person=by.get_username()):
+    notification_targets = NotificationTarget.objects.filter(kind=Kind.PUSH, address=address)
+    for target in notification_targets.exclude(person=by.get_username()):
         end_push_device(target, MOVED_ON, now)
 
 

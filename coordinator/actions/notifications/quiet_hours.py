@@ -45,8 +45,8 @@ def clear_quiet_hours(*, by: User, now: datetime) -> None:
 
 def reschedule_quiet_messages(by: User, now: datetime) -> None:
     """Have what was kept back looked at anew: its hours may be others now."""
-    kept = Notification.objects.filter(target__person=by.get_username(), outcome=QUIET)
-    waiting = kept.filter(state=Notification.State.WAITING).values_list("pk", flat=True)
+    notifications = Notification.objects.filter(target__person=by.get_username(), outcome=QUIET)
+    waiting = notifications.filter(state=Notification.State.WAITING).values_list("pk", flat=True)
     move_waiting_jobs(SEND, map(str, waiting), at=now, now=now)
 
 

@@ -27,15 +27,15 @@ def reserve_delivery_slots(waiting: Iterable[tuple[int, str]]) -> list[int]:
     """
     entered = []
     with _lock:
-        taken = Counter(busy.values())
+        busy_counts = Counter(busy.values())
         taken_by_slow = Counter(kind for target_id, kind in busy.items() if is_target_slow(target_id))
         for target_id, kind in waiting:
             lanes, slow = parallel_sends_of_kind(kind), is_target_slow(target_id)
-            is_full = taken[kind] >= lanes or (slow and taken_by_slow[kind] >= max(1, lanes // 2))
+            is_full = busy_counts[kind] >= lanes or (slow and taken_by_slow[kind] >= max(1, lanes // 2))
             if target_id in busy or is_full:
                 continue
             busy[target_id] = kind
-            taken[kind] += 1
+            busy_counts[kind] += 1
             taken_by_slow[kind] += slow
             entered.append(target_id)
     return entered

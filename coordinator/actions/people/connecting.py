@@ -107,7 +107,7 @@ def redeem_connect_code(code: str, *, source: str, host: str, now: datetime) -> 
             and (row.agent_id is None or Agent.objects.filter(pk=row.agent_id).exists())
         ):
             by = person_actor(maker)
-            made = keys.issue_api_key(
+            api_key = keys.issue_api_key(
                 name=row.key_name, scopes=["agent"], agent_id=row.agent_id, by=by, now=now
             )
             audit.record_audit_entry(
@@ -119,7 +119,7 @@ def redeem_connect_code(code: str, *, source: str, host: str, now: datetime) -> 
                 metadata={"host": host[:LONGEST_HOST]},
                 now=now,
             )
-            return made
+            return api_key
     REFUSED.count_refusal(source, actor=system_actor("api"), target=row.key_name if row else None, now=now)
     raise Forbidden(NOT_VALID)
 

@@ -75,11 +75,11 @@ def create_bound_key(
 ) -> tuple[ApiKey, str]:
     """Make a key as `keys.create` does; one of scope `agent` without an agent is bound to a new one of its name."""
     with transaction.atomic():
-        wanted = set(scopes)
-        if not agent_id and SPEAK_AS_AGENTS & wanted:
+        wanted_scopes = set(scopes)
+        if not agent_id and SPEAK_AS_AGENTS & wanted_scopes:
             agent_id = create_agent_for_key(name, by=by, now=now).pk
         return keys.issue_api_key(
-            name=name, scopes=wanted, by=by, now=now, agent_id=agent_id, expires_at=expires_at
+            name=name, scopes=wanted_scopes, by=by, now=now, agent_id=agent_id, expires_at=expires_at
         )
 
 
@@ -156,8 +156,10 @@ def find_agents_spoken_for(keys: Sequence[ApiKey]) -> dict[int, set[str]]:
     by_name = {key.name: key.pk for key in keys}
     by_actor = {str(key_actor(key.name)): key.pk for key in keys}
     spoken_for: dict[int, set[str]] = {key.pk: set() for key in keys}
-    made = SessionWriter.objects.filter(writer__in=by_name).values_list("writer", "session__agent_name")
-    for name, agent_id in made.distinct():
+    session_writer_rows = SessionWriter.objects.filter(writer__in=by_name).values_list(
+        "writer", "session__agent_name"
+    )
+    for name, agent_id in session_writer_rows.distinct():
         spoken_for[by_name[name]].add(agent_id or "")
     for model in (GatewaySession, GatewayCall):
         called = model.objects.filter(key_id__in=spoken_for).values_list("key_id", "agent_id")

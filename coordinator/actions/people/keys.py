@@ -74,14 +74,14 @@ def issue_api_key(
     `agent` without an agent where such keys are refused; Conflict for a name in use and for the id of a
     deleted agent that something names still.
     """
-    name, wanted = name.strip(), sorted(set(scopes))
+    name, wanted_scopes = name.strip(), sorted(set(scopes))
     if not name:
         raise UnprocessableRequest("A key needs a name that says who uses it.")
-    if not wanted or set(wanted) - set(SCOPES):
+    if not wanted_scopes or set(wanted_scopes) - set(SCOPES):
         raise UnprocessableRequest(f"Choose from these scopes: {', '.join(SCOPES)}.")
     if expires_at is not None and expires_at <= now:
         raise UnprocessableRequest("The expiry date is in the past.")
-    if not agent_id and SPEAK_AS_AGENTS & set(wanted) and not accepts_unbound_keys():
+    if not agent_id and SPEAK_AS_AGENTS & set(wanted_scopes) and not accepts_unbound_keys():
         raise UnprocessableRequest(
             "A key of scope agent must be bound to an agent. Choose one, or make one for this key."
         )
@@ -93,7 +93,7 @@ def issue_api_key(
                 name=name,
                 prefix=raw[:SHOWN],
                 key_hash=hash_api_key(raw),
-                scopes=wanted,
+                scopes=wanted_scopes,
                 agent_id=agent_id or None,
                 created_at=now,
                 created_by=str(by),
@@ -104,7 +104,7 @@ def issue_api_key(
                 actor=by,
                 target=name,
                 result="success",
-                metadata={"scopes": wanted, "agent_id": agent_id, "prefix": row.prefix},
+                metadata={"scopes": wanted_scopes, "agent_id": agent_id, "prefix": row.prefix},
                 now=now,
             )
     except IntegrityError:
@@ -126,8 +126,8 @@ def authenticate_api_key(raw: str, now: datetime, *, source: str = "unknown") ->
         return session
     if row is None:
         raise record_key_refusal(UNKNOWN, None, source, now)
-    if why := find_key_problem(row, now):
-        raise record_key_refusal(why, row, source, now)
+    if key_problem := find_key_problem(row, now):
+        raise record_key_refusal(key_problem, row, source, now)
     record_key_use(row, now)
     several = None if row.agent_id is not None else row.bound_agents
     return KeyIdentity(
@@ -140,8 +140,10 @@ def find_key_id(raw: str) -> int | None:
     key_hash = hash_api_key(raw)
     if RevokedKey.objects.filter(key_hash=key_hash).exists():
         return None
-    known = ApiKey.objects.filter(key_hash=key_hash, revoked_at=None).values_list("id", flat=True).first()
-    return session_keys.find_session_key_id(key_hash) if known is None else known
+    api_key_row = (
+        ApiKey.objects.filter(key_hash=key_hash, revoked_at=None).values_list("id", flat=True).first()
+    )
+    return session_keys.find_session_key_id(key_hash) if api_key_row is None else api_key_row
 
 
 def record_key_refusal(why: str, row: ApiKey | None, source: str, now: datetime) -> Unauthorized:

@@ -93,8 +93,12 @@ def sign_in_with_provider(identity: OpenIdIdentity, address: str, now: datetime)
     """
     try:
         with transaction.atomic():
-            known = find_provider_user(identity)
-            user = sync_provider_role(known, identity, now) if known else create_provider_user(identity, now)
+            provider_user = find_provider_user(identity)
+            user = (
+                sync_provider_role(provider_user, identity, now)
+                if provider_user
+                else create_provider_user(identity, now)
+            )
             if user.is_active and identity.role:
                 record_provider_sign_in("SIGNED_IN", user, identity, address, now)
     except IntegrityError:  # two first sign-ins of one person at once
@@ -109,13 +113,13 @@ def confirm_provider_identity(user: User, identity: OpenIdIdentity, address: str
     Raises IdentityMismatch, NoProviderRole and AccountDeactivated.
     """
     with transaction.atomic():
-        known = find_provider_user(identity)
-        if known is None or known.pk != user.pk:
+        provider_user = find_provider_user(identity)
+        if provider_user is None or provider_user.pk != user.pk:
             raise IdentityMismatch(
                 f"You signed in at {settings.OIDC_NAME} as somebody else. Nothing was confirmed: sign in there as "
                 "yourself."
             )
-        user = sync_provider_role(known, identity, now)
+        user = sync_provider_role(provider_user, identity, now)
         if user.is_active and identity.role:
             record_provider_sign_in("SIGN_IN_CONFIRMED", user, identity, address, now)
     require_active_role(user, identity)
@@ -172,13 +176,13 @@ def disconnect_provider_account(user: User, address: str, now: datetime) -> None
         )
     with transaction.atomic():
         user = users.lock_user(user.pk)  # first, as a sign-in does
-        known = ProviderIdentity.objects.select_for_update().filter(user_id=user.pk).first()
-        if known is None:
+        provider_identity = ProviderIdentity.objects.select_for_update().filter(user_id=user.pk).first()
+        if provider_identity is None:
             raise NotFound(f"Your account is not connected with {settings.OIDC_NAME}.")
         role, had = role_after_disconnecting(user), highest_role(user)
         if role != had:
             users.update_user(user.pk, build_superuser_change(role), role=role, by=PROVIDER, now=now)
-        known.delete()
+        provider_identity.delete()
         audit.record_audit_entry(
             "SIGN_IN_DISCONNECTED",
             actor=person_actor(user),
@@ -186,8 +190,8 @@ def disconnect_provider_account(user: User, address: str, now: datetime) -> None
             result="success",
             reason=f"from {address}",
             metadata={
-                "issuer": known.issuer,
-                "subject": known.subject,
+                "issuer": provider_identity.issuer,
+                "subject": provider_identity.subject,
                 "role": role,
                 "role_of_the_groups": had,
             },
@@ -252,12 +256,14 @@ def find_provider_user(identity: OpenIdIdentity) -> User | None:
     """Return the account of that person; the row of one that somebody deleted elsewhere goes."""
     # Not locked: whoever changes or deletes people locks them first, and this row after
     # (coordinator.actions.people.users).
-    found = ProviderIdentity.objects.filter(issuer=identity.issuer, subject=identity.subject).first()
-    if found is None:
+    provider_identity = ProviderIdentity.objects.filter(
+        issuer=identity.issuer, subject=identity.subject
+    ).first()
+    if provider_identity is None:
         return None
-    user = User.objects.filter(pk=found.user_id).first()
+    user = User.objects.filter(pk=provider_identity.user_id).first()
     if user is None:
-        found.delete()
+        provider_identity.delete()
     return user
 
 

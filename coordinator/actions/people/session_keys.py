@@ -96,7 +96,8 @@ def find_judged_agent(run: Run, runner: Runner, program: str, now: datetime) -> 
 def resolve_offered_program(runner: Runner, told: str) -> str | None:
     """Return the name of the agent's program, as hooks say it; None for one that is not known, or not offered."""
     offered = {
-        one["name"] for one in offers.offered_agents(offers.load_runner_offers([runner.pk]).get(runner.pk))
+        offered_agent["name"]
+        for offered_agent in offers.offered_agents(offers.load_runner_offers([runner.pk]).get(runner.pk))
     }
     name = offers.PROGRAMS.get(told, told)
     return name if told in offered and name in AGENT_TITLES else None

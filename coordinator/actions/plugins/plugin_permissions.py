@@ -91,10 +91,10 @@ def remove_plugin_permission(
         before = read_plugin_permissions(row)
         if permission not in before:
             raise NotFound(f"{plugin_id} does not have {permission}, so there is nothing to revoke.")
-        left = [name for name in before if name != permission]
+        remaining = [name for name in before if name != permission]
         return save_plugin_permissions(
             row,
-            left,
+            remaining,
             event="PERMISSION_REVOKED",
             permission=permission,
             by=by,

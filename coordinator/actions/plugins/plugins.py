@@ -59,10 +59,10 @@ def create_plugin(
 
 def validate_permission_names(names: Iterable[str]) -> list[str]:
     """Return the names in the known order, each once. Raises UnprocessableRequest for one that does not exist."""
-    wanted = set(names)
-    if unknown := wanted - set(PluginPermission.values):
+    unique_names = set(names)
+    if unknown := unique_names - set(PluginPermission.values):
         raise UnprocessableRequest(f"No such permission: {', '.join(sorted(unknown))}.")
-    return [name for name in PluginPermission.values if name in wanted]
+    return [name for name in PluginPermission.values if name in unique_names]
 
 
 def lock_plugin(plugin_id: str, seen: str | None = None) -> PluginSetting:
@@ -154,7 +154,7 @@ def delete_plugin(
     """Forget a plugin: its permissions, configuration, stored values and assignments. Raises NotFound."""
     with transaction.atomic():
         row = lock_plugin(plugin_id)
-        taken = count_plugin_dependents([plugin_id])
+        dependent_counts = count_plugin_dependents([plugin_id])
         for model in (PluginConfig, PluginData, AgentPlugin):
             model._default_manager.filter(plugin_id=plugin_id).delete()
         before = changed_columns.read_column_values(row, VERSIONED)
@@ -165,6 +165,6 @@ def delete_plugin(
             target=plugin_id,
             result="success",
             reason=reason,
-            metadata={"before": before, "taken_along": taken},
+            metadata={"before": before, "taken_along": dependent_counts},
             now=now,
         )

@@ -62,8 +62,8 @@ def end_grant(row: PermissionRequest, *, by: Actor, now: datetime, reason: str |
     wish = parse_access_request(row)
     if wish is None:
         return
-    for one in find_current_grants(wish, now):
-        if one.effective_permission == ALLOW and one.granted_at == row.approved_at:
+    for current_grant in find_current_grants(wish, now):
+        if current_grant.effective_permission == ALLOW and current_grant.granted_at == row.approved_at:
             grants.revoke_grant(
-                one.pk, by=by, now=now, reason=reason or f"Request {row.request_id} was revoked."
+                current_grant.pk, by=by, now=now, reason=reason or f"Request {row.request_id} was revoked."
             )

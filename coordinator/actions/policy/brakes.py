@@ -52,9 +52,11 @@ def apply_brake(reach: str, name: str, reason: str, *, by: Actor, now: datetime)
             record_brake_event("BRAKE_PUT_ON", brake, by, now)
     except IntegrityError:
         raise Conflict(f"The brake for {name or 'everything'} is already on. Nothing was changed.") from None
-    held = ActiveBrake(brake.pk, brake.reach, brake.name, brake.reason, brake.set_by)
+    active_brake = ActiveBrake(brake.pk, brake.reach, brake.name, brake.reason, brake.set_by)
     try:
-        stopped = sum(stop_braked_run(run_id, by, now) for run_id in find_braked_runs([held])[:MOST_STOPPED])
+        stopped = sum(
+            stop_braked_run(run_id, by, now) for run_id in find_braked_runs([active_brake])[:MOST_STOPPED]
+        )
     except DatabaseError as problem:  # it is on all the same; stop_held goes on
         log.warning("Not all that the brake holds is stopped yet: %s", str(problem).strip())
         stopped = 0

@@ -37,15 +37,15 @@ def create_budget(
     reach: str, name: str, span: str, measure: str, *, amount: float, at_limit: str, by: Actor, now: datetime
 ) -> Budget:
     """Set a budget from now on. Raises UnprocessableRequest, and Conflict where there are too many."""
-    wanted = BudgetRow(0, reach, name.strip(), span, measure, amount, at_limit)
+    budget_row = BudgetRow(0, reach, name.strip(), span, measure, amount, at_limit)
     require_budget_editor(by)
-    validate_budget(wanted)
+    validate_budget(budget_row)
     with transaction.atomic():
         if Budget.objects.filter(ended_at__isnull=True).count() >= MOST_BUDGETS:
             raise Conflict(f"There are already {MOST_BUDGETS} budgets, which is the limit. Remove one first.")
-        made = Budget.objects.create(**budget_columns(wanted), changed_at=now, changed_by=str(by))
-        record_budget_event("BUDGET_SET", made.pk, by, now, after=budget_columns(wanted))
-    return made
+        budget = Budget.objects.create(**budget_columns(budget_row), changed_at=now, changed_by=str(by))
+        record_budget_event("BUDGET_SET", budget.pk, by, now, after=budget_columns(budget_row))
+    return budget
 
 
 def update_budget(budget_id: int, *, amount: float, at_limit: str, by: Actor, now: datetime) -> None:
@@ -100,10 +100,10 @@ def end_person_budgets(name: str, *, by: Actor, now: datetime) -> None:
 def record_reached_budgets(now: datetime) -> None:
     """Note which budgets have come to 80 or 100 percent since the last time: once a day or session."""
     for budget in budgets.load_active_budgets():
-        for found in load_current_budget_states(budget, now):
-            reached = [level for level in LEVELS if found.used_percent >= level]
+        for current_budget_state in load_current_budget_states(budget, now):
+            reached = [level for level in LEVELS if current_budget_state.used_percent >= level]
             for level in reached:
-                mark_budget_level(found, level, now, tell=level == reached[-1])
+                mark_budget_level(current_budget_state, level, now, tell=level == reached[-1])
 
 
 def delete_old_usage(now: datetime) -> None:
@@ -117,8 +117,8 @@ def delete_old_usage(now: datetime) -> None:
 def load_current_budget_states(budget: BudgetRow, now: datetime) -> list[BudgetState]:
     if not budget.is_by_session:
         return [budgets.current_budget_state(budget, now)]
-    told = BudgetMark.objects.filter(budget_id=budget.id, level=USED_UP).values("about")
-    at_work = budgets.budget_usage_rows(budget, now).exclude(session_id__in=told).order_by()
+    used_up_marks = BudgetMark.objects.filter(budget_id=budget.id, level=USED_UP).values("about")
+    at_work = budgets.budget_usage_rows(budget, now).exclude(session_id__in=used_up_marks).order_by()
     newest = at_work.values("session_id").annotate(last=Max("id")).order_by("-last")
     ids = list(newest.values_list("session_id", flat=True)[:MOST_SESSIONS])
     return budgets.budget_states_by_session(budget, ids, now)
@@ -166,10 +166,10 @@ def validate_budget(wanted: BudgetRow) -> None:
 
 
 def lock_budget(budget_id: int) -> Budget:
-    found = Budget.objects.select_for_update().filter(pk=budget_id, ended_at__isnull=True).first()
-    if found is None:
+    budget = Budget.objects.select_for_update().filter(pk=budget_id, ended_at__isnull=True).first()
+    if budget is None:
         raise NotFound("No such budget.")
-    return found
+    return budget
 
 
 def budget_columns(budget: BudgetRow) -> dict[str, Any]:

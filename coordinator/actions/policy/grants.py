@@ -123,9 +123,9 @@ def apply_grant_edits(edits: Sequence[GrantEdit], *, by: Actor, now: datetime) -
     with transaction.atomic():
         lock_granted_servers({edit.server_id for edit in sound})
         lock_granted_agents({edit.agent_id for edit in sound if edit.permission != INHERIT})
-        standing = load_grant_slots({edit.agent_id for edit in sound}, {edit.server_id for edit in sound})
-        require_seen_versions(sound, standing)
-        applied = [apply_grant_edit(edit, standing.get(edit.grant_slot, []), by, now) for edit in sound]
+        grant_slots = load_grant_slots({edit.agent_id for edit in sound}, {edit.server_id for edit in sound})
+        require_seen_versions(sound, grant_slots)
+        applied = [apply_grant_edit(edit, grant_slots.get(edit.grant_slot, []), by, now) for edit in sound]
     return [one for one in applied if one is not None]
 
 
@@ -192,9 +192,9 @@ def require_seen_versions(edits: Sequence[GrantEdit], standing: Mapping[Slot, li
 
 
 def apply_grant_edit(edit: GrantEdit, rows: list[Grant], by: Actor, now: datetime) -> AppliedEdit | None:
-    standing = [row for row in rows if is_grant_current(row, now)]
-    beneath = find_rows_beneath_edit(edit, standing)
-    replaced = [row for row in standing if row not in beneath]
+    current_rows = [row for row in rows if is_grant_current(row, now)]
+    beneath = find_rows_beneath_edit(edit, current_rows)
+    replaced = [row for row in current_rows if row not in beneath]
     if is_grant_unchanged(edit, replaced):
         return None
     before = [serialize_grant(row) for row in replaced]
@@ -322,11 +322,11 @@ def prolong_grant(
     """
     with transaction.atomic():
         row = lock_grant(grant_id, seen)
-        standing = [other for other in load_slot_grants(row) if is_grant_current(other, now)]
-        top = uncovered_grants(standing)
-        if standing and row not in top:
-            state = "lies on top of this one" if row in standing else "was given after this one ended"
-            newest = standing[-1]
+        current_rows = [other for other in load_slot_grants(row) if is_grant_current(other, now)]
+        top = uncovered_grants(current_rows)
+        if current_rows and row not in top:
+            state = "lies on top of this one" if row in current_rows else "was given after this one ended"
+            newest = current_rows[-1]
             raise Conflict(
                 f"Grant {newest.pk} ({newest.effective_permission}) {state}. Change or revoke that one first."
             )
@@ -341,10 +341,10 @@ def prolong_grant(
 
 def lock_grant(grant_id: int, seen: str | None, now: datetime | None = None) -> Grant:
     """Return the row to be changed, held after its server and agent; with `now`, raise Conflict where it is over."""
-    found = Grant.objects.filter(pk=grant_id)
+    grant_query = Grant.objects.filter(pk=grant_id)
     # Either may be gone: another program may have left the grant behind.
-    list(McpServer.objects.select_for_update().filter(name__in=found.values("server_id")))
-    list(Agent.objects.select_for_update(no_key=True).filter(pk__in=found.values("agent_id")))
+    list(McpServer.objects.select_for_update().filter(name__in=grant_query.values("server_id")))
+    list(Agent.objects.select_for_update(no_key=True).filter(pk__in=grant_query.values("agent_id")))
     row: Grant | None = Grant.objects.select_for_update().filter(pk=grant_id).first()
     if row is None or row.entry_type not in (TOOL_GRANT, SERVER_GRANT):
         raise NotFound("This grant no longer exists.")

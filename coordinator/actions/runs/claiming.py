@@ -80,7 +80,9 @@ def can_runner_take_run(runner: Runner, offered: Any, run: PendingRun) -> bool:
 
 def has_runner_agent(runner: Runner, agent: str | None) -> bool:
     """A procedural agent runs where it came from."""
-    return runner.executor_type == AUTONOMOUS or any(one["name"] == agent for one in runner.procedural_agents)
+    return runner.executor_type == AUTONOMOUS or any(
+        procedural_agent["name"] == agent for procedural_agent in runner.procedural_agents
+    )
 
 
 def iterate_claimable_runs(runner: Runner) -> Iterator[PendingRun]:

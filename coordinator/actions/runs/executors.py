@@ -53,8 +53,8 @@ def end_idle_executor(session_id: str, runner: Runner, status: str, now: datetim
 
 def end_lost_executors(runner_id: str) -> None:
     """The runner is gone, and its processes with it: idle sessions are finished, those being stopped are stopped."""
-    kept = LivingExecutor.objects.filter(runner_id=runner_id)
-    for session_id in list(kept.values_list("pk", flat=True)):
+    living_executors = LivingExecutor.objects.filter(runner_id=runner_id)
+    for session_id in list(living_executors.values_list("pk", flat=True)):
         end_unconfirmed_executor(session_id, runner_id)
 
 

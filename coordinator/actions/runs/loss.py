@@ -46,8 +46,8 @@ def end_unconfirmed_stop(run_id: str, now: datetime) -> bool:
 
 def recover_runner_runs(runner_id: str, reason: str, now: datetime) -> None:
     """A runner has gone: what it had only claimed waits again, what it ran has failed, what it stopped is."""
-    held = Run.objects.filter(runner_id=runner_id, status__in=ACTIVE).order_by("created_at")
-    for run_id in list(held.values_list("run_id", flat=True)):
+    runs = Run.objects.filter(runner_id=runner_id, status__in=ACTIVE).order_by("created_at")
+    for run_id in list(runs.values_list("run_id", flat=True)):
         unclaim_run(run_id, runner_id, now)
         with contextlib.suppress(NotFound):  # deleted meanwhile: nothing is left to recover
             end_lost_run(run_id, runner_id, reason, now)

@@ -122,7 +122,7 @@ def end_run(run: Run, session: Session, status: str, now: datetime, *, error: st
 
     Its prompt, parameters and error are masked: while it lasted, its runner needed them as they were written.
     """
-    began = run.started_at
+    started_at = run.started_at
     texts = {"prompt": mask_secrets(run.prompt), "error": mask_secrets(error)}
     if not transition_run(run, status, completed_at=now, **texts):
         return False
@@ -133,7 +133,7 @@ def end_run(run: Run, session: Session, status: str, now: datetime, *, error: st
         session_keys.end_session_key(session.session_id, ENDED[status], now)
     update_session_after_run(session, status)
     if status == Run.Status.COMPLETED:
-        record_process_stop(run, now, since=began, reason="completed")
+        record_process_stop(run, now, since=started_at, reason="completed")
     renew_run_timeouts(session.session_id, now)
     if callbacks.is_callback_wanted(run):
         notify_parent_session(run, now)
@@ -221,7 +221,7 @@ def queue_run(
     session: Session, *, kind: str, additional_demands: dict[str, Any] | None, now: datetime, **fields: Any
 ) -> Run:
     """Add a pending run to `session`, whose lock is held, and let an idle session say that it waits."""
-    wanted = demands.merge_run_demands(
+    run_demands = demands.merge_run_demands(
         session_affinity(session) if kind == RESUME else None,
         find_blueprint_demands(fields["agent_name"]),
         additional_demands,
@@ -232,9 +232,9 @@ def queue_run(
         session=session,
         type=kind,
         status=Run.Status.PENDING,
-        demands=wanted,
+        demands=run_demands,
         created_at=now,
-        timeout_at=now + no_match_timeout() if wanted else None,
+        timeout_at=now + no_match_timeout() if run_demands else None,
         **fields,
     )
     if parameters is not None:

@@ -48,8 +48,8 @@ def queue_ordered_run(
     """
     if kind == RESUME and not session_id:
         raise BadRequest("session_id is required for resume_session")
-    wanted = resolve_order_requirements(kind, session_id, agent_name, prompt, parameters)
-    if not wanted.is_procedural:
+    order_requirements = resolve_order_requirements(kind, session_id, agent_name, prompt, parameters)
+    if not order_requirements.is_procedural:
         reject_program_choices(parameters or {}, by)
     with transaction.atomic():
         if parent_session_id is not None and not Session.objects.filter(pk=parent_session_id).exists():
@@ -72,8 +72,8 @@ def queue_ordered_run(
             project_dir=project_dir or session.project_dir,
             parent_session_id=parent_session_id,
             execution_mode=execution_mode,
-            additional_demands=demands.merge_run_demands(additional_demands, wanted.demands),
-            parameters=wanted.parameters,
+            additional_demands=demands.merge_run_demands(additional_demands, order_requirements.demands),
+            parameters=order_requirements.parameters,
             now=now,
         )
         audit.record_audit_entry(
@@ -115,18 +115,20 @@ def resolve_order_requirements(
         )
     if parameters is None and not is_procedural:
         return OrderRequirements(None, None)  # as older clients order: a prompt, to any runner of agents
-    given = {"prompt": prompt} if parameters is None else parameters
+    default_parameters = {"prompt": prompt} if parameters is None else parameters
     schema = brought.parameters_schema if brought else blueprint.parameters_schema if blueprint else None
     if schema is None:
-        schema = {"type": "object"} if is_procedural else find_driven_schema(given)
-    require_valid_parameters(given, schema, agent_name)
+        schema = {"type": "object"} if is_procedural else find_driven_schema(default_parameters)
+    require_valid_parameters(default_parameters, schema, agent_name)
     demanded = (
         brought.own_runner_demands()
         if brought
         else {"executor_type": PROCEDURAL if is_procedural else AUTONOMOUS}
     )
-    kept = given if is_procedural or set(given) != {"prompt"} else None
-    return OrderRequirements(demanded, kept, is_procedural)
+    parameters_to_store = (
+        default_parameters if is_procedural or set(default_parameters) != {"prompt"} else None
+    )
+    return OrderRequirements(demanded, parameters_to_store, is_procedural)
 
 
 def reject_program_choices(given: dict[str, Any], by: Actor) -> None:
@@ -157,11 +159,11 @@ def reject_over_budget(
     person = budgets.session_owner(session.pk) or (
         by.name if by.kind == "user" else budgets.key_creator(by.name)
     )
-    held = budgets.find_budget_holding_run(agents, person, None if is_new else session.pk, now)
-    if held is not None:
+    holding_budget = budgets.find_budget_holding_run(agents, person, None if is_new else session.pk, now)
+    if holding_budget is not None:
         raise Conflict(
-            f"The budget of {held.budget.title} is used up ({held.usage_label}). No run starts until a "
-            "person raises it on the page Budgets, or allows more until the end of the day."
+            f"The budget of {holding_budget.budget.title} is used up ({holding_budget.usage_label}). No run starts "
+            "until a person raises it on the page Budgets, or allows more until the end of the day."
         )
 
 
@@ -176,10 +178,10 @@ def find_session_agent(session_id: str) -> str | None:
 
 def is_procedural_session(session_id: str) -> bool:
     """Say whether the session's runs ran a script, whose runner may be gone."""
-    asked = (
+    requested_agent = (
         Run.objects.filter(session_id=session_id).order_by("-created_at").values_list("demands", flat=True)
     )
-    last = asked.first()
+    last = requested_agent.first()
     return isinstance(last, dict) and last.get("executor_type") == PROCEDURAL
 
 

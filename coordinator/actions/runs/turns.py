@@ -38,11 +38,11 @@ def write_draft_event(draft: Draft, run: Run, now: datetime) -> None:
         content=mask_secrets(content),
         reason=CUT_OFF,
     )
-    began = instants.parse_instant(draft.began_at)
+    begun_at = instants.parse_instant(draft.began_at)
     EventContext.objects.create(
         event=event,
         session_id=run.session_id,
-        instant_us=instants.to_microseconds(began or now),
+        instant_us=instants.to_microseconds(begun_at or now),
         received_at=now,
         run_id=run.run_id,
         source="coordinator",

@@ -36,8 +36,8 @@ def unindex_deleted_events(now: datetime | None = None) -> int:  # a job is told
     Takes minutes for an index of millions of events. Returns of how many events.
     """
     done = 0
-    while gone := list(find_gone_events(MOST_FORGOTTEN)):
-        forgotten = unindex_events(gone)
+    while deleted_ids := list(find_gone_events(MOST_FORGOTTEN)):
+        forgotten = unindex_events(deleted_ids)
         done += forgotten
         if not forgotten:
             break  # another worker was quicker, or the index was built afresh meanwhile
@@ -54,10 +54,10 @@ def mark_index_untidy() -> None:
 
 def pause_between_steps(steps: Iterable[T]) -> Iterator[T]:
     """Yield the steps, resting after each for longer than it took."""
-    began = time.monotonic()
+    started_at = time.monotonic()
     for step in steps:
         yield step
-        began = sleep_after_work(began)
+        started_at = sleep_after_work(started_at)
 
 
 def sleep_after_work(since: float) -> float:
@@ -75,22 +75,22 @@ def find_gone_events(most: int) -> Iterator[int]:
             "DELETE FROM sbx_search_stale AS s"  # noqa: S608
             f" WHERE NOT EXISTS (SELECT 1 FROM {table} i WHERE i.{key} = s.event_id)"
         )
-    found = fetch_query_ids(f"{_STALE} LIMIT %s", [most])
-    seen = set(found)
-    yield from found
-    began = time.monotonic()
+    stale_ids = fetch_query_ids(f"{_STALE} LIMIT %s", [most])
+    stale_set = set(stale_ids)
+    yield from stale_ids
+    started_at = time.monotonic()
     for first, last in bulk.iterate_id_ranges(table, key, EVENTS_LOOKED_AT):
         deleted = fetch_query_ids(
             f"SELECT {key} FROM {table} i WHERE {key} BETWEEN %s AND %s"  # noqa: S608
             f" AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = i.{key} AND e.id BETWEEN %s AND %s)",
             [first, last, first, last],
         )
-        new = [pk for pk in deleted if pk not in seen][: most - len(seen)]
-        seen.update(new)
+        new = [pk for pk in deleted if pk not in stale_set][: most - len(stale_set)]
+        stale_set.update(new)
         yield from new
-        if len(seen) >= most:
+        if len(stale_set) >= most:
             return
-        began = sleep_after_work(began)
+        started_at = sleep_after_work(started_at)
 
 
 def unindex_events(gone: Sequence[int]) -> int:
@@ -143,12 +143,12 @@ def reindex_changed_events(events: Sequence[int]) -> None:
 def iterate_word_ranges() -> Iterator[tuple[str, str]]:
     """Yield bounds, after the one and up to the other, between which are all words of the index, labels too."""
     after = ""
-    while found := fetch_query_rows(
+    while range_rows := fetch_query_rows(
         "SELECT word FROM sbx_search_terms WHERE word > %s ORDER BY word LIMIT 1 OFFSET %s",
         [after, WORDS_LOOKED_AT],
     ):
-        yield after, found[0][0]
-        after = found[0][0]
+        yield after, range_rows[0][0]
+        after = range_rows[0][0]
     yield after, _LAST
 
 
@@ -158,8 +158,8 @@ def remove_unused_words() -> None:
         untidy=False
     )  # before the walk: what is forgotten meanwhile makes the next one necessary
     for after, upto in pause_between_steps(iterate_word_ranges()):
-        if words := full_text.list_orphaned_index_words(after, upto):
+        if orphaned_words := full_text.list_orphaned_index_words(after, upto):
             with transaction.atomic():
                 # Events that are being indexed may have these words.
                 lock_table_against_writes("sbx_search_terms")
-                full_text.delete_unused_words(words)
+                full_text.delete_unused_words(orphaned_words)

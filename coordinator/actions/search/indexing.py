@@ -54,10 +54,10 @@ def index_new_events(
 def run_indexing_slice(now: datetime | None = None) -> int:  # noqa: ARG001
     """Index what is new for a moment, resting longer than it works: events that come in go first."""
     done = 0
-    began = step_began = time.monotonic()
+    started_at = step_began = time.monotonic()
     for number in iterate_index_steps():
         done += number
-        if time.monotonic() - began > GENTLE_FOR:
+        if time.monotonic() - started_at > GENTLE_FOR:
             break
         time.sleep(REST_PER_WORK * (time.monotonic() - step_began))
         step_began = time.monotonic()
@@ -67,10 +67,10 @@ def run_indexing_slice(now: datetime | None = None) -> int:  # noqa: ARG001
 def count_unindexed_events() -> int:
     """Return how many events are not indexed. Compares all events with the index: a second for a million."""
     table, key = full_text.search_index_keys()
-    (found,) = fetch_query_ids(
+    (event_count,) = fetch_query_ids(
         f"SELECT count(*) FROM events e WHERE NOT EXISTS (SELECT 1 FROM {table} i WHERE i.{key} = e.id)"  # noqa: S608
     )
-    return found
+    return event_count
 
 
 def rebuild_search_index(report: Callable[[int], object] = lambda _done: None) -> int:
@@ -97,17 +97,17 @@ def rebuild_search_index(report: Callable[[int], object] = lambda _done: None) -
 
 def iterate_index_steps() -> Iterator[int]:
     """Index step by step, what is new first; yield after each step how many events it indexed."""
-    known = load_index_progress()
-    if not feed.can_replay_changes(known.followed):
+    progress = load_index_progress()
+    if not feed.can_replay_changes(progress.followed):
         save_index_progress(followed=feed.find_newest_change_id(), swept=0)
-        known = load_index_progress()
-    yield from index_followed_changes(known.followed)
-    if known.swept is not None:
-        yield from index_swept_events(known.swept)
-    if known.cut_upto is not None:
-        yield from cut_index_words(known)
-    if known.filed is not None:
-        yield from record_older_touches(known.filed)
+        progress = load_index_progress()
+    yield from index_followed_changes(progress.followed)
+    if progress.swept is not None:
+        yield from index_swept_events(progress.swept)
+    if progress.cut_upto is not None:
+        yield from cut_index_words(progress)
+    if progress.filed is not None:
+        yield from record_older_touches(progress.filed)
 
 
 def index_followed_changes(after: int) -> Iterator[int]:
@@ -144,13 +144,13 @@ def cut_index_words(known: IndexProgress) -> Iterator[int]:
     after, done = known.cut_upto or "", known.words_cut
     if not after:
         save_index_progress(words_to_cut=fetch_query_ids("SELECT count(*) FROM sbx_search_terms")[0])
-    while words := fetch_query_rows(
+    while word_rows := fetch_query_rows(
         "SELECT word FROM sbx_search_terms WHERE word > %s ORDER BY word LIMIT %s", [after, WINDOW]
     ):
-        (upto,) = words[-1]
+        (upto,) = word_rows[-1]
         with transaction.atomic():
             full_text.cut_words_into_pieces(after, upto)
-            done += len(words)
+            done += len(word_rows)
             save_index_progress(cut_upto=upto, words_cut=done)
         after = upto
         yield 0
@@ -176,21 +176,21 @@ def index_in_batches(events: Sequence[int]) -> Iterator[int]:
 
 def index_events(events: Sequence[int]) -> int:
     """Index these events. Reading and cutting into words is done before the transaction: that is what takes long."""
-    words: set[str] = set()
+    index_words: set[str] = set()
     documents = []
     for facts, texts in read_events_to_index(events):
-        said = index_words_of_texts(texts)
-        words.update(said)
-        documents.append((facts.event_id, " ".join(said + facts.event_fact_words())))
+        text_words = index_words_of_texts(texts)
+        index_words.update(text_words)
+        documents.append((facts.event_id, " ".join(text_words + facts.event_fact_words())))
     with transaction.atomic():
-        full_text.store_search_words(sorted(words))
+        full_text.store_search_words(sorted(index_words))
         full_text.index_event_texts(documents)
         record_touches(events)
     return len(documents)
 
 
 def read_events_to_index(events: Sequence[int]) -> list[tuple[EventFacts, Sequence[str | None]]]:
-    found = fetch_query_rows(
+    event_rows = fetch_query_rows(
         f"SELECT e.id, {cast_to_text_sql('e.session_id')}, {cast_to_text_sql('event_type')},"  # noqa: S608 # constants
         f" {cast_to_text_sql('timestamp')}, instant_us,"
         f" {TEXTS} FROM events e"
@@ -200,7 +200,7 @@ def read_events_to_index(events: Sequence[int]) -> list[tuple[EventFacts, Sequen
     )
     return [
         (EventFacts(pk, session_id, event_type, texts[-1], resolve_event_time(at_us, timestamp)), texts)
-        for pk, session_id, event_type, timestamp, at_us, *texts in found
+        for pk, session_id, event_type, timestamp, at_us, *texts in event_rows
     ]
 
 

@@ -28,10 +28,10 @@ class IndexProgress(NamedTuple):
 
 def load_index_progress() -> IndexProgress:
     """Return how far the index has come; nowhere, where the row is missing."""
-    found = fetch_query_rows(
+    progress_rows = fetch_query_rows(
         f"SELECT {', '.join(IndexProgress._fields)} FROM sbx_search_progress WHERE id = 1"  # noqa: S608
     )
-    return IndexProgress(*found[0]) if found else IndexProgress()
+    return IndexProgress(*progress_rows[0]) if progress_rows else IndexProgress()
 
 
 def save_index_progress(**columns: int | bool | str | None) -> None:
@@ -54,8 +54,8 @@ def mark_events_stale(ids: Sequence[int]) -> None:
 def fetch_query_rows(statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, list(parameters))
-        found: list[tuple[Any, ...]] = cursor.fetchall()
-        return found
+        result_rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return result_rows
 
 
 def fetch_query_ids(statement: str, parameters: Sequence[Any] = ()) -> list[int]:

@@ -55,21 +55,21 @@ def record_touches(events: Sequence[int]) -> None:
     """Note what these events touched and called. Part of a transaction."""
     if not events:
         return
-    found = [
+    touched_files = [
         TouchingCall(*row)
         for row in fetch_query_rows(_CALLS.format(ids=build_sql_placeholders(events)), events)
     ]
     # Another program's id that is no text can be named nowhere else.
-    calls = [call for call in found if type(call.session_id) is str]
+    calls = [call for call in touched_files if type(call.session_id) is str]
     begun = find_nearby_starts(calls)
     touched = [
         (path, call) for call in calls if not is_repeated_end(call, begun) for path in call.touched_paths
     ]
     with connection.cursor() as cursor:
-        known = get_or_create_file_ids(sorted({path for path, _ in touched}))
+        file_ids = get_or_create_file_ids(sorted({path for path, _ in touched}))
         cursor.executemany(
             "INSERT INTO sbx_file_touches (file_id, event_id, session_id) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
-            sorted((known[path], call.event_id, call.session_id) for path, call in touched),
+            sorted((file_ids[path], call.event_id, call.session_id) for path, call in touched),
         )
         cursor.executemany(
             "INSERT INTO sbx_session_tools (tool, session_id) VALUES (%s, %s) ON CONFLICT DO NOTHING",

@@ -46,7 +46,7 @@ def consume_callbacks(parent_session_id: str, run_id: str) -> str | None:
     )
     if not waiting:
         return None
-    Callback.objects.filter(pk__in=[one.pk for one in waiting]).update(delivered_run_id=run_id)
+    Callback.objects.filter(pk__in=[callback.pk for callback in waiting]).update(delivered_run_id=run_id)
     return build_callback_prompt(waiting)
 
 
@@ -54,24 +54,24 @@ def build_callback_prompt(callbacks: Sequence[Callback]) -> str:
     """Put one or several callbacks into the words that orchestrating agents know."""
     if len(callbacks) > 1:
         return build_combined_callback_prompt(callbacks)
-    (one,) = callbacks
-    if one.succeeded:
+    (callback,) = callbacks
+    if callback.succeeded:
         return (
-            f'The child agent session "{one.child_session_id}" has completed.\n\n'
-            f"## Child Result\n\n{one.text}\n\n"
+            f'The child agent session "{callback.child_session_id}" has completed.\n\n'
+            f"## Child Result\n\n{callback.text}\n\n"
             "Please continue with the orchestration based on this result."
         )
     return (
-        f'The child agent session "{one.child_session_id}" has failed.\n\n'
-        f"## Error\n\n{one.text}\n\n"
+        f'The child agent session "{callback.child_session_id}" has failed.\n\n'
+        f"## Error\n\n{callback.text}\n\n"
         "Please handle this failure and continue with the orchestration."
     )
 
 
 def build_combined_callback_prompt(callbacks: Sequence[Callback]) -> str:
     parts = [
-        f"### Child: {one.child_session_id} ({'completed' if one.succeeded else 'FAILED'})\n\n{one.text}"
-        for one in callbacks
+        f"### Child: {callback.child_session_id} ({'completed' if callback.succeeded else 'FAILED'})\n\n{callback.text}"
+        for callback in callbacks
     ]
     return (
         "Multiple child agent sessions have completed.\n\n"

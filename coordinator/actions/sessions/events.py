@@ -83,39 +83,47 @@ def prepare_events(items: Iterable[NewEvent], now: datetime) -> list[PreparedEve
 
 def write_events(prepared: Sequence[PreparedEvent], now: datetime) -> list[Outcome]:
     """Write prepared events, as `record_events` says. Must be called within a transaction."""
-    known = lock_sessions({one.item.session_id for one in prepared})
+    sessions_by_id = lock_sessions({prepared_event.item.session_id for prepared_event in prepared})
     locks.lock_sessions_in_order(
-        {one.item.session_id for one in prepared if one.item.event_type in LIFECYCLE} & known
+        {
+            prepared_event.item.session_id
+            for prepared_event in prepared
+            if prepared_event.item.event_type in LIFECYCLE
+        }
+        & sessions_by_id
     )
     duplicates = origins.claim_origins(
         [
-            one.item
-            for one in prepared
-            if isinstance(one.item, DedupedEvent) and find_event_refusal(one, known) is None
+            prepared_event.item
+            for prepared_event in prepared
+            if isinstance(prepared_event.item, DedupedEvent)
+            and find_event_refusal(prepared_event, sessions_by_id) is None
         ],
         now,
     )
     outcomes: list[Outcome | None] = []
     repeated = [
-        one.item for one in prepared if id(one.item) in duplicates and recording.reports_tokens(one.item)
+        prepared_event.item
+        for prepared_event in prepared
+        if id(prepared_event.item) in duplicates and recording.reports_tokens(prepared_event.item)
     ]
     waiting: list[tuple[int, NewEvent, Row]] = []
-    for place, one in enumerate(prepared):
-        refused = find_event_refusal(one, known) or (
-            RecordedEvent(None) if id(one.item) in duplicates else None
+    for place, prepared_event in enumerate(prepared):
+        refused = find_event_refusal(prepared_event, sessions_by_id) or (
+            RecordedEvent(None) if id(prepared_event.item) in duplicates else None
         )
         outcomes.append(refused)
-        if refused is not None or isinstance(one.rows, UnprocessableRequest):
+        if refused is not None or isinstance(prepared_event.rows, UnprocessableRequest):
             continue
-        if one.item.event_type in LIFECYCLE:
+        if prepared_event.item.event_type in LIFECYCLE:
             insert_event_rows(
                 waiting, outcomes
             )  # what came before is there when the session's fate is decided
             waiting = []
-            outcomes[place] = apply_lifecycle_event(one.item, now)
+            outcomes[place] = apply_lifecycle_event(prepared_event.item, now)
             if outcomes[place] is not None:
                 continue
-        waiting.append((place, one.item, one.rows))
+        waiting.append((place, prepared_event.item, prepared_event.rows))
     insert_event_rows(waiting, outcomes)
     if repeated:  # after the first report, which may stand in the same batch
         recording.update_recorded_usage([recording.report_of_event(item) for item in repeated])
@@ -155,9 +163,9 @@ def build_event_rows(item: NewEvent, now: datetime) -> Row | UnprocessableReques
 
 
 def build_text_error(name: str, text: str) -> dict[str, Any]:
-    shown = text.encode("ascii", "backslashreplace").decode()[:200]
+    escaped_text = text.encode("ascii", "backslashreplace").decode()[:200]
     message = "Text must not hold a NUL character or a lone surrogate"
-    return {"type": "value_error", "loc": ["body", name], "msg": message, "input": shown}
+    return {"type": "value_error", "loc": ["body", name], "msg": message, "input": escaped_text}
 
 
 class PlainEncoder:
@@ -169,7 +177,9 @@ class PlainEncoder:
     def mask_values_and_texts(
         values: Sequence[Any], texts: Sequence[str | None]
     ) -> tuple[list[str | None], list[str | None]]:
-        return [None if one is None else msgspec.json.encode(one).decode() for one in values], list(texts)
+        return [None if value is None else msgspec.json.encode(value).decode() for value in values], list(
+            texts
+        )
 
 
 def mask_event_rows(item: NewEvent, now: datetime, mask: SecretMasker | PlainEncoder) -> Row:

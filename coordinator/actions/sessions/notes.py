@@ -80,14 +80,16 @@ def deliver_notes(
     with transaction.atomic():
         lock_note_session(session_id)
         if given_to is not None:
-            again = list(Note.objects.filter(session_id=session_id, given_to=given_to).order_by("id"))
-            if again:
-                return again
+            earlier_notes = list(Note.objects.filter(session_id=session_id, given_to=given_to).order_by("id"))
+            if earlier_notes:
+                return earlier_notes
         free = find_waiting_notes(session_id).filter(run_id__isnull=True)
         rows = list(free.order_by("id")[:MOST_AT_ONCE])
-        given = [note for note in rows if mark_note_delivered(note, through, now, given_to=given_to)]
+        delivered_notes = [
+            note for note in rows if mark_note_delivered(note, through, now, given_to=given_to)
+        ]
         if is_awaited():
-            return given
+            return delivered_notes
         transaction.set_rollback(True)
     return []
 
@@ -167,7 +169,7 @@ def add_note_event(
     note: Note, event_type: str, reason: str, now: datetime, *, text: str | None = None
 ) -> None:
     """Put what became of the note into its session's timeline."""
-    told = DedupedEvent(
+    event = DedupedEvent(
         event_type=event_type,
         session_id=note.session_id,
         timestamp=instants.format_canonical_instant(now),
@@ -176,7 +178,7 @@ def add_note_event(
         source=SOURCE,
         origin=f"note:{note.pk}:{event_type}",
     )
-    events.record_events([told], now)
+    events.record_events([event], now)
 
 
 def record_note_audit(event_type: str, note: Note, by: Actor, now: datetime, **more: str) -> None:

@@ -39,27 +39,27 @@ def claim_origins(events: Sequence[HasOrigin], now: datetime) -> set[int]:
     if not events:
         return set()
     at = instants.to_microseconds(now) // 1000
-    wanted: dict[str, list[object]] = {}
+    wanted_origins: dict[str, list[object]] = {}
     firsts: dict[str, HasOrigin] = {}
-    taken = find_excluding_origins(events, now)
+    taken_origins = find_excluding_origins(events, now)
     for event in events:
-        if is_event_excluded(event, taken) or not wanted.keys().isdisjoint(
+        if is_event_excluded(event, taken_origins) or not wanted_origins.keys().isdisjoint(
             build_origin_keys(event, event.unless)
         ):
             continue
         until = None if event.origin_for is None else at + event.origin_for
         key = event.origin if event.everywhere else scope_origin_key(event.session_id, event.origin)
-        if key not in wanted:
-            wanted[key] = [key, event.session_id, until]
+        if key not in wanted_origins:
+            wanted_origins[key] = [key, event.session_id, until]
             firsts[key] = event
         for claimed in build_origin_keys(event, event.claims):
-            wanted.setdefault(claimed, [claimed, event.session_id, None])
-    won = insert_origin_claims([wanted[key] for key in sorted(wanted)], at)
+            wanted_origins.setdefault(claimed, [claimed, event.session_id, None])
+    won = insert_origin_claims([wanted_origins[key] for key in sorted(wanted_origins)], at)
     new = [event for key, event in firsts.items() if key in won]
     # Whoever took its claims meanwhile, in another transaction, may leave it out.
     beaten = [one for one in new if one.unless and not won.issuperset(build_origin_keys(one, one.claims))]
-    taken = find_excluding_origins(beaten, now)
-    left_out = {id(event) for event in beaten if is_event_excluded(event, taken)}
+    taken_origins = find_excluding_origins(beaten, now)
+    left_out = {id(event) for event in beaten if is_event_excluded(event, taken_origins)}
     return ({id(event) for event in events} - {id(event) for event in new}) | left_out
 
 
@@ -73,7 +73,7 @@ def is_event_excluded(event: HasOrigin, taken: set[str]) -> bool:
 
 
 def build_origin_keys(event: HasOrigin, origins: Collection[str]) -> list[str]:
-    return [scope_origin_key(event.session_id, one) for one in origins]
+    return [scope_origin_key(event.session_id, origin) for origin in origins]
 
 
 def claim_session_origin(session_id: str, origin: str, now: datetime) -> bool:
@@ -92,10 +92,10 @@ def scope_origin_key(session_id: str, origin: str) -> str:
 
 def insert_origin_claims(rows: Sequence[Sequence[object]], at: int) -> set[str]:
     """Insert the rows, or take over those whose time is up; return the keys that are ours now."""
-    given, parameters = bulk.rows_select_sql(rows, "text", "text", "bigint")
+    values_sql, parameters = bulk.rows_select_sql(rows, "text", "text", "bigint")
     with connection.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO event_origins (key, session_id, until) {given}"
+            f"INSERT INTO event_origins (key, session_id, until) {values_sql}"
             " ON CONFLICT (key) DO UPDATE SET session_id = excluded.session_id, until = excluded.until"
             " WHERE event_origins.until <= %s RETURNING key",
             [*parameters, at],
@@ -106,10 +106,10 @@ def insert_origin_claims(rows: Sequence[Sequence[object]], at: int) -> set[str]:
 def find_claimed_origins(wanted: Collection[tuple[str | None, str]], now: datetime) -> set[str]:
     """Return those origins that are taken, in the session that stands before each or everywhere. Only reads."""
     origin_of = {key: key for _, key in wanted} | {scope_origin_key(at, key): key for at, key in wanted if at}
-    given, parameters = bulk.rows_select_sql([[key] for key in origin_of], "text")
+    values_sql, parameters = bulk.rows_select_sql([[key] for key in origin_of], "text")
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT key FROM event_origins WHERE key IN ({given})"  # constants  # noqa: S608
+            f"SELECT key FROM event_origins WHERE key IN ({values_sql})"  # constants  # noqa: S608
             " AND (until IS NULL OR until > %s)",
             [*parameters, instants.to_microseconds(now) // 1000],
         )

@@ -81,10 +81,10 @@ def reopen_or_create_session(executor_id: str, where: SessionLocation, now: date
     """Return the session of somebody who speaks just now, as `find_or_create_session`; one that silence had
     ended runs again.
     """
-    known = find_or_create_session(executor_id, where, now)
-    if not known.driven and not known.is_new:
-        silence.reopen_silent_session(known.session_id, now)
-    return known
+    existing_session = find_or_create_session(executor_id, where, now)
+    if not existing_session.driven and not existing_session.is_new:
+        silence.reopen_silent_session(existing_session.session_id, now)
+    return existing_session
 
 
 def resolve_observed_session(
@@ -95,14 +95,16 @@ def resolve_observed_session(
     One that is made began with the first; one that its telemetry had ended (`session_stop`) runs again where something
     happened after that. What is told late of the time before does not make it run.
     """
-    began = min(first, now) if first > now - LONGEST_BEFORE else now
-    known = find_or_create_session(executor_id, where, began)
-    if known.driven:
-        return known
-    silence.reopen_silent_session(known.session_id, now)
-    if is_session_over(known.session_id) and is_ended_by_telemetry(known.session_id, before=last):
-        reopen_ended_session(known.session_id, now)
-    return known
+    started_at = min(first, now) if first > now - LONGEST_BEFORE else now
+    existing_session = find_or_create_session(executor_id, where, started_at)
+    if existing_session.driven:
+        return existing_session
+    silence.reopen_silent_session(existing_session.session_id, now)
+    if is_session_over(existing_session.session_id) and is_ended_by_telemetry(
+        existing_session.session_id, before=last
+    ):
+        reopen_ended_session(existing_session.session_id, now)
+    return existing_session
 
 
 def is_ended_by_telemetry(session_id: str, *, before: datetime) -> bool:
@@ -141,15 +143,15 @@ def find_subagent_session(thread: str, origin: str, by: KeyIdentity | None) -> t
         return None
     if find_session_id(thread, by) is not None:
         return None
-    named = EventContext.objects.filter(session_id=session_id, subagent__endswith=thread)
-    return session_id, named.values_list("subagent", flat=True).first() or thread
+    named_contexts = EventContext.objects.filter(session_id=session_id, subagent__endswith=thread)
+    return session_id, named_contexts.values_list("subagent", flat=True).first() or thread
 
 
 def find_writable_session(executor_id: str, by: KeyIdentity | None = None) -> Session | None:
     """Return the session that `by` may write into; first one that was made for the id, then any that was given it."""
-    made = set(derive_session_ids(executor_id))
+    derived_ids = set(derive_session_ids(executor_id))
     namesakes = list(Session.objects.filter(executor_session_id=executor_id).order_by("created_at"))
-    namesakes.sort(key=lambda session: session.pk not in made)
+    namesakes.sort(key=lambda session: session.pk not in derived_ids)
     return next((session for session in namesakes if is_session_writable(session, by)), None)
 
 
@@ -200,10 +202,10 @@ def insert_or_find_session(session: Session) -> tuple[Session, bool]:
         with transaction.atomic():
             session.save(force_insert=True)  # nearly always: looking first would be one more statement
     except IntegrityError:
-        known = Session.objects.filter(pk=session.pk).first()
-        if known is None:
+        existing_session = Session.objects.filter(pk=session.pk).first()
+        if existing_session is None:
             raise
-        return known, False
+        return existing_session, False
     return session, True
 
 
@@ -225,8 +227,8 @@ def find_missing_columns(session: Session, where: SessionLocation) -> dict[str, 
 
 def has_telemetry_tokens(session_id: str) -> bool:
     """Say whether telemetry tells what the session's requests to the model took."""
-    told = EventContext.objects.filter(session_id=session_id, source="telemetry")
-    return told.filter(event__event_type=MODEL_REQUEST).exists()
+    telemetry_contexts = EventContext.objects.filter(session_id=session_id, source="telemetry")
+    return telemetry_contexts.filter(event__event_type=MODEL_REQUEST).exists()
 
 
 def reopen_ended_session(session_id: str, now: datetime) -> None:
@@ -261,8 +263,8 @@ def assemble_message_piece(session_id: str, piece: MessagePiece) -> str | None:
             cursor.execute(KEEP_PIECE, [session_id, piece.message_id, piece.place, piece.text])
             return None
         cursor.execute(TAKE_PIECES, [session_id, piece.message_id])
-        kept = sorted(cursor.fetchall())
-    before = "".join(text for place, text in kept if place < piece.place)
+        piece_rows = sorted(cursor.fetchall())
+    before = "".join(text for place, text in piece_rows if place < piece.place)
     return piece.text if piece.text.startswith(before) else before + piece.text
 
 

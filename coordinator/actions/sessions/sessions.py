@@ -81,14 +81,14 @@ def save_session_metadata(session_id: str, changes: Mapping[str, Any]) -> Sessio
     """Set the given fields among METADATA; None leaves one as it is. Always broadcast. Raises NotFound."""
     with transaction.atomic():
         session = runs.lock_session(session_id)
-        given = [name for name in METADATA if changes.get(name) is not None]
-        for name in given:
+        changed_names = [name for name in METADATA if changes.get(name) is not None]
+        for name in changed_names:
             setattr(
                 session,
                 name,
                 parse_resume_time(changes[name]) if name == "last_resumed_at" else changes[name],
             )
-        session.save(update_fields=given or ["project_dir"])
+        session.save(update_fields=changed_names or ["project_dir"])
     return session
 
 
@@ -149,8 +149,8 @@ def handle_session_end(session: Session, now: datetime) -> bool:
 def find_telemetry_end(session_id: str) -> int | None:
     """Return when (µs, UTC) its telemetry says that a session ended, if that is its last end; else None."""
     ends = EventContext.objects.filter(session_id=session_id, event__event_type__in=STOP_EVENTS)
-    found = ends.order_by("-event_id").values_list("source", "instant_us").first()
-    return found[1] if found is not None and found[0] == "telemetry" else None
+    last_end = ends.order_by("-event_id").values_list("source", "instant_us").first()
+    return last_end[1] if last_end is not None and last_end[0] == "telemetry" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def remove_session(
             raise Conflict("The session's process waits for its next run. Stop session first")
         events = Event.objects.filter(session=session).count()
         # Before the session, so that whoever follows the feed can count them when the session goes.
-        gone, _ = Run.objects.filter(session=session).delete()
+        deleted_count, _ = Run.objects.filter(session=session).delete()
         Callback.objects.filter(parent_session_id=session_id).delete()
         Session.objects.filter(pk=session_id).delete()
         audit.record_audit_entry(
@@ -184,7 +184,7 @@ def remove_session(
             target=session_id,
             result="success",
             reason=reason,
-            metadata={"events": events, "runs": gone},
+            metadata={"events": events, "runs": deleted_count},
             now=now,
         )
-    return SessionDeletion(events, gone)
+    return SessionDeletion(events, deleted_count)

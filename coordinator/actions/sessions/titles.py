@@ -66,29 +66,32 @@ def save_person_title(session_id: str, typed: str, *, by: Actor, now: datetime) 
 def save_reported_titles(by_agents: Mapping[str, str], now: datetime) -> None:
     """Keep the titles that agents gave their own sessions, by session; a person's own stands before them."""
     with transaction.atomic():
-        known = locks.lock_existing_sessions(sorted(by_agents))
+        locked_ids = locks.lock_existing_sessions(sorted(by_agents))
         write_reported_titles(
-            clean_reported_titles({one: text for one, text in by_agents.items() if one in known}), now
+            clean_reported_titles(
+                {session_id: text for session_id, text in by_agents.items() if session_id in locked_ids}
+            ),
+            now,
         )
 
 
 def update_session_titles(now: datetime) -> None:
     """Give titles to sessions in which something has happened, then to some of those that were here before."""
-    began = time.monotonic()
-    known = load_title_progress()
-    if known is None or not feed.can_replay_changes(known[0]):
-        known = (feed.find_newest_change_id(), "")
-        save_title_progress(*known)
-    followed, swept = known
+    started_at = time.monotonic()
+    progress = load_title_progress()
+    if progress is None or not feed.can_replay_changes(progress[0]):
+        progress = (feed.find_newest_change_id(), "")
+        save_title_progress(*progress)
+    followed, swept = progress
     newest = feed.find_newest_change_id()
-    while followed < newest and time.monotonic() - began < GENTLE_FOR:
+    while followed < newest and time.monotonic() - started_at < GENTLE_FOR:
         upto = min(followed + WINDOW, newest)
         changed = find_changed_sessions(followed, upto)
         for start in range(0, len(changed), STEP):
             assign_session_titles(changed[start : start + STEP], now)
         followed = upto
         save_title_progress(followed, swept)
-    while swept is not None and time.monotonic() - began < GENTLE_FOR:
+    while swept is not None and time.monotonic() - started_at < GENTLE_FOR:
         older = find_sessions_after(swept)
         assign_session_titles(older, now)
         swept = older[-1] if len(older) == STEP else None
@@ -97,28 +100,34 @@ def update_session_titles(now: datetime) -> None:
 
 def assign_session_titles(session_ids: list[str], now: datetime) -> None:
     """Give these sessions the titles that their agents told, or that their first words make."""
-    kept = dict(SessionTitle.objects.filter(pk__in=session_ids).values_list("pk", "source"))
+    stored_sources = dict(SessionTitle.objects.filter(pk__in=session_ids).values_list("pk", "source"))
     settled = set(SessionTitle.objects.filter(pk__in=session_ids, settled=True).values_list("pk", flat=True))
-    agents = find_reported_titles([one for one in session_ids if kept.get(one) != SessionTitle.Source.PERSON])
+    agents = find_reported_titles(
+        [
+            session_id
+            for session_id in session_ids
+            if stored_sources.get(session_id) != SessionTitle.Source.PERSON
+        ]
+    )
     guessed = titles.guess_session_titles(
-        [one for one in session_ids if one not in settled and one not in agents]
+        [session_id for session_id in session_ids if session_id not in settled and session_id not in agents]
     )
     if not agents and not guessed:  # nearly always: reading takes no lock
         return
     with transaction.atomic():
-        known = locks.lock_existing_sessions(sorted({*agents, *guessed}))
-        write_reported_titles({one: text for one, text in agents.items() if one in known}, now)
-        write_guessed_titles({one: guess for one, guess in guessed.items() if one in known}, now)
+        locked_ids = locks.lock_existing_sessions(sorted({*agents, *guessed}))
+        write_reported_titles({one: text for one, text in agents.items() if one in locked_ids}, now)
+        write_guessed_titles({one: guess for one, guess in guessed.items() if one in locked_ids}, now)
 
 
 def find_reported_titles(session_ids: list[str]) -> dict[str, str]:
     """Return the titles that agents told with their sessions' latest start."""
     starts = Event.objects.filter(session_id__in=session_ids, event_type="session_start")
-    told = starts.filter(context__extra__text__contains=f'"{TOLD_IN}"').order_by("id")
+    title_events = starts.filter(context__extra__text__contains=f'"{TOLD_IN}"').order_by("id")
     return clean_reported_titles(
         {
             session_id: extra[TOLD_IN]
-            for session_id, extra in told.values_list("session_id", "context__extra")
+            for session_id, extra in title_events.values_list("session_id", "context__extra")
             if isinstance(extra, dict) and isinstance(extra.get(TOLD_IN), str)
         }
     )
@@ -127,7 +136,8 @@ def find_reported_titles(session_ids: list[str]) -> dict[str, str]:
 def clean_reported_titles(told: Mapping[str, str]) -> dict[str, str]:
     """Return titles as they are kept: on one line, masked, of bounded length; none that are empty."""
     titles = {
-        one: shorten_title_line(shorten_masks(mask_secrets(text[:READ_UP_TO]))) for one, text in told.items()
+        session_id: shorten_title_line(shorten_masks(mask_secrets(text[:READ_UP_TO])))
+        for session_id, text in told.items()
     }
     return {one: title for one, title in titles.items() if title}
 
@@ -138,7 +148,7 @@ def write_reported_titles(told: Mapping[str, str], now: datetime) -> None:
 
 def write_guessed_titles(guessed: Mapping[str, TitleGuess], now: datetime) -> None:
     for settled in (True, False):
-        some = {one: guess.title for one, guess in guessed.items() if guess.settled is settled}
+        some = {session_id: guess.title for session_id, guess in guessed.items() if guess.settled is settled}
         upsert_session_titles(some, SessionTitle.Source.PROMPT, now, settled=settled)
 
 
@@ -183,8 +193,8 @@ def upsert_session_titles(
 def load_title_progress() -> tuple[int, str | None] | None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT followed, swept FROM sbx_title_progress WHERE id = 1")
-        found: tuple[int, str | None] | None = cursor.fetchone()
-        return found
+        progress_row: tuple[int, str | None] | None = cursor.fetchone()
+        return progress_row
 
 
 def save_title_progress(followed: int, swept: str | None) -> None:

@@ -64,8 +64,8 @@ def identify_pending_call(asked: ToolCallRequest, taken: Collection[str] = ()) -
     alike = find_equal_open_calls(asked)
     if not alike:
         return asked
-    others = {*taken, *find_awaited_call_ids(asked)} if len(alike) > 1 else set()
-    free = next(((event_id, call_id) for event_id, call_id in alike if call_id not in others), None)
+    other_call_ids = {*taken, *find_awaited_call_ids(asked)} if len(alike) > 1 else set()
+    free = next(((event_id, call_id) for event_id, call_id in alike if call_id not in other_call_ids), None)
     if free is None:
         return replace(asked, slot=asked.waiter or None)
     return replace(asked, event_id=free[0], call_id=free[1], is_guessed=True)
@@ -82,14 +82,14 @@ def find_equal_open_calls(asked: ToolCallRequest) -> list[tuple[int, str]]:
     """
     rows = find_tool_starts(asked).order_by("-id")
     rows = rows.values_list("id", "context__tool_use_id", "context__subagent", "tool_input")[:LIKELY]
-    named = [row for row in rows if row[1] and row[2] == asked.subagent]
-    if not named:
+    same_agent_rows = [row for row in rows if row[1] and row[2] == asked.subagent]
+    if not same_agent_rows:
         return []
-    wanted = rules.canonical_json_bytes(mask_secrets(asked.tool_input))
+    wanted_bytes = rules.canonical_json_bytes(mask_secrets(asked.tool_input))
     alike = [
         (event_id, call_id)
-        for event_id, call_id, _, given in named
-        if rules.canonical_json_bytes(given) == wanted
+        for event_id, call_id, _, stored_input in same_agent_rows
+        if rules.canonical_json_bytes(stored_input) == wanted_bytes
     ]
     ends = Event.objects.filter(
         session_id=asked.session_id,
@@ -99,8 +99,10 @@ def find_equal_open_calls(asked: ToolCallRequest) -> list[tuple[int, str]]:
     )
     over = set(ends.values_list("context__tool_use_id", flat=True))
     turn = Event.objects.filter(turn_end_filter(asked), session_id=asked.session_id).order_by("-id")
-    began = turn.values_list("id", flat=True).first() or 0
-    return [(event_id, call_id) for event_id, call_id in alike if call_id not in over and event_id > began]
+    turn_start_id = turn.values_list("id", flat=True).first() or 0
+    return [
+        (event_id, call_id) for event_id, call_id in alike if call_id not in over and event_id > turn_start_id
+    ]
 
 
 def find_awaited_call_ids(asked: ToolCallRequest) -> set[str]:
@@ -108,17 +110,24 @@ def find_awaited_call_ids(asked: ToolCallRequest) -> set[str]:
     pending = PermissionRequest.objects.filter(
         status="pending", plugin_id=asked.program, context__session_id=asked.session_id
     )
-    told = [data for data in pending.values_list("metadata", flat=True)[:LIKELY] if isinstance(data, dict)]
-    return {str(data.get("tool_use_id")) for data in told if data.get("hook") == asked.asks}
+    metadata_rows = [
+        data for data in pending.values_list("metadata", flat=True)[:LIKELY] if isinstance(data, dict)
+    ]
+    return {str(data.get("tool_use_id")) for data in metadata_rows if data.get("hook") == asked.asks}
 
 
 def find_equal_input(inputs: Sequence[Any], asked: ToolCallRequest) -> int | None:
     """Return where the call's own input, as it is stored, first stands among stored ones."""
     if not inputs:
         return None
-    wanted = rules.canonical_json_bytes(mask_secrets(asked.tool_input))
+    wanted_bytes = rules.canonical_json_bytes(mask_secrets(asked.tool_input))
     return next(
-        (place for place, one in enumerate(inputs) if rules.canonical_json_bytes(one) == wanted), None
+        (
+            place
+            for place, stored_input in enumerate(inputs)
+            if rules.canonical_json_bytes(stored_input) == wanted_bytes
+        ),
+        None,
     )
 
 
@@ -151,8 +160,8 @@ def take_earlier_answer(asked: ToolCallRequest, now: datetime, *, by: Actor) -> 
 
 def is_about_call(row: PermissionRequest, asked: ToolCallRequest) -> bool:
     """Say whether the row was asked about the call of this id, or answered it when it was made again."""
-    named = isinstance(row.metadata, dict) and row.metadata.get("tool_use_id") == asked.call_id
-    return named or row.context.used_by == f"{asked.session_id} {asked.call_id}"
+    names_call = isinstance(row.metadata, dict) and row.metadata.get("tool_use_id") == asked.call_id
+    return names_call or row.context.used_by == f"{asked.session_id} {asked.call_id}"
 
 
 def is_by_same_asker(row: PermissionRequest, asked: ToolCallRequest) -> bool:
@@ -175,8 +184,13 @@ def is_verdict_for_call(row: PermissionRequest, asked: ToolCallRequest) -> bool:
     if edited is None:
         return rules.request_call_digest(row) == build_call_subject(asked).subject_digest
     # The hook's own text of an edited call's target is not known here; its tool and input are all it consists of.
-    made = PermissionSubject(asked.program, PERMISSION, None, rules.request_subject(row).tool_name, edited)
-    return made.subject_digest == replace(build_call_subject(asked), target_resource=None).subject_digest
+    edited_subject = PermissionSubject(
+        asked.program, PERMISSION, None, rules.request_subject(row).tool_name, edited
+    )
+    return (
+        edited_subject.subject_digest
+        == replace(build_call_subject(asked), target_resource=None).subject_digest
+    )
 
 
 def build_call_subject(asked: ToolCallRequest) -> PermissionSubject:
@@ -203,7 +217,7 @@ def request_tool_approval(
     same `sent_as`, it is the same request, whatever has become of it. `waited_by` is the process in which
     the hook waits.
     """
-    found = approvals.request_permission(
+    request = approvals.request_permission(
         NewPermissionRequest(
             subject=build_call_subject(asked),
             justification=build_call_justification(asked, ruling),
@@ -231,16 +245,18 @@ def request_tool_approval(
         by=by,
         now=now,
     )
-    return found.request
+    return request.request
 
 
 def build_call_justification(asked: ToolCallRequest, ruling: Ruling) -> str:
     described = asked.described or (asked.tool_input or {}).get("description")
-    words = [described] if isinstance(described, str) and described.strip() else []
+    parts = [described] if isinstance(described, str) and described.strip() else []
     if ruling.by:
-        words.append(f"{ruling.by.capitalize()}: {ruling.reason}")
-    who = f"Sub-agent {asked.subagent}" if asked.subagent else AGENT_TITLES.get(asked.program, asked.program)
-    return " · ".join(words)[:4_000] or f"{who} asks before it uses {asked.tool}."
+        parts.append(f"{ruling.by.capitalize()}: {ruling.reason}")
+    asker = (
+        f"Sub-agent {asked.subagent}" if asked.subagent else AGENT_TITLES.get(asked.program, asked.program)
+    )
+    return " · ".join(parts)[:4_000] or f"{asker} asks before it uses {asked.tool}."
 
 
 def find_question_answer(request_id: str, asked: ToolCallRequest, now: datetime) -> Settled | None:
@@ -300,10 +316,10 @@ def find_edited_call(program: str, session_id: str, tool: str, tool_input: Any) 
         context__answer__contains='"updated_input"',
         status="approved",
     )
-    wanted = rules.canonical_json_bytes(mask_secrets(tool_input))
+    wanted_bytes = rules.canonical_json_bytes(mask_secrets(tool_input))
     for row in approved.order_by("-id")[:LIKELY]:
         edited = rules.find_edited_input(row)
-        if edited is None or rules.canonical_json_bytes(edited) != wanted:
+        if edited is None or rules.canonical_json_bytes(edited) != wanted_bytes:
             continue
         call_id = row.metadata.get("tool_use_id") if isinstance(row.metadata, dict) else None
         if isinstance(call_id, str):
@@ -403,13 +419,15 @@ def compute_rule_digest(offered: Mapping[str, Any]) -> str:
 def collect_additions(additions: ApprovalAdditions, row: PermissionRequest) -> dict[str, Any]:
     added: dict[str, Any] = {}
     asked_for = rules.request_subject(row).tool_input
-    wanted = parse_edited_input(asked_for, additions)
-    if wanted is not None and rules.canonical_json_bytes(wanted) != rules.canonical_json_bytes(asked_for):
-        if find_masks(wanted) - find_masks(asked_for):
+    edited_input = parse_edited_input(asked_for, additions)
+    if edited_input is not None and rules.canonical_json_bytes(edited_input) != rules.canonical_json_bytes(
+        asked_for
+    ):
+        if find_masks(edited_input) - find_masks(asked_for):
             raise UnprocessableRequest(
                 "A masked secret was changed or does not belong to this call. Leave it unchanged or remove it."
             )
-        added["updated_input"] = wanted
+        added["updated_input"] = edited_input
     picked = select_offered_rules(row, additions.picked)
     if picked:
         added["suggestions"] = picked
@@ -426,7 +444,9 @@ def collect_additions(additions: ApprovalAdditions, row: PermissionRequest) -> d
 
 def select_offered_rules(row: PermissionRequest, picked: Collection[str]) -> list[dict[str, Any]]:
     """Return the offered rules that were picked, by their content: what is not offered to this asker it cannot get."""
-    offered = {compute_rule_digest(one): one for one in rules.find_offered_rules(row)}
+    offered = {
+        compute_rule_digest(offered_rule): offered_rule for offered_rule in rules.find_offered_rules(row)
+    }
     if set(picked) - set(offered):
         raise BadRequest("This rule was not offered.")
     return [rule for name, rule in offered.items() if name in picked]

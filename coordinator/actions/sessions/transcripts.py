@@ -82,9 +82,9 @@ class TranscriptImport:
 
     def take_transcript_lines(self, told: Iterable[ImportedLine], place: str, size: int) -> None:
         """Take what a line of `size` bytes tells; `place` names it where something of it is refused."""
-        for one in told:
-            self._batch.append((one, place))
-            self._events += len(one.events)
+        for line in told:
+            self._batch.append((line, place))
+            self._events += len(line.events)
         self._bytes += size
         if self._events >= BATCH_EVENTS or self._bytes >= BATCH_BYTES:
             self.flush()
@@ -116,31 +116,35 @@ class TranscriptImport:
         batch, self._batch, self._events, self._bytes = self._batch, [], 0, 0
         if not batch:
             return
-        taken = self.find_taken_keys(batch)
+        taken_keys = self.find_taken_keys(batch)
         new: list[tuple[ImportedEvent, ImportedLine, str]] = []
         known: list[tuple[ImportedEvent, ImportedLine]] = []
-        for told, place in batch:
+        for transcript_line, place in batch:
             fresh = (
                 []
-                if told.key in taken
-                else [one for one in told.events if not self.is_event_recorded(one, told, taken)]
+                if transcript_line.key in taken_keys
+                else [
+                    fresh_line
+                    for fresh_line in transcript_line.events
+                    if not self.is_event_recorded(fresh_line, transcript_line, taken_keys)
+                ]
             )
-            self.outcome.known += len(told.events) - len(fresh)
+            self.outcome.known += len(transcript_line.events) - len(fresh)
             new_ids = {id(one) for one in fresh}
             known += [
-                (one, told)
-                for one in told.events
-                if id(one) not in new_ids and recording.reports_tokens(one.event)
+                (fresh_line, transcript_line)
+                for fresh_line in transcript_line.events
+                if id(fresh_line) not in new_ids and recording.reports_tokens(fresh_line.event)
             ]
-            taken.add(told.key)
-            for one in fresh:
-                taken.update(one.event.claims)
-                new.append((one, told, place))
+            taken_keys.add(transcript_line.key)
+            for fresh_line in fresh:
+                taken_keys.update(fresh_line.event.claims)
+                new.append((fresh_line, transcript_line, place))
         if new:
             self.write_new_events(new)
         if known and self.write:
             self.update_known_usage(known)
-        self.save_agent_titles([told for told, _ in batch if told.title])
+        self.save_agent_titles([transcript_line for transcript_line, _ in batch if transcript_line.title])
 
     def update_known_usage(self, known: list[tuple[ImportedEvent, ImportedLine]]) -> None:
         """Compare what is recorded of requests with their lines, whose figures may be newer, or tell more apart."""
@@ -155,24 +159,32 @@ class TranscriptImport:
 
     def save_agent_titles(self, named: list[ImportedLine]) -> None:
         """Keep what the agent calls its sessions; one of which nothing came in has no need of a title."""
-        known = {self.get_imported_session(told.session).session_id: told.title for told in named}
-        if self.write and known:
+        titles_by_session = {
+            self.get_imported_session(transcript_line.session).session_id: transcript_line.title
+            for transcript_line in named
+        }
+        if self.write and titles_by_session:
             titles.save_reported_titles(
-                {one: title for one, title in known.items() if one and title}, self.now
+                {
+                    session_id: title
+                    for session_id, title in titles_by_session.items()
+                    if session_id and title
+                },
+                self.now,
             )
 
     def find_taken_keys(self, batch: list[tuple[ImportedLine, str]]) -> set[str]:
-        wanted = {
-            (self.get_imported_session(told.session).session_id, key)
-            for told, _ in batch
-            for one in told.events
-            for key in (one.event.origin, *one.also)
+        wanted_keys = {
+            (self.get_imported_session(transcript_line.session).session_id, key)
+            for transcript_line, _ in batch
+            for event in transcript_line.events
+            for key in (event.event.origin, *event.also)
         }
-        taken = origins.find_claimed_origins(wanted, self.now)
+        claimed_keys = origins.find_claimed_origins(wanted_keys, self.now)
         return (
-            taken
+            claimed_keys
             if self.write
-            else taken | {key for _, key in wanted if shorten_key(key) in self._would_write}
+            else claimed_keys | {key for _, key in wanted_keys if shorten_key(key) in self._would_write}
         )
 
     def is_event_recorded(self, one: ImportedEvent, told: ImportedLine, taken: set[str]) -> bool:
@@ -201,12 +213,12 @@ class TranscriptImport:
     def write_new_events(self, new: list[tuple[ImportedEvent, ImportedLine, str]]) -> None:
         events: list[tuple[DedupedEvent, str]] = []
         with transaction.atomic():
-            for one, told, place in new:
-                session = self.get_imported_session(told.session)
+            for one, transcript_line, place in new:
+                session = self.get_imported_session(transcript_line.session)
                 if not session.added:
                     session.added = True
-                    self.begin_imported_session(session, told)
-                    events.append((build_start_milestone(told, place), place))
+                    self.begin_imported_session(session, transcript_line)
+                    events.append((build_start_milestone(transcript_line, place), place))
                 events.append((one.event, place))
                 if self.write:
                     for event, _ in events[-2:]:
@@ -230,9 +242,9 @@ class TranscriptImport:
             where = SessionLocation(
                 told.facts.get("cwd"), self.hostname, self.agent_name, self.profile, parent=parent
             )
-            began = instants.parse_instant(told.at) or self.now
+            started_at = instants.parse_instant(told.at) or self.now
             made = reported_sessions.find_or_create_session(
-                told.session, where, began, SessionStatus.FINISHED
+                told.session, where, started_at, SessionStatus.FINISHED
             )
             session.session_id = made.session_id
 
@@ -328,9 +340,9 @@ class LiveEvents:
     def consume_turn_piece(self, piece: str, at_us: int) -> bool:
         """Say whether a turn's words, told at its end, hold a piece; each of its words is matched once."""
         for turn in self._turns:
-            found = turn.left.find(piece) if turn.at_us > at_us - OVERTAKEN else -1
-            if found >= 0:
-                turn.left = turn.left[found + len(piece) :]
+            piece_start = turn.left.find(piece) if turn.at_us > at_us - OVERTAKEN else -1
+            if piece_start >= 0:
+                turn.left = turn.left[piece_start + len(piece) :]
                 return True
         return False
 
@@ -381,8 +393,8 @@ def digest_event_row(row: Mapping[str, Any]) -> bytes | None:
     """Return a digest that is equal for two reports of the same event; None if only one source reports it."""
     kind = row["event_type"]
     if kind == "message":
-        words = join_text_blocks(row["content"])
-        parts: tuple[Any, ...] = (kind, row["role"], " ".join(words.split())) if words.strip() else ()
+        text = join_text_blocks(row["content"])
+        parts: tuple[Any, ...] = (kind, row["role"], " ".join(text.split())) if text.strip() else ()
     elif kind in {"pre_tool", "post_tool"}:
         parts = (
             (kind, row["tool_use_id"]) if row["tool_use_id"] else (kind, row["tool_name"], row["tool_input"])

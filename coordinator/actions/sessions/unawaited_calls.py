@@ -32,16 +32,18 @@ MOST_AT_ONCE = 1_000
 
 def close_abandoned_requests(now: datetime) -> int:
     """Close what nobody waits for; return how many. Safe to run at any time, by anyone."""
-    asked = PermissionRequest.objects.filter(
+    open_requests = PermissionRequest.objects.filter(
         status="pending", context__waited_by__isnull=False, context__held_at__isnull=True
     )
-    waited_by = dict(asked.order_by("id").values_list("pk", "context__waited_by"))
+    waited_by = dict(open_requests.order_by("id").values_list("pk", "context__waited_by"))
     alive = {
-        one for one in map(parse_waiting_process, set(waited_by.values())) if workers.is_worker_alive(one)
+        waiting_process
+        for waiting_process in map(parse_waiting_process, set(waited_by.values()))
+        if workers.is_worker_alive(waiting_process)
     }
-    left = [pk for pk, one in waited_by.items() if parse_waiting_process(one) not in alive]
-    rows_left = PermissionRequest.objects.without_bodies().filter(pk__in=left[:MOST_AT_ONCE])
-    return sum(close_if_abandoned(row, now) for row in rows_left.order_by("id")) if left else 0
+    abandoned_ids = [pk for pk, one in waited_by.items() if parse_waiting_process(one) not in alive]
+    rows_left = PermissionRequest.objects.without_bodies().filter(pk__in=abandoned_ids[:MOST_AT_ONCE])
+    return sum(close_if_abandoned(row, now) for row in rows_left.order_by("id")) if abandoned_ids else 0
 
 
 def parse_waiting_process(waited_by: str | None) -> str:
@@ -95,10 +97,10 @@ def withdraw_abandoned_request(row: PermissionRequest, why: str, now: datetime) 
 
 def rebuild_call_question(row: PermissionRequest) -> ToolCallRequest:
     """Return the call as its hook asked about it, as far as its end is known by that."""
-    told = row.metadata if isinstance(row.metadata, dict) else {}
+    metadata = row.metadata if isinstance(row.metadata, dict) else {}
     subject = rules.request_subject(row)
     return ToolCallRequest(
-        asks=str(told.get("hook") or ""),
+        asks=str(metadata.get("hook") or ""),
         session_id=row.context.session_id or "",
         agent_id=row.context.agent_id,
         since_us=instants.to_microseconds(row.created_at) if isinstance(row.created_at, datetime) else 0,
@@ -106,6 +108,6 @@ def rebuild_call_question(row: PermissionRequest) -> ToolCallRequest:
         tool_input=subject.tool_input if isinstance(subject.tool_input, dict) else None,
         about="",
         program=row.plugin_id,
-        call_id=told.get("tool_use_id"),
-        subagent=told.get("subagent"),
+        call_id=metadata.get("tool_use_id"),
+        subagent=metadata.get("subagent"),
     )

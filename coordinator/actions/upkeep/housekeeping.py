@@ -83,15 +83,15 @@ def reset_future_timestamps(now: datetime) -> None:
 
 def give_up_waiting_runs(now: datetime) -> None:
     """Fail pending runs that no runner could take in time."""
-    due = find_due_run_ids(status=Run.Status.PENDING, timeout_at__lte=now)
-    process_each_key(due, lambda run_id: runs.fail_overdue_run(run_id, now))
+    due_ids = find_due_run_ids(status=Run.Status.PENDING, timeout_at__lte=now)
+    process_each_key(due_ids, lambda run_id: runs.fail_overdue_run(run_id, now))
 
 
 def return_unstarted_claims(now: datetime) -> None:
     """Let runs wait again that were claimed and never started: the answer was lost, or its runner was."""
     lease = min(CLAIM_LEASE, runner_stale_after())
-    due = find_unheld_runs().filter(status=Run.Status.CLAIMED, claimed_at__lte=now - lease)
-    for run_id, runner_id in list(due.values_list("run_id", "runner_id")):
+    due_runs = find_unheld_runs().filter(status=Run.Status.CLAIMED, claimed_at__lte=now - lease)
+    for run_id, runner_id in list(due_runs.values_list("run_id", "runner_id")):
         process_each_key([run_id], lambda key, holder=runner_id: runs.unclaim_run(key, holder, now))  # type: ignore[misc]
 
 
@@ -102,49 +102,53 @@ def finish_unreported_runs(now: datetime) -> None:
         event_type__in=STOP_EVENTS,
         context__received_at__gt=now - REPORT_GRACE,
     )
-    due = find_unheld_runs().filter(
+    due_runs = find_unheld_runs().filter(
         ~Exists(ended),
         status=Run.Status.RUNNING,
         session__status=Session.Status.FINISHED,
         started_at__lte=now - REPORT_GRACE,
     )
     process_each_key(
-        list(due.values_list("run_id", flat=True)), lambda run_id: runs.complete_unreported_run(run_id, now)
+        list(due_runs.values_list("run_id", flat=True)),
+        lambda run_id: runs.complete_unreported_run(run_id, now),
     )
 
 
 def end_unconfirmed_stops(now: datetime) -> None:
     """End runs that are being stopped for long without their runner's word."""
-    due = StopCommand.objects.filter(requested_at__lte=now - STOP_GRACE)
-    run_ids = list(due.values_list("run_id", flat=True))
+    due_stops = StopCommand.objects.filter(requested_at__lte=now - STOP_GRACE)
+    run_ids = list(due_stops.values_list("run_id", flat=True))
     process_each_key(run_ids, lambda run_id: runs.end_unconfirmed_stop(run_id, now))
     stopping = LivingExecutor.objects.filter(session__status=Session.Status.STOPPING)
     for session_id, runner_id in stopping.filter(run_id__in=run_ids).values_list("pk", "runner_id"):
         end = partial(runs.executors.end_unconfirmed_executor, runner_id=runner_id)
         process_each_key([session_id], end)
-    due.exclude(run_id__in=Run.objects.filter(status=Run.Status.STOPPING).values("run_id")).delete()
+    due_stops.exclude(run_id__in=Run.objects.filter(status=Run.Status.STOPPING).values("run_id")).delete()
 
 
 def remove_vanished_runners(now: datetime) -> None:
     """Forget runners that were silent for long, and those that were to go and are not there to be told."""
     silent = timedelta(seconds=settings.RUNNER_REMOVE_AFTER)
-    gone = [
+    vanished_runners = [
         runner.runner_id
         for runner in Runner.objects.all()
         if runner.time_since_heartbeat(now) >= silent
         or (runner.deregistered_at is not None and runner.time_since_heartbeat(now) >= runner_stale_after())
     ]
     process_each_key(
-        gone, lambda runner_id: runners.remove_runner(runner_id, "Runner vanished during execution", now)
+        vanished_runners,
+        lambda runner_id: runners.remove_runner(runner_id, "Runner vanished during execution", now),
     )
 
 
 def recover_orphan_runs(now: datetime) -> None:
     """Recover runs held by a runner that is not registered (any more)."""
-    known = Runner.objects.values("runner_id")
-    held = find_unheld_runs().filter(status__in=ACTIVE).exclude(runner_id__in=known)
-    kept = LivingExecutor.objects.exclude(runner_id__in=known).values_list("runner_id", flat=True)
-    for runner_id in {*held.values_list("runner_id", flat=True), *kept}:
+    known_runners = Runner.objects.values("runner_id")
+    orphan_runs = find_unheld_runs().filter(status__in=ACTIVE).exclude(runner_id__in=known_runners)
+    orphan_runner_ids = LivingExecutor.objects.exclude(runner_id__in=known_runners).values_list(
+        "runner_id", flat=True
+    )
+    for runner_id in {*orphan_runs.values_list("runner_id", flat=True), *orphan_runner_ids}:
         process_each_key(
             [runner_id or ""],
             lambda key: runs.recover_runner_runs(key, "Runner vanished during execution", now),
@@ -167,8 +171,8 @@ def finish_abandoned_messages(now: datetime) -> None:
 def drop_delivered_callbacks(now: datetime) -> None:
     """Forget callbacks that were told long ago, and those whose parent is gone."""
     Callback.objects.filter(delivered_run_id__isnull=False, created_at__lt=now - CALLBACKS_KEPT).delete()
-    known = Session.objects.filter(pk=OuterRef("parent_session_id"))
-    Callback.objects.filter(~Exists(known)).delete()
+    existing_sessions = Session.objects.filter(pk=OuterRef("parent_session_id"))
+    Callback.objects.filter(~Exists(existing_sessions)).delete()
 
 
 STEPS: tuple[Callable[[datetime], None], ...] = (

@@ -96,7 +96,7 @@ class RetentionRule:
 
 def load_retention_rules(**days: float | None) -> list[RetentionRule]:
     """Return the rules by the settings; `days` (sessions=30) overrides them by name."""
-    standing = [
+    saved_rules = [
         RetentionRule(
             "sessions",
             "ended sessions, with their events and runs",
@@ -144,8 +144,10 @@ def load_retention_rules(**days: float | None) -> list[RetentionRule]:
         ),
         build_table_rule(SignIn, "sign-ins", "sign-ins that are over", 1, "expire_date"),
     ]
-    wanted = {name.replace("_", "-"): given for name, given in days.items() if given is not None}
-    return [replace(rule, days=wanted.get(rule.name, rule.days)) for rule in standing]
+    retention_days = {
+        name.replace("_", "-"): day_count for name, day_count in days.items() if day_count is not None
+    }
+    return [replace(rule, days=retention_days.get(rule.name, rule.days)) for rule in saved_rules]
 
 
 def apply_retention_rule(
@@ -163,22 +165,22 @@ def apply_retention_rule(
     if not rule.days:
         return PrunableSize()
     horizon = now - timedelta(days=rule.days)
-    found = PrunableSize()
+    deleted_size = PrunableSize()
     for page in rule.pages(horizon):
         if page:
             size = rule.measure(page)
             if write:
                 size = PrunableSize(rule.remove(page, horizon, now), size.bytes)
-            found += size
-            progress(found.rows)
+            deleted_size += size
+            progress(deleted_size.rows)
         if time.monotonic() > until:
             break
-    if write and found.rows:
-        facts = {"rows": found.rows, "bytes": found.bytes, "before": horizon.isoformat()}
+    if write and deleted_size.rows:
+        facts = {"rows": deleted_size.rows, "bytes": deleted_size.bytes, "before": horizon.isoformat()}
         audit.record_audit_entry(
             "DATA_PRUNED", actor=PRUNER, target=rule.name, result="success", metadata=facts, now=now
         )
-    return found
+    return deleted_size
 
 
 def run_pruning_slice(now: datetime) -> None:
@@ -193,10 +195,10 @@ def run_pruning_slice(now: datetime) -> None:
 
 def run_step_and_rest(work: Callable[[], int]) -> int:
     """Do one step in a transaction, then let others have their turn."""
-    began = time.monotonic()
+    started_at = time.monotonic()
     with transaction.atomic():
         done = work()
-    time.sleep(REST_PER_WORK * (time.monotonic() - began))
+    time.sleep(REST_PER_WORK * (time.monotonic() - started_at))
     return done
 
 
@@ -249,9 +251,9 @@ def find_old_sessions(before: datetime) -> QuerySet[Session]:
     children = Session.objects.filter(parent_session=OuterRef("pk"), status__in=LIVE)
     young = EventContext.objects.filter(session_id=OuterRef("pk"), instant_us__gte=to_microseconds(before))
     # A run that was told to wait has ended, and is resumed once a person has decided.
-    asked = PermissionContext.objects.filter(session_id=OuterRef("pk"), request__status="pending")
+    pending_contexts = PermissionContext.objects.filter(session_id=OuterRef("pk"), request__status="pending")
     return Session.objects.filter(
-        ~Exists(asked),
+        ~Exists(pending_contexts),
         ~Exists(find_usable_approvals(session_id=OuterRef("pk"))),
         ~Exists(at_work),
         ~Exists(children),
@@ -283,22 +285,22 @@ def remove_old_sessions(page: list[str], before: datetime, now: datetime) -> int
 
 def remove_old_session(session_id: str, before: datetime, now: datetime) -> int:
     """Remove one session, a large one's events first; one that comes alive meanwhile keeps what it has left."""
-    gone = 0
+    deleted_count = 0
     with suppress(NotFound, Conflict):
         for events in iterate_key_pages(Event.objects.filter(session_id=session_id)):
             if len(events) < STEP:
                 break  # the rest goes with the session
-            gone += run_step_and_rest(partial(remove_old_events, session_id, events, before))
+            deleted_count += run_step_and_rest(partial(remove_old_events, session_id, events, before))
         reason = (
-            f"Past the retention period; {gone} events were removed earlier."
-            if gone
+            f"Past the retention period; {deleted_count} events were removed earlier."
+            if deleted_count
             else "Past the retention period."
         )
         with transaction.atomic():
             lock_old_session(session_id, before)
             last = sessions.remove_session(session_id, by=PRUNER, now=now, reason=reason)
-        gone += last.events + 1
-    return gone
+        deleted_count += last.events + 1
+    return deleted_count
 
 
 def remove_old_events(session_id: str, events: list[int], before: datetime) -> int:
@@ -360,10 +362,10 @@ class BodyPruningProgress:
 
 
 def filter_events_with_bodies(events: QuerySet[Event]) -> QuerySet[Event]:
-    left = Q()
+    body_filter = Q()
     for column, mark in MARKS.items():
-        left |= Q(**{f"{column}__isnull": False}) & ~Q(**{column: mark})
-    return events.filter(left)
+        body_filter |= Q(**{f"{column}__isnull": False}) & ~Q(**{column: mark})
+    return events.filter(body_filter)
 
 
 def measure_event_bodies(page: list[int]) -> PrunableSize:

@@ -123,8 +123,8 @@ class Bucket(S3Storage):  # type: ignore[misc]
 
     def file_modified_at(self, name: str) -> datetime:
         with self.translate_s3_errors():
-            found: datetime = self.get_modified_time(name)
-            return found
+            modified_time: datetime = self.get_modified_time(name)
+            return modified_time
 
     def iterate_stored_files(self) -> Iterator[ListedStoredFile]:
         below = len(self._normalize_name(FOLDER)) - len(FOLDER)
@@ -133,8 +133,8 @@ class Bucket(S3Storage):  # type: ignore[misc]
                 Bucket=self.bucket_name, Prefix=f"{self._normalize_name(FOLDER)}/"
             )
             for page in pages:
-                for one in page.get("Contents", ()):
-                    yield ListedStoredFile(one["Key"][below:], one["Size"], one["LastModified"])
+                for entry in page.get("Contents", ()):
+                    yield ListedStoredFile(entry["Key"][below:], entry["Size"], entry["LastModified"])
 
     def describe_file_location(self, name: str) -> str:
         return f"s3://{self.bucket_name}/{super()._normalize_name(name)}"

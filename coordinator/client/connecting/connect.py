@@ -33,10 +33,10 @@ class CommandStopped(Exception):
 
 def run(arguments: Sequence[str]) -> int:
     """Connect agents, or check what was connected; return the exit code."""
-    asked = build_connect_parser().parse_args(list(arguments))
+    args = build_connect_parser().parse_args(list(arguments))
     place = UserHome(os.path.expanduser("~"), os.environ, current_folder_or_empty())
     try:
-        return check_connected_agents(asked, place) if asked.check else connect_agents(asked, place)
+        return check_connected_agents(args, place) if args.check else connect_agents(args, place)
     except (CommandStopped, FileRefused, NotConnected, talk.ServerRequestFailed) as problem:
         sys.stderr.write(f"{problem}\n")
     except OSError as problem:
@@ -82,21 +82,27 @@ def build_connect_parser() -> argparse.ArgumentParser:
 
 
 def connect_agents(asked: argparse.Namespace, place: UserHome) -> int:
-    known = settings.read_client_settings()
+    client_settings = settings.read_client_settings()
     url = talk.normalize_server_url(
-        asked.url or os.environ.get(settings.URL_VARIABLE) or (known.url if known else DEFAULT_URL)
+        asked.url
+        or os.environ.get(settings.URL_VARIABLE)
+        or (client_settings.url if client_settings else DEFAULT_URL)
     )
     agents = choose_agents(asked.agents, place)
-    key = obtain_server_key(url, known, asked.key_file)
+    key = obtain_server_key(url, client_settings, asked.key_file)
     call = HookInvocation(
         build_client_command(), url, key, gateway=not asked.no_gateway and detect_mcp_gateway(url, key)
     )
-    kept = record.load_edited_files()
-    changes = [one for agent in agents for one in plan_agent_changes(agent, call, place, kept, known)]
+    edited_files = record.load_edited_files()
+    changes = [
+        one
+        for agent in agents
+        for one in plan_agent_changes(agent, call, place, edited_files, client_settings)
+    ]
     print_changes(changes, place)
     if any(change.has_effect for change in changes) and not asked.yes:
         confirm_changes()
-    connected = dict(known.agents) if known else {}
+    connected = dict(client_settings.agents) if client_settings else {}
     for agent in agents:
         told: dict[str, Any] = {"program": list(call.program), "gateway": call.gateway}
         if agent.file:  # `signalbox hook` looks there which hooks are registered
@@ -110,7 +116,7 @@ def connect_agents(asked: argparse.Namespace, place: UserHome) -> int:
         sys.stderr.write(
             f"{path} holds the key and lies in the git repository {repository}. Do not commit it.\n"
         )
-    plans.apply_file_changes(changes, kept, connects=True)
+    plans.apply_file_changes(changes, edited_files, connects=True)
     for agent in agents:
         print_connected_notes(agent, call, place)
     works = [print_agent_trial(agent, call, url, key) for agent in agents]
@@ -120,11 +126,11 @@ def connect_agents(asked: argparse.Namespace, place: UserHome) -> int:
 def find_former_invocation(known: ClientSettings | None, agent: str) -> HookInvocation | None:
     """Return how the agent's hooks call us since it was connected, or None where it was not."""
     remembered = known.agents.get(agent) if known else None
-    words = remembered.get("program") if remembered else None
-    if known is None or not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+    program = remembered.get("program") if remembered else None
+    if known is None or not isinstance(program, list) or not all(isinstance(word, str) for word in program):
         return None
     return HookInvocation(
-        tuple(words), known.url, known.key, gateway=(remembered or {}).get("gateway") is True
+        tuple(program), known.url, known.key, gateway=(remembered or {}).get("gateway") is True
     )
 
 
@@ -224,11 +230,11 @@ def obtain_server_key(url: str, known: ClientSettings | None, key_file: str | No
                 return key.strip()
     if talk.is_sent_unencrypted(url):
         sys.stderr.write(f"{url} is not encrypted: whoever can listen on the way can use the key.\n")
-    given = read_connect_code(url, key_file)
-    key = given if given.startswith(KEY_MARK) else talk.request_key_for_code(url, given)
+    connect_code = read_connect_code(url, key_file)
+    key = connect_code if connect_code.startswith(KEY_MARK) else talk.request_key_for_code(url, connect_code)
     talk.require_working_key(url, key)
     # A code works once: what it brought must not be lost if somebody says no.
-    if not given.startswith(KEY_MARK):
+    if not connect_code.startswith(KEY_MARK):
         agents = known.agents if known else {}
         settings.save_client_settings(
             ClientSettings(url, key, agents, settings.collect_connection_environment())
@@ -302,21 +308,24 @@ def print_agent_trial(agent: ConnectableAgent, call: HookInvocation, url: str, k
 
 def check_connected_agents(asked: argparse.Namespace, place: UserHome) -> int:
     """Say what differs from what connecting would write; the server is asked only for the plugin file."""
-    known = settings.read_client_settings()
-    if known is None or not known.agents:
+    client_settings = settings.read_client_settings()
+    if client_settings is None or not client_settings.agents:
         raise CommandStopped("Nothing is connected here. Run `signalbox connect`.")
-    kept, differs = record.load_edited_files(), False
-    names = asked.agents or [name for name in known.agents if name in CONNECTABLE_AGENTS]
+    edited_files, differs = record.load_edited_files(), False
+    names = asked.agents or [name for name in client_settings.agents if name in CONNECTABLE_AGENTS]
     for agent in choose_agents(names, place):
-        was = find_former_invocation(known, agent.name)
+        was = find_former_invocation(client_settings, agent.name)
         call = HookInvocation(
-            build_client_command(), known.url, known.key, gateway=was is not None and was.gateway
+            build_client_command(),
+            client_settings.url,
+            client_settings.key,
+            gateway=was is not None and was.gateway,
         )
-        changes = plan_agent_changes(agent, call, place, kept, known)
+        changes = plan_agent_changes(agent, call, place, edited_files, client_settings)
         notes = plans.describe_hook_obstacles(agent, call, place)
         if was is not None and "-I" not in was.program and was.program != call.program:
             notes.append(TRUSTS_ENVIRONMENT)
-        wrong = agent.name not in known.agents or any(change.has_effect for change in changes)
+        wrong = agent.name not in client_settings.agents or any(change.has_effect for change in changes)
         off = any("switches all hooks off" in note for note in notes)
         differs = differs or wrong or off
         sys.stdout.write(f"{agent.title}: {'differs' if wrong or off else 'as it should be'}.\n")

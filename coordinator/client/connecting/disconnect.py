@@ -29,10 +29,10 @@ def run(arguments: Sequence[str]) -> int:
         description="Put agents' settings back. Where nothing else changed them since, byte for byte.",
     )
     parser.add_argument("agents", nargs="*", metavar="AGENT", help="which agents (default: all)")
-    asked = parser.parse_args(list(arguments))
+    args = parser.parse_args(list(arguments))
     place = UserHome(os.path.expanduser("~"), os.environ)
     try:
-        return disconnect_agents(asked.agents, place)
+        return disconnect_agents(args.agents, place)
     except (CommandStopped, FileRefused, NotConnected, talk.ServerRequestFailed) as problem:
         sys.stderr.write(f"{problem}\n")
     except OSError as problem:
@@ -41,8 +41,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def disconnect_agents(names: Sequence[str], place: UserHome) -> int:
-    kept, known = record.load_edited_files(), settings.read_client_settings()
-    connected = {one.agent for one in kept.values()} | set(known.agents if known else {})
+    edited_files, client_settings = record.load_edited_files(), settings.read_client_settings()
+    connected = {one.agent for one in edited_files.values()} | set(
+        client_settings.agents if client_settings else {}
+    )
     for name in names:
         if name not in connected:
             raise CommandStopped(
@@ -51,19 +53,19 @@ def disconnect_agents(names: Sequence[str], place: UserHome) -> int:
     leaving = set(names) or connected
     if not leaving:
         raise CommandStopped("Nothing is connected here.")
-    chosen = {path: one for path, one in kept.items() if one.agent in leaving}
+    chosen = {path: one for path, one in edited_files.items() if one.agent in leaving}
     plan = {
-        path: plans.plan_disconnect_change(path, one, list_own_entries(path, one, known))
+        path: plans.plan_disconnect_change(path, one, list_own_entries(path, one, client_settings))
         for path, one in chosen.items()
     }
-    plans.apply_file_changes([change for change, _ in plan.values()], kept, connects=False)
+    plans.apply_file_changes([change for change, _ in plan.values()], edited_files, connects=False)
     for path, (change, exact) in plan.items():
         sys.stdout.write(
             f"{place.shorten_home_path(path)}: {describe_disconnect_result(chosen[path], change, exact=exact)}\n"
         )
         if not exact and change.has_effect:
             sys.stdout.write(f"{escape_control_characters(change.format_file_diff(place))}\n")
-    remove_agents_from_settings(leaving, known)
+    remove_agents_from_settings(leaving, client_settings)
     return 0
 
 

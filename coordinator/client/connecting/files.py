@@ -113,7 +113,7 @@ def replace_unchanged_file(found: FileSnapshot, content: bytes | None, mode: int
             os.unlink(found.target)
         return []
     folder = os.path.dirname(found.target)
-    made = list_missing_folders(folder)
+    missing_folders = list_missing_folders(folder)
     make_private_folder(folder)
     aside = os.path.join(folder, f".{os.path.basename(found.target)}.signalbox-{os.getpid()}")
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -128,7 +128,7 @@ def replace_unchanged_file(found: FileSnapshot, content: bytes | None, mode: int
         with suppress(OSError):
             os.unlink(aside)
         raise
-    return made
+    return missing_folders
 
 
 def remove_empty_folders(folders: list[str]) -> None:

@@ -34,13 +34,13 @@ def describe_known_hooks(agent: ConnectableAgent, environment: Mapping[str, str]
     if program is None:
         return []
     used = READABLE_HOOKS.get(agent.name)
-    known = read_program_hooks(program) if used is not None else None
-    if used is None or known is None:
+    program_hooks = read_program_hooks(program) if used is not None else None
+    if used is None or program_hooks is None:
         return [f"Which hooks {program} knows cannot be read from it, so new ones would not be noticed."]
     notes = []
-    if new := sorted(known - used - LEFT_OUT[agent.name]):
+    if new := sorted(program_hooks - used - LEFT_OUT[agent.name]):
         notes.append(f"{program} knows hooks that Signalbox does not know: {', '.join(new)}.")
-    if agent.name == "claude-code" and "PreSkillShellCommand" not in known:
+    if agent.name == "claude-code" and "PreSkillShellCommand" not in program_hooks:
         notes.append(LINES_UNTOLD.format(program=program))
     return notes
 
@@ -53,8 +53,8 @@ def find_unregistrable_hooks(agent: ConnectableAgent, environment: Mapping[str, 
     """
     if agent.name != "claude-code" or (program := find_agent_program(agent.programs, environment)) is None:
         return frozenset()
-    known = read_program_hooks(program)
-    return READABLE_HOOKS[agent.name] - known if known else frozenset()
+    program_hooks = read_program_hooks(program)
+    return READABLE_HOOKS[agent.name] - program_hooks if program_hooks else frozenset()
 
 
 def find_agent_program(names: tuple[str, ...], environment: Mapping[str, str]) -> str | None:

@@ -88,8 +88,8 @@ class JsoncParser:
         return UnreadableSettings(f"line {line}, column {at - self.text.rfind(chr(10), 0, at)}: {why}")
 
     def skip_blanks(self, at: int) -> int:
-        found = _BLANK.match(self.text, at)
-        return found.end() if found else at
+        match = _BLANK.match(self.text, at)
+        return match.end() if match else at
 
     def parse_json_value(self, at: int, depth: int) -> JsonNode:
         if depth > DEEPEST:
@@ -102,10 +102,10 @@ class JsoncParser:
             return self.parse_json_container(JsonNode("object", at), "}", depth)
         if sign == "[":
             return self.parse_json_container(JsonNode("array", at), "]", depth)
-        found = _STRING.match(self.text, at) or _SCALAR.match(self.text, at)
-        if found is None:
+        match = _STRING.match(self.text, at) or _SCALAR.match(self.text, at)
+        if match is None:
             raise self.build_syntax_error(at, "a value is missing" if sign else "the text ends too early")
-        return JsonNode("scalar", at, found.end(), json.loads(found.group()))
+        return JsonNode("scalar", at, match.end(), json.loads(match.group()))
 
     def parse_json_container(self, node: JsonNode, closing: str, depth: int) -> JsonNode:
         at = self.skip_blanks(node.start + 1)
@@ -125,13 +125,13 @@ class JsoncParser:
         return node
 
     def parse_member_name(self, node: JsonNode, at: int) -> int:
-        found = _STRING.match(self.text, at)
-        if found is None:
+        match = _STRING.match(self.text, at)
+        if match is None:
             raise self.build_syntax_error(at, "a name in double quotes is missing")
-        colon = self.skip_blanks(found.end())
+        colon = self.skip_blanks(match.end())
         if self.text[colon : colon + 1] != ":":
             raise self.build_syntax_error(colon, "a colon is missing")
-        node.keys.append(json.loads(found.group()))
+        node.keys.append(json.loads(match.group()))
         return self.skip_blanks(colon + 1)
 
 
@@ -235,12 +235,12 @@ def insert_jsonc_item(text: str, node: JsonNode, value: Any, key: str | None) ->
     if node.comma:
         end = text.index(",", JsoncParser(text).skip_blanks(end)) + 1
     here = _ON_THIS_LINE.match(text, end)
-    words = here.end() if here and here.end() < node.end - 1 else end
+    ending = here.end() if here and here.end() < node.end - 1 else end
     comma = "" if node.comma else ","
-    rest = text[words:]
+    rest = text[ending:]
     if rest.lstrip(" \t").startswith(("}", "]")):  # the last item and the closing sign share a line
         rest = line + outer + rest.lstrip(" \t")
-    return f"{text[:end]}{comma}{text[end:words].rstrip()}{item}{rest}"
+    return f"{text[:end]}{comma}{text[end:ending].rstrip()}{item}{rest}"
 
 
 def is_node_on_one_line(text: str, node: JsonNode) -> bool:
@@ -273,8 +273,8 @@ def detect_indentation_unit(text: str) -> str:
 
 def line_indentation(text: str, at: int) -> str:
     """Return the indentation of the line at a place."""
-    found = _INDENT.match(text, text.rfind("\n", 0, at) + 1)
-    return found.group() if found else ""
+    match = _INDENT.match(text, text.rfind("\n", 0, at) + 1)
+    return match.group() if match else ""
 
 
 def iterate_jsonc_nodes(

@@ -179,10 +179,10 @@ def iterate_own_entry_paths(entries: JsonNode, agent: str) -> Iterator[tuple[str
 def merge_event_entry(text: str, event: str, wanted: SettingsEntries) -> str:
     path, entry = ("hooks", event), wanted.hooks.get(event)
     entries = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path)
-    found = list(iterate_own_entry_paths(entries, wanted.agent)) if entries is not None else []
-    if entries is not None and len(found) == 1 and entry is not None:
-        one = jsonc.find_jsonc_node(entries, found[0])
-        if one is not None and one.to_python_value() == entry:
+    entry_paths = list(iterate_own_entry_paths(entries, wanted.agent)) if entries is not None else []
+    if entries is not None and len(entry_paths) == 1 and entry is not None:
+        jsonc_node = jsonc.find_jsonc_node(entries, entry_paths[0])
+        if jsonc_node is not None and jsonc_node.to_python_value() == entry:
             return text
     text = remove_event_entries(text, event, wanted.agent, keep_list=entry is not None)
     return jsonc.append_jsonc_element(text, path, dict(entry)) if entry is not None else text
@@ -191,12 +191,12 @@ def merge_event_entry(text: str, event: str, wanted: SettingsEntries) -> str:
 def remove_event_entries(text: str, event: str, agent: str, *, keep_list: bool = False) -> str:
     path = ("hooks", event)
     entries = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path)
-    found = list(iterate_own_entry_paths(entries, agent)) if entries is not None else []
-    for place in reversed(found):
+    entry_paths = list(iterate_own_entry_paths(entries, agent)) if entries is not None else []
+    for place in reversed(entry_paths):
         text = jsonc.remove_jsonc_item(text, (*path, *place))
-    if found and not keep_list:
-        left = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path)
-        if left is not None and not left.items and not has_inner_comment(text, left):
+    if entry_paths and not keep_list:
+        node = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path)
+        if node is not None and not node.items and not has_inner_comment(text, node):
             text = jsonc.remove_jsonc_item(text, path)
     return text
 

@@ -137,20 +137,20 @@ def plan_connect_changes(
 def plan_merged_settings(
     path: str, wanted: SettingsEntries, former: SettingsEntries, kept: Mapping[str, EditedFile]
 ) -> FileChange:
-    found, before = files.read_file_snapshot(path), kept.get(path)
+    file_snapshot, before = files.read_file_snapshot(path), kept.get(path)
     try:
-        after = merging.merge_settings_entries(found.decoded_text, wanted, former).encode()
-        if before is not None and before.matches_written_content(found.content):
+        after = merging.merge_settings_entries(file_snapshot.decoded_text, wanted, former).encode()
+        if before is not None and before.matches_written_content(file_snapshot.content):
             base = before.original
-        elif before is not None and found.content is not None:
+        elif before is not None and file_snapshot.content is not None:
             base = merging.remove_settings_entries(
-                found.decoded_text, former, decode_file_content(before.original)
+                file_snapshot.decoded_text, former, decode_file_content(before.original)
             ).encode()
         else:
-            base = found.content
+            base = file_snapshot.content
     except UnreadableSettings as problem:
         raise build_edit_refusal(path, problem) from None
-    return FileChange(wanted.agent, found, after, base)
+    return FileChange(wanted.agent, file_snapshot, after, base)
 
 
 def build_edit_refusal(path: str, problem: UnreadableSettings) -> FileRefused:
@@ -161,14 +161,16 @@ def plan_former_lines_removal(
     path: str, former: FormerLines, kept: Mapping[str, EditedFile]
 ) -> list[FileChange]:
     """Return the change that takes an older version's lines out of a file."""
-    found, before = files.read_file_snapshot(path), kept.get(path)
-    rest = lines.remove_former_lines(found.decoded_text, former)
-    if found.content is None or rest == found.decoded_text:
+    file_snapshot, before = files.read_file_snapshot(path), kept.get(path)
+    rest = lines.remove_former_lines(file_snapshot.decoded_text, former)
+    if file_snapshot.content is None or rest == file_snapshot.decoded_text:
         return []
-    if before is not None and before.matches_written_content(found.content):
-        return [FileChange(former.agent, found, before.original, before.original, mode=before.mode)]
+    if before is not None and before.matches_written_content(file_snapshot.content):
+        return [FileChange(former.agent, file_snapshot, before.original, before.original, mode=before.mode)]
     return [
-        FileChange(former.agent, found, rest.encode(), rest.encode(), mode=before.mode if before else None)
+        FileChange(
+            former.agent, file_snapshot, rest.encode(), rest.encode(), mode=before.mode if before else None
+        )
     ]
 
 
@@ -215,12 +217,12 @@ def plan_file_entries(
     Each comes with what it was formerly, and whether it is wanted. `value` is to stand there in any case. A file that
     the agent cannot read is left alone.
     """
-    found, before = files.read_file_snapshot(path), kept.get(path)
+    file_snapshot, before = files.read_file_snapshot(path), kept.get(path)
     if any(isinstance(wanted, TomlTable) for wanted, _, _ in entries) and not toml_tables.is_valid_toml(
-        found.decoded_text
+        file_snapshot.decoded_text
     ):
         return []
-    after = base = found.decoded_text
+    after = base = file_snapshot.decoded_text
     try:
         for wanted, was, wants in entries:
             without = remove_entry_from_text(remove_entry_from_text(base, wanted), was)
@@ -233,7 +235,7 @@ def plan_file_entries(
             base = without
         if value is not None:
             # Where we never wrote, the same value is the person's own.
-            is_theirs = before is None and base == found.decoded_text
+            is_theirs = before is None and base == file_snapshot.decoded_text
             is_theirs = is_theirs or (before is not None and had_value_before(before, value))
             base = base if is_theirs else toml_tables.remove_toml_value(base, value)
             after = toml_tables.add_toml_value(after, value)
@@ -241,14 +243,16 @@ def plan_file_entries(
         if isinstance(entries[0][0], YamlEntry):
             return []
         raise build_edit_refusal(path, problem) from None
-    if before is None and after == found.decoded_text == base:
+    if before is None and after == file_snapshot.decoded_text == base:
         return []  # nothing of ours is there, and nothing is wanted
-    if before is not None and (found.content is None or before.matches_written_content(found.content)):
+    if before is not None and (
+        file_snapshot.content is None or before.matches_written_content(file_snapshot.content)
+    ):
         original = before.original
     else:
-        original = base.encode() if found.content is not None else None
+        original = base.encode() if file_snapshot.content is not None else None
     secret = "".join(one.secret for one, _, wants in entries if isinstance(one, TomlTable) and wants)
-    return [FileChange(entries[0][0].agent, found, after.encode(), original, secret)]
+    return [FileChange(entries[0][0].agent, file_snapshot, after.encode(), original, secret)]
 
 
 def had_value_before(before: EditedFile, value: TomlValue) -> bool:
@@ -298,12 +302,12 @@ def find_telemetry_problem(
 def plan_own_file(
     agent: ConnectableAgent, path: str, content: str, kept: Mapping[str, EditedFile]
 ) -> FileChange:
-    found, before = files.read_file_snapshot(path), kept.get(path)
-    if found.content is not None and before is None and found.content != content.encode():
+    file_snapshot, before = files.read_file_snapshot(path), kept.get(path)
+    if file_snapshot.content is not None and before is None and file_snapshot.content != content.encode():
         raise FileRefused(
             f"{path} exists already and was not made by Signalbox. Move it away, then try again."
         )
-    return FileChange(agent.name, found, content.encode(), before.original if before else None)
+    return FileChange(agent.name, file_snapshot, content.encode(), before.original if before else None)
 
 
 def describe_hook_obstacles(agent: ConnectableAgent, call: HookInvocation, place: UserHome) -> list[str]:
@@ -392,14 +396,20 @@ def plan_disconnect_change(path: str, kept: EditedFile, wanted: Sequence[Entry])
 
     `wanted` are the entries that we put in; none for a file of our own. Raises FileRefused.
     """
-    found = files.read_file_snapshot(path)
-    if found.content is None or kept.matches_written_content(found.content) or found.content == kept.original:
-        after, exact = (kept.original, True) if found.content is not None else (None, kept.original is None)
+    file_snapshot = files.read_file_snapshot(path)
+    if (
+        file_snapshot.content is None
+        or kept.matches_written_content(file_snapshot.content)
+        or file_snapshot.content == kept.original
+    ):
+        after, exact = (
+            (kept.original, True) if file_snapshot.content is not None else (None, kept.original is None)
+        )
     elif not wanted:
         after, exact = None, False
     else:
         try:
-            text = found.decoded_text
+            text = file_snapshot.decoded_text
             for one in wanted:
                 text = remove_any_entry(text, one, kept)
         except UnreadableSettings as problem:
@@ -408,9 +418,9 @@ def plan_disconnect_change(path: str, kept: EditedFile, wanted: Sequence[Entry])
             ) from None
         empty = kept.original is None and is_empty_settings_text(text)
         after, exact = (None if empty else text.encode()), False
-    change = FileChange(kept.agent, found, after, mode=kept.mode if after is not None else None)
+    change = FileChange(kept.agent, file_snapshot, after, mode=kept.mode if after is not None else None)
     if change.has_effect:
-        files.require_replaceable_file(found)
+        files.require_replaceable_file(file_snapshot)
     return change, exact
 
 
@@ -459,7 +469,7 @@ def apply_file_changes(changes: Iterable[FileChange], kept: dict[str, EditedFile
         gone = [(change, kept.pop(change.found.path)) for change, _ in done]
         record.save_edited_files(kept)
         files.remove_empty_folders(
-            [one for change, was in gone if change.after is None for one in was.folders]
+            [folder for change, was in gone if change.after is None for folder in was.folders]
         )
 
 

@@ -51,9 +51,9 @@ def request_server(
     data = None
     if body is not None:
         data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
-    asked = urllib.request.Request(url + path, data=data, headers=headers)  # noqa: S310 - http or https, see address()
+    request = urllib.request.Request(url + path, data=data, headers=headers)  # noqa: S310 - http or https, see address()
     try:
-        with build_url_opener(url).open(asked, timeout=ANSWER_WAIT_SECONDS) as answer:
+        with build_url_opener(url).open(request, timeout=ANSWER_WAIT_SECONDS) as answer:
             return bytes(answer.read(LARGEST))
     except urllib.error.HTTPError as refusal:
         with refusal:
@@ -71,11 +71,11 @@ def build_url_opener(url: str) -> urllib.request.OpenerDirector:
 
 
 def describe_http_error(refusal: urllib.error.HTTPError) -> str:
-    words = refusal.read(10_000).decode("utf-8", "replace")
+    detail = refusal.read(10_000).decode("utf-8", "replace")
     with suppress(ValueError, AttributeError):
-        body = json.loads(words)
-        words = body.get("detail") or body.get("message") or words
-    printable = "".join(sign if sign.isprintable() else " " for sign in str(words))
+        body = json.loads(detail)
+        detail = body.get("detail") or body.get("message") or detail
+    printable = "".join(sign if sign.isprintable() else " " for sign in str(detail))
     return f"HTTP {refusal.code}: {printable[:500]}"
 
 
@@ -121,7 +121,7 @@ def require_working_key(url: str, key: str) -> None:
 def find_reported_session(url: str, key: str, executor_session_id: str) -> str | None:
     """Return the id of the newest session that an agent calls by this id. Raises ServerRequestFailed."""
     answer = json.loads(request_server(url, "/sessions?limit=100", key))
-    for one in answer.get("sessions", []):
-        if one.get("executor_session_id") == executor_session_id:
-            return str(one.get("session_id"))
+    for session in answer.get("sessions", []):
+        if session.get("executor_session_id") == executor_session_id:
+            return str(session.get("session_id"))
     return None

@@ -68,21 +68,21 @@ def add_toml_table(text: str, wanted: TomlTable) -> str:
 
     Raises UnreadableSettings where the settings are no TOML, or have no room for it.
     """
-    known = load_toml(text)
-    value = find_toml_value(known, wanted.path)
+    document = load_toml(text)
+    value = find_toml_value(document, wanted.path)
     if value is not None and not is_own_toml_table(value, wanted):
         return text
     changed = {name: new for name, new in wanted.values.items() if value is None or value.get(name) != new}
     if not changed:
         return text
     after = append_toml_table(text, wanted) if value is None else update_toml_table(text, wanted, changed)
-    holder = known
+    holder = document
     for name in wanted.path:
         holder = holder.setdefault(name, {})
         if not isinstance(holder, dict):
             raise UnreadableSettings(f"{wanted.dotted_path} cannot be added to it")
     holder.update(changed)
-    return require_expected_toml(after, known)
+    return require_expected_toml(after, document)
 
 
 def remove_toml_table(text: str, wanted: TomlTable) -> str:

@@ -46,12 +46,12 @@ def iterate_trial_steps(
 
 
 def time_trial_step(what: str, work: Any) -> TrialStep:
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     try:
         words, works = work(), True
     except (talk.ServerRequestFailed, OSError, subprocess.SubprocessError, ValueError) as problem:
         words, works = str(problem), False
-    return TrialStep(what, works, words, (time.perf_counter() - began) * 1000)
+    return TrialStep(what, works, words, (time.perf_counter() - started_at) * 1000)
 
 
 def try_server_key(url: str, key: str) -> str:
@@ -78,8 +78,8 @@ def run_trial_hooks(agent: ConnectableAgent, call: HookInvocation, payloads: lis
 def wait_for_trial_session(url: str, key: str, mark: str) -> str:
     deadline = time.monotonic() + SESSION_WAIT_SECONDS
     while time.monotonic() < deadline:
-        found = talk.find_reported_session(url, key, mark)
-        if found is not None:
-            return f"{found}. It stays in the list of sessions, ended."
+        reported_session = talk.find_reported_session(url, key, mark)
+        if reported_session is not None:
+            return f"{reported_session}. It stays in the list of sessions, ended."
         time.sleep(0.1)
     raise talk.ServerRequestFailed("The hook was accepted, but its session did not appear.")

@@ -118,8 +118,12 @@ class AllServers:
             )
 
     async def answer_initialize(self, x: Exchange) -> None:
-        wanted = x.message.params.get("protocolVersion")
-        version = wanted if isinstance(wanted, str) and wanted in VERSIONS else VERSIONS[0]
+        protocol_version = x.message.params.get("protocolVersion")
+        version = (
+            protocol_version
+            if isinstance(protocol_version, str) and protocol_version in VERSIONS
+            else VERSIONS[0]
+        )
         client = await self._clients.begin_client_session(
             "", key_id=x.caller_key.id, agent_id=x.agent_id, version=version, params=x.message.params
         )
@@ -232,17 +236,17 @@ class AllServers:
     async def call_combined_tool(self, x: Exchange) -> None:
         name = x.message.params.get("name")
         prefixes = [(f"{name_in_calls(server.name)}__", server) for server in await self.find_open_servers(x)]
-        meant = [pair for pair in prefixes if isinstance(name, str) and name.startswith(pair[0])]
+        matching_prefixes = [pair for pair in prefixes if isinstance(name, str) and name.startswith(pair[0])]
         # Of names that begin alike the longest has the call. Where that server is closed to the agent, a shorter one's
         # tool of this name is refused when it is judged.
-        prefix, server = max(meant, key=lambda pair: len(pair[0]), default=("", None))
+        prefix, server = max(matching_prefixes, key=lambda pair: len(pair[0]), default=("", None))
         if server is None or not isinstance(name, str):
             await self.refuse_unknown_tool(x, name)
             return
         if server.indistinguishable_servers:
             others = " and ".join([server.name, *server.indistinguishable_servers])
-            words = f"Calls cannot tell the servers {others} apart. An admin must rename one."
-            await x.line.send_answer(answers.build_error_response(x.message.id, INVALID_PARAMS, words))
+            message = f"Calls cannot tell the servers {others} apart. An admin must rename one."
+            await x.line.send_answer(answers.build_error_response(x.message.id, INVALID_PARAMS, message))
             return
         tool = name.removeprefix(prefix)
         try:
@@ -250,8 +254,8 @@ class AllServers:
                 replace(x, server=server, message=rename_called_tool(x.message, tool))
             )
         except UpstreamFailed as problem:
-            words = answers.describe_unreached_call(server.name, tool, str(problem))
-            await x.line.send_answer(answers.build_tool_error(x.message, words))
+            message = answers.describe_unreached_call(server.name, tool, str(problem))
+            await x.line.send_answer(answers.build_tool_error(x.message, message))
             return
         if b"mcp-name" in inner.headers:
             inner.headers = inner.headers | {b"mcp-name": encode_header_value(tool)}

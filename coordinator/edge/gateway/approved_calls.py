@@ -125,11 +125,11 @@ class ApprovedCallRunner:
     async def run_call_detached(self, x: Exchange, work: Coroutine[Any, Any, None]) -> None:
         x.is_sent = True
         task = self.start_call_job(work)
-        left = asyncio.Event()
-        with x.gone.call_on_disconnect(left.set):
+        left_event = asyncio.Event()
+        with x.gone.call_on_disconnect(left_event.set):
             if x.gone.happened:
-                left.set()
-            leaving = asyncio.ensure_future(left.wait())
+                left_event.set()
+            leaving = asyncio.ensure_future(left_event.wait())
             await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
             leaving.cancel()
         if task.done():
@@ -225,10 +225,10 @@ class ApprovedCallRunner:
     async def reload_server(self, server: UpstreamServer) -> UpstreamServer:
         """Return the server as it is now: it may have been edited while the call waited. Raises CallNotSent."""
         self._registry.forget_server(server.name)
-        found = await self._registry.find_registered_server(server.name)
-        if found is None or found.target is None:
-            raise CallNotSent(found.fault if found else "is not registered any more")
-        return found
+        registered_server = await self._registry.find_registered_server(server.name)
+        if registered_server is None or registered_server.target is None:
+            raise CallNotSent(registered_server.fault if registered_server else "is not registered any more")
+        return registered_server
 
     async def record_call_result(self, call_id: str, response: bytes, *, asks: bool = False) -> None:
         await self.record_call_outcome(
@@ -397,12 +397,15 @@ def parse_server_question(response: bytes) -> ServerQuestion | None:
     result = decode_response_result(response)
     if not isinstance(result, dict) or result.get("resultType") != "input_required":
         return None
-    state, asked = open_call_state(result.get("requestState")), result.get("inputRequests")
+    state, input_requests = open_call_state(result.get("requestState")), result.get("inputRequests")
     if not isinstance(state, ContinuationState):
         return None
     begins = build_question_prefix(state)
     return ServerQuestion(
-        state, {f"{begins}{name}": one for name, one in asked.items()} if isinstance(asked, dict) else {}
+        state,
+        {f"{begins}{name}": one for name, one in input_requests.items()}
+        if isinstance(input_requests, dict)
+        else {},
     )
 
 

@@ -204,9 +204,9 @@ class ToolCallHandler:
         return is_told
 
     async def deny_tool_call(self, x: Exchange, record: CallRecord, ruling: Ruling, verdict: Verdict) -> None:
-        words = await self.audit_denial(x, record, ruling)
+        denial_text = await self.audit_denial(x, record, ruling)
         about = {"decision": "deny", "by": ruling.by, "reason": ruling.reason, "source": verdict.source}
-        response = answers.build_tool_error(x.message, words, about)
+        response = answers.build_tool_error(x.message, denial_text, about)
         self._records.end_call_record(record, "denied", response)
         await x.line.send_answer(response)
 
@@ -236,11 +236,11 @@ class ToolCallHandler:
             return
         if not record.goes_on:
             place = replace(place, event_id=await self._records.write_call_begin(record))
-        held = PendingCall(x, binding, ruling, place, record)
+        pending_call = PendingCall(x, binding, ruling, place, record)
         if isinstance(state, ContinuationState):
-            await self._holding.continue_pending_call(held, state)
+            await self._holding.continue_pending_call(pending_call, state)
         else:
-            await self._holding.hold_and_answer_call(held, state)
+            await self._holding.hold_and_answer_call(pending_call, state)
 
     async def settle_needless_question(
         self, x: Exchange, record: CallRecord, ruling: Ruling, verdict: Verdict, state: WaitState
@@ -257,8 +257,10 @@ class ToolCallHandler:
         if settled is QuestionOutcome.DENIED:
             context = request_context(request)
             record.decided_by = f"denied by {request.approved_by or 'somebody'}"
-            words = answers.describe_person_denial(record.tool, context.reason if context else None)
-            await self.answer_call_with_message(x, record, "denied", words)
+            person_denial_text = answers.describe_person_denial(
+                record.tool, context.reason if context else None
+            )
+            await self.answer_call_with_message(x, record, "denied", person_denial_text)
             return
         if settled is QuestionOutcome.OVER and record.goes_on:
             self._records.restart_call_record(record, gateway_calls.new_call_id())

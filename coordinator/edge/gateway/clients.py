@@ -62,8 +62,10 @@ class ClientSessions:
     async def reload_client_session(self, client: GatewayClient) -> GatewayClient:
         """Return the session as it stands now. Raises NotFound."""
         self._kept.remove_key(build_client_key(client))
-        found = await self.find_client_session(client.session_id, client.door, client.key_id, client.agent_id)
-        return replace(found, client=client.client, capabilities=client.capabilities)
+        client_session = await self.find_client_session(
+            client.session_id, client.door, client.key_id, client.agent_id
+        )
+        return replace(client_session, client=client.client, capabilities=client.capabilities)
 
     async def find_default_session(self, key_id: int, agent_id: str, version: str) -> GatewayClient:
         """Return the one session of a caller that has none, at the door of all servers."""

@@ -169,9 +169,19 @@ class GatewayEndpoint:
         empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
         client = await self.find_message_session(empty, headers, ALL, admission, agent_id)
         line = ResponseStream(send)
-        with DisconnectWatcher(receive) as gone:
-            x = Exchange(admission, agent_id, headers, empty, ALL, line, gone, time.perf_counter(), client)
-            await self.all_servers.end_combined_session(x)
+        with DisconnectWatcher(receive) as disconnect_watcher:
+            exchange = Exchange(
+                admission,
+                agent_id,
+                headers,
+                empty,
+                ALL,
+                line,
+                disconnect_watcher,
+                time.perf_counter(),
+                client,
+            )
+            await self.all_servers.end_combined_session(exchange)
             await line.send_empty_answer(200)
 
     async def post_server_message(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -183,11 +193,11 @@ class GatewayEndpoint:
             raise
         if found is None:
             return
-        with DisconnectWatcher(receive, after=UNHEARD) as gone:
-            x = found(gone)
-            with x.admission.end_on_revocation(gone.force_disconnect):
+        with DisconnectWatcher(receive, after=UNHEARD) as disconnect_watcher:
+            x = found(disconnect_watcher)
+            with x.admission.end_on_revocation(disconnect_watcher.force_disconnect):
                 await self.answer_message_or_error(x)
-            if gone.was_cut:
+            if disconnect_watcher.was_cut:
                 await x.line.send_key_revoked()
 
     async def receive_client_message(
@@ -198,15 +208,17 @@ class GatewayEndpoint:
         headers = get_request_headers(scope)
         admission, agent_id = await self.admit_gateway_client(scope)
         line = ResponseStream(send) if name else ServerTaggedStream(send)
-        with self._bodies.reserve_body(f"key:{admission.caller.id}") as held:
-            raw = await held.read_body(receive, headers, get_operation(scope).body.key)
+        with self._bodies.reserve_body(f"key:{admission.caller.id}") as reservation:
+            raw = await reservation.read_body(receive, headers, get_operation(scope).body.key)
             try:
-                message = await held.decode_received_body(messages.parse_mcp_message, raw)
+                message = await reservation.decode_received_body(messages.parse_mcp_message, raw)
             except UnreadableMessage as problem:
                 await line.send_answer(answers.build_error_response(None, problem.code, str(problem)), 400)
                 return None
-        if message.is_stateless and (words := find_header_mismatch(message, headers)):
-            await line.send_answer(answers.build_error_response(message.id, HEADER_MISMATCH, words), 400)
+        if message.is_stateless and (header_mismatch := find_header_mismatch(message, headers)):
+            await line.send_answer(
+                answers.build_error_response(message.id, HEADER_MISMATCH, header_mismatch), 400
+            )
             return None
         server = await self.find_gateway_server(name, admission, agent_id) if name else ALL
         client = await self.find_message_session(message, headers, server, admission, agent_id)
@@ -296,26 +308,29 @@ class GatewayEndpoint:
         server = await self.find_gateway_server(name, admission, agent_id) if name else ALL
         empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
         client = await self.find_message_session(empty, headers, server, admission, agent_id)
-        with self._places.acquire_slot(admission.caller.name), DisconnectWatcher(receive) as gone:
-            x = Exchange(
+        with (
+            self._places.acquire_slot(admission.caller.name),
+            DisconnectWatcher(receive) as disconnect_watcher,
+        ):
+            exchange = Exchange(
                 admission,
                 agent_id,
                 headers,
                 empty,
                 server,
                 ResponseStream(send),
-                gone,
+                disconnect_watcher,
                 time.perf_counter(),
                 client,
             )
-            self._held.add(gone)
+            self._held.add(disconnect_watcher)
             try:
-                with admission.end_on_revocation(gone.force_disconnect):
-                    await tell(x)
+                with admission.end_on_revocation(disconnect_watcher.force_disconnect):
+                    await tell(exchange)
             finally:
-                self._held.discard(gone)
-            if gone.was_cut:
-                await x.line.send_key_revoked()
+                self._held.discard(disconnect_watcher)
+            if disconnect_watcher.was_cut:
+                await exchange.line.send_key_revoked()
 
     async def delete_server_session(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`DELETE /mcp/{server}`: the client ends its session; the server's own is ended with it."""
@@ -328,14 +343,24 @@ class GatewayEndpoint:
         if client is None:
             raise BadRequest("There is no session to end: send its Mcp-Session-Id.")
         link = client.links.get(server.name)
-        with DisconnectWatcher(receive) as gone:
-            x = Exchange(admission, agent_id, headers, empty, server, line, gone, time.perf_counter(), client)
+        with DisconnectWatcher(receive) as disconnect_watcher:
+            exchange = Exchange(
+                admission,
+                agent_id,
+                headers,
+                empty,
+                server,
+                line,
+                disconnect_watcher,
+                time.perf_counter(),
+                client,
+            )
             await self.clients.end_client_session(client)
             status = 200
             if link is not None and link.upstream_session is not None:
                 with contextlib.suppress(UpstreamFailed):
                     answer = await self.upstreams.send_client_message(
-                        x, b"", session=link.upstream_session, method="DELETE"
+                        exchange, b"", session=link.upstream_session, method="DELETE"
                     )
                     status = answer.status if answer.status in {200, 202, 204, 405} else 200
                     answer.close()

@@ -82,8 +82,8 @@ class Exchange:
     @property
     def client_name(self) -> str:
         """Return how the client calls itself."""
-        said: Any = self.client.client if self.client else self.message.meta.get(META_CLIENT)
-        name = said.get("name") if isinstance(said, dict) else None
+        client: Any = self.client.client if self.client else self.message.meta.get(META_CLIENT)
+        name = client.get("name") if isinstance(client, dict) else None
         return name[:200] if isinstance(name, str) else ""
 
     @property
@@ -139,8 +139,8 @@ def parse_named_session(headers: Headers) -> str | None:
 
 def is_timeout_reason(reason: str) -> bool:
     """Say whether a client cancels since its own patience ended: people may still decide, as where its line breaks."""
-    said = reason.lower()
-    return "timed out" in said or "timeout" in said
+    lowered_reason = reason.lower()
+    return "timed out" in lowered_reason or "timeout" in lowered_reason
 
 
 def identify_client_program(name: str) -> str:

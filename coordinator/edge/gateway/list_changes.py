@@ -57,7 +57,7 @@ class ToolListUpdates:
         await x.line.end_event_stream()
 
     async def send_list_changes(self, x: Exchange, changed: asyncio.Event) -> None:
-        known = await self.find_visible_digest(x.caller)
+        visible_digest = await self.find_visible_digest(x.caller)
         while not x.gone.happened:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ALIVE_EVERY):
@@ -71,8 +71,8 @@ class ToolListUpdates:
                 await x.line.send_event(HERE)
                 self._seen.pop(x.caller, None)  # a grant may have ended: that is no change that is told
             now = await self.find_visible_digest(x.caller)
-            if now not in (known, None):
-                known = now
+            if now not in (visible_digest, None):
+                visible_digest = now
                 await x.line.send_event(CHANGED)
 
     async def find_visible_digest(self, caller: GatewayCaller) -> str | None:

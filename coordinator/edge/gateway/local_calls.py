@@ -144,20 +144,24 @@ class LocalCallEndpoint:
         """`POST /api/mcp/calls`: whether a call may be sent; held for up to 25 seconds while a person is asked."""
         admission, raw = await self.read_local_call_body(scope, receive)
         question = decode_local_body(raw, CallQuestion)
-        with DisconnectWatcher(receive) as gone:
+        with DisconnectWatcher(receive) as disconnect_watcher:
             read = build_call_message if question.method == CALL else build_request_message
             is_large = len(raw) >= SLOW_TO_DECODE
             message = await self._bodies.decode_in_thread(read, question) if is_large else read(question)
-            x = await self.build_local_exchange(scope, admission, question.server, gone, message)
-            x.named_session = question.session or x.named_session
-            await self.require_local_server(x)
-            await self.record_local_listing(
-                x.server, [question.definition] if question.definition is not None else []
+            local_exchange = await self.build_local_exchange(
+                scope, admission, question.server, disconnect_watcher, message
             )
-            x.server = await self.require_enabled_server(question.server, admission, x.agent_id)
+            local_exchange.named_session = question.session or local_exchange.named_session
+            await self.require_local_server(local_exchange)
+            await self.record_local_listing(
+                local_exchange.server, [question.definition] if question.definition is not None else []
+            )
+            local_exchange.server = await self.require_enabled_server(
+                question.server, admission, local_exchange.agent_id
+            )
             decide = self.decide_local_call if question.method == CALL else self.decide_local_read
-            answer = await decide(x, question)
-            if not gone.happened:
+            answer = await decide(local_exchange, question)
+            if not disconnect_watcher.happened:
                 await send_json(send, 200, answer)
 
     async def record_local_call_end(self, call_id: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -172,11 +176,13 @@ class LocalCallEndpoint:
             agent_id=agent_id,
             now=timezone.now(),
         )
-        with DisconnectWatcher(receive) as gone:
-            x = await self.build_local_exchange(
-                scope, admission, call.server_id, gone, build_empty_call(call.tool_name)
+        with DisconnectWatcher(receive) as disconnect_watcher:
+            local_exchange = await self.build_local_exchange(
+                scope, admission, call.server_id, disconnect_watcher, build_empty_call(call.tool_name)
             )
-            record = self._records.resume_call_record(x, call_id, call.session_id or "", call.tool_name)
+            record = self._records.resume_call_record(
+                local_exchange, call_id, call.session_id or "", call.tool_name
+            )
             record.began = time.perf_counter()
             record.upstream = ending.milliseconds / 1000
             response = build_local_response(ending)
@@ -186,7 +192,7 @@ class LocalCallEndpoint:
     async def cancel_local_call(self, call_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /api/mcp/calls/{call_id}/cancel`: a call that was not sent is not wanted any more."""
         admission, raw = await self.read_local_call_body(scope, receive)
-        told = decode_local_body(raw, CallCancellation).reason
+        reason = decode_local_body(raw, CallCancellation).reason
         agent_id = resolve_agent_id(admission, get_request_headers(scope))
         call = await self._threads.run_in_thread(
             gateway_calls.cancel_call_before_start,
@@ -194,34 +200,42 @@ class LocalCallEndpoint:
             admission.caller.caller_actor,
             key_id=admission.caller.id,
             agent_id=agent_id,
-            keeps_card=is_timeout_reason(told),
+            keeps_card=is_timeout_reason(reason),
             now=timezone.now(),
         )
         if call is not None:
-            with DisconnectWatcher(receive) as gone:
+            with DisconnectWatcher(receive) as disconnect_watcher:
                 message = build_empty_call(call.tool_name)
-                x = await self.build_local_exchange(scope, admission, call.server_id, gone, message)
-                record = self._records.resume_call_record(x, call_id, call.session_id or "", call.tool_name)
+                local_exchange = await self.build_local_exchange(
+                    scope, admission, call.server_id, disconnect_watcher, message
+                )
+                record = self._records.resume_call_record(
+                    local_exchange, call_id, call.session_id or "", call.tool_name
+                )
                 self._records.end_call_record(record, "held", None, CANCELLED)
         await send_json(send, 200, {"ok": True})
 
     async def answer_local_listing(self, server_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /api/mcp/listings/{server}`: which of a server's tools the agent may see."""
         admission, raw = await self.read_local_call_body(scope, receive)
-        told = decode_local_body(raw, LocalToolListing)
-        with DisconnectWatcher(receive) as gone:
-            x = await self.build_local_exchange(scope, admission, server_id, gone, build_empty_call(""))
-            await self.require_local_server(x)
-            listing = await self.record_local_listing(x.server, told.tools)
-            x.server = await self.require_enabled_server(server_id, admission, x.agent_id)
-            names = await self._listings.filter_visible_names(x, listing)
+        local_body = decode_local_body(raw, LocalToolListing)
+        with DisconnectWatcher(receive) as disconnect_watcher:
+            local_exchange = await self.build_local_exchange(
+                scope, admission, server_id, disconnect_watcher, build_empty_call("")
+            )
+            await self.require_local_server(local_exchange)
+            listing = await self.record_local_listing(local_exchange.server, local_body.tools)
+            local_exchange.server = await self.require_enabled_server(
+                server_id, admission, local_exchange.agent_id
+            )
+            names = await self._listings.filter_visible_names(local_exchange, listing)
         await send_json(send, 200, {"tools": names})
 
     async def read_local_call_body(self, scope: Scope, receive: Receive) -> tuple[Admission, bytes]:
         headers = get_request_headers(scope)
         admission = await self._auth.admit_program(scope, headers)
-        with self._bodies.reserve_body(f"key:{admission.caller.id}") as held:
-            return admission, await held.read_body(receive, headers, get_operation(scope).body.key)
+        with self._bodies.reserve_body(f"key:{admission.caller.id}") as reservation:
+            return admission, await reservation.read_body(receive, headers, get_operation(scope).body.key)
 
     async def build_local_exchange(
         self,
@@ -266,15 +280,15 @@ class LocalCallEndpoint:
     async def require_enabled_server(
         self, server_id: str, admission: Admission, agent_id: str
     ) -> UpstreamServer:
-        found = await self._registry.find_registered_server(server_id)
-        if found is None:
+        registered_server = await self._registry.find_registered_server(server_id)
+        if registered_server is None:
             words = f"There is no MCP server {server_id[:100]!r} here. Ask an admin to register it."
             problem = NotFound(words)
             await self._refusals.audit_refusal(admission, agent_id, server_id, problem, known=False)
             raise problem
-        if found.is_off:
+        if registered_server.is_off:
             raise NotFound(f"The MCP server {server_id} is switched off.")
-        return found
+        return registered_server
 
     async def record_local_listing(self, server: UpstreamServer, tools: list[Any]) -> list[tuple[str, str]]:
         """Note what a server lists; return names and digests. Raises UnprocessableRequest."""
@@ -296,12 +310,12 @@ class LocalCallEndpoint:
             record = self._records.begin_call_record(x, call_id, session_id, tool, arguments)
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         if ruling.decision == DENY:
-            words = await self._calls.audit_denial(x, record, ruling)
+            denial_text = await self._calls.audit_denial(x, record, ruling)
             attempt = CallAttempt(
                 call_id, build_record_binding(x, record, ruling), x.caller, CallOrigin(session_id)
             )
             await self._threads.run_in_thread(gateway_calls.forget_local_call, attempt, now=timezone.now())
-            return self.deny_local_call(record, words)
+            return self.deny_local_call(record, denial_text)
         event_id = None if is_again else await self._records.write_call_begin(record)
         place = CallOrigin(session_id, event_id=event_id, client="signalbox mcp")
         binding = build_record_binding(x, record, ruling)
@@ -327,11 +341,11 @@ class LocalCallEndpoint:
             ruling = stricter_ruling(ruling, build_brake_ruling(brake))
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         if ruling.decision == DENY or (ruling.decision == ASK and use is RequestUse.READ):
-            words = build_refusal_message(x, method, ruling)
+            refusal_message = build_refusal_message(x, method, ruling)
             await self._refusals.audit_refusal(
-                x.admission, x.agent_id, x.server.name, Forbidden(words), known=True
+                x.admission, x.agent_id, x.server.name, Forbidden(refusal_message), known=True
             )
-            return self.deny_local_call(record, words)
+            return self.deny_local_call(record, refusal_message)
         self._records.end_call_record(record, "ok", None)
         return {"decision": "allow", "call_id": record.call_id}
 
@@ -421,8 +435,8 @@ class LocalCallEndpoint:
     ) -> Answer | None:
         """Return the answer by a person's verdict; None where it does not count for this call any more."""
         now, binding = timezone.now(), attempt.binding
-        standing = rules.current_request_state(row, now)
-        if standing.allowed:
+        current_request_state = rules.current_request_state(row, now)
+        if current_request_state.allowed:
             if (brake := await x.find_exchange_brake(self._gate)) is not None:
                 return await self.refuse_braked_call(x, record, attempt, brake)
             refusal = await self._threads.run_in_thread(
@@ -445,7 +459,9 @@ class LocalCallEndpoint:
             return self.deny_local_call(
                 record, answers.describe_person_denial(binding.tool, context.reason if context else None)
             )
-        return self.deny_local_call(record, answers.describe_undecided_call(binding.tool, standing.word))
+        return self.deny_local_call(
+            record, answers.describe_undecided_call(binding.tool, current_request_state.word)
+        )
 
     def deny_local_call(self, record: CallRecord, words: str) -> Answer:
         self._records.end_call_record(record, "denied", None, words)

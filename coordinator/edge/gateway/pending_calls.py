@@ -172,8 +172,10 @@ class PendingCalls:
         if held.x.gone.happened:
             return  # it left meanwhile
         if known.state == CallState.LOST or known.result is None:
-            words = answers.describe_unknown_end(held.binding.tool, format_start_time(known.started_at))
-            await self.end_call_with_message(held, "failed", words)
+            unknown_end_text = answers.describe_unknown_end(
+                held.binding.tool, format_start_time(known.started_at)
+            )
+            await self.end_call_with_message(held, "failed", unknown_end_text)
             return
         response = running.replace_response_id(gateway_calls.read_call_result(known), held.x.message.id)
         self._records.end_call_record(
@@ -253,9 +255,9 @@ class PendingCalls:
 
     async def apply_pending_verdict(self, held: PendingCall, row: PermissionRequest) -> bool:
         now = timezone.now()
-        standing = rules.current_request_state(row, now)
+        current_request_state = rules.current_request_state(row, now)
         context = rules.request_context(row)
-        if standing.allowed:
+        if current_request_state.allowed:
             refusal = await self._threads.run_in_thread(
                 gateway_calls.begin_gateway_call, held.call_attempt, row.request_id, now=now
             )
@@ -278,8 +280,8 @@ class PendingCalls:
                 held, "denied", answers.describe_person_denial(held.binding.tool, reason)
             )
             return True
-        words = answers.describe_undecided_call(held.binding.tool, standing.word)
-        await self.end_call_with_message(held, "held", words)
+        undecided_call_text = answers.describe_undecided_call(held.binding.tool, current_request_state.word)
+        await self.end_call_with_message(held, "held", undecided_call_text)
         return True
 
     async def rebind_pending_call(self, held: PendingCall, refusal: Ruling) -> bool:
@@ -302,10 +304,10 @@ class PendingCalls:
 
     async def deny_pending_call(self, held: PendingCall, denial: Ruling) -> None:
         """Tell what stands against a call by now."""
-        words = answers.describe_policy_denial(
+        policy_denial_text = answers.describe_policy_denial(
             held.binding.server_id, held.binding.tool, denial.reason, gateway_calls.policy_page_url(denial)
         )
-        await self.end_call_with_message(held, "denied", words)
+        await self.end_call_with_message(held, "denied", policy_denial_text)
 
     async def wait_for_call_verdict(
         self, held: PendingCall, card: PendingApproval
@@ -314,7 +316,7 @@ class PendingCalls:
 
         Raises ClientDisconnected where the client leaves.
         """
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         try:
             return await self.wait_sending_progress(
                 held,
@@ -326,7 +328,7 @@ class PendingCalls:
                 f"Waits for approval: {card.link}",
             )
         finally:
-            held.record.waited += time.perf_counter() - began
+            held.record.waited += time.perf_counter() - started_at
 
     async def wait_sending_progress(
         self, held: PendingCall, check: Callable[[], T | None], topic: str, patience: float, words: str
@@ -467,13 +469,13 @@ def check_call_delivered(call_id: str) -> bool | None:
 
 
 def get_client_extensions(x: Exchange) -> dict[str, Any]:
-    found = x.message.declared_capabilities.get("extensions")
-    return found if x.message.is_stateless and isinstance(found, dict) else {}
+    extensions = x.message.declared_capabilities.get("extensions")
+    return extensions if x.message.is_stateless and isinstance(extensions, dict) else {}
 
 
 def can_open_urls(x: Exchange) -> bool:
-    found = x.message.declared_capabilities.get("elicitation")
-    return isinstance(found, dict) and isinstance(found.get("url"), dict)
+    elicitation = x.message.declared_capabilities.get("elicitation")
+    return isinstance(elicitation, dict) and isinstance(elicitation.get("url"), dict)
 
 
 def format_start_time(at: Any) -> str:

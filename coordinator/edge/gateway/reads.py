@@ -140,10 +140,10 @@ class ReadRequestHandler:
     async def refuse_read_request(self, x: Exchange, record: CallRecord, ruling: Ruling) -> None:
         """Answer with why a request does not pass: a list with nothing in it, else an error."""
         method = x.message.method
-        words = build_refusal_message(x, method, ruling)
-        response = answers.build_error_response(x.message.id, DENIED, words)
+        refusal_message = build_refusal_message(x, method, ruling)
+        response = answers.build_error_response(x.message.id, DENIED, refusal_message)
         self.end_open_record(record, "denied", response)
-        await self.audit_read_refusal(x, words)
+        await self.audit_read_refusal(x, refusal_message)
         if method in mcp_methods.LISTS:
             value: dict[str, Any] = {mcp_methods.LISTS[method]: []}
             if x.message.is_stateless:

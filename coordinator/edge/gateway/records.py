@@ -98,11 +98,11 @@ class CallRecord:
     @contextlib.contextmanager
     def measure_server_time(self, x: Exchange) -> Iterator[None]:
         """Take in how long the server has the call, and how often it is asked for the rest of the answer."""
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         try:
             yield
         finally:
-            self.upstream += time.perf_counter() - began
+            self.upstream += time.perf_counter() - started_at
             self.resumed = x.resumed
 
     @property

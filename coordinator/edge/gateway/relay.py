@@ -195,7 +195,7 @@ class MessageRelay:
 
 def read_protocol_version(response: bytes) -> str | None:
     try:
-        found = msgspec.json.decode(response)["result"]["protocolVersion"]
+        protocol_version = msgspec.json.decode(response)["result"]["protocolVersion"]
     except (msgspec.MsgspecError, KeyError, TypeError):
         return None
-    return found if isinstance(found, str) else None
+    return protocol_version if isinstance(protocol_version, str) else None

@@ -115,8 +115,8 @@ class GatewayTasks:
 
     async def answer_task_update(self, x: Exchange, call: GatewayCall) -> None:
         """Take in what the client says to its server's question; what nobody asks any more is let go."""
-        told = x.message.params.get("inputResponses")
-        if not isinstance(told, dict):
+        input_responses = x.message.params.get("inputResponses")
+        if not isinstance(input_responses, dict):
             words = "A task update must contain inputResponses, an object."
             await x.line.send_answer(answers.build_error_response(x.message.id, INVALID_PARAMS, words))
             return
@@ -124,9 +124,9 @@ class GatewayTasks:
             question = find_task_question(call)
             if question is None:
                 break
-            kept = gateway_calls.read_call_message(call)
-            said = {name: told[name] for name in question.requests if name in told}
-            with_it = add_task_answers(kept, read_task_answers(kept) | said)
+            call_message = gateway_calls.read_call_message(call)
+            said = {name: input_responses[name] for name in question.requests if name in input_responses}
+            with_it = add_task_answers(call_message, read_task_answers(call_message) | said)
             is_noted = await self._threads.run_in_thread(gateway_calls.save_client_answer, call, with_it)
             call = await self._threads.run_in_thread(GatewayCall.objects.get, pk=call.call_id)
             if is_noted:
@@ -136,8 +136,10 @@ class GatewayTasks:
 
     async def continue_answered_task(self, x: Exchange, call: GatewayCall, question: ServerQuestion) -> None:
         """Let a task go on whose client has said all that its server asks."""
-        said = question.select_client_answers(read_task_answers(gateway_calls.read_call_message(call)))
-        if len(said) < len(question.requests):
+        client_answers = question.select_client_answers(
+            read_task_answers(gateway_calls.read_call_message(call))
+        )
+        if len(client_answers) < len(question.requests):
             return
         original, attempt = await self.build_task_attempt(x, call)
         refusal = await self._threads.run_in_thread(
@@ -147,7 +149,7 @@ class GatewayTasks:
             record = self._records.resume_call_record(
                 original, call.call_id, call.session_id or "", call.tool_name
             )
-            self._runner.run_task_call(original, record, attempt.binding, question.state, said)
+            self._runner.run_task_call(original, record, attempt.binding, question.state, client_answers)
         elif refusal.decision == DENY:
             await self.refuse_task_call(original, call, describe_task_denial(call, refusal))
         else:
@@ -276,13 +278,13 @@ def build_task_payload(call: GatewayCall, message: McpMessage) -> dict[str, Any]
         response = msgspec.json.decode(gateway_calls.read_call_result(call))
     except (NotFound, msgspec.MsgspecError):
         at = call.started_at
-        words = answers.describe_unknown_end(
+        unknown_end_text = answers.describe_unknown_end(
             call.tool_name,
             "an unknown time" if at is None or isinstance(at, str) else instants.format_canonical_instant(at),
         )
-        response = msgspec.json.decode(answers.build_tool_error(message, words))
+        response = msgspec.json.decode(answers.build_tool_error(message, unknown_end_text))
     if "error" in response:
-        told = response["error"]
-        words = str(told.get("message", "")) if isinstance(told, dict) else ""
-        return {"status": "failed", "statusMessage": words, "error": told}
+        error = response["error"]
+        unknown_end_text = str(error.get("message", "")) if isinstance(error, dict) else ""
+        return {"status": "failed", "statusMessage": unknown_end_text, "error": error}
     return {"result": response["result"]}

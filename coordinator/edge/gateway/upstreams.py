@@ -156,9 +156,9 @@ class UpstreamClient:
                 f"rejected Signalbox's credentials ({answer.status}); an admin must renew them"
             )
         if answer.status == 503 and server.is_stdio:
-            words = await read_host_problem(answer)
+            host_problem = await read_host_problem(answer)
             answer.close()
-            raise UpstreamFailed(f"does not run: {words}")
+            raise UpstreamFailed(f"does not run: {host_problem}")
         if session is not None and await check_session_forgotten(answer):
             answer.close()
             raise UpstreamSessionForgotten
@@ -190,10 +190,10 @@ async def check_session_forgotten(answer: UpstreamAnswer) -> bool:
 async def read_host_problem(answer: UpstreamAnswer) -> str:
     """Return what the keeper of stdio servers says is wrong."""
     try:
-        told = msgspec.json.decode(await answer.read_whole_body(64 * 1024))["detail"]
+        detail = msgspec.json.decode(await answer.read_whole_body(64 * 1024))["detail"]
     except (UpstreamFailed, msgspec.MsgspecError, KeyError, TypeError):
         return "it cannot be started"
-    return str(told).rstrip(".")[:1_000]
+    return str(detail).rstrip(".")[:1_000]
 
 
 def is_response_to(body: bytes, number: Any) -> bool:

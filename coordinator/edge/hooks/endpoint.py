@@ -101,8 +101,8 @@ class HookEndpoint:
         """Read the hook of a caller without a valid key, as far as a stranger may send. Raises as `answer` does."""
         with self._bodies.reserve_body(
             f"address:{find_client_network(get_client_address(scope).address)}"
-        ) as held:
-            await self.read_hook_body(call, held, scope, receive, STRANGER)
+        ) as reservation:
+            await self.read_hook_body(call, reservation, scope, receive, STRANGER)
 
     async def read_hook_body(
         self,
@@ -139,8 +139,10 @@ class HookEndpoint:
         admission.caller = admission.caller.restrict_to_agent(self.dialect.name)
         call.caller = admission.caller
         wait = get_seconds_parameter(scope, "wait", default=WAIT, most=LONGEST_WAIT)
-        with self._bodies.reserve_body(f"key:{admission.caller.id}") as held:
-            hook, size = await self.read_hook_body(call, held, scope, receive, get_operation(scope).body.key)
+        with self._bodies.reserve_body(f"key:{admission.caller.id}") as reservation:
+            hook, size = await self.read_hook_body(
+                call, reservation, scope, receive, get_operation(scope).body.key
+            )
             if is_parameter_on(scope, "skill_hook"):
                 hook = call.hook = self.dialect.lines_have_hooks(hook)
             where = build_session_location(self.dialect.name, hook, headers, admission.caller)
@@ -176,9 +178,11 @@ class HookEndpoint:
         if reply is None and call.ruling is not None and call.ruling.decision in {ASK, DENY}:
             return None  # the guard has the last word
         try:
-            known = await self._recorder.find_hook_session(hook, asks.where, within=DECIDE_WITHIN)
+            hook_session = await self._recorder.find_hook_session(hook, asks.where, within=DECIDE_WITHIN)
             through = f"{AGENT_TITLES[self.dialect.name]}'s hook {hook.name}"
-            text = await self._notes.take_session_notes(known.session_id, through, given_to=asks.sent_as)
+            text = await self._notes.take_session_notes(
+                hook_session.session_id, through, given_to=asks.sent_as
+            )
             return self.dialect.add_note_to_reply(hook, reply, text) if text else reply
         except Exception as problem:  # what was decided goes out all the same
             log.warning("A hook %s is answered without its note: %s", hook.name, str(problem).strip())
@@ -189,16 +193,16 @@ class HookEndpoint:
         if hook.name not in self.dialect.without_result:
             return
         with contextlib.suppress(SignalboxError):  # what was decided goes out all the same
-            known = await self._recorder.find_hook_session(hook, asks.where, within=DECIDE_WITHIN)
-            if (ended := self.dialect.build_unreported_call_end(hook, known.session_id)) is not None:
+            hook_session = await self._recorder.find_hook_session(hook, asks.where, within=DECIDE_WITHIN)
+            if (ended := self.dialect.build_unreported_call_end(hook, hook_session.session_id)) is not None:
                 await self._recorder.write_hook_events(hook, [ended], 0, asks.hook_caller)
 
     async def record_late_hook(self, hook: AgentHook, asks: HookRequest, denied: str | None) -> None:
         await self._recorder.record_hook(hook, asks.where, asks.size)
         if denied is not None and self.dialect.is_call_hook(hook):
-            known = await self._recorder.find_hook_session(hook, asks.where)
+            hook_session = await self._recorder.find_hook_session(hook, asks.where)
             about = self.dialect.build_asked_call(
-                hook, known.session_id, asks.hook_caller.agent_id, asks.where.hostname
+                hook, hook_session.session_id, asks.hook_caller.agent_id, asks.where.hostname
             )
             await self.record_denied_call(hook, about, denied, asks)
         else:
@@ -307,10 +311,10 @@ class HookEndpoint:
         """Deny a call whose body could not be read where policy may ask about it or deny it; have it written."""
         await self._rulings.refresh_rules()
         tool = hook.tool_name if hook.has_tool_name else None
-        known = PartialCall(
+        partial_call = PartialCall(
             tool, None, asks.hook_caller.agent_id, agent_known=True, program=self.dialect.name
         )
-        worst = self._rulings.find_strictest_possible(known)
+        worst = self._rulings.find_strictest_possible(partial_call)
         if asks.has_no_prompt:  # whoever asks takes no answer for no
             worst = stricter_ruling(worst, Ruling(ASK, deny_at_deadline=True))
         call.ruling = self.dialect.rule_on_unreadable_call(hook.name, worst, why)
@@ -331,14 +335,14 @@ class HookEndpoint:
         if not self._rulings.has_budgets:
             return NO_OPINION
         try:
-            known = await self._recorder.find_hook_session(hook, asks.where, within=DECIDE_WITHIN)
+            hook_session = await self._recorder.find_hook_session(hook, asks.where, within=DECIDE_WITHIN)
         except SignalboxError:
             return BUDGETS_UNREAD
         caller = asks.hook_caller
         return await self._rulings.judge_call_budgets(
             hook.tool_name,
             asks.possible_agent_names,
-            known.session_id,
+            hook_session.session_id,
             agent_id=caller.agent_id,
             key_id=caller.id,
         )
@@ -379,9 +383,9 @@ class HookEndpoint:
         reply = self.dialect.reply_with_ruling(hook, call.ruling)
         if reply is not None and reply.denial is not None:
             with contextlib.suppress(SignalboxError):
-                known = await self._recorder.find_hook_session(hook, asks.where, within=DECIDE_WITHIN)
+                hook_session = await self._recorder.find_hook_session(hook, asks.where, within=DECIDE_WITHIN)
                 about = self.dialect.build_asked_call(
-                    hook, known.session_id, asks.hook_caller.agent_id, asks.where.hostname
+                    hook, hook_session.session_id, asks.hook_caller.agent_id, asks.where.hostname
                 )
                 await self.record_denied_call(hook, about, reply.denial, asks)
         return reply
@@ -389,17 +393,17 @@ class HookEndpoint:
     async def find_known_host(self, hook: AgentHook, asks: HookRequest) -> str | None:
         """Return where the session of a hook that says no host is known to run."""
         with contextlib.suppress(SignalboxError):
-            known = await self._recorder.find_hook_session(hook, asks.where, within=DECIDE_WITHIN)
-            return await self._gate.find_session_host(known.session_id)
+            hook_session = await self._recorder.find_hook_session(hook, asks.where, within=DECIDE_WITHIN)
+            return await self._gate.find_session_host(hook_session.session_id)
         return None
 
     async def decide_hook_call(self, hook: AgentHook, ruling: Ruling, asks: HookRequest) -> AgentReply | None:
         """Return the hook's answer when all is written, None for no opinion. Raises Gone for a caller that left."""
-        known = await self._recorder.find_hook_session(hook, asks.where, within=DECIDE_WITHIN)
-        if known.driven and ruling.decision == OBSERVE:
+        hook_session = await self._recorder.find_hook_session(hook, asks.where, within=DECIDE_WITHIN)
+        if hook_session.driven and ruling.decision == OBSERVE:
             return None  # its runner is asked, and puts the question before people in the agent's own words
         call = self.dialect.build_asked_call(
-            hook, known.session_id, asks.hook_caller.agent_id, asks.where.hostname
+            hook, hook_session.session_id, asks.hook_caller.agent_id, asks.where.hostname
         )
         reply: AgentReply | None
         if ruling.decision in {ALLOW, DENY}:

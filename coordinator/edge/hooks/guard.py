@@ -136,11 +136,11 @@ class HookGuard:
 
     def build_guarded_tool_headers(self, caller: KeyIdentity) -> list[tuple[bytes, bytes]]:
         try:
-            known = PartialCall(agent_id=caller.agent_id, agent_known=True, program=self._dialect.name)
-            held = self._rulings.list_guarded_tools(known)
-            if held is None:
+            partial_call = PartialCall(agent_id=caller.agent_id, agent_known=True, program=self._dialect.name)
+            guarded_tools = self._rulings.list_guarded_tools(partial_call)
+            if guarded_tools is None:
                 return []
-            packed = encode_guarded_tools(tuple(held))
+            packed = encode_guarded_tools(tuple(guarded_tools))
         except Exception:  # it goes with answers that must not fail
             log.exception("It cannot be told which calls are held")
             return []
@@ -203,14 +203,14 @@ class HookGuard:
 
     def find_strictest_ruling(self, call: GuardedCall) -> Ruling:
         """Return the strictest that policy may say of the call and of the shell lines that run as part of it."""
-        known = self.build_partial_call(call)
-        worst = self._rulings.find_strictest_possible(known)
+        partial_call = self.build_partial_call(call)
+        worst = self._rulings.find_strictest_possible(partial_call)
         shell = call.hook.shell_lines if call.hook is not None else None
         if shell is None or call.hook is None:
             return worst
         texts = self._dialect.shell_line_subjects(call.hook, shell)
         for text in [*texts, *([None] if shell.problem else [])]:
-            line = replace(known, tool=shell.tool, text=text)
+            line = replace(partial_call, tool=shell.tool, text=text)
             worst = stricter_ruling(worst, self._rulings.find_strictest_possible(line))
         return worst
 
@@ -278,8 +278,8 @@ def is_unknown_caller(call: GuardedCall, problem: Exception | None) -> bool:
 
 def log_undecided_hook(hook: AgentHook, problem: Exception) -> None:
     if isinstance(problem, SignalboxError | ClientDisconnected | TimeoutError):
-        words = problem.detail if isinstance(problem, SignalboxError) else type(problem).__name__
-        log.warning("Nobody decides a hook %s of %s here: %s", hook.name, hook.session, words)
+        detail = problem.detail if isinstance(problem, SignalboxError) else type(problem).__name__
+        log.warning("Nobody decides a hook %s of %s here: %s", hook.name, hook.session, detail)
     else:
         log.error("Nobody decides a hook %s of %s here", hook.name, hook.session, exc_info=problem)
 

@@ -92,14 +92,14 @@ class HookApprovalWaiter:
         stands for whoever comes again as `sent_as`.
         """
         deadline = timezone.now() + timedelta(seconds=wait)
-        with self._places.acquire_slot(by.name), DisconnectWatcher(receive) as gone:
+        with self._places.acquire_slot(by.name), DisconnectWatcher(receive) as disconnect_watcher:
             asked = replace(asked, waiter=uuid.uuid4().hex)
             taken = [call_id for hook, call_id in self._calls if hook == asked.asks]
             asked = await self._threads.run_in_thread(tool_calls.identify_pending_call, asked, taken)
             calls = [(asked.asks, asked.call_id)] if asked.call_id else []
             self._calls.update(calls)
             try:
-                waiter = HookWaiter(by, wait, deadline, outlasts, still_allowed, gone, sent_as)
+                waiter = HookWaiter(by, wait, deadline, outlasts, still_allowed, disconnect_watcher, sent_as)
                 return asked, await self.wait_until_hook_settled(asked, ruling, waiter)
             finally:
                 self._calls -= Counter(calls)
@@ -184,9 +184,9 @@ class HookApprovalWaiter:
                 row, waiter, f"Nobody answered in Signalbox within {waiter.wait:.0f} s."
             )
         if settled is None and not gone and waiter.outlasts:
-            held = await self.record_hook_pending(row, waiter, RESTART)
-            if held is not SILENCE:
-                return held
+            pending_hook = await self.record_hook_pending(row, waiter, RESTART)
+            if pending_hook is not SILENCE:
+                return pending_hook
         leaving = self.close_request_in_background(
             row, waiter, ELSEWHERE if settled else GONE if gone else RESTARTED
         )
@@ -253,5 +253,5 @@ class HookApprovalWaiter:
 
 
 def find_settled_verdict(request_id: str, asked: ToolCallRequest) -> Settled | None:
-    found = tool_calls.find_question_answer(request_id, asked, timezone.now())
-    return None if found is not None and found["status"] == "expired" else found
+    question_answer = tool_calls.find_question_answer(request_id, asked, timezone.now())
+    return None if question_answer is not None and question_answer["status"] == "expired" else question_answer

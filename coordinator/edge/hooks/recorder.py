@@ -74,13 +74,13 @@ class HookRecorder:
         self, hook: AgentHook, where: SessionLocation, *, within: float = WRITE_WITHIN
     ) -> KnownSession:
         """Return our session for the hook's, one open to its key; made on its first hook. Raises ServiceBusy."""
-        known = self.get_cached_session(hook, where)
-        if known is None:
-            known = await self.perform_hook_work(
+        cached_session = self.get_cached_session(hook, where)
+        if cached_session is None:
+            cached_session = await self.perform_hook_work(
                 functools.partial(find_active_session, hook, where), within=within
             )
-            self.cache_hook_session(hook, where, known)
-        return known
+            self.cache_hook_session(hook, where, cached_session)
+        return cached_session
 
     def get_cached_session(self, hook: AgentHook, where: SessionLocation) -> KnownSession | None:
         """Return the session as an earlier hook found it; None where the database must be asked."""
@@ -88,13 +88,13 @@ class HookRecorder:
         left = 0.0 if heard is None else heard.until - asyncio.get_running_loop().time()
         if heard is None or left < 0:
             return None
-        known = heard.session
+        session = heard.session
         # Whether a runner drives it is asked each time: its runner goes, and the agent is taken up in a terminal.
-        if known.driven or where.driven or (where.hostname and not known.complete):
+        if session.driven or where.driven or (where.hostname and not session.complete):
             return None
         if left < KNOWN_FOR / 2:
-            self.cache_hook_session(hook, where, known)
-        return known
+            self.cache_hook_session(hook, where, session)
+        return session
 
     def cache_hook_session(self, hook: AgentHook, where: SessionLocation, known: KnownSession) -> None:
         key = where.by, hook.session
@@ -117,11 +117,13 @@ class HookRecorder:
         Returns what `look` read after the commit, None where it is not written yet. Raises what it was refused for
         by then.
         """
-        known = self.get_cached_session(hook, where)
-        events = None if known is None else self.build_independent_events(hook, known, ruling)
+        cached_session = self.get_cached_session(hook, where)
+        events = (
+            None if cached_session is None else self.build_independent_events(hook, cached_session, ruling)
+        )
         if events is None:
             return await self.await_hook_write(
-                hook, self.record_dependent_hook(hook, where, size, ruling, look=look, known=known)
+                hook, self.record_dependent_hook(hook, where, size, ruling, look=look, known=cached_session)
             )
         if events and size < SLOW_TO_PREPARE and hook.session not in self._lost:
             return await self.write_hook_now(hook, events, size, where.by, look)
@@ -338,10 +340,12 @@ class HookRecorder:
         heard = self._known.pop((by, hook.session), None)
         named = heard.named if heard is not None else None
         where = SessionLocation(hook.working_folder, profile=self.dialect.name, by=by, driven=named)
-        known = await self.find_hook_session(hook, where)
-        events = drop_runner_events(events) if known.driven else events  # it was joined with its runner's
+        hook_session = await self.find_hook_session(hook, where)
+        events = (
+            drop_runner_events(events) if hook_session.driven else events
+        )  # it was joined with its runner's
         for event in events:
-            event.session_id = known.session_id
+            event.session_id = hook_session.session_id
         return (await self.submit_hook_events(size, events, look=look)).seen if events else None
 
     @contextlib.contextmanager
@@ -388,8 +392,12 @@ class HookRecorder:
             return [pieces.whole(hook, session_id, piece.message_id, text)] if text else []
         unfinished: list[NewEvent] = []
         if pieces and hook.name in self.dialect.turn_ends:
-            left = sessions.take_unfinished_messages(session_id)
-            unfinished = [pieces.whole(hook, session_id, name, text) for name, text in left.items() if text]
+            unfinished_messages = sessions.take_unfinished_messages(session_id)
+            unfinished = [
+                pieces.whole(hook, session_id, name, text)
+                for name, text in unfinished_messages.items()
+                if text
+            ]
         events = self.build_plain_events(hook, session_id, ruling)
         for event in filter(is_result_without_call, events):
             ids = self.dialect.name, session_id, event.tool_name or "", event.tool_input
@@ -410,7 +418,7 @@ def raise_for_refusal(written: WriteResult) -> WriteResult:
     """Return what became of events. Raises the refusal of any of them, that of a session that is gone first."""
     problems = [outcome for outcome in written.outcomes if isinstance(outcome, SignalboxError)]
     if problems:
-        raise next((one for one in problems if isinstance(one, NotFound)), problems[0])
+        raise next((problem for problem in problems if isinstance(problem, NotFound)), problems[0])
     return written
 
 
@@ -432,4 +440,4 @@ def is_result_without_call(event: NewEvent) -> bool:
 
 def drop_runner_events(events: list[NewEvent]) -> list[NewEvent]:
     """Return what the runner that drives the agent does not tell of it."""
-    return [one for one in events if not is_reported_by_runner(one.event_type, one.role)]
+    return [event for event in events if not is_reported_by_runner(event.event_type, event.role)]

@@ -259,9 +259,9 @@ class Admission:
 
         until, timer = self.caller.expires_at, None
         if until is not None:
-            left = (until - timezone.now()).total_seconds()
+            remaining_seconds = (until - timezone.now()).total_seconds()
             timer = asyncio.get_running_loop().call_later(
-                min(max(left, 0.0), LONGEST_TIMER), schedule_key_check
+                min(max(remaining_seconds, 0.0), LONGEST_TIMER), schedule_key_check
             )
         with self.auth.watch_identity_changes(schedule_key_check):
             try:

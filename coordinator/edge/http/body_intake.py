@@ -40,10 +40,10 @@ class RequestBodyIntake:
             return
         sender, limit = await self.find_sender_and_limit(scope, length)
         with (
-            self._bodies.reserve_body(sender) as held,
+            self._bodies.reserve_body(sender) as reservation,
             tempfile.SpooledTemporaryFile(SPOOL_BYTES) as body,
         ):
-            await receive_into_file(held, receive, limit, body)
+            await receive_into_file(reservation, receive, limit, body)
             yield body
 
     async def identify_request_sender(self, scope: Scope) -> str:

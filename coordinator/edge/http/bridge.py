@@ -199,14 +199,14 @@ class WsgiExchange:
         def push_message(message: Message) -> None:
             if self.gone.is_set():
                 raise ClientGone
-            began = time.monotonic()
+            started_at = time.monotonic()
             future = asyncio.run_coroutine_threadsafe(await_send(send(message)), loop)
             try:
                 future.result(GRACE)
             except (TimeoutError, OSError) as problem:
                 future.cancel()
                 raise ClientGone from problem
-            pace.record_chunk_time(time.monotonic() - began, len(message.get("body", b"")))
+            pace.record_chunk_time(time.monotonic() - started_at, len(message.get("body", b"")))
             if pace.is_too_slow:
                 log.info("A reader of %s is cut off: it reads too slowly.", self.environ["PATH_INFO"])
                 raise ClientGone

@@ -120,9 +120,9 @@ class DrivingEndpoint:
     ) -> None:
         """`POST /runner/sessions/{id}/updates`: 200 with the number that the next update must have."""
         admission, body = await self.read_runner_body(SessionUpdates, scope, receive)
-        told = [build_session_update(one) for one in body.updates]
+        session_updates = [build_session_update(update) for update in body.updates]
         runner = await self.find_posting_runner(body.runner_id, admission.caller)
-        work = functools.partial(take_session_updates, session_id, runner, told, body.run_id)
+        work = functools.partial(take_session_updates, session_id, runner, session_updates, body.run_id)
         await send_json(send, 200, {"ok": True, "next": await self.perform_runner_write(work)})
 
     async def answer_permission_question(
@@ -143,14 +143,16 @@ class DrivingEndpoint:
             functools.partial(record_permission_question, question, runner)
         )
         until = time.monotonic() + HELD
-        with DisconnectWatcher(receive) as gone:
+        with DisconnectWatcher(receive) as disconnect_watcher:
             answer = NOT_YET
             if not await self.wait_while_braked(asked, admission, until):
-                answer = await self.decide_permission(question, asked, admission, gone=gone, until=until)
+                answer = await self.decide_permission(
+                    question, asked, admission, gone=disconnect_watcher, until=until
+                )
             # A brake may have been put on while a person was waited for.
             if answer["outcome"] is not None and await self.wait_while_braked(asked, admission, until):
                 answer = NOT_YET | {"permission_request_id": answer["permission_request_id"]}
-        if not gone.happened:
+        if not disconnect_watcher.happened:
             await admission.require_still_allowed()
             await send_json(send, 200, answer)
 
@@ -244,9 +246,9 @@ class DrivingEndpoint:
         """Return who posts, and what. Raises UnprocessableRequest for a body that is not of this kind."""
         headers = get_request_headers(scope)
         admission = await self._auth.admit_program(scope, headers)
-        with self._bodies.reserve_body(f"key:{admission.caller.id}") as held:
-            body = await held.read_body(receive, headers, get_operation(scope).body.key)
-            return admission, await held.decode_received_body(
+        with self._bodies.reserve_body(f"key:{admission.caller.id}") as reservation:
+            body = await reservation.read_body(receive, headers, get_operation(scope).body.key)
+            return admission, await reservation.decode_received_body(
                 functools.partial(decode_runner_body, kind), body
             )
 
@@ -294,9 +296,9 @@ def take_session_updates(
 
 
 def record_permission_question(question: PermissionQuestion, runner: Runner) -> ToolCallRequest:
-    asked = permissions.record_question_call(question, runner, SPEECH, timezone.now())
-    about = find_call_subject(asked.program, asked.tool, asked.tool_input)
-    return replace(asked, about=set_call_folder(about, asked.folder))
+    question_call = permissions.record_question_call(question, runner, SPEECH, timezone.now())
+    about = find_call_subject(question_call.program, question_call.tool, question_call.tool_input)
+    return replace(question_call, about=set_call_folder(about, question_call.folder))
 
 
 def withdraw_runner_question(session_id: str, body: PermissionWithdrawal, runner: Runner) -> None:

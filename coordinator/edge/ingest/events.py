@@ -59,9 +59,9 @@ class EventIngestEndpoint:
         caller = await await_until_deadline(
             self._auth.authenticate_program(scope, headers, *get_operation(scope).scopes), deadline
         )
-        with self._bodies.reserve_body(f"key:{caller.id}") as held:
-            body = await held.read_body(receive, headers, get_operation(scope).body.key)
-            event = await held.decode_received_body(parse_new_event, body)
+        with self._bodies.reserve_body(f"key:{caller.id}") as reservation:
+            body = await reservation.read_body(receive, headers, get_operation(scope).body.key)
+            event = await reservation.decode_received_body(parse_new_event, body)
             if event.session_id != session_id:
                 raise BadRequest("Event session_id must match URL session_id")
             await await_until_deadline(self._rights.require_write_right(caller, session_id), deadline)
@@ -86,10 +86,12 @@ class EventIngestEndpoint:
         caller = await await_until_deadline(
             self._auth.authenticate_program(scope, headers, *get_operation(scope).scopes), deadline
         )
-        with self._bodies.reserve_body(f"key:{caller.id}") as held:
-            body = await held.read_body(receive, headers, get_operation(scope).body.key)
+        with self._bodies.reserve_body(f"key:{caller.id}") as reservation:
+            body = await reservation.read_body(receive, headers, get_operation(scope).body.key)
             kind = headers.get(b"content-type", b"")
-            parsed = await held.decode_received_body(partial(parse_event_batch, content_type=kind), body)
+            parsed = await reservation.decode_received_body(
+                partial(parse_event_batch, content_type=kind), body
+            )
             parsed = await await_until_deadline(
                 self.refuse_foreign_events(caller, parsed), max(deadline, time.monotonic() + 1)
             )
@@ -112,8 +114,8 @@ class EventIngestEndpoint:
 
     async def refuse_foreign_events(self, caller: KeyIdentity, parsed: Parsed) -> Parsed:
         """Return the batch with a refusal in place of each event of a session that is not the caller's."""
-        named = {item.session_id for item in parsed if isinstance(item, NewEvent)}
-        refused = await self._rights.find_write_refusals(caller, named)
+        session_ids = {item.session_id for item in parsed if isinstance(item, NewEvent)}
+        refused = await self._rights.find_write_refusals(caller, session_ids)
         return [refused.get(item.session_id, item) if isinstance(item, NewEvent) else item for item in parsed]
 
     def build_idempotency_claim(

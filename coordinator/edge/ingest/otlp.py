@@ -59,9 +59,9 @@ class TelemetryEndpoint:
         form = headers.get(b"content-type", JSON).partition(b";")[0].strip().lower()
         try:
             caller = await self._auth.authenticate_program(scope, headers, *get_operation(scope).scopes)
-            with self._bodies.reserve_body(f"key:{caller.id}") as held:
-                reports, notes = await self.read_session_reports(kind, form, scope, receive, held)
-                rejected, why = await self.write_session_reports(reports, caller, held.size)
+            with self._bodies.reserve_body(f"key:{caller.id}") as reservation:
+                reports, notes = await self.read_session_reports(kind, form, scope, receive, reservation)
+                rejected, why = await self.write_session_reports(reports, caller, reservation.size)
                 rejected += notes.spans.total()
                 why = " ".join(filter(None, (why, notes.message)))
         except SignalboxError as refusal:
@@ -101,7 +101,7 @@ class TelemetryEndpoint:
             events, deadline=time.monotonic() + ANSWER_WITHIN, size=size
         )
         assert not isinstance(outcomes, bytes)
-        refusals = [one for one in outcomes if isinstance(one, SignalboxError)]
+        refusals = [outcome for outcome in outcomes if isinstance(outcome, SignalboxError)]
         if any(isinstance(one, NotFound) for one in refusals):
             raise build_sessions_changed_error()
         return len(refusals), str(refusals[0].detail) if refusals else ""
@@ -150,27 +150,27 @@ def assign_session_events(reports: list[SessionReport], by: KeyIdentity, now: da
     subagents: dict[str, tuple[str, str] | None] = {}
     events: list[NewEvent] = []
     times = find_report_times(reports, now)
-    for one in reports:
-        if one.thread is not None and one.session not in subagents:
-            subagents[one.session] = sessions.find_subagent_session(one.session, one.thread, by)
-        if (above := subagents.get(one.session)) is not None:
-            events += assign_subagent_events(one.events, *above)
+    for report in reports:
+        if report.thread is not None and report.session not in subagents:
+            subagents[report.session] = sessions.find_subagent_session(report.session, report.thread, by)
+        if (above := subagents.get(report.session)) is not None:
+            events += assign_subagent_events(report.events, *above)
             continue
-        if one.session not in known:
-            if one.only_known and sessions.find_session_id(one.session, by) is None:
+        if report.session not in known:
+            if report.only_known and sessions.find_session_id(report.session, by) is None:
                 continue
-            where = one.where._replace(agent_name=by.agent_name_for_report(one.where.agent_name), by=by)
-            first, last = times[one.session]
-            known[one.session] = sessions.resolve_observed_session(one.session, where, first, last, now)
-        found = known[one.session]
-        for event in one.events:
+            where = report.where._replace(agent_name=by.agent_name_for_report(report.where.agent_name), by=by)
+            first, last = times[report.session]
+            known[report.session] = sessions.resolve_observed_session(report.session, where, first, last, now)
+        found = known[report.session]
+        for event in report.events:
             if found.driven and is_reported_by_runner(event.event_type, event.role):
                 continue
             event.session_id = found.session_id
             if event.event_type in STOP_EVENTS:
                 if sessions.is_session_over(found.session_id):
                     continue  # who told its end first may know more of it
-                if is_session_continued(event, times[one.session][1], now):
+                if is_session_continued(event, times[report.session][1], now):
                     event.event_type = TURN_END
             events.append(event)
     return events
@@ -187,10 +187,10 @@ def assign_subagent_events(events: Iterable[NewEvent], session_id: str, name: st
 def find_report_times(reports: list[SessionReport], now: datetime) -> dict[str, tuple[datetime, datetime]]:
     """Return when the first and the last of what is told of each session happened; its end is no happening."""
     found: dict[str, list[datetime]] = {}
-    for one in reports:
-        moments = found.setdefault(one.session, [])
+    for report in reports:
+        moments = found.setdefault(report.session, [])
         moments += [
-            parse_event_time(event, now) for event in one.events if event.event_type not in STOP_EVENTS
+            parse_event_time(event, now) for event in report.events if event.event_type not in STOP_EVENTS
         ]
     ends = datetime.min.replace(tzinfo=UTC)
     return {session: (min(all_, default=now), max(all_, default=ends)) for session, all_ in found.items()}
@@ -217,13 +217,13 @@ def encode_partial_success(kind: str, form: bytes, rejected: int, why: str) -> b
 
 
 async def send_telemetry_error(send: Send, form: bytes, refusal: SignalboxError) -> None:
-    words = refusal.detail if isinstance(refusal.detail, str) else json.dumps(refusal.detail)
+    detail = refusal.detail if isinstance(refusal.detail, str) else json.dumps(refusal.detail)
     extra = [] if refusal.retry_after is None else [(b"retry-after", str(refusal.retry_after).encode())]
-    text = words.encode()
+    text = detail.encode()
     body = (
         b"\x12" + encode_varint(len(text)) + text
         if form == PROTOBUF
-        else json.dumps({"message": words}).encode()
+        else json.dumps({"message": detail}).encode()
     )
     await send_telemetry_answer(send, refusal.status, form, body, *extra)
 

@@ -32,11 +32,15 @@ class WriteRights:
         if ownership.can_write_everywhere(caller):
             return {}
         now = asyncio.get_running_loop().time()
-        asked = {one for one in session_ids if self._until.get((caller, one), 0.0) < now}
-        if not asked:
+        waiting_session_ids = {one for one in session_ids if self._until.get((caller, one), 0.0) < now}
+        if not waiting_session_ids:
             return {}
-        refused = await self._threads.run_in_thread(ownership.find_session_write_refusals, caller, asked)
-        if len(self._until) + len(asked) > MOST_KEPT:
+        refused = await self._threads.run_in_thread(
+            ownership.find_session_write_refusals, caller, waiting_session_ids
+        )
+        if len(self._until) + len(waiting_session_ids) > MOST_KEPT:
             self._until.clear()
-        self._until.update({(caller, one): now + RIGHT_KEPT_FOR for one in asked - refused.keys()})
+        self._until.update(
+            {(caller, one): now + RIGHT_KEPT_FOR for one in waiting_session_ids - refused.keys()}
+        )
         return refused

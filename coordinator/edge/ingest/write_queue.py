@@ -494,11 +494,11 @@ def write_batch(job: WriteJob, now: datetime) -> Result:
     job.written = 0
     if job.once is not None:
         try:
-            kept = idempotency.find_idempotent_answer(job.once)
+            idempotent_answer = idempotency.find_idempotent_answer(job.once)
         except SignalboxError as refusal:
             return refusal
-        if kept is not None:
-            return kept
+        if idempotent_answer is not None:
+            return idempotent_answer
     outcomes = write_events(job.prepared, now)
     job.written = count_new_events(outcomes)
     result = job.make_answer(outcomes) if job.make_answer else outcomes
@@ -514,7 +514,7 @@ def calculate_time_left(group: Sequence[WriteJob]) -> float:
 
 def count_new_events(outcomes: Sequence[Outcome]) -> int:
     """Count the events that are new; one that was told before, or refused, is none."""
-    return sum(isinstance(one, RecordedEvent) and one.event_id is not None for one in outcomes)
+    return sum(isinstance(outcome, RecordedEvent) and outcome.event_id is not None for outcome in outcomes)
 
 
 def build_not_written_error() -> ServiceBusy:

@@ -88,9 +88,10 @@ class AccessEndpoint:
         headers = get_request_headers(scope)
         admission = await self._auth.admit_program(scope, headers)
         caller = admission.caller
-        with self._bodies.reserve_body(f"key:{caller.id}") as held:
-            body = await held.decode_received_body(
-                parse_access_body, await held.read_body(receive, headers, get_operation(scope).body.key)
+        with self._bodies.reserve_body(f"key:{caller.id}") as reservation:
+            body = await reservation.decode_received_body(
+                parse_access_body,
+                await reservation.read_body(receive, headers, get_operation(scope).body.key),
             )
         if body.checks is not None:
             questions = [build_access_question(check, caller) for check in body.checks]
@@ -113,9 +114,9 @@ class AccessEndpoint:
         (verdict,) = await self.resolve_access_verdicts([question], caller)
         braked = await self.find_braked_agents([question[0]])
         if body.wait and (verdict.is_denied or braked):
-            with DisconnectWatcher(receive) as gone:
-                verdict = await self.wait_until_not_denied(question, body.wait, admission, gone)
-            if gone.happened:
+            with DisconnectWatcher(receive) as disconnect_watcher:
+                verdict = await self.wait_until_not_denied(question, body.wait, admission, disconnect_watcher)
+            if disconnect_watcher.happened:
                 return
             await admission.require_still_allowed()
             braked = await self.find_braked_agents([question[0]])

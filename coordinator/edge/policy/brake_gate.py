@@ -41,9 +41,9 @@ class BrakeGate:
         `agents` are the names by which its agent is known, `host` where it would run (None: not known), `asker` is
         who takes a waiting place (Shares).
         """
-        held = brakes.select_first_brake(await self._in_force.get_fresh_value(), agents, host)
-        if held is None or wait <= 0:
-            return held
+        first_brake = brakes.select_first_brake(await self._in_force.get_fresh_value(), agents, host)
+        if first_brake is None or wait <= 0:
+            return first_brake
         look = functools.partial(brakes.find_brake_on_call, agents, host)
         with self._waits.places.acquire_slot(asker):
             released = await self._waits.wait_until(

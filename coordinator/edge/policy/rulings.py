@@ -133,7 +133,7 @@ class PolicyRulings:
             if not call.agent_known or brake.applies_to((call.agent_id, call.program), None):
                 ruling = tool_rules.stricter_ruling(ruling, build_brake_ruling(brake))
         names = (call.agent_id, call.program)
-        if any(one.can_apply_to_agents(names) for one in self._snapshot.budgets):
+        if any(budget.can_apply_to_agents(names) for budget in self._snapshot.budgets):
             ruling = tool_rules.stricter_ruling(ruling, BUDGETS_UNREAD)
         if not self.is_snapshot_current:
             ruling = tool_rules.stricter_ruling(ruling, UNREAD)
@@ -268,7 +268,7 @@ def build_brake_ruling(brake: ActiveBrake) -> Ruling:
 
 
 def compute_guarded_tools(snapshot: PolicySnapshot, caller: PartialCall) -> list[tuple[str, str]]:
-    if any(one.applies_to((caller.agent_id, caller.program), None) for one in snapshot.brakes):
+    if any(brake.applies_to((caller.agent_id, caller.program), None) for brake in snapshot.brakes):
         return [(certain.HOLD, "*")]
     names = (caller.agent_id, caller.program)
     if any(one.can_apply_to_agents(names) for one in snapshot.spent):
@@ -289,7 +289,9 @@ def compute_budget_ruling(
 
 def load_policy_snapshot() -> PolicySnapshot:
     now = timezone.now()
-    acting = tuple(one for one in budgets.load_active_budgets() if one.can_block)
+    acting = tuple(
+        active_budget for active_budget in budgets.load_active_budgets() if active_budget.can_block
+    )
     spent = tuple(one for one in acting if not one.is_lifted(now) and budgets.is_budget_spent(one, now))
     return PolicySnapshot(
         tool_rules.load_saved_tool_rules(),

@@ -46,15 +46,18 @@ class ChatEndpoint:
         place = await self._threads.run_in_thread(
             begin_chat_wait, admission.caller, agent_id, query.get("after", [None])[-1]
         )
-        with self._waits.places.acquire_slot(admission.caller.name), DisconnectWatcher(receive) as gone:
+        with (
+            self._waits.places.acquire_slot(admission.caller.name),
+            DisconnectWatcher(receive) as disconnect_watcher,
+        ):
             answer: dict[str, Any] | None = await self._waits.wait_until(
                 functools.partial(chat.load_unanswered_messages, agent_id, place),
                 topics=[f"chat_messages:{agent_id}"],
                 timeout=timeout,
                 still_allowed=admission.require_still_allowed,
-                gone=gone,
+                gone=disconnect_watcher,
             )
-        if not gone.happened:
+        if not disconnect_watcher.happened:
             await admission.require_still_allowed()
             await send_json(send, 200, answer or {"messages": [], "after": str(place)})
 

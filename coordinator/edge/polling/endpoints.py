@@ -47,15 +47,17 @@ class LongPollEndpoint:
         admission = await self._auth.admit_program(scope, get_request_headers(scope))
         runner_id = get_required_parameter(scope, "runner_id")
         has_room = get_seconds_parameter(scope, "free", default=1.0, most=1.0) > 0
-        with DisconnectWatcher(receive) as gone:
+        with DisconnectWatcher(receive) as disconnect_watcher:
             answer = await self.wait_for_poll_answer(
-                gone,
+                disconnect_watcher,
                 admission,
-                functools.partial(poll_runner, runner_id, admission.caller, gone, has_room=has_room),
+                functools.partial(
+                    poll_runner, runner_id, admission.caller, disconnect_watcher, has_room=has_room
+                ),
                 topics=runners.list_runner_poll_topics(runner_id),
                 timeout=settings.RUNNER_POLL_TIMEOUT if has_room else FULL_FOR,
             )
-        if gone.happened:
+        if disconnect_watcher.happened:
             await self._threads.run_in_thread(handle_gone_runner, runner_id, answer)
             return
         try:
@@ -80,16 +82,20 @@ class LongPollEndpoint:
         asked = await self._threads.run_in_thread(
             approvals.find_visible_request, request_id, admission.caller, timezone.now()
         )
-        standing = approvals.current_request_state(asked, timezone.now())
+        current_request_state = approvals.current_request_state(asked, timezone.now())
         if (
-            standing.waiting and standing.until is not None
+            current_request_state.waiting and current_request_state.until is not None
         ):  # the deadline is an answer too, and nothing reports it
-            timeout = min(timeout, max(0.0, (standing.until - timezone.now()).total_seconds() + 0.01))
+            timeout = min(
+                timeout, max(0.0, (current_request_state.until - timezone.now()).total_seconds() + 0.01)
+            )
         check = functools.partial(verdicts.find_final_answer, request_id)
         topics = [f"permission_requests:{asked.pk}", "brakes"]
-        with DisconnectWatcher(receive) as gone:
-            answer = await self.wait_for_poll_answer(gone, admission, check, topics=topics, timeout=timeout)
-        if not gone.happened:
+        with DisconnectWatcher(receive) as disconnect_watcher:
+            answer = await self.wait_for_poll_answer(
+                disconnect_watcher, admission, check, topics=topics, timeout=timeout
+            )
+        if not disconnect_watcher.happened:
             await admission.require_still_allowed()
             await send_json(
                 send, 200, answer or await self._threads.run_in_thread(build_current_verdict, request_id)

@@ -66,10 +66,10 @@ def fetch_provider_json(url: str, access_token: str = "") -> dict[str, Any]:
         answer = client.request("GET", url, withhold_token=True, headers=headers)
     if answer.status_code != 200:
         raise ProviderUnreachable(f"{url} answers {answer.status_code}")
-    found = json.loads(answer.content)
-    if not isinstance(found, dict):
+    decoded = json.loads(answer.content)
+    if not isinstance(decoded, dict):
         raise ProviderUnreachable(f"{url} answers with no JSON object")
-    return found
+    return decoded
 
 
 def run_within_deadline(work: Callable[[], T]) -> T:

@@ -84,11 +84,13 @@ def provider_redirect_uri() -> str:
 
 def take_sign_in_flow(session: SessionBase, state: str, secret: str, now: datetime) -> SignInFlow:
     """Take the flow with that state out of the session. Raises SignInRefused without one, or for another browser."""
-    held = pending_sign_in_flows(session, now)
-    found = [one for one in held if state and hmac.compare_digest(one["state"].encode(), state.encode())]
+    pending_flows = pending_sign_in_flows(session, now)
+    found = [
+        one for one in pending_flows if state and hmac.compare_digest(one["state"].encode(), state.encode())
+    ]
     if not found:  # a stranger's session stays empty, and is not kept
         raise SignInRefused("no flow of this session has that state", GONE)
-    session[HELD] = [one for one in held if one not in found]
+    session[HELD] = [one for one in pending_flows if one not in found]
     flow = SignInFlow(**found[0])
     if not hmac.compare_digest(flow.secret, proofs.hash_browser_secret(secret)):
         raise SignInRefused("the browser's secret is not the one that it set out with", GONE)

@@ -56,16 +56,20 @@ class CachedFetch:
 
 
 def fetch_discovery_document() -> dict[str, Any]:
-    found = fetch_provider_json(settings.OIDC_ISSUER.rstrip("/") + "/.well-known/openid-configuration")
-    if found.get("issuer") != settings.OIDC_ISSUER:
-        raise ProviderUnreachable(f"it calls itself {found.get('issuer')!r}, not {settings.OIDC_ISSUER!r}")
+    provider_json = fetch_provider_json(
+        settings.OIDC_ISSUER.rstrip("/") + "/.well-known/openid-configuration"
+    )
+    if provider_json.get("issuer") != settings.OIDC_ISSUER:
+        raise ProviderUnreachable(
+            f"it calls itself {provider_json.get('issuer')!r}, not {settings.OIDC_ISSUER!r}"
+        )
     for name in NEEDED:
-        if not isinstance(found.get(name), str):
+        if not isinstance(provider_json.get(name), str):
             raise ProviderUnreachable(f"its discovery document names no {name}")
     for name in (*NEEDED, "userinfo_endpoint", "end_session_endpoint"):
-        if found.get(name):
-            require_safe_provider_url(str(found[name]))
-    return found
+        if provider_json.get(name):
+            require_safe_provider_url(str(provider_json[name]))
+    return provider_json
 
 
 def fetch_provider_keys() -> KeySet:

@@ -168,10 +168,10 @@ def role_from_claims(claims: dict[str, Any]) -> str | None:
 
 
 def groups_from_claims(claims: dict[str, Any]) -> list[str]:
-    found = find_claim_by_path(claims, settings.OIDC_GROUPS_CLAIM)
-    if isinstance(found, str):
-        found = [found]
-    return [group for group in found if isinstance(group, str)] if isinstance(found, list) else []
+    claim = find_claim_by_path(claims, settings.OIDC_GROUPS_CLAIM)
+    if isinstance(claim, str):
+        claim = [claim]
+    return [group for group in claim if isinstance(group, str)] if isinstance(claim, list) else []
 
 
 def find_claim_by_path(claims: dict[str, Any], name: str) -> Any:

@@ -30,22 +30,28 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         now = timezone.now()
-        found = attachments.check_attachment_files(now, checksums=options["checksums"])
-        for why in found.silent:
+        file_report = attachments.check_attachment_files(now, checksums=options["checksums"])
+        for why in file_report.silent:
             self.stderr.write(why)
-        for orphan in found.orphans:
+        for orphan in file_report.orphans:
             self.stdout.write(
                 f"orphan   {stores.find_store(orphan.place).describe_file_location(orphan.name)}"
             )
-        for path in found.thumbnails:
+        for path in file_report.thumbnails:
             self.stdout.write(f"orphan   {path}")
-        for pk in found.missing:
+        for pk in file_report.missing:
             self.stdout.write(f"missing  {pk}")
-        for pk in found.damaged:
+        for pk in file_report.damaged:
             self.stdout.write(f"damaged  {pk}")
         if options["delete_orphans"]:
-            self.stdout.write(f"Removed {attachments.remove_orphan_files(found, now)} orphans.")
-        elif not (found.orphans or found.thumbnails or found.missing or found.damaged or found.silent):
+            self.stdout.write(f"Removed {attachments.remove_orphan_files(file_report, now)} orphans.")
+        elif not (
+            file_report.orphans
+            or file_report.thumbnails
+            or file_report.missing
+            or file_report.damaged
+            or file_report.silent
+        ):
             self.stdout.write("Every file belongs to a message, and no file is missing.")
-        if found.missing or found.damaged or found.silent:
+        if file_report.missing or file_report.damaged or file_report.silent:
             sys.exit(1)

@@ -64,11 +64,13 @@ class Command(BaseCommand):
     def seal_audit_log(self, options: dict[str, Any]) -> None:
         now = timezone.now()
         try:
-            made = sealing.sign_audit_checkpoint(now)
+            checkpoint = sealing.sign_audit_checkpoint(now)
         except (sealing.InconsistentLog, keys.KeyUnusable) as problem:
             raise CommandError(str(problem)) from None
         sealing.send_pending_checkpoints(now, at_once=True)
-        self.stdout.write(f"Sealed {made.tree_size:,} entries." if made else "Everything is sealed already.")
+        self.stdout.write(
+            f"Sealed {checkpoint.tree_size:,} entries." if checkpoint else "Everything is sealed already."
+        )
 
     def verify_audit_log(self, options: dict[str, Any]) -> None:
         try:

@@ -23,8 +23,8 @@ class Command(BaseCommand):
         parser.add_argument("--with-s3", action="store_true", help="also copy the attachments that are in S3")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        made = making.make_backup(
+        backup = making.make_backup(
             options["path"], timezone.now(), say=self.stdout.write, with_bucket=options["with_s3"]
         )
-        size = sizes.format_byte_count(made.total_size)
-        self.stdout.write(f"{options['path']} holds {len(made.files)} files, {size}.")
+        size = sizes.format_byte_count(backup.total_size)
+        self.stdout.write(f"{options['path']} holds {len(backup.files)} files, {size}.")

@@ -90,15 +90,21 @@ class Command(BaseCommand):
             raise
 
     def print_import_outcome(self, done: ImportOutcome, source: SourceDatabase, most: int | None) -> None:
-        width = max([22, *(len(one.table) + 1 for one in done.outcomes)])
+        width = max([22, *(len(outcome.table) + 1 for outcome in done.outcomes)])
         self.stdout.write(f"{'table':<{width}}" + "".join(f"{name:>12}" for name in NUMBERS))
-        for one in done.outcomes:
+        for outcome in done.outcomes:
             numbers = (
-                one.rows, one.added, one.present, one.replaced, one.conflicts.total, one.left_out.total, one.aside,
-            )  # fmt: skip
-            self.stdout.write(f"{one.table:<{width}}" + "".join(f"{number:>12,}" for number in numbers))
-        for one in done.outcomes:
-            self.print_table_outcome(one, most)
+                outcome.rows,
+                outcome.added,
+                outcome.present,
+                outcome.replaced,
+                outcome.conflicts.total,
+                outcome.left_out.total,
+                outcome.aside,
+            )
+            self.stdout.write(f"{outcome.table:<{width}}" + "".join(f"{number:>12,}" for number in numbers))
+        for outcome in done.outcomes:
+            self.print_table_outcome(outcome, most)
         if source.replaced:
             self.stdout.write(
                 f"{source.replaced} texts were not UTF-8. Their unreadable characters are marked."

@@ -215,10 +215,10 @@ def find_program_transcripts(program: TranscriptFormat, path: Path | None) -> li
         if path is not None:
             return transcripts.find_transcripts(path.expanduser(), program.is_one)
         return [
-            one
+            transcript
             for place in list_transcript_folders(program)
             if place.exists()
-            for one in transcripts.find_transcripts(place, program.is_one)
+            for transcript in transcripts.find_transcripts(place, program.is_one)
         ]
     except SignalboxError as problem:
         raise CommandError(str(problem.detail)) from None

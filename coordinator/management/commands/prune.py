@@ -37,14 +37,14 @@ class Command(BaseCommand):
         names = [rule.name.replace("-", "_") for rule in pruning.load_retention_rules()]
         self.stdout.write(f"{'what':<15}{'kept for':>12}{'rows':>12}{'size':>12}")
         for rule in pruning.load_retention_rules(**{name: options[name] for name in names}):
-            found = pruning.apply_retention_rule(
+            pruned = pruning.apply_retention_rule(
                 rule, now, write=write, progress=partial(self.show_prune_progress, rule)
             )
             self.clear_prune_progress()
             kept = f"{rule.days:g} days" if rule.days else "for ever"
-            size = sizes.format_byte_count(found.bytes) if found.bytes else ""
-            self.stdout.write(f"{rule.name:<15}{kept:>12}{found.rows:>12,}{size:>12}")
-            if write and rule.name == "event-bodies" and found.rows:
+            size = sizes.format_byte_count(pruned.bytes) if pruned.bytes else ""
+            self.stdout.write(f"{rule.name:<15}{kept:>12}{pruned.rows:>12,}{size:>12}")
+            if write and rule.name == "event-bodies" and pruned.rows:
                 self.stdout.write("  Search still finds their words. Run: python manage.py rebuild_search")
         if not write:
             self.stdout.write("Nothing was changed (--dry-run).")

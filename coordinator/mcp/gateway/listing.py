@@ -65,8 +65,8 @@ def parse_listing_page(body: bytes) -> ToolListingPage | None:
         RecursionError,
         UnprocessableRequest,
     ) as problem:
-        words = problem.detail if isinstance(problem, UnprocessableRequest) else "it cannot be read as MCP"
-        raise UnreadableListing(f"The server's list of tools was held back: {words}") from None
+        detail = problem.detail if isinstance(problem, UnprocessableRequest) else "it cannot be read as MCP"
+        raise UnreadableListing(f"The server's list of tools was held back: {detail}") from None
     return ToolListingPage(answer, result, raw, listing)
 
 

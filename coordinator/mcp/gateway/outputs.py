@@ -19,13 +19,13 @@ def build_stored_output(response: bytes | None) -> tuple[Any, str | None]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None, "The answer cannot be read."
     if "error" in value:
-        told = value["error"]
-        return None, str(told.get("message", "error"))[:2_000] if isinstance(told, dict) else "error"
+        error = value["error"]
+        return None, str(error.get("message", "error"))[:2_000] if isinstance(error, dict) else "error"
     result = value.get("result")
     if not isinstance(result, dict):
         return None, None
     blocks: list[Any] = next((result[name] for name in BLOCKS if isinstance(result.get(name), list)), [])
-    content = [strip_binary_data(one) for one in blocks]
+    content = [strip_binary_data(block) for block in blocks]
     if len(response) > LONGEST_OUTPUT:
         content = [shorten_text_block(one) for one in content[:20]]
     failed = "The tool reports a failure." if result.get("isError") is True else None

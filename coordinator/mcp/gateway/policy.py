@@ -116,8 +116,8 @@ def is_definition_unaccepted(server: UpstreamServer, verdict: Verdict, tool: Kno
 
 def is_granted_since_change(verdict: Verdict, tool: KnownTool) -> bool:
     """Say whether a person granted the tool with its present definition."""
-    given = verdict.grant.granted_at if verdict.grant else None
-    return isinstance(given, datetime) and tool.changed_at is not None and given >= tool.changed_at
+    granted_at = verdict.grant.granted_at if verdict.grant else None
+    return isinstance(granted_at, datetime) and tool.changed_at is not None and granted_at >= tool.changed_at
 
 
 def can_agent_see_tool(

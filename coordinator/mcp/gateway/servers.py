@@ -69,7 +69,11 @@ class UpstreamServer:
     @property
     def indistinguishable_servers(self) -> list[str]:
         """Return the servers that no call can tell from this one: `my files` and `my_files`."""
-        return [one for one in self.namesakes if name_in_calls(self.name) in list_server_spellings(one)]
+        return [
+            namesake
+            for namesake in self.namesakes
+            if name_in_calls(self.name) in list_server_spellings(namesake)
+        ]
 
     def find_tool_shadow(self, tool: str) -> str | None:
         """Return the server that rules, hooks and people take a call of this tool for, where it is another one."""
@@ -84,13 +88,13 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
     upstream = McpUpstream.objects.filter(pk=name).first()
     if not row.is_active or (upstream is not None and not upstream.enabled):
         return UpstreamServer(name, None, "is switched off", is_off=True)
-    known = McpTool.objects.filter(server_id=name)
-    declaring = known.filter(input_schema__contains=param_headers.ANNOTATION)
+    mcp_tools = McpTool.objects.filter(server_id=name)
+    declaring = mcp_tools.filter(input_schema__contains=param_headers.ANNOTATION)
     declared = {
         tool: param_headers.find_declared_headers(schema)
         for tool, schema in declaring.values_list("name", "input_schema")
     }
-    accepted_definitions = dict(known.with_declined_definition().values_list("name", "accepted"))
+    accepted_definitions = dict(mcp_tools.with_declined_definition().values_list("name", "accepted"))
     for tool, content in accepted_definitions.items():
         declared[tool] = param_headers.find_declared_headers((content or {}).get("inputSchema"))
     tools = {
@@ -104,7 +108,7 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
             if tool in accepted_definitions
             else None,
         )
-        for tool, definition, accepted, gone, changed in known.values_list(
+        for tool, definition, accepted, gone, changed in mcp_tools.values_list(
             "name", "definition_hash", "accepted_hash", "gone_at", "changed_at"
         )
     }
@@ -140,14 +144,16 @@ def encode_accepted_definition(tool: str, content: Any) -> bytes:
 def find_called_server(tool: str) -> str | None:
     """Return the registered server that a tool called `server__tool` would be of; None where it is no server's."""
     names = McpServer.objects.exclude(name=None).values_list("name", flat=True)
-    meant = [name for name in names if tool.startswith(f"{name_in_calls(name)}__")]
-    return max(meant, key=len, default=None)
+    matching_names = [name for name in names if tool.startswith(f"{name_in_calls(name)}__")]
+    return max(matching_names, key=len, default=None)
 
 
 def find_namesakes(name: str) -> tuple[str, ...]:
     own = name_in_calls(name)
-    others = McpServer.objects.exclude(pk=name).order_by("pk").values_list("pk", flat=True)
-    return tuple(one for one in others if any(spelt.startswith(own) for spelt in list_server_spellings(one)))
+    mcp_server_rows = McpServer.objects.exclude(pk=name).order_by("pk").values_list("pk", flat=True)
+    return tuple(
+        one for one in mcp_server_rows if any(spelt.startswith(own) for spelt in list_server_spellings(one))
+    )
 
 
 def build_upstream_address(row: McpServer, upstream: McpUpstream | None) -> UpstreamAddress | None:

@@ -86,7 +86,7 @@ def find_server_figures(server_id: str, now: datetime, span: timedelta = SHOWN) 
         tallies.setdefault(tool, CallCounter()).add_stored_counts(calls, upstream, own)
         counted = outcomes.setdefault(tool, dict.fromkeys(OUTCOMES, 0))
         counted[outcome] = counted.get(outcome, 0) + calls
-    found = [
+    tool_figures = [
         ToolFigures(
             tool,
             tally.calls,
@@ -98,7 +98,7 @@ def find_server_figures(server_id: str, now: datetime, span: timedelta = SHOWN) 
         )
         for tool, tally in tallies.items()
     ]
-    return sorted(found, key=lambda one: (-one.calls, one.tool))
+    return sorted(tool_figures, key=lambda one: (-one.calls, one.tool))
 
 
 def find_quantile_bound(counts: Sequence[int], share: float) -> float | None:

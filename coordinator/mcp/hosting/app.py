@@ -42,13 +42,13 @@ class StdioHost:
             await send_host_json(send, problem.status, {"detail": problem.detail}, extra)
 
     async def route_host_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = _PATH.fullmatch(scope.get("raw_path", b"").decode("ascii", "replace").partition("?")[0])
-        if found is None:
+        match = _PATH.fullmatch(scope.get("raw_path", b"").decode("ascii", "replace").partition("?")[0])
+        if match is None:
             raise NotFound("There is nothing here.")
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
         }
-        backend = await self._pool.find_backend(unquote(found[1]), headers.get(CALLER, ""))
+        backend = await self._pool.find_backend(unquote(match[1]), headers.get(CALLER, ""))
         session_id = headers.get(SESSION)
         session = backend.find_stdio_session(session_id) if session_id else None
         if scope["method"] == "POST":

@@ -175,7 +175,7 @@ class StdioBackend:
 
     def end_unused_session(self) -> None:
         """End a session with nothing under way: the oldest of whoever has most. Raises ServerNotOffered for none."""
-        in_use = {one.session.id for one in self._under_way.values() if one.session is not None}
+        in_use = {session.session.id for session in self._under_way.values() if session.session is not None}
         unused = [one for one in self._sessions.values() if one.news is None and one.id not in in_use]
         if not unused:
             raise ServerNotOffered("Too many clients speak to this server.")
@@ -358,11 +358,11 @@ class StdioBackend:
             words = f"The server did not answer within {GREETS_WITHIN:.0f} seconds.{self.describe_stderr_tail(running)}"
             await running.stop_gracefully()
             raise ServerNotOffered(words) from None
-        found = envelopes.parse_envelope(answer).fields.get("result")
-        if found is None:
+        result = envelopes.parse_envelope(answer).fields.get("result")
+        if result is None:
             raise ServerNotOffered(f"The server refused: {running.redact_output(answer)[:500]}")
         await running.send_server_line(envelopes.build_notification_line(INITIALIZED))
-        self._greeting, self._greeted_with = bytes(found), params
+        self._greeting, self._greeted_with = bytes(result), params
         return self._greeting
 
     async def ensure_process(self) -> ServerProcess:

@@ -35,12 +35,12 @@ def main() -> int:
     place = os.stat(path).st_ino
     pause = FIRST_PAUSE
     while not stopped.wait_for_stop(listener, None):
-        began = time.monotonic()
+        started_at = time.monotonic()
         failed = run_host(command, listener, stopped)
         end_orphans()
         pause = (
             min(LONGEST_PAUSE, pause * 2)
-            if failed and time.monotonic() - began < LONGEST_PAUSE
+            if failed and time.monotonic() - started_at < LONGEST_PAUSE
             else FIRST_PAUSE
         )
         if failed and stopped.wait_for_stop(None, pause):

@@ -83,7 +83,7 @@ class BackendPool:
             await backend.stop_stdio_process("The server is no longer offered.")
 
     def require_process_room(self) -> None:
-        if sum(one.has_process for one in self._backends.values()) >= MOST_PROCESSES:
+        if sum(backend.has_process for backend in self._backends.values()) >= MOST_PROCESSES:
             raise ServerNotOffered(
                 f"{MOST_PROCESSES} server processes are already running. Try again in a while.",
                 retry_after=30,
@@ -125,10 +125,10 @@ class BackendPool:
     def is_needed(self) -> bool:
         """Say whether something would be lost with the host: a process, a request, or a session of a client."""
         backends = self._backends.values()
-        return any(one.is_running or not one.is_idle or one.has_sessions for one in backends)
+        return any(backend.is_running or not backend.is_idle or backend.has_sessions for backend in backends)
 
     async def close(self) -> None:
         """Stop everything."""
         await asyncio.gather(
-            *(one.stop_stdio_process("Signalbox is stopping.") for one in self._backends.values())
+            *(backend.stop_stdio_process("Signalbox is stopping.") for backend in self._backends.values())
         )

@@ -50,8 +50,8 @@ class Envelope:
         """The token in a request's `_meta`, or in a progress notification, as it came."""
         params = decode_inner_fields(self.fields.get("params"))
         holder = params if self.method == _PROGRESS else decode_inner_fields(params.get("_meta"))
-        found = holder.get("progressToken")
-        return bytes(found) if found is not None else None
+        progress_token = holder.get("progressToken")
+        return bytes(progress_token) if progress_token is not None else None
 
     def replace_message_id(self, number: bytes) -> Envelope:
         return Envelope({**self.fields, "id": Raw(number)})

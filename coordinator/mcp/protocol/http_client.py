@@ -106,14 +106,14 @@ class HttpClient:
                 return await read_answer_head(self, target, connection, method)
         except TimeoutError:
             connection.close()
-            words = f"did not answer within {within:.0f} seconds"
-            raise UpstreamFailed(words, may_have_run=True) from None
+            error_text = f"did not answer within {within:.0f} seconds"
+            raise UpstreamFailed(error_text, may_have_run=True) from None
         except (OSError, asyncio.IncompleteReadError) as problem:
             connection.close()
-            words = (
+            error_text = (
                 "closed the connection" if isinstance(problem, EOFError) else describe_network_error(problem)
             )
-            raise UpstreamFailed(f"{words} before it answered", may_have_run=True) from None
+            raise UpstreamFailed(f"{error_text} before it answered", may_have_run=True) from None
         except BaseException:
             connection.close()
             raise
@@ -143,9 +143,9 @@ class HttpClient:
         self._idle.clear()
 
     async def connect_and_recheck(self, target: UpstreamAddress, look: Look | None) -> HttpConnection:
-        began = time.monotonic()
+        started_at = time.monotonic()
         connection = await self.connect_to_target(target)
-        if look is not None and time.monotonic() - began > LOOK_HOLDS:
+        if look is not None and time.monotonic() - started_at > LOOK_HOLDS:
             try:
                 await look()
             except BaseException:
@@ -251,10 +251,10 @@ class UpstreamAnswer:
                 async for piece in iterate_exact_bytes(reader, self._length):
                     yield piece
         except (OSError, EOFError, asyncio.LimitOverrunError) as problem:
-            words = (
+            error_text = (
                 describe_network_error(problem) if isinstance(problem, OSError) else "closed the connection"
             )
-            raise AnswerInterrupted(f"{words} in the middle of its answer", may_have_run=True) from None
+            raise AnswerInterrupted(f"{error_text} in the middle of its answer", may_have_run=True) from None
         self._ended = True
 
     async def read_whole_body(self, most: int) -> bytes:
@@ -343,12 +343,12 @@ def parse_answer_headers(lines: Sequence[bytes]) -> dict[str, str]:
 def parse_content_length(headers: dict[str, str], status: int, method: str) -> int | None:
     if status in NO_BODY or method == "HEAD":
         return 0
-    told = headers.get("content-length")
-    if told is None:
+    content_length = headers.get("content-length")
+    if content_length is None:
         return None
-    if not (told.isascii() and told.isdigit()) or len(told) > 18:
+    if not (content_length.isascii() and content_length.isdigit()) or len(content_length) > 18:
         raise UpstreamFailed("gave an invalid length for its answer", may_have_run=True)
-    return int(told)
+    return int(content_length)
 
 
 async def iterate_chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:

@@ -98,8 +98,8 @@ class McpMessage:
 
     @property
     def params(self) -> dict[str, Any]:
-        found = self.value.get("params")
-        return found if isinstance(found, dict) else {}
+        params = self.value.get("params")
+        return params if isinstance(params, dict) else {}
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -193,11 +193,13 @@ def validate_message(raw: bytes, value: dict[str, Any]) -> McpMessage:
 
 def restrict_members(raw: bytes, value: dict[str, Any]) -> McpMessage:
     """Return the message without the members that its method does not have. Raises UnreadableMessage."""
-    known = mcp_methods.restrict_message_members(value)
-    if known is value:
+    allowed_members = mcp_methods.restrict_message_members(value)
+    if allowed_members is value:
         return McpMessage(raw, value)
     try:
-        return McpMessage(rebuild_json_object(raw, value, known), known, find_call_claim(value))
+        return McpMessage(
+            rebuild_json_object(raw, value, allowed_members), allowed_members, find_call_claim(value)
+        )
     except (msgspec.MsgspecError, UnicodeError):
         raise UnreadableMessage(PARSE_ERROR, "The body is not JSON in UTF-8.") from None
 

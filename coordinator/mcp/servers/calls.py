@@ -31,8 +31,8 @@ class ToolCallCount:
 
 def find_server_and_tool(call: str, server_ids: Iterable[str]) -> tuple[str, str] | None:
     """Return which of `server_ids` and which tool `mcp__server__tool` names, or None. The longest name wins."""
-    found = find_called_tools(call, server_ids)
-    return found[0] if found else None
+    called_tools = find_called_tools(call, server_ids)
+    return called_tools[0] if called_tools else None
 
 
 def find_agent_id(agent_name: str, agent_ids: Iterable[str]) -> str | None:

@@ -45,8 +45,8 @@ def load_request_headers(server_id: str) -> list[tuple[str, str]]:
 
 def load_server_environment(server_id: str) -> dict[str, str]:
     """Return the variables that the server's process is started with. Raises CredentialUnusable."""
-    found = load_credential_values(server_id, CredentialKind.ENV)
-    return {name: value for name, value in found.items() if not name.upper().startswith(OURS)}
+    credential_values = load_credential_values(server_id, CredentialKind.ENV)
+    return {name: value for name, value in credential_values.items() if not name.upper().startswith(OURS)}
 
 
 def load_credential_values(server_id: str, kind: CredentialKind) -> dict[str, str]:

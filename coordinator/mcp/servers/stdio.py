@@ -54,11 +54,11 @@ def list_stdio_tools(
     long or too many bytes. The process is left running.
     """
     assert process.stderr is not None
-    said = StderrTail(process.stderr.fileno())
-    outcome = anyio.run(list_tools_within_time, process, said, within, most_bytes, most_pages)
+    stderr_tail = StderrTail(process.stderr.fileno())
+    outcome = anyio.run(list_tools_within_time, process, stderr_tail, within, most_bytes, most_pages)
     if isinstance(outcome, UnprocessableRequest):
-        said.read_available_stderr()
-        raise UnprocessableRequest(f"{outcome.detail}{said}")
+        stderr_tail.read_available_stderr()
+        raise UnprocessableRequest(f"{outcome.detail}{stderr_tail}")
     return outcome
 
 
@@ -82,15 +82,18 @@ async def negotiate_and_list_tools(
 ) -> dict[str, Any] | UnprocessableRequest:
     assert process.stdin is not None
     assert process.stdout is not None
-    output, words = ServerOutput(process.stdout.fileno(), most_bytes), ServerInput(process.stdin.fileno())
+    output, server_input = (
+        ServerOutput(process.stdout.fileno(), most_bytes),
+        ServerInput(process.stdin.fileno()),
+    )
     about = Implementation(name="signalbox", version="0.1.0")
-    async with ClientSession(output, words, client_info=about) as session:
+    async with ClientSession(output, server_input, client_info=about) as session:
         try:
             await negotiate_version(session)
             return await fetch_tool_pages(session, most_pages)
         except MCPError as problem:
             return UnprocessableRequest(
-                output.ended or words.ended or f"The server refused: {problem.message[:SHOWN]}."
+                output.ended or server_input.ended or f"The server refused: {problem.message[:SHOWN]}."
             )
         except ValidationError as problem:
             return UnprocessableRequest(f"The server's answer is not MCP: {describe_first_error(problem)}.")
@@ -112,8 +115,8 @@ async def fetch_tool_pages(session: ClientSession, most: int) -> dict[str, Any]:
     tools: list[dict[str, Any]] = []
     cursor: str | None = None
     for _ in range(most):
-        asked = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
-        page = await session.send_request(asked, ToolsPage)
+        list_tools_request = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
+        page = await session.send_request(list_tools_request, ToolsPage)
         tools += page.tools
         cursor = page.next_cursor
         if not cursor:

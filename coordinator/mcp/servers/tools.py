@@ -180,8 +180,8 @@ def list_tool_names(server_ids: Collection[str], *, seen_by: datetime | None = N
         .values_list("server_id", "tool_name")
         .distinct()
     )
-    seen = find_recently_called_tools(server_ids, seen_by) if seen_by is not None else ()
-    for server_id, tool in (*listed, *granted, *seen):
+    recently_called_tools = find_recently_called_tools(server_ids, seen_by) if seen_by is not None else ()
+    for server_id, tool in (*listed, *granted, *recently_called_tools):
         if tool:
             found[server_id].add(tool)
     return {server_id: sorted(names) for server_id, names in found.items()}

@@ -62,15 +62,15 @@ def find_uncopied_bucket_files(copied: BackupManifest | None = None) -> BucketFi
     ]
     if not rows:
         return None
-    found = BucketFiles(files=len(rows), bytes=sum(size for _pk, _name, size in rows))
+    bucket_files = BucketFiles(files=len(rows), bytes=sum(size for _pk, _name, size in rows))
     try:
         store = stores.find_store(FilePlace.S3)
-        found.where = store.describe_file_location("").rstrip("/")
+        bucket_files.where = store.describe_file_location("").rstrip("/")
         there = {file.name: file.size for file in store.iterate_stored_files()}
-        found.missing = [pk for pk, name, size in rows if there.get(name or "") != size]
+        bucket_files.missing = [pk for pk, name, size in rows if there.get(name or "") != size]
     except OSError as problem:
-        found.unchecked = str(problem.strerror)
-    return found
+        bucket_files.unchecked = str(problem.strerror)
+    return bucket_files
 
 
 def count_bucket_bytes() -> int:

@@ -54,7 +54,7 @@ def restore_backup(source: Path, now: datetime, *, replace: bool, say: Say) -> B
     source = source.absolute()
     manifest = read_backup_manifest(source)
     require_compatible_backup(manifest)
-    held = startup.lock_data_folder(Path(settings.DATA_DIR))
+    lock = startup.lock_data_folder(Path(settings.DATA_DIR))
     try:
         require_nothing_to_overwrite(replace)
         say(f"Checking {len(manifest.files)} files …")
@@ -80,7 +80,7 @@ def restore_backup(source: Path, now: datetime, *, replace: bool, say: Say) -> B
             say(f"Ended {ended} approvals of calls that may have run since the backup was made.")
         report_bucket_files(manifest, brought, say)
     finally:
-        held.close()
+        lock.close()
     return manifest
 
 
@@ -149,12 +149,12 @@ def verify_backup_files(source: Path, manifest: BackupManifest) -> None:
         raise CommandError(f"{source} contains no database.")
     for name, file in manifest.files.items():
         try:
-            found = hash_backup_file(source / name)
+            digest = hash_backup_file(source / name)
         except OSError as problem:
             raise CommandError(
                 f"{source / name} cannot be read: {problem.strerror}. Nothing was changed."
             ) from None
-        if found != file:
+        if digest != file:
             raise CommandError(
                 f"{source / name} has changed since the backup (its checksum differs). Nothing was changed."
             )

@@ -55,12 +55,12 @@ def check_claude_code_connection(url: str, key: str, *, by: Actor) -> Iterator[S
 
 
 def run_trial_step(step: str, work: Callable[[], str]) -> StepResult:
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     try:
         message, works = work(), True
     except (TrialStepFailed, OSError, SignalboxError) as problem:
         message, works = str(problem), False
-    return StepResult(step, works, message, (time.perf_counter() - began) * 1000)
+    return StepResult(step, works, message, (time.perf_counter() - started_at) * 1000)
 
 
 class TrialStepFailed(Exception):
@@ -97,11 +97,11 @@ def send_trial_request(request: urllib.request.Request) -> tuple[int, str]:
         with urllib.request.urlopen(request, timeout=STEP_SECONDS) as answer:  # noqa: S310 - likewise
             return answer.status, answer.read(100_000).decode("utf-8", "replace")
     except urllib.error.HTTPError as refusal:
-        words = refusal.read(2_000).decode("utf-8", "replace")
+        detail = refusal.read(2_000).decode("utf-8", "replace")
         with suppress(ValueError, AttributeError):
-            body = json.loads(words)
-            words = body.get("detail") or body.get("message") or words
-        raise TrialStepFailed(f"HTTP {refusal.code}: {words}") from None
+            body = json.loads(detail)
+            detail = body.get("detail") or body.get("message") or detail
+        raise TrialStepFailed(f"HTTP {refusal.code}: {detail}") from None
     except urllib.error.URLError as problem:
         raise TrialStepFailed(
             f"No server answers there: {problem.reason}. Check the address, and that the server runs."
@@ -129,8 +129,8 @@ def request_trial_decision(url: str, key: str, claude_id: str) -> str:
     answer = send_trial_hook(url, key, claude_id, "PreToolUse", **call)
     if not answer:
         return "No rule applies: Claude Code decides by itself."
-    found = json.loads(answer).get("hookSpecificOutput", {})
-    return f"{found.get('permissionDecision')}: {found.get('permissionDecisionReason')}"
+    hook_specific_output = json.loads(answer).get("hookSpecificOutput", {})
+    return f"{hook_specific_output.get('permissionDecision')}: {hook_specific_output.get('permissionDecisionReason')}"
 
 
 def send_trial_tokens(url: str, key: str, claude_id: str) -> str:

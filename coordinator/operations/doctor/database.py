@@ -99,9 +99,9 @@ def check_sqlite_settings() -> Iterator[CheckResult]:
 def check_postgres_settings() -> Iterator[CheckResult]:
     wrong = []
     for name, wanted in (("server_encoding", "UTF8"), ("fsync", "on"), ("full_page_writes", "on")):
-        found = health.select_scalar(f"SHOW {name}")
-        if found != wanted:
-            wrong.append(f"{name} is {found}, not {wanted}")
+        scalar = health.select_scalar(f"SHOW {name}")
+        if scalar != wanted:
+            wrong.append(f"{name} is {scalar}, not {wanted}")
     if wrong:
         yield warning_check(
             "integrity",
@@ -143,12 +143,17 @@ def check_applied_migrations() -> CheckResult:
 def check_feed_triggers() -> CheckResult:
     if startup.find_newer_migrations(startup.migrations_on_disk(), startup.applied_migrations()):
         return passed_check("triggers", "are those of a newer version")
-    wanted, found = triggers.build_expected_triggers(connection), triggers.read_current_triggers(connection)
-    missing = wanted.keys() - found.keys()
+    expected_triggers, current_triggers = (
+        triggers.build_expected_triggers(connection),
+        triggers.read_current_triggers(connection),
+    )
+    missing = expected_triggers.keys() - current_triggers.keys()
     altered = {
-        name for name in wanted.keys() & found.keys() if found[name][1] != wanted[name].trigger_fingerprint
+        name
+        for name in expected_triggers.keys() & current_triggers.keys()
+        if current_triggers[name][1] != expected_triggers[name].trigger_fingerprint
     }
-    stray = found.keys() - wanted.keys()
+    stray = current_triggers.keys() - expected_triggers.keys()
     if missing or altered or stray:
         said = [
             f"{len(names)} {what} ({sorted(names)[0]})"
@@ -166,7 +171,7 @@ def check_feed_triggers() -> CheckResult:
             f"The audit log is not cleaned up after {AUDIT_KEPT.days} days: its trigger is gone.",
             "Restore it.",
         )
-    return passed_check("triggers", f"{len(wanted) + 1} are in place")
+    return passed_check("triggers", f"{len(expected_triggers) + 1} are in place")
 
 
 def check_clock(now: datetime) -> CheckResult:
@@ -204,10 +209,10 @@ def check_feed_delay() -> CheckResult:
     feed.add_watcher()
     try:
         feed.start_feed()
-        began = time.monotonic()
+        started_at = time.monotonic()
         audit.record_audit_entry("DOCTOR_RAN", actor=system_actor("doctor"), target=None, result="success")
         noticed.wait(GIVE_UP)
-        took = time.monotonic() - began
+        took = time.monotonic() - started_at
     except (DatabaseError, TimeoutError) as problem:
         return failed_check(
             "feed",

@@ -52,8 +52,8 @@ def check_folder_permissions(folder: Path) -> CheckResult:
 def check_agents_apart() -> CheckResult:
     """Say whether agents can be expected to work as the user that runs Signalbox."""
     uid = Path(settings.DATA_DIR).stat().st_uid
-    if found := shared_user.find_shared_user_problem(uid):
-        return warning_check("agents", found, shared_user.REMEDY)
+    if shared_user_problem := shared_user.find_shared_user_problem(uid):
+        return warning_check("agents", shared_user_problem, shared_user.REMEDY)
     return passed_check(
         "agents", f"no sign that agents run as {private_files.user_name(uid)}, the user that runs Signalbox"
     )
@@ -64,15 +64,15 @@ def check_program_owner() -> CheckResult:
     uid = Path(settings.DATA_DIR).stat().st_uid
     for place in (private_files.CODE, *private_files.CODE.parents):
         owner = place.stat().st_uid
-        why = (
+        folder_problem = (
             f"belongs to {private_files.user_name(owner)}"
             if owner not in {0, uid}
             else private_files.find_folder_problem(place)
         )
-        if why:
+        if folder_problem:
             return warning_check(
                 "program",
-                f"Others can change Signalbox's program: {place} {why}.",
+                f"Others can change Signalbox's program: {place} {folder_problem}.",
                 f"chown -R root {private_files.CODE}, and chmod go-w what is above it.",
             )
     return passed_check("program", "nobody else can change the program")

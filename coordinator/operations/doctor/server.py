@@ -49,8 +49,8 @@ def read_unready_reasons(answer: urllib.error.HTTPError) -> str:
 
 
 def check_server_metrics() -> Iterator[CheckResult]:
-    found = figures.read_all_metrics_files()
-    workers = sum(bool(one["gauges"]) for one in found)
+    all_metrics_files = figures.read_all_metrics_files()
+    workers = sum(bool(one["gauges"]) for one in all_metrics_files)
     if not workers:
         yield warning_check(
             "workers",
@@ -58,7 +58,7 @@ def check_server_metrics() -> Iterator[CheckResult]:
             "The server uses another data folder, or runs on another machine.",
         )
         return
-    waiting = figures.sum_worker_gauge(found, "signalbox_writer_queue_events")
+    waiting = figures.sum_worker_gauge(all_metrics_files, "signalbox_writer_queue_events")
     if waiting > LONG_QUEUE:
         yield warning_check(
             "writer",
@@ -67,7 +67,10 @@ def check_server_metrics() -> Iterator[CheckResult]:
         )
     else:
         yield passed_check("writer", f"{waiting:.0f} events wait in {workers} workers")
-    streams, most = figures.sum_worker_gauge(found, "signalbox_streams_open"), workers * settings.MAX_STREAMS
+    streams, most = (
+        figures.sum_worker_gauge(all_metrics_files, "signalbox_streams_open"),
+        workers * settings.MAX_STREAMS,
+    )
     if streams > 0.8 * most:
         yield warning_check(
             "streams", f"{streams:.0f} of {most} are open.", "Raise SIGNALBOX_MAX_STREAMS or add workers."

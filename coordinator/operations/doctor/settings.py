@@ -49,9 +49,9 @@ def find_conflicting_settings() -> Iterator[CheckResult]:
 
 def check_settings() -> Iterator[CheckResult]:
     """Yield what does not fit, and what Django's own checks for a deployment find."""
-    found = list(find_conflicting_settings())
+    conflicting_settings = list(find_conflicting_settings())
     if len(settings.SECRET_KEY) < SHORT_KEY:
-        found.append(
+        conflicting_settings.append(
             warning_check(
                 NAME,
                 f"SIGNALBOX_SECRET_KEY is shorter than {SHORT_KEY} characters.",
@@ -60,7 +60,9 @@ def check_settings() -> Iterator[CheckResult]:
         )
     for message in checks.run_checks(include_deployment_checks=True):
         if not message.is_silenced() and message.id not in {"security.W009", "security.W018"}:  # said above
-            found.append(
+            conflicting_settings.append(
                 warning_check(NAME, f"{message.id}: {message.msg.splitlines()[0]}", message.hint or "")
             )
-    yield from found or [passed_check(NAME, f"{settings.PUBLIC_URL}, served on {settings.BIND}")]
+    yield from conflicting_settings or [
+        passed_check(NAME, f"{settings.PUBLIC_URL}, served on {settings.BIND}")
+    ]

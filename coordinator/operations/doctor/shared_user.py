@@ -36,9 +36,9 @@ def find_shared_user_problem(uid: int) -> str | None:
     home = find_user_home(uid)
     if home is None:
         return None
-    if found := [name for name in TRACES if is_existing_path(home / name)]:
+    if traces := [name for name in TRACES if is_existing_path(home / name)]:
         return (
-            f"Agents have run as {user}, the user that runs Signalbox ({home / found[0]} is there): "
+            f"Agents have run as {user}, the user that runs Signalbox ({home / traces[0]} is there): "
             "they can read its data and decide."
         )
     if is_login_user(uid):

@@ -19,7 +19,7 @@ def check_single_sign_on() -> Iterator[CheckResult]:
     from coordinator.identity.openid.errors import ProviderUnreachable  # noqa: PLC0415
 
     try:
-        known, keys = provider.provider_description(), provider.provider_keys()
+        description, keys = provider.provider_description(), provider.provider_keys()
     except ProviderUnreachable as problem:
         yield failed_check(
             NAME,
@@ -41,6 +41,6 @@ def check_single_sign_on() -> Iterator[CheckResult]:
             f"The provider sends people back to {settings.PUBLIC_URL}, without TLS.",
             "Put a TLS proxy in front, and set its https:// address in SIGNALBOX_PUBLIC_URL.",
         )
-    if "S256" not in known.get("code_challenge_methods_supported", ["S256"]):
+    if "S256" not in description.get("code_challenge_methods_supported", ["S256"]):
         yield warning_check(NAME, "The provider does not know PKCE with S256.", "Turn it on there.")
     yield passed_check(NAME, f"{settings.OIDC_ISSUER} answers and lists {len(keys.keys)} keys")

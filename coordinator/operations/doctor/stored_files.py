@@ -30,8 +30,8 @@ def check_stored_files(now: datetime) -> Iterator[CheckResult]:
     """Yield the checks."""
     if FilePlace.S3 in stores.configured_file_places():
         yield check_bucket()
-    found = attachments.check_attachment_files(now)
-    yield check_broken_files(found) or check_untidy_files(found) or passed_check(NAME, "no file is missing")
+    report = attachments.check_attachment_files(now)
+    yield check_broken_files(report) or check_untidy_files(report) or passed_check(NAME, "no file is missing")
 
 
 def check_bucket() -> CheckResult:
@@ -40,21 +40,21 @@ def check_bucket() -> CheckResult:
         f"{stores.FOLDER}/doctor/{uuid.uuid4().hex}",
         b"doctor",
     )
-    began = time.monotonic()
+    started_at = time.monotonic()
     try:
         store.save(name, ContentFile(data))
-        came = store.open_byte_range(name, 0, len(data)).read(len(data))
+        content = store.open_byte_range(name, 0, len(data)).read(len(data))
         store.delete(name)
     except OSError as problem:
         return failed_check(
             "s3", f"A file could not be stored and read back: {problem.strerror}.", BUCKET_REMEDY
         )
-    if came != data:
+    if content != data:
         return failed_check("s3", "The bucket returned other bytes than were written.", BUCKET_REMEDY)
     return passed_check(
         "s3",
         f"{store.describe_file_location('').rstrip('/')} stored and returned a file in"
-        f" {time.monotonic() - began:.2f} s",
+        f" {time.monotonic() - started_at:.2f} s",
     )
 
 

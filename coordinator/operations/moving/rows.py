@@ -99,10 +99,10 @@ def convert_value_kind(
     except UnfitValue as problem:
         raise OddValue(describe_row_problem(table, raw, str(problem))) from None
     if told:
-        said = describe_row_problem(table, raw, f"{column.name} {told}")
+        row_problem_text = describe_row_problem(table, raw, f"{column.name} {told}")
         if not odds.mend or table.name in EXACT or (value is None and not column.null):
-            raise OddValue(said)
-        odds.add_mended_value(said)
+            raise OddValue(row_problem_text)
+        odds.add_mended_value(row_problem_text)
     if column.kind == "moment" and value is not None:
         return datetime.fromisoformat(value).replace(tzinfo=UTC)
     return value

@@ -74,10 +74,10 @@ class SqliteSource:
 
     def find_orphan_rows(self, tables: list[MovedTable]) -> list[str]:
         """Name rows that refer to rows which do not exist, some of them."""
-        known = {table.name for table in tables}
+        names = {table.name for table in tables}
         orphans = []
         for name, rowid, parent, _ in self.db.execute("PRAGMA foreign_key_check"):
-            if name in known:
+            if name in names:
                 orphans.append(f"{name} (row {rowid}): the row it refers to in {parent} does not exist")
             if len(orphans) == MOST_NAMED_ORPHANS:
                 break

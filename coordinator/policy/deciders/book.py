@@ -125,12 +125,12 @@ class DeciderBook:
         if not holders:
             return f"Row {rule.number} of Who decides names no active approver."
         if len(holders) < rule.needed:
-            [only] = (self.approvers_by_id[one].get_username() for one in holders)
+            [only] = (self.approvers_by_id[approver_id].get_username() for approver_id in holders)
             return f"Row {rule.number} of Who decides requires two people, but only {only} may decide."
         return ""
 
     def find_rule_problems(self) -> list[str]:
-        return [words for rule in self.rules if (words := self.find_rule_problem(rule))]
+        return [rule_problem for rule in self.rules if (rule_problem := self.find_rule_problem(rule))]
 
     def find_decision_rights(self, user: User, request: PermissionRequest) -> list[str]:
         """Return by whose rights the person may decide, by name: their own first, then those handed to them.
@@ -144,7 +144,14 @@ class DeciderBook:
 
     def find_rights_by_rule(self, user: User, rule: DecidingRuleRow | None, owner: str | None) -> list[str]:
         holders = self.rule_approver_ids(rule)
-        ids = [user.pk, *(one.giver for one in self.active_delegations if one.receiver == user.pk)]
+        ids = [
+            user.pk,
+            *(
+                approver_id.giver
+                for approver_id in self.active_delegations
+                if approver_id.receiver == user.pk
+            ),
+        ]
         names = [self.approvers_by_id[one].get_username() for one in dict.fromkeys(ids) if one in holders]
         return [name for name in names if name != owner]
 
@@ -157,8 +164,12 @@ class DeciderBook:
         rule = self.find_deciding_rule(request)
         if rule is None or self.find_decision_rights(user, request):
             return ""
-        words = self.describe_deciding_rule(rule)
-        return f"{words} You are not among them." if self.rule_approver_ids(rule) else words
+        deciding_rule_text = self.describe_deciding_rule(rule)
+        return (
+            f"{deciding_rule_text} You are not among them."
+            if self.rule_approver_ids(rule)
+            else deciding_rule_text
+        )
 
     def can_decide_request(self, user: User | AnonymousUser, request: PermissionRequest) -> bool:
         return not self.explain_cannot_decide(user, request)
@@ -166,11 +177,11 @@ class DeciderBook:
     def find_request_deciders(self, request: PermissionRequest) -> list[User]:
         """Return everybody who may decide the request, by name."""
         rule, owner = self.find_deciding_rule(request), find_barred_owner(request)
-        others = [user for user in self.approvers_by_id.values() if user.get_username() != owner]
+        other_approvers = [user for user in self.approvers_by_id.values() if user.get_username() != owner]
         return (
-            others
+            other_approvers
             if rule is None
-            else [user for user in others if self.find_rights_by_rule(user, rule, owner)]
+            else [user for user in other_approvers if self.find_rights_by_rule(user, rule, owner)]
         )
 
     def describe_rule_deciders(self, rule: DecidingRuleRow | None) -> list[str]:
@@ -182,12 +193,12 @@ class DeciderBook:
     def describe_request_deciders(self, request: PermissionRequest) -> str:
         """Return the words of the card: whom the request waits for; nothing where every approver may decide."""
         rule = self.find_deciding_rule(request)
-        words = (
+        deciding_rule_text = (
             self.describe_deciding_rule(rule)
             if rule is not None and not rule.needs_any_single_approver
             else ""
         )
-        return " ".join(one for one in (words, self.describe_missing_deciders(request)) if one)
+        return " ".join(one for one in (deciding_rule_text, self.describe_missing_deciders(request)) if one)
 
     def describe_missing_deciders(self, request: PermissionRequest) -> str:
         """Say that too few are left to approve, as whoever asked may not; nothing where there are enough.
@@ -198,12 +209,12 @@ class DeciderBook:
         needed = self.required_approval_count(request)
         if owner not in self.approvers_by_name or len(self.rule_approver_ids(rule)) < needed:
             return ""
-        left = [user.get_username() for user in self.find_request_deciders(request)]
+        usernames = [user.get_username() for user in self.find_request_deciders(request)]
         rights = {self.approvers_by_id[one].get_username() for one in self.rule_approver_ids(rule)} - {owner}
-        if min(len(left), len(rights)) >= needed:
+        if min(len(usernames), len(rights)) >= needed:
             return ""
         wanted = "two people must approve and " if needed > 1 else ""
-        who = f"only {left[0]}" if left else "nobody"
+        who = f"only {usernames[0]}" if usernames else "nobody"
         return (
             f"{owner} asked for this and may not decide it, so {wanted}{who} is left. An administrator must let "
             "somebody else decide."
@@ -220,10 +231,8 @@ class DeciderBook:
             for words in (self.rule_people_names, self.rule_group_names, self.rule_delegation_names)
         )
         if rule.needed > 1:
-            return (
-                f"Waits for two of: {', '.join([*people, *(f'the group {one}' for one in groups), *lent])}."
-            )
-        return f"Waits for: {join_with_or([*people, *(f'one of {one}' for one in groups), *lent])}."
+            return f"Waits for two of: {', '.join([*people, *(f'the group {group}' for group in groups), *lent])}."
+        return f"Waits for: {join_with_or([*people, *(f'one of {group}' for group in groups), *lent])}."
 
     def rule_people_names(self, rule: DecidingRuleRow) -> list[str]:
         return [
@@ -232,18 +241,21 @@ class DeciderBook:
 
     def rule_group_names(self, rule: DecidingRuleRow) -> list[str]:
         return [
-            self.group_names_by_id.get(one, "a group")
-            for one in rule.groups
-            if self.approver_ids_by_group.get(one)
+            self.group_names_by_id.get(group, "a group")
+            for group in rule.groups
+            if self.approver_ids_by_group.get(group)
         ]
 
     def rule_delegation_names(self, rule: DecidingRuleRow) -> list[str]:
         """Return who may decide only by a right that was handed to them: "bob for anna"."""
         holders = self.rule_approver_ids(rule)
         return [
-            f"{self.approvers_by_id[one.receiver].get_username()} for {self.approvers_by_id[one.giver].get_username()}"
-            for one in self.active_delegations
-            if one.giver in holders and one.receiver in self.approvers_by_id and one.receiver not in holders
+            f"{self.approvers_by_id[delegation.receiver].get_username()} for "
+            f"{self.approvers_by_id[delegation.giver].get_username()}"
+            for delegation in self.active_delegations
+            if delegation.giver in holders
+            and delegation.receiver in self.approvers_by_id
+            and delegation.receiver not in holders
         ]
 
     def filter_valid_votes(

@@ -116,15 +116,15 @@ def build_request_terms(
     known: Iterable[str],
 ) -> RequestTerms:
     """Return the terms of a request with these words. `server` is the one that it names beside the tool, if any."""
-    meant = {(server, tool)} if server else set(find_meant_server_tools(tool, known))
-    calls = {f"{PREFIX}{name_in_calls(one)}__{name_in_calls(name)}" for one, name in meant if name}
+    meant_tools = {(server, tool)} if server else set(find_meant_server_tools(tool, known))
+    calls = {f"{PREFIX}{name_in_calls(one)}__{name_in_calls(name)}" for one, name in meant_tools if name}
     return RequestTerms(
         permission_type,
         frozenset({tool, *calls} - {""}),
-        frozenset(one for one, _ in meant),
+        frozenset(one for one, _ in meant_tools),
         frozenset(one for one in agents if one),
         host,
-        frozenset(one for one, name in meant if not name),
+        frozenset(one for one, name in meant_tools if not name),
     )
 
 
@@ -135,10 +135,12 @@ def find_meant_server_tools(call: str, known: Iterable[str]) -> Iterable[tuple[s
     """
     if not call.startswith(PREFIX):
         return []
-    found = find_called_tools(call, known)
+    called_tools = find_called_tools(call, known)
     server, separator, tool = (find_call_behind_gateway(call) or call)[len(PREFIX) :].partition("__")
-    is_own = separator and server and tool and (not found or any(name == tool for _, name in found))
-    return [*found, (server, tool)] if is_own else found
+    is_own = (
+        separator and server and tool and (not called_tools or any(name == tool for _, name in called_tools))
+    )
+    return [*called_tools, (server, tool)] if is_own else called_tools
 
 
 def convert_deciding_rule(row: DecidingRule, number: int) -> DecidingRuleRow:

@@ -134,11 +134,15 @@ class Verdict:
     def reason(self) -> str:
         if self.source == UNKNOWN_SERVER:
             return f"There is no MCP server {self.server_id!r} here."
-        told = self.build_decision_reason()
+        decision_reason = self.build_decision_reason()
         if self.is_temporary and self.then is not None and self.expires_at is not None:
             until = self.expires_at.strftime("%Y-%m-%d %H:%M")
-            told = f"{told} Until {until} UTC, then {PARTICIPLES[self.then.decision]}."
-        return f"{told} There is no MCP server {self.server_id!r} here." if self.is_unknown else told
+            decision_reason = f"{decision_reason} Until {until} UTC, then {PARTICIPLES[self.then.decision]}."
+        return (
+            f"{decision_reason} There is no MCP server {self.server_id!r} here."
+            if self.is_unknown
+            else decision_reason
+        )
 
     @property
     def is_temporary(self) -> bool:
@@ -363,10 +367,10 @@ def load_policy_for_agents(
     if at is not None:
         # An end that cannot be read has no instant either: those rows come along, is_live judges them.
         grants = grants.not_ended(at)
-    known = list(servers.values_list("name", "default_policy", "accepted_only__pk"))
+    server_rows = list(servers.values_list("name", "default_policy", "accepted_only__pk"))
     policy = AccessPolicy(
-        servers={name: default for name, default, _ in known},
-        accepted_only={name for name, _, accepted_only in known if accepted_only is not None},
+        servers={name: default for name, default, _ in server_rows},
+        accepted_only={name for name, _, accepted_only in server_rows if accepted_only is not None},
         changed={(row.server_id, row.name): row.changed_at for row in changed if row.changed_at},
     )
     for values in grants.order_by("id").values_list(*GrantRow._fields):
@@ -401,15 +405,15 @@ class ToolSummary:
 def summarize_tool_grants(server_id: str, now: datetime, tools: Iterable[str] = ()) -> list[ToolSummary]:
     """Return one line for each tool that is known, among `tools`, or named by a live grant, by name."""
     policy = load_policy_for_agents(None, [server_id], now)
-    known = McpTool.objects.filter(server_id=server_id).values_list("name", flat=True)
-    names = {*tools, *known, *(tool for slots in policy.slots.values() for tool in slots if tool)}
+    mcp_tool_rows = McpTool.objects.filter(server_id=server_id).values_list("name", flat=True)
+    names = {*tools, *mcp_tool_rows, *(tool for slots in policy.slots.values() for tool in slots if tool)}
     agents = [agent for agent, _ in policy.slots]
     lines = []
     for tool in sorted(names):
-        found = [policy.decide_tool_access(agent, server_id, tool, now) for agent in agents]
-        own = [verdict for verdict in found if verdict.source == TOOL_GRANT]
+        tool_accesses = [policy.decide_tool_access(agent, server_id, tool, now) for agent in agents]
+        own = [verdict for verdict in tool_accesses if verdict.source == TOOL_GRANT]
         said_by = [verdict.grant.effective_decision for verdict in own if verdict.grant is not None]
-        inherited = sum(verdict.source == SERVER_GRANT for verdict in found)
+        inherited = sum(verdict.source == SERVER_GRANT for verdict in tool_accesses)
         allowed, asked, denied = (said_by.count(word) for word in (ALLOW, ASK, DENY))
         lines.append(ToolSummary(tool, allowed, asked, denied, inherited))
     return lines

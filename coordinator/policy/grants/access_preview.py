@@ -46,17 +46,17 @@ class AccessPreview:
     @property
     def lost_call_count(self) -> int:
         """How many calls of the last seven days the change set would have denied."""
-        return sum(one.count for one in self.lost_calls)
+        return sum(call.count for call in self.lost_calls)
 
     @property
     def ask_call_count(self) -> int:
         """How many calls of the last seven days would wait for a person that do not now."""
-        return sum(one.count for one in self.asked_calls)
+        return sum(call.count for call in self.asked_calls)
 
     @property
     def gained_call_count(self) -> int:
         """How many calls of the last seven days would be allowed that are denied or asked now."""
-        return sum(one.count for one in self.won_calls)
+        return sum(call.count for call in self.won_calls)
 
     def changes_by_agent(self) -> list[AgentVerdictChanges]:
         agents = dict.fromkeys(turn.agent_id for turn in self.turns)

@@ -37,10 +37,10 @@ def parse_access_request(request: PermissionRequest) -> RequestedAccess | None:
     say the same, or an agent's request speaks for another agent, it is no such request: approving it grants nothing.
     """
     context = request_context(request)
-    wanted = context.tool_input if context is not None else None
-    if request.permission_type != PERMISSION_TYPE or not isinstance(wanted, dict):
+    tool_input = context.tool_input if context is not None else None
+    if request.permission_type != PERMISSION_TYPE or not isinstance(tool_input, dict):
         return None
-    agent_id, server_id, tool_name = (wanted.get(name) for name in ("agent_id", "server_id", "tool_name"))
+    agent_id, server_id, tool_name = (tool_input.get(name) for name in ("agent_id", "server_id", "tool_name"))
     if not isinstance(agent_id, str) or not isinstance(server_id, str):
         return None
     wish = RequestedAccess(

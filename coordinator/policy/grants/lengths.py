@@ -35,10 +35,10 @@ def parse_grant_end(word: str, now: datetime) -> datetime | None:
         return None
     if word in LENGTHS:
         return now + LENGTHS[word][1]
-    found = instants.parse_instant(word)
-    if found is None:
+    instant = instants.parse_instant(word)
+    if instant is None:
         raise UnprocessableRequest(f"{word!r} is not one of the lengths of time offered here.")
-    return found
+    return instant
 
 
 def default_grant_end(now: datetime) -> datetime | None:

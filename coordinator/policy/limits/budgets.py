@@ -119,8 +119,8 @@ class BudgetState:
     @property
     def usage_label(self) -> str:
         """What was used, and what is not counted."""
-        words = format_budget_amount(self.use.amount, self.budget.measure)
-        return f"at least {words}" if self.use.unpriced else words
+        budget_amount_text = format_budget_amount(self.use.amount, self.budget.measure)
+        return f"at least {budget_amount_text}" if self.use.unpriced else budget_amount_text
 
     @property
     def uncounted_usage_label(self) -> str:
@@ -270,7 +270,9 @@ def session_budget_states(
     """Return how the budgets stand that count what happens in a session."""
     names, person = list(agents), session_owner_if_needed(budgets, session_id)
     return [
-        current_budget_state(one, now, session_id) for one in budgets if one.applies_to_agents(names, person)
+        current_budget_state(budget, now, session_id)
+        for budget in budgets
+        if budget.applies_to_agents(names, person)
     ]
 
 
@@ -286,19 +288,19 @@ def decide_by_budgets(
 
     `is_counted` says whether what the caller does is still written today, and so in the budgets' sums.
     """
-    acting = [one for one in budgets if one.can_block and not one.is_lifted(now)]
+    acting = [budget for budget in budgets if budget.can_block and not budget.is_lifted(now)]
     found = NO_OPINION
-    for one in (
+    for budget in (
         session_budget_states(acting, [*agents, *session_agent_names(session_id)], session_id, now)
         if acting
         else ()
     ):
-        if one.is_reached:
-            found = stricter_ruling(found, ruling_for_spent_budget(one))
-        elif one.use.unpriced:
-            found = stricter_ruling(found, ruling_for_unpriced_tokens(one))
+        if budget.is_reached:
+            found = stricter_ruling(found, ruling_for_spent_budget(budget))
+        elif budget.use.unpriced:
+            found = stricter_ruling(found, ruling_for_unpriced_tokens(budget))
         elif not is_counted():
-            found = stricter_ruling(found, ruling_for_uncounted_key(one))
+            found = stricter_ruling(found, ruling_for_uncounted_key(budget))
     return found
 
 
@@ -371,7 +373,7 @@ class SpentBudget:
 
 def load_spent_run_budgets(now: datetime) -> list[SpentBudget]:
     """Return the budgets of the day that are used up and let no run begin."""
-    of_the_day = (one for one in load_run_holding_budgets(now) if not one.is_by_session)
+    of_the_day = (budget for budget in load_run_holding_budgets(now) if not budget.is_by_session)
     owners: dict[str, str | None] = {}
     return [SpentBudget(one, owners) for one in of_the_day if current_budget_state(one, now).is_reached]
 
@@ -408,16 +410,24 @@ def find_budget_holding_session(
     session_id: str, agents: Iterable[str | None], now: datetime
 ) -> BudgetState | None:
     """Return the budget that is used up and lets no run of a session begin; one query where none holds runs."""
-    held = load_run_holding_budgets(now)
-    if not held:
+    run_holding_budgets = load_run_holding_budgets(now)
+    if not run_holding_budgets:
         return None
     return find_first_spent_budget(
-        held, list(agents), session_owner_if_needed(held, session_id), session_id, now
+        run_holding_budgets,
+        list(agents),
+        session_owner_if_needed(run_holding_budgets, session_id),
+        session_id,
+        now,
     )
 
 
 def load_run_holding_budgets(now: datetime) -> list[BudgetRow]:
-    return [one for one in load_active_budgets() if one.at_limit == AtLimit.HOLD and not one.is_lifted(now)]
+    return [
+        budget
+        for budget in load_active_budgets()
+        if budget.at_limit == AtLimit.HOLD and not budget.is_lifted(now)
+    ]
 
 
 def find_first_spent_budget(
@@ -437,7 +447,9 @@ def find_first_spent_budget(
 
 
 def session_owner_if_needed(budgets: Sequence[BudgetRow], session_id: str) -> str | None:
-    return session_owner(session_id) if any(one.reach == BudgetReach.PERSON for one in budgets) else None
+    return (
+        session_owner(session_id) if any(budget.reach == BudgetReach.PERSON for budget in budgets) else None
+    )
 
 
 def session_owner(session_id: str) -> str | None:
@@ -447,7 +459,7 @@ def session_owner(session_id: str) -> str | None:
         return ordered
     writers = SessionWriter.objects.filter(session_id=session_id).order_by("is_runner", "id")
     makers = [key_creator(name) for name in writers.values_list("writer", flat=True)[:5]]
-    return next((one for one in makers if one), None)
+    return next((maker for maker in makers if maker), None)
 
 
 def key_creator(key: str) -> str | None:

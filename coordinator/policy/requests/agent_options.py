@@ -47,7 +47,7 @@ def is_driven_agent_request(row: PermissionRequest) -> bool:
 
 def find_lasting_options(options: Sequence[Option]) -> list[Option]:
     """Return the options that let more than this call run: they are offered beside a plain yes."""
-    return [one for one in options if one.get("kind") == "allow_always"]
+    return [option for option in options if option.get("kind") == "allow_always"]
 
 
 def choose_allow_option(options: Sequence[Option], picked: Sequence[Option] = ()) -> Outcome:
@@ -73,9 +73,9 @@ def choose_reject_option(options: Sequence[Option]) -> Outcome:
 
 def choose_option_of_kind(options: Sequence[Option], *kinds: str) -> Outcome:
     for kind in kinds:
-        for one in options:
-            if one.get("kind") == kind:
-                return option_outcome(one)
+        for option in options:
+            if option.get("kind") == kind:
+                return option_outcome(option)
     return CANCELLED
 
 

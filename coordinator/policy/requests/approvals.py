@@ -364,7 +364,7 @@ def is_covered_by_approval(row: PermissionRequest, caller: KeyIdentity, now: dat
     if not current_request_state(row, now).in_force:
         return False
     context = request_context(row)
-    named = context.agent_id if context else None
-    if named is None:
+    agent_id = context.agent_id if context else None
+    if agent_id is None:
         return context is None or context.scope is None
-    return caller.can_speak_for(named)
+    return caller.can_speak_for(agent_id)

@@ -110,8 +110,8 @@ def find_legacy_approval(
 
 
 def has_masked_secrets(row: PermissionRequest) -> bool:
-    shown = request_subject(row)
-    return bool(find_masks([shown.target_resource, shown.tool_input]))
+    subject = request_subject(row)
+    return bool(find_masks([subject.target_resource, subject.tool_input]))
 
 
 def find_foreign_approval(subject: PermissionSubject, now: datetime) -> PermissionRequest | None:

@@ -70,21 +70,21 @@ def build_requester_answer(
     told = export_permission_request(request, now) | {"brake": None}
     if not approvals.current_request_state(request, now).allowed:
         return told
-    held = find_brake_message(asker or coverage.request_requester(request), request.plugin_id)
-    return told if held is None else told | MAY_NOT_RUN | {"brake": held}
+    brake_message = find_brake_message(asker or coverage.request_requester(request), request.plugin_id)
+    return told if brake_message is None else told | MAY_NOT_RUN | {"brake": brake_message}
 
 
 def build_requester_answers(requests: Sequence[PermissionRequest], now: datetime) -> list[dict[str, Any]]:
     """Return several requests so: no query more for each while no brake is on."""
     if brakes.load_active_brakes():
-        return [build_requester_answer(one, now) for one in requests]
-    return [export_permission_request(one, now) | {"brake": None} for one in requests]
+        return [build_requester_answer(request, now) for request in requests]
+    return [export_permission_request(request, now) | {"brake": None} for request in requests]
 
 
 def find_brake_message(asker: Requester, plugin_id: str) -> str | None:
     """Return the words of the brake that holds what this asker asks for; None where none does."""
-    held = brakes.find_brake_on_request(asker.agent_id, plugin_id, asker.host, asker.session_id)
-    return held.agent_message if held is not None else None
+    brake = brakes.find_brake_on_request(asker.agent_id, plugin_id, asker.host, asker.session_id)
+    return brake.agent_message if brake is not None else None
 
 
 def find_final_answer(request_id: str, now: datetime | None = None) -> dict[str, Any] | None:
@@ -95,5 +95,5 @@ def find_final_answer(request_id: str, now: datetime | None = None) -> dict[str,
     now, row = now or timezone.now(), approvals.find_permission_request(request_id)
     if approvals.current_request_state(row, now).waiting:
         return None
-    told = build_requester_answer(row, now)
-    return told if told["brake"] is None else None
+    requester_answer = build_requester_answer(row, now)
+    return requester_answer if requester_answer["brake"] is None else None

@@ -85,12 +85,12 @@ class CallText(str):
     def __new__(
         cls, text: str, field: str = "", tool_input: Any = None, folder: str | None = None
     ) -> CallText:
-        made = super().__new__(cls, text)
-        made.field = field
-        made.tool_input = tool_input
-        made.folder = folder
-        made._descriptions = {}
-        return made
+        instance = super().__new__(cls, text)
+        instance.field = field
+        instance.tool_input = tool_input
+        instance.folder = folder
+        instance._descriptions = {}
+        return instance
 
     field: str  # of the input, that holds the text; "" where the text is the whole input
     tool_input: Any

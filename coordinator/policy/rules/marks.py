@@ -111,32 +111,34 @@ def find_review_reasons(
     read = text[:READ_UP_TO]
     call = describe_call(tool, tool_input, folder) if tool else CallDescription()
     commands = call.command_texts
-    found = [
+    reasons = [
         mark.reason
         for mark in marks
         if mark.is_found_in_call(tool, read) or mark.is_found_in_commands(tool, commands)
     ]
     if marks and len(text) > READ_UP_TO:
-        found.append(TOO_LONG)
+        reasons.append(TOO_LONG)
     if folder and (
         (tool in WRITING and writes_outside_folder(tool_input, folder))
         or find_restricted_parts(WRITES_OUTSIDE, call).match == Match.YES
     ):
-        found.append(OUTSIDE)
+        reasons.append(OUTSIDE)
     if call.lifted_guards:
-        found.append(WITHOUT_GUARD)
+        reasons.append(WITHOUT_GUARD)
     if any(map(has_invisible_character, (text, target, said, *iterate_field_names(tool_input)))):
-        found.append(HIDDEN)
+        reasons.append(HIDDEN)
     if any(map(has_lookalike_characters, (read, target, *iterate_field_names(tool_input)))):
-        found.append(LOOKALIKES)
-    if call.unreadable and not {TOO_LONG, HIDDEN} & set(found):  # which say why
-        found.append(UNREADABLE)
-    return list(dict.fromkeys(found))
+        reasons.append(LOOKALIKES)
+    if call.unreadable and not {TOO_LONG, HIDDEN} & set(reasons):  # which say why
+        reasons.append(UNREADABLE)
+    return list(dict.fromkeys(reasons))
 
 
 def find_danger_reasons(marks: Sequence[CallMark], reasons: Collection[str]) -> frozenset[str]:
     """Return those of the reasons that a mark of grade danger gives."""
-    return frozenset(one.reason for one in marks if one.grade == MarkGrade.DANGER and one.reason in reasons)
+    return frozenset(
+        mark.reason for mark in marks if mark.grade == MarkGrade.DANGER and mark.reason in reasons
+    )
 
 
 def find_request_review_reasons(request: PermissionRequest, marks: Sequence[CallMark]) -> list[str]:

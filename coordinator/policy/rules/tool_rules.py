@@ -341,9 +341,10 @@ def names_server_of_tool(names: str, tool: str, server: str) -> bool:
 
 def wildcard_covers_other_servers(names: str, server_ids: Iterable[str]) -> bool:
     """Say whether a star in `names` takes in tools of a registered server that they do not speak of."""
-    known = list(server_ids)
+    known_servers = list(server_ids)
     return any(
-        is_prefix_of_others(_WILD.split(name, 1)[0], known) for name in tool_kinds.expand_tool_kinds(names)
+        is_prefix_of_others(_WILD.split(name, 1)[0], known_servers)
+        for name in tool_kinds.expand_tool_kinds(names)
     )
 
 
@@ -361,7 +362,7 @@ def convert_tool_rule(row: ToolRule, number: int) -> DecisionRule:
     """Return one saved rule as it decides. Agents that cannot be read are nobody's."""
     agents = row.agents
     if agents is not None:
-        agents = tuple(str(one) for one in agents) if isinstance(agents, list) else ()
+        agents = tuple(str(agent) for agent in agents) if isinstance(agents, list) else ()
     return DecisionRule(
         number,
         row.tool,
@@ -451,9 +452,9 @@ def ruling_for_rule(rule: DecisionRule, explanation: str = "") -> Ruling:
     """Return what a rule that fits says. `explanation` is added to its reason."""
     if rule.verdict not in RuleVerdict.values:
         return ruling_for_unreadable_rule(rule)
-    words = rule.reason or f"{RuleVerdict(rule.verdict).label} {rule.tool}".strip()
-    words = f"{words.rstrip('.')}. {explanation}" if explanation else words
-    return Ruling(rule.verdict, words, f"rule {rule.number}", rule.wait_seconds, rule.deny_at_deadline, rule)
+    reason = rule.reason or f"{RuleVerdict(rule.verdict).label} {rule.tool}".strip()
+    reason = f"{reason.rstrip('.')}. {explanation}" if explanation else reason
+    return Ruling(rule.verdict, reason, f"rule {rule.number}", rule.wait_seconds, rule.deny_at_deadline, rule)
 
 
 def strictest_possible_ruling(

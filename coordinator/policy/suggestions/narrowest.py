@@ -79,10 +79,16 @@ def find_permanent_answers(
     require_answerable_request(row, call)
     if deciders.load_decider_book(now).required_approval_count(row) > 1:
         raise Conflict(OF_TWO)
-    wanted = parse_access_request(row)
-    if wanted is not None:  # the approval itself makes the grant, and ends it
+    access_request = parse_access_request(row)
+    if access_request is not None:  # the approval itself makes the grant, and ends it
         return [
-            PermanentAnswer(edits=(GrantEdit(wanted.agent_id, wanted.server_id, wanted.tool_name, GRANTED),))
+            PermanentAnswer(
+                edits=(
+                    GrantEdit(
+                        access_request.agent_id, access_request.server_id, access_request.tool_name, GRANTED
+                    ),
+                )
+            )
         ]
     saved = tool_rules.load_saved_tool_rules()
     narrow = find_narrowest_answer(call, saved, build_grant_for_call(row, call, now), now)
@@ -123,13 +129,15 @@ def find_narrowest_answer(
         if is_pattern_short_enough(pattern)
         else []
     )
-    found = [
+    permanent_answers = [
         PermanentAnswer(find_numbered_rule(rules, rule), tuple(rules)) for rules in lists if rules is not None
     ]
     if grant is not None:
-        found.append(PermanentAnswer(edits=(grant,)))
-        found += [replace(one, edits=(grant,)) for one in found if one.rules is not None]
-    answer = next((one for one in found if answer_allows_call(one, call, saved, now)), None)
+        permanent_answers.append(PermanentAnswer(edits=(grant,)))
+        permanent_answers += [
+            replace(one, edits=(grant,)) for one in permanent_answers if one.rules is not None
+        ]
+    answer = next((one for one in permanent_answers if answer_allows_call(one, call, saved, now)), None)
     if answer is None:
         raise Conflict(ANOTHER_ANSWERS if lists else TOO_LONG)
     return answer
@@ -187,10 +195,10 @@ def build_grant_for_call(row: PermissionRequest, call: RecordedCall, now: dateti
     if not call.agent or len(places) != 1:
         return None
     [(server, called)] = places
-    known = McpTool.objects.filter(server_id=server).values_list("name", flat=True)
-    names = [name for name in known if name_in_calls(name) == called]
-    told = row.metadata.get("tool") if isinstance(row.metadata, dict) else None
-    name = told if told in names else names[0] if len(names) == 1 else None
+    mcp_tool_rows = McpTool.objects.filter(server_id=server).values_list("name", flat=True)
+    names = [name for name in mcp_tool_rows if name_in_calls(name) == called]
+    tool = row.metadata.get("tool") if isinstance(row.metadata, dict) else None
+    name = tool if tool in names else names[0] if len(names) == 1 else None
     return GrantEdit(call.agent, server, name, GRANTED, default_grant_end(now)) if name is not None else None
 
 

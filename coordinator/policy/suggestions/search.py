@@ -292,16 +292,16 @@ class SuggestionSearch:
     def group_recorded_calls(
         self, reader: CallHistoryReader, judge: RecordedCallJudge, budget: WalkTimeLimit
     ) -> None:
-        known, refused = set(Agent.objects.values_list("pk", flat=True)), set(self.refused)
+        agent_rows, refused = set(Agent.objects.values_list("pk", flat=True)), set(self.refused)
         for step in iterate_history_steps(reader, self.before, budget):
-            told = reader.find_refused_call_ids(
+            refused_call_ids = reader.find_refused_call_ids(
                 step.before, step.floor
             )  # newest first: a result stands before its call
-            self.record_refused_ids(reader, told)
-            refused.update(told)
+            self.record_refused_ids(reader, refused_call_ids)
+            refused.update(refused_call_ids)
             judge.load_grants_for_calls(step.calls)
             for call in step.calls:
-                self.sort_call_into_group(call, judge, known, was_refused=call.event_id in refused)
+                self.sort_call_into_group(call, judge, agent_rows, was_refused=call.event_id in refused)
             self.before = step.floor
         if len(self.groups) > MOST_GROUPS:
             self.drop_rare_groups()
@@ -477,13 +477,13 @@ def build_suggestions(
     for key, group in sorted(groups.items(), key=lambda item: (-item[1].calls, item[0])):
         if group.calls < FEWEST or len(found) >= MOST_TRIED:
             break
-        for one in iterate_group_candidates(key, group, judge.managed.strict):
-            if can_save_suggested_rule(one) and not any(
-                one.matches_tool_call(tool, about, judge.managed)
+        for candidate in iterate_group_candidates(key, group, judge.managed.strict):
+            if can_save_suggested_rule(candidate) and not any(
+                candidate.matches_tool_call(tool, about, judge.managed)
                 for tool, texts in refused.items()
                 for about in texts
             ):
-                found.append(one)
+                found.append(candidate)
                 break
     return found
 

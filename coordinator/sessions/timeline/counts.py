@@ -34,9 +34,9 @@ _recent_counts: OrderedDict[str, tuple[float, SessionEventCounts]] = OrderedDict
 
 def load_recent_event_counts(session_id: str) -> SessionEventCounts:
     """Return a session's counts, at most RECENT_SECONDS old: many readers of one session count once."""
-    known = _recent_counts.get(session_id)
-    if known is not None and time.monotonic() - known[0] <= RECENT_SECONDS:
-        return known[1]
+    session_event_count = _recent_counts.get(session_id)
+    if session_event_count is not None and time.monotonic() - session_event_count[0] <= RECENT_SECONDS:
+        return session_event_count[1]
     counts = count_session_events(session_id)
     _recent_counts[session_id] = (time.monotonic(), counts)
     _recent_counts.move_to_end(session_id)

@@ -61,8 +61,10 @@ def load_session_density(session_id: str, *, total: int, errors: int) -> list[De
         while len(_known) > MOST_SESSIONS:
             _known.popitem(last=False)
     slots = [
-        DensitySlot(one.from_us, one.to_us, one.events, one.errors, one.first_error, idle_us=one.idle_us)
-        for one in slots
+        DensitySlot(
+            slot.from_us, slot.to_us, slot.events, slot.errors, slot.first_error, idle_us=slot.idle_us
+        )
+        for slot in slots
     ]
     if slots:
         mark_slot_requests(session_id, slots)
@@ -157,8 +159,8 @@ def mark_slot_errors(session_id: str, slots: Sequence[DensitySlot], errors: int)
 
 def mark_slot_requests(session_id: str, slots: Sequence[DensitySlot]) -> None:
     """Note in each slot how often people were asked, and whether somebody still is."""
-    asked = PermissionRequest.objects.filter(context__session_id=session_id).order_by("id")
-    for at, status in asked.values_list("created_at", "status")[:MOST_REQUESTS]:
+    permission_requests = PermissionRequest.objects.filter(context__session_id=session_id).order_by("id")
+    for at, status in permission_requests.values_list("created_at", "status")[:MOST_REQUESTS]:
         if isinstance(at, datetime):
             slot = find_slot_at(slots, instants.to_microseconds(at))
             slot.asked += 1

@@ -39,8 +39,8 @@ def load_timeline_changes(session_id: str, since: int) -> TimelineChanges:
     new = Change.objects.filter(id__gt=since, id__lte=upto)
     events = new.filter(topic="events", parent=session_id, op="insert").values_list("key", flat=True)
     ids = [int(key) for key in events[: MOST_EVENTS + 1]]
-    asked = new.filter(topic="permission_requests").exclude(op="delete").values_list("key", flat=True)
-    requests = [int(key) for key in asked.distinct()[:MOST_EVENTS]]
+    request_rows = new.filter(topic="permission_requests").exclude(op="delete").values_list("key", flat=True)
+    requests = [int(key) for key in request_rows.distinct()[:MOST_EVENTS]]
     return TimelineChanges(ids[:MOST_EVENTS], requests, upto, too_many=len(ids) > MOST_EVENTS)
 
 

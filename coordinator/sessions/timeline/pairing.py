@@ -145,7 +145,7 @@ def find_neighbouring_calls(
     timeline: SessionTimeline, window: EventWindow, lonely: list[TimelineEvent]
 ) -> list[TimelineEvent]:
     """Return calls near the window that could be the other halves of calls without an id."""
-    wanted = {event.tool_name for event in lonely}
+    tool_names = {event.tool_name for event in lonely}
     plain = timeline.with_filters()
     found: list[TimelineEvent] = []
     if any(event.event_type == CALL_STARTS for event in lonely):
@@ -161,5 +161,7 @@ def find_neighbouring_calls(
             if first <= event.event_position <= last
         ]
     return [
-        event for event in found if event.tool_name in wanted and event.event_type in (CALL_STARTS, CALL_ENDS)
+        event
+        for event in found
+        if event.tool_name in tool_names and event.event_type in (CALL_STARTS, CALL_ENDS)
     ]

@@ -262,10 +262,10 @@ class SessionTimeline:
 
     def read_events_by_id(self, ids: Iterable[int]) -> list[TimelineEvent]:
         """Return these events of the session, in timeline order."""
-        found = self.fetch_timeline_events(
+        timeline_events = self.fetch_timeline_events(
             self.dated_session_events(indexed=False).filter(id__in=list(ids)), None
         )
-        return sorted(found, key=lambda event: event.event_position)
+        return sorted(timeline_events, key=lambda event: event.event_position)
 
     def read_tool_use_events(self, tool_use_ids: Iterable[str]) -> list[TimelineEvent]:
         """Return the beginnings and ends of the calls with these ids."""
@@ -324,8 +324,8 @@ class SessionTimeline:
         rows = events.annotate(**heads, **sizes, error_head=Substr("error", 1, READ_UP_TO), tokens_in=_READ)
         rows = rows.annotate(gateway_told=_GATEWAY_TOLD)
         values = rows.values_list(*_SOURCES.values(), *heads, *sizes)
-        found = [build_timeline_event(row) for row in (values if limit is None else values[:limit])]
-        return load_long_values(found)
+        timeline_events = [build_timeline_event(row) for row in (values if limit is None else values[:limit])]
+        return load_long_values(timeline_events)
 
 
 def event_category_condition(categories: tuple[str, ...]) -> Q:
@@ -347,12 +347,12 @@ def build_timeline_event(row: tuple[Any, ...]) -> TimelineEvent:
 
 
 def parse_gateway_times(text: str | None) -> GatewayTimes | None:
-    told = decode_stored_json(text) if text else None
-    told = told.get("gateway") if isinstance(told, dict) else None
-    if not isinstance(told, dict):
+    stored_json = decode_stored_json(text) if text else None
+    stored_json = stored_json.get("gateway") if isinstance(stored_json, dict) else None
+    if not isinstance(stored_json, dict):
         return None
-    times = [told.get(name) for name in ("waited_ms", "upstream_ms", "own_ms", "resumed")]
-    waited, upstream, own, resumed = (float(one) if isinstance(one, int | float) else 0.0 for one in times)
+    times = [stored_json.get(name) for name in ("waited_ms", "upstream_ms", "own_ms", "resumed")]
+    waited, upstream, own, resumed = (float(part) if isinstance(part, int | float) else 0.0 for part in times)
     return GatewayTimes(waited, upstream, own, int(resumed))
 
 
@@ -403,8 +403,8 @@ def decode_cut_json(text: str) -> UnreadableText:
     if text.startswith('"'):
         for cut in range(6):  # the last escape may have been cut in two
             try:
-                whole = json.loads(text[: len(text) - cut] + '"')
-                return UnreadableText(whole.encode("utf-8", "backslashreplace").decode())
+                decoded = json.loads(text[: len(text) - cut] + '"')
+                return UnreadableText(decoded.encode("utf-8", "backslashreplace").decode())
             except ValueError:
                 continue
     return UnreadableText(text)

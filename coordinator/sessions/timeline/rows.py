@@ -346,8 +346,10 @@ def window_time_lookups(window: EventWindow) -> dict[str, datetime]:
 
 
 def load_approval_rows(session: Session, **span: datetime) -> Iterable[ApprovalRow]:
-    asked = PermissionRequest.objects.filter(context__session_id=session.pk, **span)
-    return build_approval_rows(asked.with_listed_input().order_by("created_at", "id")[:MOST_BESIDE])
+    permission_requests = PermissionRequest.objects.filter(context__session_id=session.pk, **span)
+    return build_approval_rows(
+        permission_requests.with_listed_input().order_by("created_at", "id")[:MOST_BESIDE]
+    )
 
 
 def build_approval_rows(requests: Iterable[PermissionRequest]) -> list[ApprovalRow]:
@@ -365,13 +367,13 @@ def load_child_rows(session: Session, **span: datetime) -> Iterable[ChildRow]:
             :MOST_BESIDE
         ]
     )
-    named = titles.load_session_titles(child.pk for child in children)
+    session_titles = titles.load_session_titles(child.pk for child in children)
     return [
         ChildRow(
             EventPosition.position_before_moment(child.created_at),
             child,
             child.last_us,
-            named.get(child.pk, ""),
+            session_titles.get(child.pk, ""),
         )
         for child in children
         if isinstance(child.created_at, datetime)

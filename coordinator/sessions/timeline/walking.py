@@ -31,5 +31,5 @@ def walk_session_events(session: Session) -> Iterator[Event]:
     """Yield a session's events, with their contexts and whole values, in timeline order."""
     for window in walk_timeline_windows(SessionTimeline(session.pk)):
         ids = [event.id for event in window.events]
-        found = Event.objects.select_related("context").in_bulk(ids)
-        yield from (found[pk] for pk in ids if pk in found)
+        events = Event.objects.select_related("context").in_bulk(ids)
+        yield from (events[pk] for pk in ids if pk in events)

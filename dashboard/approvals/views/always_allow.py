@@ -39,8 +39,8 @@ def allow_request_always(request: HtmxHttpRequest, request_id: str) -> HttpRespo
 
 
 def show_always_allow_offer(request: HtmxHttpRequest, row: PermissionRequest) -> HttpResponse:
-    now, whose = timezone.now(), request.user.pk
-    assert whose is not None
+    now, user_id = timezone.now(), request.user.pk
+    assert user_id is not None
     card, wide = (
         build_approval_card([row], now, rights=DecisionRights.for_person(request.user, now)),
         "wide" in request.GET,
@@ -54,7 +54,7 @@ def show_always_allow_offer(request: HtmxHttpRequest, row: PermissionRequest) ->
     if not deciders.can_user_edit_policy(request.user):
         return render(request, "approvals/always.html", context | {"problem": deciders.ADMINS_EDIT})
     try:
-        offer, has_wider = build_always_allow_offer(row, whose, now, wide=wide)
+        offer, has_wider = build_always_allow_offer(row, user_id, now, wide=wide)
     except SignalboxError as refusal:
         return render(request, "approvals/always.html", context | {"problem": str(refusal.detail)})
     context |= {"offer": offer, "has_wider": has_wider}
@@ -63,15 +63,17 @@ def show_always_allow_offer(request: HtmxHttpRequest, row: PermissionRequest) ->
 
 
 def accept_always_allow_offer(request: HtmxHttpRequest, row: PermissionRequest) -> HttpResponse:
-    whose = request.user.pk
-    assert whose is not None
+    user_id = request.user.pk
+    assert user_id is not None
     try:
-        said = parse_accepted_offer(row, whose, request.POST.get("offer", ""), timezone.now())
-        approvals.approve_permanently(row.request_id, said.answer, by=request.user, judged=said.judged)
+        accepted_offer = parse_accepted_offer(row, user_id, request.POST.get("offer", ""), timezone.now())
+        approvals.approve_permanently(
+            row.request_id, accepted_offer.answer, by=request.user, judged=accepted_offer.judged
+        )
     except SignalboxError as refusal:
         detail = refusal.detail["message"] if isinstance(refusal.detail, dict) else str(refusal.detail)
         messages.error(request, detail)
         return redirect("approvals:always", row.request_id)
-    what = f"Rule {said.number} allows" if said.number else "A grant allows"
+    what = f"Rule {accepted_offer.number} allows" if accepted_offer.number else "A grant allows"
     messages.success(request, f"{what} such calls from now on. The request is approved.")
     return redirect("approvals:inbox")

@@ -36,7 +36,7 @@ VALIDITIES = [(one.value, one.label) for one in Validity if one is not Validity.
 def show_inbox(request: HtmxHttpRequest) -> HttpResponse:
     """Show what waits as the person has it arranged; as a fragment, also what was closed meanwhile on the page."""
     now, arrangement = timezone.now(), load_inbox_arrangement(request)
-    found = load_inbox_page(
+    inbox_page = load_inbox_page(
         now,
         request.GET.get("page", 1),
         request.GET.getlist("ids")[:MOST_ON_A_CARD] if request.htmx else [],
@@ -45,9 +45,9 @@ def show_inbox(request: HtmxHttpRequest) -> HttpResponse:
     )
     template = "approvals/_inbox.html" if wants_fragment(request) else "approvals/inbox.html"
     context = {
-        "inbox": found,
-        "page": found.page,
-        "waiting": found.waiting,
+        "inbox": inbox_page,
+        "page": inbox_page.page,
+        "waiting": inbox_page.waiting,
         "chosen": arrangement,
         "groups": GROUPS,
         "sorts": SORTS,

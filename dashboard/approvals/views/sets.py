@@ -78,21 +78,23 @@ def decide_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
     if len(form.cleaned_data["ids"]) > MOST_AT_ONCE:
         return HttpResponse(TOO_MANY, status=400)
     outcome = decide_each_request(form.cleaned_data, request.user)
-    words = describe_decision_outcome(outcome, form.cleaned_data["verdict"])
+    decision_outcome_text = describe_decision_outcome(outcome, form.cleaned_data["verdict"])
     if not wants_fragment(request):
-        (messages.warning if outcome.refusals else messages.success)(request, words)
+        (messages.warning if outcome.refusals else messages.success)(request, decision_outcome_text)
         for refusal in dict.fromkeys(outcome.refusals.values()):
             messages.error(request, refusal)
         return redirect("approvals:inbox")
     if not outcome.refusals:
         return trigger_requests_arranged(
-            trigger_toast(HttpResponse(status=204), "success", words), list(outcome.decided)
+            trigger_toast(HttpResponse(status=204), "success", decision_outcome_text), list(outcome.decided)
         )
     shown = {name: form.cleaned_data["seen"].get(name, "") for name in outcome.refusals}
     now = timezone.now()
-    found = list_chosen_requests(shown, now, DecisionRights.for_person(request.user, now))
-    listed = [(one, outcome.refusals[one.request_id]) for one in found]
-    response = render(request, "approvals/_set_outcome.html", {"words": words, "refused": listed})
+    chosen_requests = list_chosen_requests(shown, now, DecisionRights.for_person(request.user, now))
+    listed = [(one, outcome.refusals[one.request_id]) for one in chosen_requests]
+    response = render(
+        request, "approvals/_set_outcome.html", {"words": decision_outcome_text, "refused": listed}
+    )
     return trigger_requests_arranged(response, list(outcome.decided))
 
 
@@ -131,16 +133,16 @@ def triage_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
 
 def apply_triage_action(request: HtmxHttpRequest, ids: Sequence[str], now: datetime) -> tuple[str, bool]:
     """Do what the form's button says; return it in words, and whether the requests leave the page."""
-    said, by = request.POST.get("do", ""), request.user
-    if said in {"take", "assign"}:
-        to = by.get_username() if said == "take" else request.POST.get("to", "").strip()[:150]
+    choice, by = request.POST.get("do", ""), request.user
+    if choice in {"take", "assign"}:
+        to = by.get_username() if choice == "take" else request.POST.get("to", "").strip()[:150]
         number = approvals.assign_requests(ids, to, by=by, now=now)
         return f"{count_of(number, 'request')} assigned to {'you' if to == by.get_username() else to}.", False
-    if said == "release":
+    if choice == "release":
         return f"{count_of(approvals.unassign_requests(ids, by=by, now=now), 'request')} unassigned.", False
-    if said == "wake":
+    if choice == "wake":
         return f"{count_of(approvals.wake_snoozed_requests(ids, by=by), 'request')} back in your inbox.", True
-    until = find_snooze_end(said, request.POST.get("zone", ""), now)
+    until = find_snooze_end(choice, request.POST.get("zone", ""), now)
     number = approvals.snooze_requests(ids, until, by=by, now=now)
     return f"{count_of(number, 'request')} snoozed. Deadlines still apply.", True
 

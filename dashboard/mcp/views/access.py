@@ -83,7 +83,7 @@ def preview_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
     now = timezone.now()
     try:
         edits = parse_posted_grant_edits(request, now)
-        shown = (
+        preview = (
             access_preview.preview_access_changes(edits, by=person_actor(request.user), now=now)
             if edits
             else None
@@ -95,7 +95,7 @@ def preview_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
         "lines": access_sheet.build_grant_edit_lines(edits[:MOST_SHOWN], now),
         "more": max(0, len(edits) - MOST_SHOWN),
         "packed": access_sheet.pack_grant_edits(edits),
-        "preview": shown,
+        "preview": preview,
         "back": find_return_url(request),
         "number": len(edits),
     }
@@ -106,8 +106,8 @@ def parse_posted_grant_edits(request: HtmxHttpRequest, now: datetime) -> list[Gr
     """Return the edits of a sheet, or of cells chosen in the matrix; servers that nobody knows are left out."""
     form = request.POST
     edits = access_sheet.parse_sheet_edits(form, now)
-    known = set(McpServer.objects.exclude(name=None).values_list("name", flat=True))
-    if unknown := {edit.server_id for edit in edits} - known:
+    mcp_server_rows = set(McpServer.objects.exclude(name=None).values_list("name", flat=True))
+    if unknown := {edit.server_id for edit in edits} - mcp_server_rows:
         raise UnprocessableRequest(f"There is no MCP server {', '.join(sorted(unknown))}. Add it first.")
     return access_sheet.add_slot_versions(edits)
 
@@ -154,11 +154,11 @@ def render_grant_refusal(request: HtmxHttpRequest, refusal: SignalboxError) -> H
 def explain_access(request: HtmxHttpRequest) -> HttpResponse:
     """Answer why an agent may or may not call a tool: every rule in its order, and the one that decided."""
     agent, server, tool = (read_text_parameter(request, name) for name in ("agent", "server", "tool"))
-    now, asked = timezone.now(), read_text_parameter(request, "at")
+    now, text_parameter = timezone.now(), read_text_parameter(request, "at")
     at = (
-        instants.parse_instant(asked)
-        if "+" in asked or asked.endswith("Z")
-        else instants.parse_instant(f"{asked}:00")
+        instants.parse_instant(text_parameter)
+        if "+" in text_parameter or text_parameter.endswith("Z")
+        else instants.parse_instant(f"{text_parameter}:00")
     )
     context: dict[str, object] = {"agent": agent, "server": server, "tool": tool, "at": at, "now": now}
     if agent and server and tool:
@@ -173,7 +173,7 @@ def explain_access(request: HtmxHttpRequest) -> HttpResponse:
             "known_tool": McpTool.objects.filter(server_id=server, name=tool).first(),
             "target": f"{agent} {server} {tool}",
             "server_target": f"{agent} {server} *",
-            "odd_at": bool(asked) and at is None,
+            "odd_at": bool(text_parameter) and at is None,
         }
     context |= {"agents": access_sheet.list_grantable_agent_ids() if not wants_fragment(request) else []}
     return render(request, choose_mcp_template(request, "why"), context)
@@ -221,28 +221,30 @@ class WantedToolCall:
 @require_viewer
 def ask_for_tool_access(request: HtmxHttpRequest) -> HttpResponse:
     """Ask an approver for access to a tool, with everything filled in; approving creates the grant."""
-    wanted, fault = parse_wanted_tool_call(request), ""
+    wanted_tool_call, fault = parse_wanted_tool_call(request), ""
     if request.method == "POST":
         try:
-            asked = create_access_request(request, wanted)
+            access_request = create_access_request(request, wanted_tool_call)
         except SignalboxError as refusal:
             fault = str(refusal.detail)
         else:
             messages.success(
                 request, "The request was sent. If an approver approves it, the grant is created."
             )
-            return redirect("approvals:detail", asked.request_id)
-    named = wanted.agent and wanted.server and wanted.tool
+            return redirect("approvals:detail", access_request.request_id)
+    names_tool = wanted_tool_call.agent and wanted_tool_call.server and wanted_tool_call.tool
     now = timezone.now()
     context = {
-        "wanted": wanted,
+        "wanted": wanted_tool_call,
         "fault": fault,
-        "verdict": access.resolve_tool_access(wanted.agent, wanted.server, wanted.tool, now)
-        if named
+        "verdict": access.resolve_tool_access(
+            wanted_tool_call.agent, wanted_tool_call.server, wanted_tool_call.tool, now
+        )
+        if names_tool
         else None,
-        "slot": (wanted.agent, wanted.server, wanted.tool),
+        "slot": (wanted_tool_call.agent, wanted_tool_call.server, wanted_tool_call.tool),
         "why": read_text_parameter(request, "why"),
-        "scope": read_text_parameter(request, "scope") or ("tool" if wanted.tool else "server"),
+        "scope": read_text_parameter(request, "scope") or ("tool" if wanted_tool_call.tool else "server"),
         "agents": access_sheet.list_grantable_agent_ids(),
         "servers": list(McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)),
     }
@@ -260,8 +262,8 @@ def parse_wanted_tool_call(request: HtmxHttpRequest) -> WantedToolCall:
     if event is None:
         return WantedToolCall(agent, server, tool, session, None)
     name = event.session.agent_name or ""
-    known = McpServer.objects.exclude(name=None).values_list("name", flat=True)
-    called = calls.find_server_and_tool(event.tool_name or "", known) or ("", "")
+    mcp_server_rows = McpServer.objects.exclude(name=None).values_list("name", flat=True)
+    called = calls.find_server_and_tool(event.tool_name or "", mcp_server_rows) or ("", "")
     return WantedToolCall(
         agent or calls.find_agent_id(name, set(Agent.objects.values_list("pk", flat=True))) or name,
         server or called[0],
@@ -297,12 +299,12 @@ def show_grant(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
     row, now = get_object_or_404(Grant, pk=grant_id), timezone.now()
     ended = row.metadata.get("ended") if isinstance(row.metadata, dict) else None
     slot = grants.load_slot_grants(row)
-    standing = [other for other in slot if grants.is_grant_current(other, now)]
+    current_rows = [other for other in slot if grants.is_grant_current(other, now)]
     context = {
         "row": row,
         "version": grants.compute_grants_version(slot),
-        "beneath": [other for other in standing if other.pk in access.covered_grant_ids(row)],
-        "above": [other for other in standing if row.pk in access.covered_grant_ids(other)],
+        "beneath": [other for other in current_rows if other.pk in access.covered_grant_ids(row)],
+        "above": [other for other in current_rows if row.pk in access.covered_grant_ids(other)],
         "live": access_sheet.convert_to_grant_row(row).is_live(now),
         "faults": access.find_grant_problems(row),
         "ended": ended if isinstance(ended, dict) else None,

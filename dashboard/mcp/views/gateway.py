@@ -25,7 +25,7 @@ def save_upstream_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     form = request.POST
     chosen, seconds = form.get("transport", ""), form.get("call_seconds", "")
     with refusals.show_refusal_as_message(request):
-        wanted = UpstreamConfig(
+        upstream_config = UpstreamConfig(
             Transport.STDIO.value if chosen == gateway_parts.NOT_OFFERED else chosen,
             form.get("url", "").strip() or None,
             form.get("sharing", ""),
@@ -36,9 +36,9 @@ def save_upstream_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
             split_nonblank_lines(form.get("folders", "")),
             split_nonblank_lines(form.get("writable_folders", "")),
         )
-        seen = form.get("command", "")
+        command = form.get("command", "")
         mcp_upstreams.save_upstream_config(
-            name, wanted, by=person_actor(request.user), now=timezone.now(), seen=seen
+            name, upstream_config, by=person_actor(request.user), now=timezone.now(), seen=command
         )
         messages.success(request, "Saved.")
     return redirect("mcp:server", name)
@@ -67,9 +67,9 @@ def switch_server_isolation(request: HtmxHttpRequest, name: str) -> HttpResponse
 def accept_server_command_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Let the command be started that the page showed."""
     with refusals.show_refusal_as_message(request):
-        seen = request.POST.get("command", "")
+        command = request.POST.get("command", "")
         mcp_upstreams.accept_changed_command(
-            name, seen=seen, by=person_actor(request.user), now=timezone.now()
+            name, seen=command, by=person_actor(request.user), now=timezone.now()
         )
         messages.success(request, "Accepted. The server starts with the next call.")
     return redirect("mcp:server", name)

@@ -130,10 +130,12 @@ def list_mcp_servers_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_viewer
 def list_unknown_mcp_servers(request: HtmxHttpRequest) -> HttpResponse:
     """Return the recently called servers that are not registered; loaded beside the list."""
-    known = list(McpServer.objects.exclude(name=None).values_list("name", flat=True))
-    found = calls.count_unknown_server_calls(timezone.now() - mcp_tools.SEEN_WITHIN, known)
+    mcp_server_rows = list(McpServer.objects.exclude(name=None).values_list("name", flat=True))
+    unknown_server_call_count = calls.count_unknown_server_calls(
+        timezone.now() - mcp_tools.SEEN_WITHIN, mcp_server_rows
+    )
     template = "mcp/_unknown.html" if wants_fragment(request) else "mcp/unknown.html"
-    return render(request, template, {"found": found})
+    return render(request, template, {"found": unknown_server_call_count})
 
 
 def load_mcp_server_rows(servers: list[McpServer]) -> list[McpServerRow]:
@@ -141,14 +143,14 @@ def load_mcp_server_rows(servers: list[McpServer]) -> list[McpServerRow]:
     tools: dict[str, list[bool]] = {}
     for server_id, present, accepted in listed:
         tools.setdefault(server_id, []).append(present != accepted)
-    standing = (
+    grant_rows = (
         Grant.objects.not_ended(timezone.now())
         .exclude(entry_type="capability")
         .values_list("server_id")
         .annotate(allowed=Count("pk", filter=Q(permission="allow")), asked=Count("asking"), rows=Count("pk"))
     )
     given = {
-        server_id: (allowed, asked, rows - allowed - asked) for server_id, allowed, asked, rows in standing
+        server_id: (allowed, asked, rows - allowed - asked) for server_id, allowed, asked, rows in grant_rows
     }
     return [
         McpServerRow(
@@ -316,18 +318,18 @@ def delete_mcp_server_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     server = find_mcp_server_or_404(name)
     if request.method == "POST":
         try:
-            seen = request.POST.get("version") or None
+            version = request.POST.get("version") or None
             reason = request.POST.get("reason", "").strip()[:2000] or None
             mcp_servers.delete_server_with_grants(
-                name, by=person_actor(request.user), reason=reason, seen=seen, now=timezone.now()
+                name, by=person_actor(request.user), reason=reason, seen=version, now=timezone.now()
             )
         except SignalboxError as refusal:
             messages.error(request, str(refusal.detail))
             return redirect("mcp:server", name)
         messages.success(request, f"{name} was deleted with its tools and grants.")
         return redirect("mcp:list")
-    standing = Grant.objects.not_ended(timezone.now()).filter(server_id=name).order_by("agent_id", "id")
-    agents = sorted({row.agent_id for row in standing if row.permission == "allow"})
+    grants = Grant.objects.not_ended(timezone.now()).filter(server_id=name).order_by("agent_id", "id")
+    agents = sorted({row.agent_id for row in grants if row.permission == "allow"})
     context = {
         "server": server,
         "version": mcp_servers.compute_server_version(server),
@@ -347,13 +349,13 @@ def import_pasted_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
     if request.method == "POST":
         try:
             listing = mcp_tools.parse_listing(text)
-            taken = tool_actions.store_tool_listing(
+            tool_listing = tool_actions.store_tool_listing(
                 name, listing, by=person_actor(request.user), now=timezone.now()
             )
         except SignalboxError as refusal:
             fault = str(refusal.detail)
         else:
-            messages.success(request, describe_tool_changes(taken))
+            messages.success(request, describe_tool_changes(tool_listing))
             return redirect("mcp:server", name)
     context = {"server": server, "fault": fault, "text": text}
     return render(request, "mcp/paste.html", context, status=422 if fault else 200)
@@ -370,10 +372,10 @@ def discover_mcp_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
         listing = discovery.discover_server_tools(
             server.command, [str(arg) for arg in server.args], find_accepted_isolation(server)
         )
-        taken = tool_actions.store_tool_listing(
+        tool_listing = tool_actions.store_tool_listing(
             name, listing, by=person_actor(request.user), now=timezone.now()
         )
-        messages.success(request, describe_tool_changes(taken))
+        messages.success(request, describe_tool_changes(tool_listing))
     return redirect("mcp:server", name)
 
 

@@ -167,9 +167,13 @@ class TestedCall:
 def list_tool_rules(request: HtmxHttpRequest) -> HttpResponse:
     """Show the rules, and what would happen to a call that the address names."""
     saved = policy.load_saved_tool_rules()
-    asked = judge_asked_call(request, saved)
+    asked_call = judge_asked_call(request, saved)
     return render_tool_rules_page(
-        request, build_tool_rule_forms(saved), policy.tool_rules_version(saved), RulesOnTrial(), asked=asked
+        request,
+        build_tool_rule_forms(saved),
+        policy.tool_rules_version(saved),
+        RulesOnTrial(),
+        asked=asked_call,
     )
 
 
@@ -199,21 +203,27 @@ def save_tool_rules_view(request: HtmxHttpRequest) -> HttpResponse:
     """Try the edited rules out, or save them; what cannot be saved is shown with the reason."""
     named_agents = sorted({agent for rule in policy.load_saved_tool_rules() for agent in rule.agents or ()})
     forms_ = RuleForms(request.POST, form_kwargs={"named_agents": named_agents})
-    seen = request.POST.get("version", "")
+    version = request.POST.get("version", "")
     if not forms_.is_valid():
-        return render_tool_rules_page(request, forms_, seen, None, status=422)
-    wanted = read_posted_tool_rules(forms_)
+        return render_tool_rules_page(request, forms_, version, None, status=422)
+    posted_tool_rules = read_posted_tool_rules(forms_)
     if request.POST.get("do") == "save" and not deciders.can_user_edit_policy(request.user):
-        return render_tool_rules_page(request, forms_, seen, None, problem=deciders.ADMINS_EDIT, status=403)
+        return render_tool_rules_page(
+            request, forms_, version, None, problem=deciders.ADMINS_EDIT, status=403
+        )
     try:
-        for rule in wanted:
+        for rule in posted_tool_rules:
             policy.validate_tool_rule(rule)
         if request.POST.get("do") != "save":
-            return render_tool_rules_page(request, forms_, seen, question.build_trial_of_rules(wanted))
-        tool_rules.replace_tool_rules(wanted, seen=seen, by=person_actor(request.user), now=timezone.now())
+            return render_tool_rules_page(
+                request, forms_, version, question.build_trial_of_rules(posted_tool_rules)
+            )
+        tool_rules.replace_tool_rules(
+            posted_tool_rules, seen=version, by=person_actor(request.user), now=timezone.now()
+        )
     except SignalboxError as refusal:
         return render_tool_rules_page(
-            request, forms_, seen, None, problem=str(refusal.detail), status=refusal.status
+            request, forms_, version, None, problem=str(refusal.detail), status=refusal.status
         )
     messages.success(request, "The rules are saved and apply to every call from now on.")
     return redirect("rules:list")
@@ -287,9 +297,10 @@ def list_tools_by_program() -> list[ProgramTools]:
 
 def list_called_mcp_tools() -> list[str]:
     """Return the known tools of MCP servers as agents call them."""
-    known = McpTool.objects.order_by("server_id", "name").values_list("server_id", "name")
+    mcp_tool_rows = McpTool.objects.order_by("server_id", "name").values_list("server_id", "name")
     return [
-        f"{PREFIX}{name_in_calls(server)}__{name_in_calls(name)}" for server, name in known[:MOST_OFFERED]
+        f"{PREFIX}{name_in_calls(server)}__{name_in_calls(name)}"
+        for server, name in mcp_tool_rows[:MOST_OFFERED]
     ]
 
 
@@ -321,6 +332,6 @@ def render_tool_rules_page(
         "problem": problem,
     }
     if question_ is not None:
-        wanted = QueryDict("changed=1" if question_.has_unsaved_edits else "")
-        context |= build_first_trial_context(question_, wanted)
+        query_dict = QueryDict("changed=1" if question_.has_unsaved_edits else "")
+        context |= build_first_trial_context(question_, query_dict)
     return render(request, "rules/list.html", context, status=status)

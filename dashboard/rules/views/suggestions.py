@@ -146,14 +146,14 @@ def build_suggestion_cards(
         calls = list(
             {examples[event].about: examples[event] for event in one.examples if event in examples}.values()
         )
-        asked = build_suggestion_trial(one, saved)
+        suggestion_trial = build_suggestion_trial(one, saved)
         callers = sorted(
             (dict.fromkeys(one.agents or (), 0) | one.callers).items(), key=lambda item: -item[1]
         )
         program = AGENT_TITLES.get(one.program, one.program)
         found.append(
             SuggestionCard(
-                place, one, packed, calls, asked, callers, describe_current_decisions(one), program
+                place, one, packed, calls, suggestion_trial, callers, describe_current_decisions(one), program
             )
         )
     return found
@@ -266,6 +266,6 @@ def save_suggested_rule(
         raise Conflict("This rule already exists.")
     if policy.tool_rules_version(saved) != seen:
         raise Conflict(tool_rules.CHANGED_MEANWHILE)
-    wanted = suggestions.insert_rules_after_denials(saved, [rule])
-    tool_rules.replace_tool_rules(wanted, seen=seen, by=by, now=now)
-    return f"Rule {number} allows it from now on.", reverse("rules:list"), policy.tool_rules_version(wanted)
+    rules = suggestions.insert_rules_after_denials(saved, [rule])
+    tool_rules.replace_tool_rules(rules, seen=seen, by=by, now=now)
+    return f"Rule {number} allows it from now on.", reverse("rules:list"), policy.tool_rules_version(rules)

@@ -44,8 +44,8 @@ def run_rule_trial(request: HtmxHttpRequest) -> HttpResponse:
     if question.has_unsaved_rules(request.POST) and not has_role(request.user, APPROVER):
         return render_role_refusal(request, APPROVER)
     try:
-        asked = question.parse_trial_form(request.POST)
-        context = build_trial_context(asked, request.POST.get("carried", ""))
+        trial_form = question.parse_trial_form(request.POST)
+        context = build_trial_context(trial_form, request.POST.get("carried", ""))
     except SignalboxError as refusal:
         return render_trial_refusal(request, refusal)
     template = "rules/_trial.html" if wants_fragment(request) else "rules/trial.html"
@@ -98,10 +98,10 @@ def list_trial_calls(request: HtmxHttpRequest) -> HttpResponse:
     if question.has_unsaved_rules(request.POST) and not has_role(request.user, APPROVER):
         return render_role_refusal(request, APPROVER)
     try:
-        asked = question.parse_trial_form(request.POST)
+        trial_form = question.parse_trial_form(request.POST)
     except SignalboxError as refusal:
         return render_trial_refusal(request, refusal)
-    context = build_trial_calls_context(asked, request.GET)
+    context = build_trial_calls_context(trial_form, request.GET)
     return render(request, "rules/calls.html", context)
 
 
@@ -109,17 +109,17 @@ def build_trial_calls_context(
     asked: RulesOnTrial, query: QueryDict, *, most: int = PAGE, seconds: float = PIECE
 ) -> dict[str, Any]:
     """Return what a list of calls shows: those that the query wants, from its `before` back."""
-    wanted = parse_wanted_calls(query)
+    wanted_calls = parse_wanted_calls(query)
     now, then = asked.build_trial_judges(timezone.now())
     before = parse_event_id(query.get("before", ""))
     listed = trials.list_judged_calls(
-        READER, now, then, wanted, before=before, most=most, budget=WalkTimeLimit(seconds)
+        READER, now, then, wanted_calls, before=before, most=most, budget=WalkTimeLimit(seconds)
     )
     return {
         "question": asked,
         "listed": listed,
-        "wanted": wanted,
-        "wanted_words": describe_wanted_calls(wanted),
+        "wanted": wanted_calls,
+        "wanted_words": describe_wanted_calls(wanted_calls),
         "older": build_trial_calls_query(query, before=str(listed.before)) if listed.before else "",
         "first": build_trial_calls_query(query) if before else "",
         "calls_url": reverse("rules:calls"),

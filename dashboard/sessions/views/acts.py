@@ -49,8 +49,8 @@ def rename_session_view(request: HtmxHttpRequest, session_id: str) -> HttpRespon
     """Let a person say what a session is about; what they say stands for good."""
     assert request.user.is_authenticated
     session = get_object_or_404(Session, pk=session_id)
-    named = known_titles.load_session_title(session_id)
-    form = SessionTitleForm(request.POST or None, initial={"title": named})
+    session_title = known_titles.load_session_title(session_id)
+    form = SessionTitleForm(request.POST or None, initial={"title": session_title})
     if request.method == "POST" and form.is_valid():
         called = titles.save_person_title(
             session_id, form.cleaned_data["title"], by=person_actor(request.user), now=timezone.now()
@@ -61,7 +61,7 @@ def rename_session_view(request: HtmxHttpRequest, session_id: str) -> HttpRespon
         return redirect("sessions:detail", session_id)
     context = {
         "session": session,
-        "session_title": named,
+        "session_title": session_title,
         "form": form,
         "own": SessionTitle.objects.filter(pk=session_id).first(),
     }

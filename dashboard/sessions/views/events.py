@@ -96,15 +96,15 @@ def build_column_parts(event: TimelineEvent, column: str, base: str) -> list[Dis
 
 def load_complete_event(session_id: str, event_id: int) -> TimelineEvent:
     """Return an event with nothing cut, however long its values are; an end with the input of its beginning."""
-    found = SessionTimeline(session_id).read_events_by_id([event_id])
-    if not found:
+    events = SessionTimeline(session_id).read_events_by_id([event_id])
+    if not events:
         raise Http404
     row = find_event_or_404(session_id, event_id)
     kept = {
         name: StoredValue(getattr(row, name), 0) if getattr(row, name) is not None else None
         for name in JSON_COLUMNS
     }
-    event = found[0]
+    event = events[0]
     return TimelineEvent(
         **{name: getattr(event, name) for name in event.__slots__} | kept | {"error": row.error}
     )

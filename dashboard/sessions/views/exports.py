@@ -55,12 +55,12 @@ def export_session_markdown(request: HtmxHttpRequest, session_id: str) -> Stream
 def show_session_evidence(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Show the session's requests and decisions, and how each stands in the audit log's tree."""
     session = get_object_or_404(Session, pk=session_id)
-    found = load_session_audit_entries(session)
+    session_audit_entries = load_session_audit_entries(session)
     context = build_session_header(session, TimelineQuery.parse_timeline_query(request.GET)) | {
-        "entries": found,
-        "cut": len(found) == MOST_ENTRIES,
-        "altered": [one for one in found if one.entry.problem],
-        "waiting": sum(one.entry.standing is EntryState.WAITING for one in found),
+        "entries": session_audit_entries,
+        "cut": len(session_audit_entries) == MOST_ENTRIES,
+        "altered": [one for one in session_audit_entries if one.entry.problem],
+        "waiting": sum(one.entry.standing is EntryState.WAITING for one in session_audit_entries),
     }
     return render(request, "sessions/evidence.html", context)
 

@@ -73,18 +73,18 @@ def show_session_list(request: HtmxHttpRequest) -> HttpResponse:
 @require_viewer
 def list_current_session_rows(request: HtmxHttpRequest) -> HttpResponse:
     """Return the rows of the sessions that `id` names, as they are now, for a list to take its numbers from."""
-    found = Session.objects.filter(pk__in=request.GET.getlist("id")[:PAGE])
-    return render(request, "sessions/_children.html", {"rows": load_session_rows(found)})
+    sessions = Session.objects.filter(pk__in=request.GET.getlist("id")[:PAGE])
+    return render(request, "sessions/_children.html", {"rows": load_session_rows(sessions)})
 
 
 @require_safe
 @require_viewer
 def list_child_sessions(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    found = Session.objects.filter(parent_session_id=session_id).order_by("created_at", "session_id")
+    sessions = Session.objects.filter(parent_session_id=session_id).order_by("created_at", "session_id")
     return render(
         request,
         "sessions/_children.html",
-        {"rows": load_session_rows(found[:MOST_CHILDREN]), "parent": session_id},
+        {"rows": load_session_rows(sessions[:MOST_CHILDREN]), "parent": session_id},
     )
 
 

@@ -187,14 +187,14 @@ def search_within_session(session: Session, query: TimelineQuery) -> IndexWalkRe
 
 def build_window_context(session: Session, query: TimelineQuery) -> dict[str, Any]:
     since = current_change_position()  # before the rows, so that nothing can fall between them
-    found = search_within_session(session, query)
-    timeline = SessionTimeline(session.pk, query.build_query_filters(found))
+    within_session = search_within_session(session, query)
+    timeline = SessionTimeline(session.pk, query.build_query_filters(within_session))
     window = load_query_window(query, timeline, live=session.status in LIVE)
     rows = prepare_timeline_rows(build_window_rows(timeline, window, session), session)
     return {
         "session": session,
         "query": query,
-        "found": found,
+        "found": within_session,
         "window": window,
         "rows": rows,
         "older_url": query.query_at_position(before=window.events[0].event_position)

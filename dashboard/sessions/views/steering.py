@@ -66,13 +66,13 @@ def read_prompt_images(request: HtmxHttpRequest) -> list[dict[str, str]]:
     files = request.FILES.getlist("files")
     if len(files) > MOST_IMAGES:
         raise BadRequest(f"A prompt may have at most {MOST_IMAGES} images.")
-    if sum(one.size or 0 for one in files) > MOST_BYTES:
+    if sum(file.size or 0 for file in files) > MOST_BYTES:
         raise RequestTooLarge(f"The images of a prompt may total {MOST_BYTES // 1024 // 1024} MB.")
     images = []
-    for one in files:
-        if one.content_type not in IMAGES:
-            raise BadRequest(f"{one.name} is not an image that agents accept. Use PNG, JPEG, GIF or WebP.")
-        images.append({"mimeType": one.content_type, "data": base64.b64encode(one.read()).decode()})
+    for file in files:
+        if file.content_type not in IMAGES:
+            raise BadRequest(f"{file.name} is not an image that agents accept. Use PNG, JPEG, GIF or WebP.")
+        images.append({"mimeType": file.content_type, "data": base64.b64encode(file.read()).decode()})
     return images
 
 
@@ -113,9 +113,11 @@ def send_session_command(request: HtmxHttpRequest, session_id: str) -> HttpRespo
     assert request.user.is_authenticated
     get_object_or_404(Session, pk=session_id)
     with refusals.show_refusal_as_message(request, missing_is_404=True):
-        wanted = parse_session_command(request.POST.get("what", ""))
-        commands.order_session_command(session_id, wanted, by=person_actor(request.user), now=timezone.now())
-        is_about_files = "remove_worktree" in wanted
+        session_command = parse_session_command(request.POST.get("what", ""))
+        commands.order_session_command(
+            session_id, session_command, by=person_actor(request.user), now=timezone.now()
+        )
+        is_about_files = "remove_worktree" in session_command
         messages.success(request, "Sent to the runner." if is_about_files else "Sent to the agent.")
         if is_about_files:
             return redirect("sessions:changes", session_id)
