@@ -85,7 +85,7 @@ def take(browser: Browser, served: Served, shot: Shot, scheme: str) -> None:
     page.goto("/ui/sign-in/")
     page.get_by_label("Username").fill("approver")
     page.get_by_label("Password").fill(PEOPLE["approver"])
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
     page.wait_for_url("**/ui/")
     page.goto(shot.path)
     shot.then(page)

@@ -238,7 +238,7 @@ def signed_in(browser: Browser, server: Served, who: str | None, size: str, sche
         page.goto("/ui/sign-in/")
         page.get_by_label("Username").fill(who)
         page.get_by_label("Password").fill(PEOPLE[who])
-        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("button", name="Sign in", exact=True).click()
         page.wait_for_url("**/ui/")
         page.close()
         _states[server.url, who] = context.storage_state()

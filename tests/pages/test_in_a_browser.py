@@ -54,7 +54,7 @@ def test_the_form_signs_somebody_in(served: Served, person_at: PersonAt) -> None
     page.goto("/ui/sign-in/")
     page.get_by_label("Username").fill("viewer")
     page.get_by_label("Password").fill(PEOPLE["viewer"])
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
     expect(page).to_have_url(served.url + "/ui/")
 
 

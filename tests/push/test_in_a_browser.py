@@ -556,7 +556,7 @@ def test_who_signs_in_next_is_not_told_what_the_former_person_was(
     page.goto("/ui/sign-in/")
     page.get_by_label("Username").fill(next_one)
     page.get_by_label("Password").fill(PEOPLE[next_one])
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
     page.wait_for_url("**/ui/")
     page.wait_for_function("() => localStorage.getItem('test-subscription') === null")
     page.wait_for_function("() => localStorage.getItem('signalbox-push') === 'off'")

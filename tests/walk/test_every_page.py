@@ -87,7 +87,7 @@ def test_the_first_page_is_light(served: Served, person_at: PersonAt) -> None:
     page.goto("/ui/sign-in/", wait_until="networkidle")
     page.get_by_label("Username").fill("admin")
     page.get_by_label("Password").fill("admin-password-7")
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
     page.wait_for_url("**/ui/")
     page.wait_for_load_state("load")
     page.evaluate("performance.getEntriesByType('resource').length")
